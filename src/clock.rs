@@ -15,7 +15,7 @@ pub fn now() -> Instant {
 
 /// The wall clock, for dates in HTTP headers.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
-pub fn system() -> SystemTime {
+pub fn system_time() -> SystemTime {
     SystemTime::now()
 }
 
@@ -32,7 +32,7 @@ pub fn unix_millis() -> u64 {
 }
 
 fn since_1970() -> Duration {
-    system().duration_since(UNIX_EPOCH).unwrap_or_default()
+    system_time().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

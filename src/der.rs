@@ -8,14 +8,14 @@ pub const SEQUENCE: u8 = 0x30;
 
 /// One element: its tag, its contents, and its complete encoding.
 #[derive(Debug, Clone, Copy)]
-pub struct Element<'a> {
+pub struct DerElement<'a> {
     pub tag: u8,
     pub contents: &'a [u8],
     pub whole: &'a [u8],
 }
 
 /// Parses one element from the front of `bytes`.
-pub fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
+pub fn parse_element<'a>(bytes: &mut &'a [u8]) -> Option<DerElement<'a>> {
     let all = *bytes;
     let (&tag, rest) = all.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -31,12 +31,12 @@ pub fn take<'a>(bytes: &mut &'a [u8]) -> Option<Element<'a>> {
     let (contents, rest) = rest.split_at_checked(length)?;
     *bytes = rest;
     let whole = all.get(..all.len() - rest.len())?;
-    Some(Element { tag, contents, whole })
+    Some(DerElement { tag, contents, whole })
 }
 
 /// Parses an element that must have this tag.
-pub fn expect<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<Element<'a>> {
-    take(bytes).filter(|element| element.tag == tag)
+pub fn parse_expected<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<DerElement<'a>> {
+    parse_element(bytes).filter(|element| element.tag == tag)
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
             let mut bytes = vec![SEQUENCE, 0x84];
             bytes.extend(length.to_be_bytes());
             bytes.extend(vec![SEQUENCE; tail]);
-            let found = take(&mut bytes.as_slice()).map(|element| element.contents.len());
+            let found = parse_element(&mut bytes.as_slice()).map(|element| element.contents.len());
             prop_assert_eq!(found, (length as usize <= tail).then_some(length as usize));
         }
     }

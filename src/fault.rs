@@ -13,17 +13,17 @@ mod planted {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     /// The planted panic, for the whole process.
-    static PLANTED: OnceLock<Planted> = OnceLock::new();
+    static INJECTED: OnceLock<InjectedPanic> = OnceLock::new();
 
     #[derive(Debug)]
-    struct Planted {
+    struct InjectedPanic {
         place: Box<str>,
-        passings: RangeInclusive<u64>,
-        passed: AtomicU64,
+        hits: RangeInclusive<u64>,
+        hit_count: AtomicU64,
     }
 
     /// Parses `PLACE:N`, `PLACE:N-M` or `PLACE:N-`; hits are counted from here on.
-    pub fn plant(text: &str) -> Result<(), String> {
+    pub fn inject(text: &str) -> Result<(), String> {
         let wrong = || format!("NOUNS_FAULT: expected PLACE:N, PLACE:N-M or PLACE:N-, got {text}");
         let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
@@ -32,24 +32,25 @@ mod planted {
             Some((first, "")) => number(first)?..=u64::MAX,
             Some((first, last)) => number(first)?..=number(last)?,
         };
-        let planted = Planted { place: place.into(), passings, passed: AtomicU64::new(0) };
-        PLANTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
+        let planted =
+            InjectedPanic { place: place.into(), hits: passings, hit_count: AtomicU64::new(0) };
+        INJECTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
     }
 
     #[expect(clippy::panic, reason = "this is what it is for")]
     pub fn point(place: &str) {
-        let Some(planted) = PLANTED.get().filter(|planted| &*planted.place == place) else {
+        let Some(planted) = INJECTED.get().filter(|planted| &*planted.place == place) else {
             return;
         };
-        let passing = planted.passed.fetch_add(1, Ordering::Relaxed) + 1;
-        if planted.passings.contains(&passing) {
+        let passing = planted.hit_count.fetch_add(1, Ordering::Relaxed) + 1;
+        if planted.hits.contains(&passing) {
             panic!("planted at {place}");
         }
     }
 }
 
 #[cfg(debug_assertions)]
-pub use planted::plant;
+pub use planted::inject;
 
 /// A failpoint: a place that a test may want to break.
 #[inline]
@@ -61,7 +62,7 @@ pub fn point(place: &'static str) {
 }
 
 /// The message of a panic.
-pub fn words(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
     let words = words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
     format!("panic: {words}")
@@ -76,8 +77,8 @@ mod tests {
     #[test]
     fn panic_message_reads_str_and_string() {
         let fixed = catch_unwind(|| panic!("planted")).unwrap_err();
-        assert_eq!(words(&*fixed), "panic: planted");
+        assert_eq!(panic_message(&*fixed), "panic: planted");
         let made = catch_unwind(|| panic!("planted {}", 2)).unwrap_err();
-        assert_eq!(words(&*made), "panic: planted 2");
+        assert_eq!(panic_message(&*made), "panic: planted 2");
     }
 }

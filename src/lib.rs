@@ -17,7 +17,7 @@ mod permit;
 // Stage 2, decided: planning.
 mod plan;
 // Admission control: limits of concurrency, memory and rates.
-mod gate;
+mod admission;
 // Stage 3, done: the only stage with I/O.
 mod store;
 // Stage 4, said: responses and their formats.
@@ -41,9 +41,9 @@ mod log;
 mod metrics;
 mod clock;
 // Boxing of large futures in place.
-mod boxed;
+mod box_future;
 // Fixed-window counters for rate limits.
-mod windows;
+mod rate_window;
 // Memory reservations that several holders share.
 mod reservation;
 // Fault injection, and the message of a panic.

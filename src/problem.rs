@@ -6,11 +6,11 @@
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
-use crate::value::bytes_before;
+use crate::value::count_before;
 
 /// One row of the table: what is fixed for a kind of problem.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct ProblemKind {
     pub slug: &'static str,
     pub status: StatusCode,
     pub title: &'static str,
@@ -20,9 +20,9 @@ pub struct Kind {
 
 macro_rules! kinds {
     ($($name:ident $slug:literal $status:ident $title:literal $help:literal)*) => {
-        $(pub static $name: Kind = Kind { slug: $slug, status: StatusCode::$status, title: $title, help: $help };)*
+        $(pub static $name: ProblemKind = ProblemKind { slug: $slug, status: StatusCode::$status, title: $title, help: $help };)*
         /// Every kind of problem, in the order of the checks.
-        pub static ALL: &[&Kind] = &[$(&$name),*];
+        pub static ALL: &[&ProblemKind] = &[$(&$name),*];
     };
 }
 
@@ -139,15 +139,15 @@ kinds! {
 
 /// An error response to the client.
 #[derive(Debug)]
-pub struct Problem(Box<Parts>);
+pub struct Problem(Box<ProblemParts>);
 
 #[derive(Debug)]
-pub struct Parts {
-    pub kind: &'static Kind,
+pub struct ProblemParts {
+    pub kind: &'static ProblemKind,
     pub detail: Option<String>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<FieldFault>,
     /// Extension members beyond those of RFC 9457, such as `state` and `allowed`.
-    pub members: Vec<(&'static str, Member)>,
+    pub members: Vec<(&'static str, ExtensionValue)>,
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Only for the log.
     pub cause: Option<String>,
@@ -155,20 +155,20 @@ pub struct Parts {
 
 /// The value of an extension member.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Member {
+pub enum ExtensionValue {
     Text(String),
     Texts(Vec<String>),
 }
 
 impl Problem {
-    pub fn new(kind: &'static Kind) -> Self {
+    pub fn new(kind: &'static ProblemKind) -> Self {
         let mut headers = Vec::new();
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
             // Where the outcome is unknown, an operator has to look at the disk first.
             let seconds = if kind == &OUTCOME_UNKNOWN { "60" } else { "1" };
             headers.push((header::RETRY_AFTER, HeaderValue::from_static(seconds)));
         }
-        Self(Box::new(Parts {
+        Self(Box::new(ProblemParts {
             kind,
             detail: None,
             faults: Vec::new(),
@@ -188,7 +188,7 @@ impl Problem {
         self
     }
 
-    pub fn member(mut self, name: &'static str, value: Member) -> Self {
+    pub fn member(mut self, name: &'static str, value: ExtensionValue) -> Self {
         self.0.members.push((name, value));
         self
     }
@@ -200,7 +200,7 @@ impl Problem {
 
     /// The faults of `invalid-fields`, or of another kind whose errors point into the body. At most 100 are
     /// sent.
-    pub fn faults(mut self, mut faults: Vec<Fault>) -> Self {
+    pub fn faults(mut self, mut faults: Vec<FieldFault>) -> Self {
         self.0.detail = Some(match faults.len() {
             1 => "1 field needs attention".to_owned(),
             count @ 0..FAULTS_MAX => format!("{count} fields need attention"),
@@ -213,23 +213,23 @@ impl Problem {
         self
     }
 
-    pub fn kind(&self) -> &'static Kind {
+    pub fn kind(&self) -> &'static ProblemKind {
         self.0.kind
     }
 
-    pub fn parts(&self) -> &Parts {
+    pub fn parts(&self) -> &ProblemParts {
         &self.0
     }
 }
 
 /// Finds a kind by its slug.
-pub fn by_slug(slug: &str) -> Option<&'static Kind> {
+pub fn find_by_slug(slug: &str) -> Option<&'static ProblemKind> {
     ALL.iter().copied().find(|kind| kind.slug == slug)
 }
 
 /// What is wrong with one field. Codes are part of the API: clients branch on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
+pub enum FaultCode {
     Required,
     Null,
     Type,
@@ -248,7 +248,7 @@ pub enum Code {
     Outside,
 }
 
-impl Code {
+impl FaultCode {
     pub const ALL: &[Self] = &[
         Self::Required,
         Self::Null,
@@ -314,24 +314,24 @@ impl Code {
 
 /// One fault, with the JSON pointer (RFC 6901) to its position in the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct FieldFault {
     pub pointer: String,
-    pub code: Code,
+    pub code: FaultCode,
     pub detail: String,
 }
 
 /// Collects faults while walking a body. Keeps the first 100: a hostile body must not cause a large response.
 #[derive(Debug)]
-pub struct Faults {
+pub struct FaultCollector {
     at: String,
-    list: Vec<Fault>,
+    list: Vec<FieldFault>,
 }
 
 pub const FAULTS_MAX: usize = 100;
 
-impl Faults {
+impl FaultCollector {
     /// `root` is the JSON pointer of the object to check.
-    pub fn at(root: String) -> Self {
+    pub fn at_root(root: String) -> Self {
         Self { at: root, list: Vec::new() }
     }
 
@@ -341,7 +341,7 @@ impl Faults {
         let mark = self.at.len();
         self.at.push('/');
         // RFC 6901 §3: `~` and `/` are escaped.
-        let plain = bytes_before(segment.as_bytes(), |b| (b == b'~') | (b == b'/'));
+        let plain = count_before(segment.as_bytes(), |b| (b == b'~') | (b == b'/'));
         let (plain, rest) = segment.split_at(plain);
         self.at.push_str(plain);
         for c in rest.chars() {
@@ -359,14 +359,14 @@ impl Faults {
     }
 
     /// Adds a fault at the current position.
-    pub fn add(&mut self, code: Code, detail: impl Into<String>) {
+    pub fn add(&mut self, code: FaultCode, detail: impl Into<String>) {
         if self.list.len() < FAULTS_MAX {
-            self.list.push(Fault { pointer: self.at.clone(), code, detail: detail.into() });
+            self.list.push(FieldFault { pointer: self.at.clone(), code, detail: detail.into() });
         }
     }
 
     /// Adds a fault at a member of the current position.
-    pub fn add_at(&mut self, segment: &str, code: Code, detail: impl Into<String>) {
+    pub fn add_at(&mut self, segment: &str, code: FaultCode, detail: impl Into<String>) {
         let mark = self.enter(segment);
         self.add(code, detail);
         self.leave(mark);
@@ -377,7 +377,7 @@ impl Faults {
         self.list.len() >= FAULTS_MAX
     }
 
-    pub fn into_list(self) -> Vec<Fault> {
+    pub fn into_list(self) -> Vec<FieldFault> {
         self.list
     }
 }
@@ -400,14 +400,14 @@ mod tests {
                 "{}",
                 kind.slug
             );
-            assert_eq!(by_slug(kind.slug), Some(*kind));
+            assert_eq!(find_by_slug(kind.slug), Some(*kind));
         }
     }
 
     #[test]
     fn fault_pointer_is_escaped_as_in_rfc_6901() {
-        let mut faults = Faults::at("/customer".to_owned());
-        faults.add_at("a/b~c", Code::Unknown, "no such field");
+        let mut faults = FaultCollector::at_root("/customer".to_owned());
+        faults.add_at("a/b~c", FaultCode::Unknown, "no such field");
         assert_eq!(faults.into_list()[0].pointer, "/customer/a~1b~0c");
     }
 }

@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A number of bytes of a counter, subtracted when it is dropped.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct SharedReservation {
     counter: Arc<AtomicUsize>,
     bytes: usize,
 }
 
-impl Reservation {
+impl SharedReservation {
     /// Takes over bytes that are in the counter already.
-    pub fn of_counted(counter: &Arc<AtomicUsize>, bytes: usize) -> Arc<Self> {
+    pub fn from_counted(counter: &Arc<AtomicUsize>, bytes: usize) -> Arc<Self> {
         Arc::new(Self { counter: Arc::clone(counter), bytes })
     }
 }
 
-impl Drop for Reservation {
+impl Drop for SharedReservation {
     fn drop(&mut self) {
         self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
     }

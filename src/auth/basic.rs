@@ -9,38 +9,38 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::text;
+use super::credential_text;
 
 /// As base64. Longer is refused and never truncated, so that two passwords are never the same.
 const CREDENTIALS_BYTES_MAX: usize = 8192;
 
 /// The name and the password that a client sent. Both in NFC.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Pair {
+pub struct BasicCredentials {
     pub name: String,
     pub password: String,
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for BasicCredentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Pair").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 /// Parses what follows `Basic` in the header.
-pub fn read(credentials: &[u8]) -> Option<Pair> {
+pub fn read(credentials: &[u8]) -> Option<BasicCredentials> {
     if credentials.len() > CREDENTIALS_BYTES_MAX {
         return None;
     }
     let bytes = STANDARD.decode(credentials).ok()?;
     // RFC 7617 §2: a name has no colon, so the first one ends it.
-    let text = text::decoded(Cow::Owned(bytes));
+    let text = credential_text::decode_utf8_or_latin1(Cow::Owned(bytes));
     let (name, password) = text.split_once(':')?;
     if name.chars().chain(password.chars()).any(char::is_control) {
         return None;
     }
-    let composed = |text: &str| text::composed(text).into_owned();
-    Some(Pair { name: composed(name), password: composed(password) })
+    let composed = |text: &str| credential_text::to_nfc(text).into_owned();
+    Some(BasicCredentials { name: composed(name), password: composed(password) })
 }
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests {
 
     use super::*;
 
-    fn pair(name: &str, password: &str) -> Option<Pair> {
-        Some(Pair { name: name.to_owned(), password: password.to_owned() })
+    fn pair(name: &str, password: &str) -> Option<BasicCredentials> {
+        Some(BasicCredentials { name: name.to_owned(), password: password.to_owned() })
     }
 
     #[test]
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn basic_credentials_of_real_clients_are_parsed() {
-        let check = |bytes: &[u8], expected: Option<Pair>| {
+        let check = |bytes: &[u8], expected: Option<BasicCredentials>| {
             assert_eq!(read(STANDARD.encode(bytes).as_bytes()), expected, "{bytes:?}");
         };
         check(b"ann:a:b:c", pair("ann", "a:b:c"));
@@ -110,7 +110,7 @@ mod tests {
         #[test]
         fn basic_any_pair_round_trips(name in "[^:\\p{C}]{0,20}", password in "[^\\p{C}]{0,40}") {
             let sent = STANDARD.encode(format!("{name}:{password}"));
-            let composed = |text: &str| text::composed(text).into_owned();
+            let composed = |text: &str| credential_text::to_nfc(text).into_owned();
             prop_assert_eq!(read(sent.as_bytes()), pair(&composed(&name), &composed(&password)));
         }
 

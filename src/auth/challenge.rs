@@ -10,16 +10,16 @@
 use http::HeaderValue;
 
 use super::digest::qop_text;
-use crate::model::{Algorithm, ChallengeForm, Realm, Scheme};
+use crate::model::{Algorithm, AuthScheme, ChallengeForm, Realm};
 
 /// The lines of one realm.
 #[derive(Debug)]
 pub struct Challenges {
-    lines: Vec<Line>,
+    lines: Vec<ChallengeLine>,
 }
 
 #[derive(Debug)]
-enum Line {
+enum ChallengeLine {
     /// The same each time.
     Basic(HeaderValue),
     /// Digest challenges: what precedes each nonce, and what follows it.
@@ -31,19 +31,20 @@ impl Challenges {
         let mut lines = Vec::new();
         for scheme in &realm.schemes {
             match scheme {
-                Scheme::Basic => {
+                AuthScheme::Basic => {
                     let line = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm.name);
-                    lines.extend(value(line).map(Line::Basic));
+                    lines.extend(header_value(line).map(ChallengeLine::Basic));
                 }
-                Scheme::Digest => {
+                AuthScheme::Digest => {
                     let opaque: Box<str> = format!("\", opaque=\"{opaque}\"").into();
-                    let heads = realm.algorithms.iter().map(|algorithm| head(realm, *algorithm));
+                    let heads =
+                        realm.algorithms.iter().map(|algorithm| digest_prefix(realm, *algorithm));
                     match realm.challenge {
                         ChallengeForm::Merged => {
-                            lines.push(Line::Digest { heads: heads.collect(), opaque });
+                            lines.push(ChallengeLine::Digest { heads: heads.collect(), opaque });
                         }
                         ChallengeForm::Separate => {
-                            lines.extend(heads.map(|head| Line::Digest {
+                            lines.extend(heads.map(|head| ChallengeLine::Digest {
                                 heads: vec![head],
                                 opaque: opaque.clone(),
                             }));
@@ -57,18 +58,18 @@ impl Challenges {
 
     /// `is_stale`: only the nonce was wrong, so that the client need not prompt its user again.
     pub fn lines(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
-        self.lines.iter().filter_map(|line| line.with(nonce, is_stale)).collect()
+        self.lines.iter().filter_map(|line| line.render(nonce, is_stale)).collect()
     }
 
     /// The same for a connection without TLS: without the scheme that sends a password in clear.
-    pub fn lines_in_clear(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
-        let lines = self.lines.iter().filter(|line| !matches!(line, Line::Basic(_)));
-        lines.filter_map(|line| line.with(nonce, is_stale)).collect()
+    pub fn lines_without_basic(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
+        let lines = self.lines.iter().filter(|line| !matches!(line, ChallengeLine::Basic(_)));
+        lines.filter_map(|line| line.render(nonce, is_stale)).collect()
     }
 }
 
-impl Line {
-    fn with(&self, nonce: &str, is_stale: bool) -> Option<HeaderValue> {
+impl ChallengeLine {
+    fn render(&self, nonce: &str, is_stale: bool) -> Option<HeaderValue> {
         let (heads, opaque) = match self {
             Self::Basic(line) => return Some(line.clone()),
             Self::Digest { heads, opaque } => (heads, opaque),
@@ -86,12 +87,12 @@ impl Line {
             }
         }
         line.push_str(", charset=UTF-8");
-        value(line)
+        header_value(line)
     }
 }
 
 // RFC 7616 §3.3: realm, nonce, opaque and qop are quoted, algorithm and stale are not.
-fn head(realm: &Realm, algorithm: Algorithm) -> String {
+fn digest_prefix(realm: &Realm, algorithm: Algorithm) -> String {
     let algorithm = match algorithm {
         Algorithm::Md5 => "MD5",
         Algorithm::Sha256 => "SHA-256",
@@ -102,7 +103,7 @@ fn head(realm: &Realm, algorithm: Algorithm) -> String {
 }
 
 /// A realm's name has no characters that a header cannot hold: the model was checked.
-fn value(line: String) -> Option<HeaderValue> {
+fn header_value(line: String) -> Option<HeaderValue> {
     HeaderValue::try_from(line.into_bytes()).ok()
 }
 
@@ -179,7 +180,8 @@ mod tests {
         let check = |schemes: &str, expected: usize| {
             let text = format!("title = \"T\"\n[realms.x]\n{schemes}\n[resources.thing]\n");
             let model = crate::model::read("nouns.toml", &text).unwrap();
-            let lines = Challenges::new(&model.realms[0], "OPAQUE").lines_in_clear("NONCE", false);
+            let lines =
+                Challenges::new(&model.realms[0], "OPAQUE").lines_without_basic("NONCE", false);
             assert_eq!(lines.len(), expected, "{schemes}");
             assert!(lines.iter().all(|line| line.as_bytes().starts_with(b"Digest ")));
         };

@@ -4,7 +4,7 @@
 //! after a wrong password it pauses three times as long as that hash took, so that wrong passwords never
 //! take more than a quarter of a core, while correct ones do not wait as long as there are no wrong ones.
 
-mod line;
+mod fair_queue;
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use crate::clock;
-use line::{Line, Next};
+use fair_queue::{FairQueue, NextJob};
 
 /// The niceness of the thread: with all cores busy it gets a quarter of a worker thread's share, otherwise
 /// as much as it can use.
@@ -25,46 +25,46 @@ const NICENESS: i32 = 5;
 
 /// The priority of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum HashPriority {
     /// An authenticated caller, such as an admin who sets a password: goes first.
-    Proved,
+    Authenticated,
     /// A client at this address, not authenticated yet.
-    Unproved(IpAddr),
+    Unauthenticated(IpAddr),
 }
 
 /// Whether the hash showed that the password was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum WrongPassword {
     Yes,
     No,
 }
 
 /// The queue is full, or the server is shutting down: the client may retry in a second or two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct HasherBusy;
 
 /// A job whose caller waits for the result.
-trait Job: Send {
+trait HashJob: Send {
     /// Whether the caller still waits.
-    fn is_wanted(&self) -> bool;
-    fn run(self: Box<Self>) -> Wrong;
+    fn has_receiver(&self) -> bool;
+    fn run(self: Box<Self>) -> WrongPassword;
 }
 
-struct Task<T, F> {
+struct HashTask<T, F> {
     work: F,
     answer: oneshot::Sender<thread::Result<T>>,
 }
 
-impl<T: Send, F: FnOnce() -> (T, Wrong) + Send> Job for Task<T, F> {
-    fn is_wanted(&self) -> bool {
+impl<T: Send, F: FnOnce() -> (T, WrongPassword) + Send> HashJob for HashTask<T, F> {
+    fn has_receiver(&self) -> bool {
         !self.answer.is_closed()
     }
 
-    fn run(self: Box<Self>) -> Wrong {
+    fn run(self: Box<Self>) -> WrongPassword {
         let Self { work, answer } = *self;
         let (done, wrong) = match catch_unwind(AssertUnwindSafe(work)) {
             Ok((done, wrong)) => (Ok(done), wrong),
-            Err(panic) => (Err(panic), Wrong::No),
+            Err(panic) => (Err(panic), WrongPassword::No),
         };
         // The caller may have gone away meanwhile.
         let _ = answer.send(done);
@@ -75,17 +75,17 @@ impl<T: Send, F: FnOnce() -> (T, Wrong) + Send> Job for Task<T, F> {
 /// The thread and its queue. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Hasher {
-    shared: Arc<Shared>,
+    shared: Arc<HasherState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    line: Mutex<Line<Box<dyn Job>>>,
+struct HasherState {
+    queue: Mutex<FairQueue<Box<dyn HashJob>>>,
     changed: Condvar,
 }
 
-impl std::fmt::Debug for dyn Job {
+impl std::fmt::Debug for dyn HashJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Job")
     }
@@ -93,12 +93,13 @@ impl std::fmt::Debug for dyn Job {
 
 impl Hasher {
     pub fn start() -> io::Result<Self> {
-        let shared = Arc::new(Shared { line: Mutex::new(Line::new()), changed: Condvar::new() });
+        let shared =
+            Arc::new(HasherState { queue: Mutex::new(FairQueue::new()), changed: Condvar::new() });
         let thread = thread::Builder::new().name("nouns-hasher".to_owned()).spawn({
             let shared = Arc::clone(&shared);
             move || {
-                stand_back();
-                shared.work();
+                lower_thread_priority();
+                shared.run_jobs();
             }
         })?;
         Ok(Self { shared, thread: Some(thread) })
@@ -108,31 +109,31 @@ impl Hasher {
     /// Dropping the future while it waits cancels the job.
     pub async fn run<T: Send + 'static>(
         &self,
-        who: Who,
-        work: impl FnOnce() -> (T, Wrong) + Send + 'static,
-    ) -> Result<T, Full> {
+        who: HashPriority,
+        work: impl FnOnce() -> (T, WrongPassword) + Send + 'static,
+    ) -> Result<T, HasherBusy> {
         let (answer, answered) = oneshot::channel();
-        self.shared.line().join(who, Box::new(Task { work, answer }))?;
+        self.shared.lock_queue().enqueue(who, Box::new(HashTask { work, answer }))?;
         self.shared.changed.notify_one();
         match answered.await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(panic)) => resume_unwind(panic),
             // The job was evicted from the queue, or the thread has ended.
-            Err(_) => Err(Full),
+            Err(_) => Err(HasherBusy),
         }
     }
 
     /// The number of waiting jobs.
     #[cfg(test)]
     fn waiting(&self) -> usize {
-        self.shared.line().len()
+        self.shared.lock_queue().len()
     }
 }
 
 impl Drop for Hasher {
     fn drop(&mut self) {
         // Dropping their senders notifies the waiting callers.
-        self.shared.line().close();
+        self.shared.lock_queue().close();
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -140,44 +141,44 @@ impl Drop for Hasher {
     }
 }
 
-impl Shared {
-    fn line(&self) -> MutexGuard<'_, Line<Box<dyn Job>>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+impl HasherState {
+    fn lock_queue(&self) -> MutexGuard<'_, FairQueue<Box<dyn HashJob>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self) {
+    fn run_jobs(&self) {
         while let Some(job) = self.next() {
-            if !job.is_wanted() {
+            if !job.has_receiver() {
                 continue;
             }
             let began = clock::now();
             let wrong = job.run();
-            if wrong == Wrong::Yes {
-                self.line().rest(began, clock::now());
+            if wrong == WrongPassword::Yes {
+                self.lock_queue().start_cooldown(began, clock::now());
             }
         }
     }
 
     /// The next job; `None` at shutdown.
-    fn next(&self) -> Option<Box<dyn Job>> {
-        let mut line = self.line();
+    fn next(&self) -> Option<Box<dyn HashJob>> {
+        let mut line = self.lock_queue();
         loop {
             let now: Instant = clock::now();
             line = match line.next(now) {
-                Next::Work(job) => return Some(job),
-                Next::Nothing => self.changed.wait(line).unwrap_or_else(PoisonError::into_inner),
-                Next::Rest(time) => {
+                NextJob::Run(job) => return Some(job),
+                NextJob::Idle => self.changed.wait(line).unwrap_or_else(PoisonError::into_inner),
+                NextJob::CoolDown(time) => {
                     let woken = self.changed.wait_timeout(line, time);
                     woken.unwrap_or_else(PoisonError::into_inner).0
                 }
-                Next::End => return None,
+                NextJob::End => return None,
             };
         }
     }
 }
 
 /// Only on Linux, where niceness is per thread: elsewhere it would slow down the whole process.
-fn stand_back() {
+fn lower_thread_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
 }

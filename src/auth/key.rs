@@ -15,19 +15,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-pub use source::{Held, KeyError, Keyring, Source, wait_for_lock};
+pub use source::{KeyError, KeyFileLock, KeySource, Keyring, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
 /// More than a rotation needs; bounds how many are tried.
 const KEYS_MAX: usize = 8;
 /// Labels of the derived keys: each use has a key of its own.
-const SEALING: &[u8] = b"nouns 1 sealing";
-const NONCES: &[u8] = b"nouns 1 nonces";
-const PRINT: &[u8] = b"nouns 1 fingerprint";
-const REQUESTS: &[u8] = b"nouns 1 requests";
+const SEALING_LABEL: &[u8] = b"nouns 1 sealing";
+const NONCES_LABEL: &[u8] = b"nouns 1 nonces";
+const FINGERPRINT_LABEL: &[u8] = b"nouns 1 fingerprint";
+const REQUEST_FINGERPRINT_LABEL: &[u8] = b"nouns 1 requests";
 
 /// The name under which the database stores the fingerprint.
-pub const FINGERPRINT: &str = "key_fingerprint";
+pub const FINGERPRINT_NAME: &str = "key_fingerprint";
 
 /// Base64 as people and programs write it, with padding or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -39,26 +39,26 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub type KeyId = [u8; 4];
 
 /// One or more keys; the first seals and signs.
-pub struct Keys {
-    first: Key,
-    others: Vec<Key>,
+pub struct KeySet {
+    first: SecretKey,
+    others: Vec<SecretKey>,
 }
 
 /// One key and the keys derived from it.
-struct Key {
+struct SecretKey {
     bytes: [u8; KEY_BYTES],
     sealing: LessSafeKey,
     fingerprint: [u8; 16],
 }
 
 /// Debug output never shows key material.
-impl fmt::Debug for Keys {
+impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Keys(…)")
     }
 }
 
-impl Keys {
+impl KeySet {
     /// Parses a key file, or `NOUNS_KEY`: 32 bytes in base64, one key a line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut keys = text.split_ascii_whitespace().map(|word| {
@@ -66,7 +66,7 @@ impl Keys {
             let bytes: [u8; KEY_BYTES] = bytes.as_slice().try_into().map_err(|_| {
                 format!("expected {KEY_BYTES} bytes in base64, got {}", bytes.len())
             })?;
-            Key::new(bytes)
+            SecretKey::new(bytes)
         });
         let first = keys.next().unwrap_or_else(|| Err("expected a key, got nothing".to_owned()))?;
         let others = keys.collect::<Result<Vec<_>, _>>()?;
@@ -80,7 +80,7 @@ impl Keys {
     pub fn random() -> Result<Self, String> {
         let mut bytes = [0; KEY_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| format!("no randomness: {error}"))?;
-        Ok(Self { first: Key::new(bytes)?, others: Vec::new() })
+        Ok(Self { first: SecretKey::new(bytes)?, others: Vec::new() })
     }
 
     /// Puts a new key first: the start of a rotation.
@@ -105,7 +105,7 @@ impl Keys {
     }
 
     /// Whether the two sets have a key in common.
-    pub fn shares(&self, other: &Self) -> bool {
+    pub fn shares_key_with(&self, other: &Self) -> bool {
         let mine = [&self.first].into_iter().chain(&self.others);
         mine.map(|key| key.fingerprint).any(|print| {
             let mut theirs = [&other.first].into_iter().chain(&other.others);
@@ -114,18 +114,18 @@ impl Keys {
     }
 
     /// Whether the key with this fingerprint is among them.
-    pub fn has(&self, fingerprint: &str) -> bool {
-        self.all().any(|key| key.fingerprint() == fingerprint)
+    pub fn has_fingerprint(&self, fingerprint: &str) -> bool {
+        self.iter().any(|key| key.fingerprint() == fingerprint)
     }
 
     /// Keys for the MAC of nonces: the first signs, all verify.
     pub fn nonce_keys(&self) -> Vec<[u8; 32]> {
-        self.all().map(|key| derive(&key.bytes, NONCES)).collect()
+        self.iter().map(|key| derive(&key.bytes, NONCES_LABEL)).collect()
     }
 
     /// Keys for request fingerprints: new ones use the first, all are compared.
-    pub fn print_keys(&self) -> Vec<(KeyId, [u8; 32])> {
-        self.all().map(|key| (key.id(), derive(&key.bytes, REQUESTS))).collect()
+    pub fn request_fingerprint_keys(&self) -> Vec<(KeyId, [u8; 32])> {
+        self.iter().map(|key| (key.id(), derive(&key.bytes, REQUEST_FINGERPRINT_LABEL))).collect()
     }
 
     /// The id of the key that seals.
@@ -133,35 +133,35 @@ impl Keys {
         self.first.id()
     }
 
-    pub fn knows(&self, id: KeyId) -> bool {
-        self.all().any(|key| key.id() == id)
+    pub fn has_id(&self, id: KeyId) -> bool {
+        self.iter().any(|key| key.id() == id)
     }
 
-    pub(super) fn sealing(&self) -> (KeyId, &LessSafeKey) {
+    pub(super) fn sealing_key(&self) -> (KeyId, &LessSafeKey) {
         (self.first.id(), &self.first.sealing)
     }
 
     /// Ids are short, so two keys may share one.
-    pub(super) fn opening(&self, id: KeyId) -> impl Iterator<Item = &LessSafeKey> {
-        self.all().filter(move |key| key.id() == id).map(|key| &key.sealing)
+    pub(super) fn opening_keys(&self, id: KeyId) -> impl Iterator<Item = &LessSafeKey> {
+        self.iter().filter(move |key| key.id() == id).map(|key| &key.sealing)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Key> {
+    fn iter(&self) -> impl Iterator<Item = &SecretKey> {
         std::iter::once(&self.first).chain(&self.others)
     }
 
     /// The content of the key file.
-    fn text(&self) -> String {
-        self.all().map(|key| format!("{}\n", STANDARD.encode(key.bytes))).collect()
+    fn file_text(&self) -> String {
+        self.iter().map(|key| format!("{}\n", STANDARD.encode(key.bytes))).collect()
     }
 }
 
-impl Key {
+impl SecretKey {
     fn new(bytes: [u8; KEY_BYTES]) -> Result<Self, String> {
-        let sealing = UnboundKey::new(&AES_256_GCM, &derive(&bytes, SEALING))
+        let sealing = UnboundKey::new(&AES_256_GCM, &derive(&bytes, SEALING_LABEL))
             .map_err(|_| "the key cannot be used".to_owned())?;
         let mut fingerprint = [0; 16];
-        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, PRINT)) {
+        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, FINGERPRINT_LABEL)) {
             *to = from;
         }
         Ok(Self { bytes, sealing: LessSafeKey::new(sealing), fingerprint })
@@ -197,18 +197,18 @@ pub mod tests {
     use super::*;
 
     /// One key for each byte, of 32 such bytes.
-    pub fn keys(bytes: &[u8]) -> Keys {
+    pub fn keys(bytes: &[u8]) -> KeySet {
         let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
-        Keys::parse(&lines.collect::<String>()).unwrap()
+        KeySet::parse(&lines.collect::<String>()).unwrap()
     }
 
     #[test]
     fn key_is_32_bytes_in_base64_one_per_line() {
         let one = STANDARD.encode([7; 32]);
-        assert_eq!(Keys::parse(&one).unwrap().fingerprint(), keys(&[7]).fingerprint());
+        assert_eq!(KeySet::parse(&one).unwrap().fingerprint(), keys(&[7]).fingerprint());
         let spelled = format!("  {}\r\n\n", one.trim_end_matches('='));
-        assert_eq!(Keys::parse(&spelled).unwrap().fingerprint(), keys(&[7]).fingerprint());
-        let wrong = |text: &str| Keys::parse(text).unwrap_err();
+        assert_eq!(KeySet::parse(&spelled).unwrap().fingerprint(), keys(&[7]).fingerprint());
+        let wrong = |text: &str| KeySet::parse(text).unwrap_err();
         assert_eq!(wrong(""), "expected a key, got nothing");
         assert_eq!(wrong(" \n"), "expected a key, got nothing");
         assert_eq!(wrong("§"), "expected base64");
@@ -221,9 +221,9 @@ pub mod tests {
     #[test]
     fn key_file_text_round_trips() {
         let both = keys(&[1, 2]);
-        let again = Keys::parse(&both.text()).unwrap();
+        let again = KeySet::parse(&both.file_text()).unwrap();
         assert_eq!(again.nonce_keys(), both.nonce_keys());
-        assert_eq!(again.text(), both.text());
+        assert_eq!(again.file_text(), both.file_text());
     }
 
     #[test]
@@ -233,10 +233,16 @@ pub mod tests {
         let both = old.begin_rotation(keys(&[2]));
         assert!(both.is_rotating());
         assert_eq!(both.fingerprint(), keys(&[2]).fingerprint());
-        assert!(both.knows(old_id) && both.has(&old_fingerprint) && both.has(&both.fingerprint()));
+        assert!(
+            both.has_id(old_id)
+                && both.has_fingerprint(&old_fingerprint)
+                && both.has_fingerprint(&both.fingerprint())
+        );
         assert_eq!(both.nonce_keys(), [keys(&[2]).nonce_keys(), keys(&[1]).nonce_keys()].concat());
         let new = both.end_rotation();
-        assert!(!new.is_rotating() && !new.knows(old_id) && !new.has(&old_fingerprint));
+        assert!(
+            !new.is_rotating() && !new.has_id(old_id) && !new.has_fingerprint(&old_fingerprint)
+        );
     }
 
     /// Derivation must never change: databases and replicas rely on it.
@@ -244,7 +250,8 @@ pub mod tests {
     fn derived_keys_differ_and_never_change() {
         let one = keys(&[1]);
         assert_eq!(one.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
-        let derived = [SEALING, NONCES, PRINT, REQUESTS].map(|label| derive(&[1; 32], label));
+        let derived = [SEALING_LABEL, NONCES_LABEL, FINGERPRINT_LABEL, REQUEST_FINGERPRINT_LABEL]
+            .map(|label| derive(&[1; 32], label));
         for (index, one) in derived.iter().enumerate() {
             assert!(derived.iter().skip(index + 1).all(|other| other != one));
         }
@@ -252,16 +259,16 @@ pub mod tests {
 
     #[test]
     fn key_debug_output_and_fingerprint_reveal_nothing() {
-        let random = Keys::random().unwrap();
+        let random = KeySet::random().unwrap();
         assert_eq!(format!("{random:?}"), "Keys(…)");
-        assert_ne!(random.text(), Keys::random().unwrap().text());
-        assert!(!random.text().contains(&random.fingerprint()));
+        assert_ne!(random.file_text(), KeySet::random().unwrap().file_text());
+        assert!(!random.file_text().contains(&random.fingerprint()));
     }
 
     proptest! {
         #[test]
         fn key_any_text_is_parsed_or_refused_without_showing_it(text in "\\PC{0,200}") {
-            if let Err(message) = Keys::parse(&text) {
+            if let Err(message) = KeySet::parse(&text) {
                 prop_assert!(text.len() < 4 || !message.contains(&text));
             }
         }

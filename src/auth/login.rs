@@ -11,208 +11,228 @@ use std::time::Duration;
 
 use http::{HeaderValue, header};
 
-use super::digest::{self, Keyed, Misfit, Proof, Target};
-use super::guess::{BasicGuess, Claimant, Verdict};
-use super::hasher::Who;
-use super::memory::Remembered;
-use super::nonce::{Nonce, NonceFault};
-use super::signing::{Signer, Signing};
-use super::users::User;
-use super::{Auth, Identity, Info, Known, Request, Stop, basic, password, patience};
+use super::credential_cache::CachedLogin;
+use super::digest::{self, DigestCredentials, DigestTarget, KeyedCredentials, ScopeMismatch};
+use super::hasher::HashPriority;
+use super::nonce::{Nonce, NonceError};
+use super::password_check::{DigestAttempt, PasswordCheck, PasswordVerdict};
+use super::signing::{Signer, SigningState};
+use super::users::UserAccount;
+use super::{
+    AuthError, AuthRequest, AuthenticationInfo, Authenticator, Identification, IdentifiedCaller,
+    basic, password, tarpit,
+};
 use crate::clock;
 use crate::model::Algorithm;
-use crate::model::own::PASSWORD;
+use crate::model::builtin::PASSWORD;
 use crate::permit::Caller;
-use crate::plan::{By, Write};
+use crate::plan::{ChangeAuthor, WritePlan};
 use crate::problem::{self, Problem};
-use crate::store::{self, Claim, Claimed, StoreError, WriteOptions};
+use crate::store::{self, NonceClaim, NonceClaimResult, StoreError, WriteOptions};
 use crate::value::Value;
 
 /// How long a login waits to store the Digest credentials that it derives from a password.
-const COMPLETE_MAX: Duration = Duration::from_secs(5);
+const COMPLETE_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Auth {
+impl Authenticator {
     /// Basic credentials that were correct a moment ago. Synchronous, without a future: this is the path of
     /// nearly all requests with Basic.
-    pub(super) fn remembered(&self, request: &Request<'_>, credentials: &[u8]) -> Option<Identity> {
-        let trace = self.memory.trace(credentials);
-        let known = self.memory.recall(&trace, request.now)?;
-        let user = self.users.known(&known.user.name, request.now)?;
-        self.still_in(request, (trace, known), &user)
+    pub(super) fn basic_from_cache(
+        &self,
+        request: &AuthRequest<'_>,
+        credentials: &[u8],
+    ) -> Option<Identification> {
+        let trace = self.credential_cache.credentials_mac(credentials);
+        let known = self.credential_cache.find_login(&trace, request.now)?;
+        let user = self.users.cached(&known.user.name, request.now)?;
+        self.refresh_login(request, (trace, known), &user)
     }
 
     /// Accepts a cached login, if it is still the same user.
-    fn still_in(
+    fn refresh_login(
         &self,
-        request: &Request<'_>,
-        (trace, known): ([u8; 32], Remembered),
-        user: &Arc<User>,
-    ) -> Option<Identity> {
-        if !known.is(user) {
+        request: &AuthRequest<'_>,
+        (trace, known): ([u8; 32], CachedLogin),
+        user: &Arc<UserAccount>,
+    ) -> Option<Identification> {
+        if !known.is_same_login(user) {
             return None;
         }
-        self.memory.remember(trace, known, request.now);
-        Some(Identity::Known(known_as(user, Info::Nothing)))
+        self.credential_cache.cache_login(trace, known, request.now);
+        Some(Identification::Known(identified(user, AuthenticationInfo::Absent)))
     }
 
     /// RFC 7617.
-    pub(super) async fn basic(
+    pub(super) async fn login_basic(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
         credentials: &[u8],
-    ) -> Result<Identity, Stop> {
-        let trace = self.memory.trace(credentials);
-        if let Some(known) = self.memory.recall(&trace, request.now)
-            && let Some(user) = self.users.recall(store, &known.user.name, request.now).await?
-            && let Some(identity) = self.still_in(request, (trace, known), &user)
+    ) -> Result<Identification, AuthError> {
+        let trace = self.credential_cache.credentials_mac(credentials);
+        if let Some(known) = self.credential_cache.find_login(&trace, request.now)
+            && let Some(user) =
+                self.users.cached_or_reread(store, &known.user.name, request.now).await?
+            && let Some(identity) = self.refresh_login(request, (trace, known), &user)
         {
             return Ok(identity);
         }
         let Some(pair) = basic::read(credentials) else {
-            return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+            return Err(self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await);
         };
-        self.refuse_shut(&pair.name, request).await?;
+        self.check_lockout(&pair.name, request).await?;
         let user = self.users.read(store, &pair.name, request.now).await?;
-        let guess = BasicGuess {
-            trace,
+        let guess = PasswordCheck {
+            credentials_mac: trace,
             user: user.clone(),
-            pair: pair.clone(),
+            credentials: pair.clone(),
             address: request.address,
-            memory: Arc::clone(&self.memory),
+            cache: Arc::clone(&self.credential_cache),
             throttle: Arc::clone(&self.throttle),
         };
-        let verdict = self.hasher.run(Who::Unproved(request.address), || guess.judge()).await;
-        let user = match verdict.unwrap_or(Verdict::Throttled(Duration::from_secs(1))) {
-            Verdict::Right => user,
-            Verdict::Wrong => None,
-            Verdict::Throttled(time) => return Err(self.shut_out(request, time).await.into()),
+        let verdict =
+            self.hasher.run(HashPriority::Unauthenticated(request.address), || guess.run()).await;
+        let user = match verdict.unwrap_or(PasswordVerdict::Throttled(Duration::from_secs(1))) {
+            PasswordVerdict::Correct => user,
+            PasswordVerdict::Wrong => None,
+            PasswordVerdict::Throttled(time) => {
+                return Err(self.locked_out(request, time).await.into());
+            }
         };
-        let Some(user) = user else { return Err(self.fail(store, request).await) };
-        self.complete(store, request, &user, &pair.password).await;
-        let proved = Remembered { user: Arc::clone(&user), until: request.now };
-        self.memory.remember(trace, proved, request.now);
-        Ok(Identity::Known(known_as(&user, Info::Nothing)))
+        let Some(user) = user else { return Err(self.delayed_failure(store, request).await) };
+        self.complete_digest_credentials(store, request, &user, &pair.password).await;
+        let proved = CachedLogin { user: Arc::clone(&user), until: request.now };
+        self.credential_cache.cache_login(trace, proved, request.now);
+        Ok(Identification::Known(identified(&user, AuthenticationInfo::Absent)))
     }
 
     /// Derives Digest credentials for realms that were added after the password was set: only now is the
     /// password known in clear.
-    async fn complete(
+    async fn complete_digest_credentials(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
-        user: &User,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+        user: &UserAccount,
         password: &str,
     ) {
         let Some(signer) = &self.signer else { return };
-        if !password::lacks(&user.record, &self.model, &signer.ring.keys()) {
+        if !password::lacks_digests(&user.record, &self.model, &signer.keyring.keys()) {
             return;
         }
         // A rotation may be in progress: what is sealed now must be sealed with the new key.
-        let keys = signer.ring.look_again();
+        let keys = signer.keyring.reload_if_changed();
         let mut record = user.record.clone();
         if record.complete(&self.model, &keys, &user.name, password).is_err() {
             return;
         }
-        let by = By { actor: (&*user.name).into(), request_id: request.id.into() };
+        let by = ChangeAuthor { actor: (&*user.name).into(), request_id: request.id.into() };
         let stored = (user.id, user.version);
         let record = Value::text(&record.to_string());
-        let write = Write::change_user(&self.model, stored, (PASSWORD, record), by);
+        let write = WritePlan::change_user(&self.model, stored, (PASSWORD, record), by);
         // If somebody was faster, or the write fails, the next login tries again.
-        let options = WriteOptions::until(request.now + COMPLETE_MAX);
+        let options = WriteOptions::with_deadline(request.now + COMPLETE_TIMEOUT);
         let _ = store.write(Box::new(write), options).await;
-        self.users.forget();
+        self.users.invalidate();
     }
 
     /// An authenticated client that goes on with the same nonce. Synchronous, without a future: this is the
     /// path of nearly all requests with Digest, and asks no other server which counts were used. Anything
     /// else falls back to `login_digest`.
-    pub(super) fn goes_on(
+    pub(super) fn digest_from_cache(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
         credentials: &[u8],
-    ) -> Option<Identity> {
+    ) -> Option<Identification> {
         let (signer, realm) = self.signer.as_ref().zip(self.model.realms.get(request.realm))?;
         let proof = digest::read(credentials).ok()?;
-        let digest::User::Name(name) = &proof.user else { return None };
-        let nonce = self.memory.proved(&proof.nonce, name)?;
-        let nonce = nonce.at(clock::moment().seconds()).ok()?;
+        let digest::DigestUsername::Name(name) = &proof.user else { return None };
+        let nonce = self.credential_cache.find_session_nonce(&proof.nonce, name)?;
+        let nonce = nonce.check_age(clock::moment().seconds()).ok()?;
         if nonce.is_near_end || proof.covers_body() {
             return None;
         }
         let (epoch, issued, count) = (nonce.epoch, nonce.issued, proof.count()?);
-        let claim = Claim { epoch, nonce: nonce.id, count, issued };
-        if !store.can_claim_here(&claim) {
+        let claim = NonceClaim { epoch, nonce: nonce.id, count, issued };
+        if !store.can_claim_nonce_locally(&claim) {
             return None;
         }
-        let signing = signer.now();
+        let signing = signer.current();
         let opaques = signing.opaques.get(request.realm)?;
-        let algorithm = proof.fits(realm, opaques, &target(request)).ok()?;
-        let user = self.users.known(name, request.now).filter(|user| !user.is_disabled)?;
+        let algorithm = proof.check_scope(realm, opaques, &request_target(request)).ok()?;
+        let user = self.users.cached(name, request.now).filter(|user| !user.is_disabled)?;
         let ha1 = user.ha1(request.realm, algorithm)?;
-        let keyed = proof.with(ha1)?;
+        let keyed = proof.with_ha1(ha1)?;
         if !keyed.verify(request.parts.method.as_str(), None) {
             return None;
         }
-        match store.claim_here(&claim)? {
-            Claimed::First => Some(Identity::Known(known_as(&user, ready(&keyed, None)))),
-            Claimed::Again | Claimed::Stale => None,
+        match store.claim_nonce_locally(&claim)? {
+            NonceClaimResult::First => Some(Identification::Known(identified(
+                &user,
+                ready_authentication_info(&keyed, None),
+            ))),
+            NonceClaimResult::Replay | NonceClaimResult::Stale => None,
         }
     }
 
     /// RFC 7616 and RFC 2617. `body`: what the credentials may cover, if it was read already.
-    pub(super) async fn digest(
+    pub(super) async fn login_digest(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
         credentials: &[u8],
         body: Option<&[u8]>,
-    ) -> Result<Identity, Stop> {
+    ) -> Result<Identification, AuthError> {
         let malformed = |detail: String| Problem::new(&problem::BAD_CREDENTIALS).detail(detail);
         let proof = digest::read(credentials).map_err(|fault| malformed(fault.0.to_owned()))?;
         let Some((signer, realm)) = self.signer.as_ref().zip(self.model.realms.get(request.realm))
         else {
-            return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+            return Err(self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await);
         };
-        let (signing, nonce) = self.nonce_of(signer, &proof);
+        let (signing, nonce) = self.read_nonce(signer, &proof);
         let opaques = signing.opaques.get(request.realm).map_or(&[][..], Vec::as_slice);
-        let algorithm = match proof.fits(realm, opaques, &target(request)) {
+        let algorithm = match proof.check_scope(realm, opaques, &request_target(request)) {
             Ok(algorithm) => algorithm,
-            Err(Misfit::Uri) => {
+            Err(ScopeMismatch::Uri) => {
                 return Err(malformed("uri: expected the target of the request".to_owned()).into());
             }
-            Err(Misfit::Realm | Misfit::Opaque | Misfit::Algorithm | Misfit::Qop) => {
-                return Err(self.refuse(store, request, &problem::CREDENTIALS_WRONG).await);
+            Err(
+                ScopeMismatch::Realm
+                | ScopeMismatch::Opaque
+                | ScopeMismatch::Algorithm
+                | ScopeMismatch::Qop,
+            ) => {
+                return Err(self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await);
             }
         };
         if proof.covers_body() && body.is_none() {
-            let name = self.name(store, request, (&proof, algorithm)).await?;
-            if !self.is_proved((&proof, &nonce), &name) {
-                self.refuse_shut(&name, request).await?;
+            let name = self.throttled_name(store, request, (&proof, algorithm)).await?;
+            if !self.is_session_nonce((&proof, &nonce), &name) {
+                self.check_lockout(&name, request).await?;
             }
             // The body is read only for a client with one of our nonces.
             return match nonce {
-                Ok(_) => Ok(Identity::WantsBody),
-                Err(_) => Err(self.refuse(store, request, &problem::STALE_NONCE).await),
+                Ok(_) => Ok(Identification::NeedsBody),
+                Err(_) => Err(self.unauthorized(store, request, &problem::STALE_NONCE).await),
             };
         }
         let covered = body.filter(|_| proof.covers_body());
-        let body_hash = covered.map(|body| digest::hash(algorithm, body));
-        self.prove(store, request, Claimant { proof, algorithm, body_hash }, nonce).await
+        let body_hash = covered.map(|body| digest::hash_bytes(algorithm, body));
+        self.verify_and_claim(store, request, DigestAttempt { proof, algorithm, body_hash }, nonce)
+            .await
     }
 
     /// The nonce of the credentials, and the keys that it was verified with.
-    fn nonce_of(
+    fn read_nonce(
         &self,
         signer: &Signer,
-        proof: &Proof<'_>,
-    ) -> (Arc<Signing>, Result<Nonce, NonceFault>) {
+        proof: &DigestCredentials<'_>,
+    ) -> (Arc<SigningState>, Result<Nonce, NonceError>) {
         let now = clock::moment().seconds();
-        let signing = signer.now();
+        let signing = signer.current();
         match signing.nonces.read(&proof.nonce, now) {
-            Err(NonceFault::Foreign) if signer.look_again() => {
-                let signing = signer.now();
+            Err(NonceError::Foreign) if signer.reload_if_changed() => {
+                let signing = signer.current();
                 let nonce = signing.nonces.read(&proof.nonce, now);
                 (signing, nonce)
             }
@@ -220,70 +240,74 @@ impl Auth {
         }
     }
 
-    async fn prove(
+    async fn verify_and_claim(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
-        claimant: Claimant<'_>,
-        nonce: Result<Nonce, NonceFault>,
-    ) -> Result<Identity, Stop> {
-        let Claimant { proof, algorithm, .. } = &claimant;
-        let name = self.name(store, request, (proof, *algorithm)).await?;
-        let is_proved = self.is_proved((proof, &nonce), &name);
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+        claimant: DigestAttempt<'_>,
+        nonce: Result<Nonce, NonceError>,
+    ) -> Result<Identification, AuthError> {
+        let DigestAttempt { proof, algorithm, .. } = &claimant;
+        let name = self.throttled_name(store, request, (proof, *algorithm)).await?;
+        let is_proved = self.is_session_nonce((proof, &nonce), &name);
         if !is_proved {
-            self.refuse_shut(&name, request).await?;
+            self.check_lockout(&name, request).await?;
         }
-        let user = self.verified(store, request, (&name, is_proved), &claimant).await?;
+        let user = self.find_verified_user(store, request, (&name, is_proved), &claimant).await?;
         let Ok(nonce) = nonce else {
-            return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
+            return Err(self.unauthorized(store, request, &problem::STALE_NONCE).await);
         };
         let Nonce { epoch, issued, id, is_near_end } = nonce;
         // Without a count, a nonce is good for one request.
         let count = proof.count().unwrap_or(1);
-        match store.claim(&Claim { epoch, nonce: id, count, issued }).await? {
-            Claimed::First => {}
-            Claimed::Again | Claimed::Stale => {
-                return Err(self.refuse(store, request, &problem::STALE_NONCE).await);
+        match store.claim_nonce(&NonceClaim { epoch, nonce: id, count, issued }).await? {
+            NonceClaimResult::First => {}
+            NonceClaimResult::Replay | NonceClaimResult::Stale => {
+                return Err(self.unauthorized(store, request, &problem::STALE_NONCE).await);
             }
         }
-        self.memory.prove((&proof.nonce, nonce), &name);
+        self.credential_cache.cache_session_nonce((&proof.nonce, nonce), &name);
         let next = if is_near_end { Some(self.next_nonce(store, &name).await?) } else { None };
         let info = match user.ha1(request.realm, *algorithm) {
             Some(ha1) if proof.covers_body() => {
-                Info::OfBody(Box::new((ha1.clone(), *algorithm, next)))
+                AuthenticationInfo::CoversBody(Box::new((ha1.clone(), *algorithm, next)))
             }
-            Some(ha1) => {
-                proof.with(ha1).map_or(Info::Nothing, |keyed| ready(&keyed, next.as_deref()))
-            }
-            None => Info::Nothing,
+            Some(ha1) => proof.with_ha1(ha1).map_or(AuthenticationInfo::Absent, |keyed| {
+                ready_authentication_info(&keyed, next.as_deref())
+            }),
+            None => AuthenticationInfo::Absent,
         };
-        Ok(Identity::Known(known_as(&user, info)))
+        Ok(Identification::Known(identified(&user, info)))
     }
 
     /// Issues the next nonce for an authenticated client.
-    async fn next_nonce(&self, store: &store::Worker, name: &str) -> Result<String, StoreError> {
-        let next = self.nonce(store).await?;
-        let signing = self.signer.as_ref().map(|signer| signer.now());
+    async fn next_nonce(
+        &self,
+        store: &store::StoreWorker,
+        name: &str,
+    ) -> Result<String, StoreError> {
+        let next = self.issue_nonce(store).await?;
+        let signing = self.signer.as_ref().map(|signer| signer.current());
         let read = signing.map(|signing| signing.nonces.read(&next, clock::moment().seconds()));
         if let Some(Ok(nonce)) = read {
-            self.memory.prove((next.as_bytes(), nonce), name);
+            self.credential_cache.cache_session_nonce((next.as_bytes(), nonce), name);
         }
         Ok(next)
     }
 
     /// The name that failures count for. A `userhash` counts for the name behind it, so that nobody can be
     /// guessed at under several names; an unknown one counts for itself.
-    async fn name<'p>(
+    async fn throttled_name<'p>(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
-        (proof, algorithm): (&'p Proof<'_>, Algorithm),
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+        (proof, algorithm): (&'p DigestCredentials<'_>, Algorithm),
     ) -> Result<Cow<'p, str>, StoreError> {
         match &proof.user {
-            digest::User::Name(name) => Ok(Cow::Borrowed(name)),
-            digest::User::Hash(hash) => {
+            digest::DigestUsername::Name(name) => Ok(Cow::Borrowed(name)),
+            digest::DigestUsername::Hash(hash) => {
                 let key = (request.realm, algorithm, &**hash);
-                let name = self.users.unhash(store, key, request.now).await?;
+                let name = self.users.find_by_userhash(store, key, request.now).await?;
                 // No name has a colon.
                 let unknown = || format!(":{}", hash.to_ascii_lowercase());
                 Ok(Cow::Owned(name.map_or_else(unknown, |name| name.to_string())))
@@ -292,54 +316,62 @@ impl Auth {
     }
 
     /// Whether this user is in already with the nonce of a proof: then failures of others do not concern them.
-    fn is_proved(
+    fn is_session_nonce(
         &self,
-        (proof, nonce): (&Proof<'_>, &Result<Nonce, NonceFault>),
+        (proof, nonce): (&DigestCredentials<'_>, &Result<Nonce, NonceError>),
         name: &str,
     ) -> bool {
-        nonce.is_ok() && self.memory.proved(&proof.nonce, name).is_some()
+        nonce.is_ok() && self.credential_cache.find_session_nonce(&proof.nonce, name).is_some()
     }
 
     /// 429 while too many were wrong.
-    pub(super) async fn refuse_shut(
+    pub(super) async fn check_lockout(
         &self,
         name: &str,
-        request: &Request<'_>,
+        request: &AuthRequest<'_>,
     ) -> Result<(), Problem> {
-        match self.throttle.is_shut(name, request.address, clock::now()) {
+        match self.throttle.locked_out_for(name, request.address, clock::now()) {
             None => Ok(()),
-            Some(time) => Err(self.shut_out(request, time).await),
+            Some(time) => Err(self.locked_out(request, time).await),
         }
     }
 
     /// 429, to come back after this time.
-    pub(super) async fn shut_out(&self, request: &Request<'_>, time: Duration) -> Problem {
-        self.patience.wait(request.now + patience::SHUT).await;
+    pub(super) async fn locked_out(&self, request: &AuthRequest<'_>, time: Duration) -> Problem {
+        self.delayed_failures.wait(request.now + tarpit::LOCKED_OUT_DELAY).await;
         let seconds = time.as_secs().saturating_add(1);
         Problem::new(&problem::TOO_MANY_LOGINS).header(header::RETRY_AFTER, seconds.into())
     }
 
     /// 401 for a failure that was counted.
-    pub(super) async fn fail(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
-        self.patience.wait(request.now + patience::WRONG).await;
-        self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
+    pub(super) async fn delayed_failure(
+        &self,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+    ) -> AuthError {
+        self.delayed_failures.wait(request.now + tarpit::WRONG_PASSWORD_DELAY).await;
+        self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await
     }
 }
 
 /// `Authentication-Info`, when it does not depend on the response's body.
-fn ready(keyed: &Keyed<'_>, next: Option<&str>) -> Info {
-    let text = keyed.information(None, next);
-    text.and_then(|text| HeaderValue::try_from(text).ok()).map_or(Info::Nothing, Info::Ready)
+fn ready_authentication_info(
+    keyed: &KeyedCredentials<'_>,
+    next: Option<&str>,
+) -> AuthenticationInfo {
+    let text = keyed.authentication_info(None, next);
+    text.and_then(|text| HeaderValue::try_from(text).ok())
+        .map_or(AuthenticationInfo::Absent, AuthenticationInfo::Ready)
 }
 
-pub(super) fn known_as(user: &Arc<User>, info: Info) -> Known {
+pub(super) fn identified(user: &Arc<UserAccount>, info: AuthenticationInfo) -> IdentifiedCaller {
     let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
-    Known { caller, user: Some(Arc::clone(user)), info }
+    IdentifiedCaller { caller, user: Some(Arc::clone(user)), info }
 }
 
-fn target<'a>(request: &Request<'a>) -> Target<'a> {
+fn request_target<'a>(request: &AuthRequest<'a>) -> DigestTarget<'a> {
     let uri = &request.parts.uri;
     let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
-    Target { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
+    DigestTarget { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
 }

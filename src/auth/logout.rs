@@ -9,8 +9,8 @@
 
 use http::{HeaderName, HeaderValue, header};
 
-use super::{Auth, Request, Stop, digest, parameters};
-use crate::model::Scheme;
+use super::{AuthError, AuthRequest, Authenticator, digest, parameters};
+use crate::model::AuthScheme;
 use crate::problem::{self, Problem};
 use crate::store;
 
@@ -21,17 +21,21 @@ const CLEAR_SITE_DATA: (HeaderName, HeaderValue) =
 /// The query of the final address. A browser puts the previous page into its back-forward cache only when
 /// the next one is shown, so that it takes one more response to clear that one; and an address that
 /// triggers nothing can be reloaded.
-const DONE: &str = "done";
+const DONE_QUERY: &str = "done";
 const REFRESH: (HeaderName, HeaderValue) =
     (HeaderName::from_static("refresh"), HeaderValue::from_static("0; url=?done"));
 
-impl Auth {
+impl Authenticator {
     /// Always a 401: it is what makes a browser forget.
-    pub async fn log_out(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
-        let is_done = request.parts.uri.query() == Some(DONE);
+    pub async fn log_out(
+        &self,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+    ) -> AuthError {
+        let is_done = request.parts.uri.query() == Some(DONE_QUERY);
         let mut sent = request.parts.headers.get_all(header::AUTHORIZATION).iter().peekable();
         let stop = if sent.peek().is_none() && !is_done && !self.is_open {
-            self.refuse(store, request, &problem::LOGGED_OUT).await
+            self.unauthorized(store, request, &problem::LOGGED_OUT).await
         } else {
             sent.for_each(|credentials| self.forget_login(credentials.as_bytes()));
             let realm = self.model.realms.get(request.realm).map_or("", |realm| &*realm.name);
@@ -41,8 +45,8 @@ impl Auth {
         };
         let more = [Some(CLEAR_SITE_DATA), (!is_done).then_some(REFRESH)];
         match stop {
-            Stop::Store(error) => Stop::Store(error),
-            Stop::Problem(problem) => more
+            AuthError::Store(error) => AuthError::Store(error),
+            AuthError::Problem(problem) => more
                 .into_iter()
                 .flatten()
                 .fold(problem, |problem, (name, value)| problem.header(name, value))
@@ -52,13 +56,15 @@ impl Auth {
 
     /// Removes the login from the credential cache.
     fn forget_login(&self, credentials: &[u8]) {
-        match parameters::split(credentials) {
+        match parameters::split_scheme(credentials) {
             None => {}
-            Some((Scheme::Basic, rest)) => self.memory.forget(&self.memory.trace(rest)),
-            Some((Scheme::Digest, rest)) => {
+            Some((AuthScheme::Basic, rest)) => {
+                self.credential_cache.remove_login(&self.credential_cache.credentials_mac(rest))
+            }
+            Some((AuthScheme::Digest, rest)) => {
                 let Ok(proof) = digest::read(rest) else { return };
-                if let digest::User::Name(name) = &proof.user {
-                    self.memory.disprove(&proof.nonce, name);
+                if let digest::DigestUsername::Name(name) = &proof.user {
+                    self.credential_cache.remove_session_nonce(&proof.nonce, name);
                 }
             }
         }

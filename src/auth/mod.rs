@@ -8,21 +8,21 @@
 pub mod basic;
 mod challenge;
 pub mod digest;
-mod guess;
+mod password_check;
 mod hasher;
 pub mod key;
 mod login;
 mod logout;
-mod memory;
+mod credential_cache;
 mod nonce;
 pub mod parameters;
 pub mod password;
-mod patience;
-mod prints;
+mod tarpit;
+mod request_fingerprint;
 mod seal;
 mod signing;
 mod stamp_lease;
-pub mod text;
+pub mod credential_text;
 mod throttle;
 mod users;
 
@@ -35,38 +35,38 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
 use crate::clock;
-use crate::model::{Algorithm, Model, Scheme};
+use crate::model::{Algorithm, AuthScheme, Model};
 use crate::permit::{Caller, Rights};
-use crate::plan::{Mandate, Write};
+use crate::plan::{RightsLease, WritePlan};
 use crate::problem::{self, Problem};
 use crate::store::{self, StoreError};
 use crate::value::Value;
 use digest::Ha1;
-use hasher::{Hasher, Who, Wrong};
+use hasher::{HashPriority, Hasher, WrongPassword};
 use key::Keyring;
-pub use prints::each;
+pub use request_fingerprint::update_length_prefixed;
 use signing::Signer;
 pub use users::LEASE;
 
 /// What authentication needs, shared by all threads.
 #[derive(Debug)]
-pub struct Auth {
+pub struct Authenticator {
     model: Arc<Model>,
     /// The caller of requests without credentials; with `--open` one with all rights.
-    nobody: Caller,
+    anonymous: Caller,
     is_open: bool,
     /// `None`: nothing can be signed or sealed, which happens with `--open` only.
     signer: Option<Arc<Signer>>,
-    users: users::Users,
+    users: users::UserCache,
     hasher: Hasher,
-    throttle: Arc<throttle::Throttle>,
-    memory: Arc<memory::Memory>,
-    patience: patience::Patience,
+    throttle: Arc<throttle::LoginThrottle>,
+    credential_cache: Arc<credential_cache::CredentialCache>,
+    delayed_failures: tarpit::DelayedFailures,
 }
 
 /// The parts of a request that authentication needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct AuthRequest<'a> {
     pub parts: &'a Parts,
     pub id: &'a str,
     /// The realm of the requested resource, by its index in the model.
@@ -80,66 +80,76 @@ pub struct Request<'a> {
 
 /// The result of authentication.
 #[derive(Debug)]
-pub enum Identity {
-    Known(Known),
+pub enum Identification {
+    Known(IdentifiedCaller),
     /// The credentials cover the body: call again with it.
-    WantsBody,
+    NeedsBody,
 }
 
 /// The caller, and the `Authentication-Info` of the response.
 #[derive(Debug)]
-pub struct Known {
+pub struct IdentifiedCaller {
     pub caller: Caller,
     /// The user at the time of the login; `None` for an anonymous caller.
-    user: Option<Arc<users::User>>,
-    info: Info,
+    user: Option<Arc<users::UserAccount>>,
+    info: AuthenticationInfo,
 }
 
 /// Whether a caller's user has changed since the login.
 #[derive(Debug)]
-pub enum Standing {
-    Same,
+pub enum CallerStatus {
+    Unchanged,
     /// The same user with other rights.
-    Changed(Known),
+    Changed(IdentifiedCaller),
     /// Disabled, removed, or with another password.
     Gone,
 }
 
 /// The value of `Authentication-Info`.
 #[derive(Debug)]
-enum Info {
-    Nothing,
+enum AuthenticationInfo {
+    Absent,
     Ready(HeaderValue),
     /// It covers the response's body too. The last element is the next nonce.
-    OfBody(Box<(Ha1, Algorithm, Option<String>)>),
+    CoversBody(Box<(Ha1, Algorithm, Option<String>)>),
 }
 
-impl Known {
+impl IdentifiedCaller {
     /// The same caller, for something that outlives the request.
     pub fn without_info(&self) -> Self {
-        Self { caller: self.caller.clone(), user: self.user.clone(), info: Info::Nothing }
+        Self {
+            caller: self.caller.clone(),
+            user: self.user.clone(),
+            info: AuthenticationInfo::Absent,
+        }
     }
 
     /// What a write needs to check the caller's rights again; `checked` is the time of the last check.
-    pub fn mandate(&self, checked: Instant) -> Option<Mandate> {
+    pub fn mandate(&self, checked: Instant) -> Option<RightsLease> {
         let user = Arc::clone(self.user.as_ref()?);
-        Some(Mandate { user, good_until: checked + LEASE })
+        Some(RightsLease { user, valid_until: checked + LEASE })
     }
 
     /// The header by which the server authenticates itself to the client, for a response with this body. A
     /// streaming body cannot be covered, and RFC 7616 §3.5 leaves `rspauth` to the server: to cover less
     /// than the client requested, under the same name, could be mistaken for more than it is.
-    pub fn info(&self, parts: &Parts, body: Option<&[u8]>) -> Option<(HeaderName, HeaderValue)> {
+    pub fn authentication_info(
+        &self,
+        parts: &Parts,
+        body: Option<&[u8]>,
+    ) -> Option<(HeaderName, HeaderValue)> {
         const AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("authentication-info");
         let value = match &self.info {
-            Info::Nothing => return None,
-            Info::Ready(value) => value.clone(),
-            Info::OfBody(proved) => {
+            AuthenticationInfo::Absent => return None,
+            AuthenticationInfo::Ready(value) => value.clone(),
+            AuthenticationInfo::CoversBody(proved) => {
                 let (ha1, algorithm, next) = &**proved;
                 let credentials = parts.headers.get(header::AUTHORIZATION)?;
-                let proof = digest::read(parameters::split(credentials.as_bytes())?.1).ok()?;
-                let hash = body.map(|body| digest::hash(*algorithm, body));
-                let text = proof.with(ha1)?.information(hash.as_ref(), next.as_deref())?;
+                let proof =
+                    digest::read(parameters::split_scheme(credentials.as_bytes())?.1).ok()?;
+                let hash = body.map(|body| digest::hash_bytes(*algorithm, body));
+                let text =
+                    proof.with_ha1(ha1)?.authentication_info(hash.as_ref(), next.as_deref())?;
                 HeaderValue::try_from(text).ok()?
             }
         };
@@ -149,27 +159,27 @@ impl Known {
 
 /// Why a request was not authenticated.
 #[derive(Debug)]
-pub enum Stop {
+pub enum AuthError {
     Problem(Problem),
     Store(StoreError),
 }
 
-impl From<Problem> for Stop {
+impl From<Problem> for AuthError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for AuthError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl Auth {
+impl Authenticator {
     /// A server that requires authentication. `None`: the keys cannot sign.
-    pub fn closed(model: &Arc<Model>, keys: Keyring) -> io::Result<Option<Self>> {
-        let anyone = Caller::anyone(Arc::new(Rights::of(model, ["anyone"].into_iter())));
+    pub fn required(model: &Arc<Model>, keys: Keyring) -> io::Result<Option<Self>> {
+        let anyone = Caller::anonymous(Arc::new(Rights::of_roles(model, ["anyone"].into_iter())));
         match Signer::new(model, keys) {
             Some(signer) => Self::new(model, Some(Arc::new(signer)), (anyone, false)).map(Some),
             None => Ok(None),
@@ -190,14 +200,17 @@ impl Auth {
         let limits = &model.server.limits;
         Ok(Self {
             model: Arc::clone(model),
-            nobody,
+            anonymous: nobody,
             is_open,
-            users: users::Users::new(model, signer.clone()),
+            users: users::UserCache::new(model, signer.clone()),
             signer,
             hasher: Hasher::start()?,
-            throttle: Arc::new(throttle::Throttle::new(limits.failed_logins_max, clock::now())),
-            memory: Arc::new(memory::Memory::new()),
-            patience: patience::Patience::default(),
+            throttle: Arc::new(throttle::LoginThrottle::new(
+                limits.failed_logins_max,
+                clock::now(),
+            )),
+            credential_cache: Arc::new(credential_cache::CredentialCache::new()),
+            delayed_failures: tarpit::DelayedFailures::default(),
         })
     }
 
@@ -207,41 +220,49 @@ impl Auth {
     }
 
     /// The caller of a request without credentials.
-    pub fn nobody(&self) -> Known {
-        Known { caller: self.nobody.clone(), user: None, info: Info::Nothing }
+    pub fn anonymous(&self) -> IdentifiedCaller {
+        IdentifiedCaller {
+            caller: self.anonymous.clone(),
+            user: None,
+            info: AuthenticationInfo::Absent,
+        }
     }
 
     /// Step 4 of the order of checks. Without credentials the caller is `anyone`, who may have grants or
     /// not.
     pub async fn identify(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
         body: Option<&[u8]>,
-    ) -> Result<Identity, Stop> {
+    ) -> Result<Identification, AuthError> {
         crate::fault::point("identify");
         if self.is_open {
-            return Ok(Identity::Known(self.nobody()));
+            return Ok(Identification::Known(self.anonymous()));
         }
         let mut sent = request.parts.headers.get_all(header::AUTHORIZATION).iter();
         let (credentials, more) = (sent.next(), sent.next());
         let Some(credentials) = credentials else {
-            return Ok(Identity::Known(self.nobody()));
+            return Ok(Identification::Known(self.anonymous()));
         };
         if more.is_some() {
             let detail = "expected one Authorization header, got several";
             return Err(Problem::new(&problem::BAD_CREDENTIALS).detail(detail).into());
         }
         match self.scheme(credentials, request) {
-            Some((Scheme::Basic, rest)) => match self.remembered(request, rest) {
+            Some((AuthScheme::Basic, rest)) => match self.basic_from_cache(request, rest) {
                 Some(known) => Ok(known),
-                None => Box::pin(self.basic(store, request, rest)).await,
+                None => Box::pin(self.login_basic(store, request, rest)).await,
             },
-            Some((Scheme::Digest, rest)) => match self.goes_on(store, request, rest) {
-                Some(known) => Ok(known),
-                None => Box::pin(self.digest(store, request, rest, body)).await,
-            },
-            None => Err(Box::pin(self.refuse(store, request, &problem::CREDENTIALS_WRONG)).await),
+            Some((AuthScheme::Digest, rest)) => {
+                match self.digest_from_cache(store, request, rest) {
+                    Some(known) => Ok(known),
+                    None => Box::pin(self.login_digest(store, request, rest, body)).await,
+                }
+            }
+            None => {
+                Err(Box::pin(self.unauthorized(store, request, &problem::CREDENTIALS_WRONG)).await)
+            }
         }
     }
 
@@ -249,102 +270,114 @@ impl Auth {
     fn scheme<'c>(
         &self,
         credentials: &'c HeaderValue,
-        request: &Request<'_>,
-    ) -> Option<(Scheme, &'c [u8])> {
+        request: &AuthRequest<'_>,
+    ) -> Option<(AuthScheme, &'c [u8])> {
         let offered = &self.model.realms.get(request.realm)?.schemes;
-        let is_offered = |scheme: &Scheme| {
-            offered.contains(scheme) && (request.is_private || *scheme != Scheme::Basic)
+        let is_offered = |scheme: &AuthScheme| {
+            offered.contains(scheme) && (request.is_private || *scheme != AuthScheme::Basic)
         };
-        parameters::split(credentials.as_bytes()).filter(|(scheme, _)| is_offered(scheme))
+        parameters::split_scheme(credentials.as_bytes()).filter(|(scheme, _)| is_offered(scheme))
     }
 
     /// Checks whether the user of an identified caller has changed.
-    pub async fn standing(
+    pub async fn caller_status(
         &self,
-        store: &store::Worker,
-        known: &Known,
-    ) -> Result<Standing, StoreError> {
-        let Some(user) = &known.user else { return Ok(Standing::Same) };
+        store: &store::StoreWorker,
+        known: &IdentifiedCaller,
+    ) -> Result<CallerStatus, StoreError> {
+        let Some(user) = &known.user else { return Ok(CallerStatus::Unchanged) };
         Ok(match self.users.current(store, &user.name).await? {
-            Some(now) if !user.is_same_login(&now) => Standing::Gone,
-            Some(now) if user.rights.is_same(&now.rights) => Standing::Same,
-            Some(now) => Standing::Changed(login::known_as(&now, Info::Nothing)),
-            None => Standing::Gone,
+            Some(now) if !user.is_same_login(&now) => CallerStatus::Gone,
+            Some(now) if user.rights.is_equivalent(&now.rights) => CallerStatus::Unchanged,
+            Some(now) => CallerStatus::Changed(login::identified(&now, AuthenticationInfo::Absent)),
+            None => CallerStatus::Gone,
         })
     }
 
     /// Reads whether users have changed: from then on `caller_status` answers for this moment.
-    pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
-        self.users.renew(store).await
+    pub async fn renew_lease(&self, store: &store::StoreWorker) -> Result<(), StoreError> {
+        self.users.renew_lease(store).await
     }
 
     /// 401 for a caller whose user is gone.
-    pub async fn turn_away(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
-        self.refuse(store, request, &problem::CREDENTIALS_WRONG).await
+    pub async fn reject_credentials(
+        &self,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+    ) -> AuthError {
+        self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await
     }
 
     /// 401 for an anonymous caller without the grant.
-    pub async fn ask_for_credentials(&self, store: &store::Worker, request: &Request<'_>) -> Stop {
-        self.refuse(store, request, &problem::CREDENTIALS_NEEDED).await
+    pub async fn challenge(
+        &self,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+    ) -> AuthError {
+        self.unauthorized(store, request, &problem::CREDENTIALS_NEEDED).await
     }
 
     /// A 401 with the challenges of the realm.
-    async fn refuse(
+    async fn unauthorized(
         &self,
-        store: &store::Worker,
-        request: &Request<'_>,
-        kind: &'static problem::Kind,
-    ) -> Stop {
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+        kind: &'static problem::ProblemKind,
+    ) -> AuthError {
         let is_stale = kind == &problem::STALE_NONCE;
         match self.challenges(store, request, is_stale).await {
             // RFC 9110 §11.6.1: a 401 has a challenge, and all that could be offered is Basic in clear.
             Ok(lines) if lines.is_empty() => Problem::new(&problem::PASSWORD_IN_CLEAR).into(),
             Ok(lines) => {
-                Stop::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
+                AuthError::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
                     problem.header(header::WWW_AUTHENTICATE, line)
                 }))
             }
-            Err(error) => Stop::Store(error),
+            Err(error) => AuthError::Store(error),
         }
     }
 
     async fn challenges(
         &self,
-        store: &store::Worker,
-        &Request { realm, is_private, .. }: &Request<'_>,
+        store: &store::StoreWorker,
+        &AuthRequest { realm, is_private, .. }: &AuthRequest<'_>,
         is_stale: bool,
     ) -> Result<Vec<HeaderValue>, StoreError> {
         let (Some(declared), Some(signer)) = (self.model.realms.get(realm), &self.signer) else {
             return Ok(Vec::new());
         };
-        let has_digest = declared.schemes.contains(&Scheme::Digest);
-        let nonce = if has_digest { self.nonce(store).await? } else { String::new() };
-        let signing = signer.now();
+        let has_digest = declared.schemes.contains(&AuthScheme::Digest);
+        let nonce = if has_digest { self.issue_nonce(store).await? } else { String::new() };
+        let signing = signer.current();
         let Some(challenges) = signing.challenges(realm) else { return Ok(Vec::new()) };
         Ok(if is_private {
             challenges.lines(&nonce, is_stale)
         } else {
-            challenges.lines_in_clear(&nonce, is_stale)
+            challenges.lines_without_basic(&nonce, is_stale)
         })
     }
 
-    async fn nonce(&self, store: &store::Worker) -> Result<String, StoreError> {
-        let epoch = store.epoch().await?;
-        Ok(self.signer.as_ref().map_or(String::new(), |signer| signer.now().nonce(epoch)))
+    async fn issue_nonce(&self, store: &store::StoreWorker) -> Result<String, StoreError> {
+        let epoch = store.nonce_epoch().await?;
+        Ok(self.signer.as_ref().map_or(String::new(), |signer| signer.current().issue_nonce(epoch)))
     }
 
     /// Replaces each clear-text password by its record: neither the store nor the queue on the way there
     /// ever sees one.
-    pub async fn conceal(&self, write: &mut Write) -> Result<(), Problem> {
+    pub async fn hash_passwords(&self, write: &mut WritePlan) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
             let Value::Clear(password) = &*secret else { continue };
             let (name, password) = (name.to_owned(), password.reveal().to_owned());
             let model = Arc::clone(&self.model);
             // A rotation may be in progress: what is sealed now must be sealed with the new key.
-            let keys = self.signer.as_ref().map(|signer| signer.ring.look_again());
-            let make =
-                move || (password::make(&model, keys.as_deref(), &name, &password), Wrong::No);
-            let made = self.hasher.run(Who::Proved, make).await;
+            let keys = self.signer.as_ref().map(|signer| signer.keyring.reload_if_changed());
+            let make = move || {
+                (
+                    password::make_record(&model, keys.as_deref(), &name, &password),
+                    WrongPassword::No,
+                )
+            };
+            let made = self.hasher.run(HashPriority::Authenticated, make).await;
             let made = made.map_err(|_| Problem::new(&problem::BUSY))?;
             let record =
                 made.map_err(|unfit| Problem::new(&problem::UNAVAILABLE).cause(unfit.to_string()))?;
@@ -354,7 +387,7 @@ impl Auth {
     }
 
     /// Invalidates the cached users, after this server has changed some.
-    pub fn forget(&self) {
-        self.users.forget();
+    pub fn invalidate_users(&self) {
+        self.users.invalidate();
     }
 }

@@ -45,7 +45,7 @@ const NONCE_LABEL: &[u8] = b"nonce:";
 const OPAQUE_LABEL: &[u8] = b"opaque:";
 
 /// Random bytes of a nonce: an argument, since pure code has no randomness.
-pub type Random = [u8; RANDOM_BYTES];
+pub type NonceRandom = [u8; RANDOM_BYTES];
 
 /// A nonce that is ours and not too old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,18 +61,18 @@ pub struct Nonce {
 
 impl Nonce {
     /// Checks its age at another time.
-    pub fn at(self, now: i64) -> Result<Self, NonceFault> {
+    pub fn check_age(self, now: i64) -> Result<Self, NonceError> {
         let age = now.saturating_sub(self.issued);
         if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {
             Ok(Self { is_near_end: age >= NEAR_END_SECONDS, ..self })
         } else {
-            Err(NonceFault::Expired)
+            Err(NonceError::Expired)
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NonceFault {
+pub enum NonceError {
     /// Not issued by us, or changed.
     Foreign,
     /// Ours, and too old, or from a future that no clock skew explains.
@@ -83,7 +83,7 @@ pub enum NonceFault {
 pub struct Nonces {
     signing: hmac::Key,
     /// Previous signing keys.
-    former: Vec<hmac::Key>,
+    previous: Vec<hmac::Key>,
 }
 
 impl fmt::Debug for Nonces {
@@ -96,10 +96,10 @@ impl Nonces {
     /// `None` without a key.
     pub fn new(keys: &[[u8; 32]]) -> Option<Self> {
         let mut keys = keys.iter().map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
-        Some(Self { signing: keys.next()?, former: keys.collect() })
+        Some(Self { signing: keys.next()?, previous: keys.collect() })
     }
 
-    pub fn issue(&self, epoch: u64, now: i64, random: Random) -> String {
+    pub fn issue(&self, epoch: u64, now: i64, random: NonceRandom) -> String {
         let mut bytes = [0; ALL_BYTES];
         let signed = low_half(now).to_be_bytes().into_iter().chain(epoch.to_be_bytes());
         for (byte, value) in bytes.iter_mut().zip(signed.chain(random)) {
@@ -113,24 +113,24 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    pub fn read(&self, text: impl AsRef<[u8]>, now: i64) -> Result<Nonce, NonceFault> {
+    pub fn read(&self, text: impl AsRef<[u8]>, now: i64) -> Result<Nonce, NonceError> {
         let mut bytes = [0; ALL_BYTES];
         if text.as_ref().len() != TEXT_BYTES
             || URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) != Ok(ALL_BYTES)
         {
-            return Err(NonceFault::Foreign);
+            return Err(NonceError::Foreign);
         }
         let (signed, mac) = bytes.split_at(SIGNED_BYTES);
-        let mut keys = std::iter::once(&self.signing).chain(&self.former);
-        if !keys.any(|key| is_signed(key, signed, mac)) {
-            return Err(NonceFault::Foreign);
+        let mut keys = std::iter::once(&self.signing).chain(&self.previous);
+        if !keys.any(|key| verify_mac(key, signed, mac)) {
+            return Err(NonceError::Foreign);
         }
-        parse(signed, now).ok_or(NonceFault::Foreign)?.at(now)
+        parse(signed, now).ok_or(NonceError::Foreign)?.check_age(now)
     }
 
     /// The `opaque` of a realm under each key, that of the signing key first.
     pub fn opaques(&self, realm: &str) -> Vec<Box<str>> {
-        let keys = std::iter::once(&self.signing).chain(&self.former);
+        let keys = std::iter::once(&self.signing).chain(&self.previous);
         keys.map(|key| {
             let mac = sign(key, OPAQUE_LABEL, realm.as_bytes());
             URL_SAFE_NO_PAD.encode(mac.as_ref().get(..OPAQUE_BYTES).unwrap_or_default()).into()
@@ -146,7 +146,7 @@ fn sign(key: &hmac::Key, label: &[u8], text: &[u8]) -> hmac::Tag {
     context.sign()
 }
 
-fn is_signed(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
+fn verify_mac(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
     let expected = sign(key, NONCE_LABEL, signed);
     let expected = expected.as_ref().get(..MAC_BYTES).unwrap_or_default();
     constant_time::verify_slices_are_equal(expected, mac).is_ok()
@@ -214,15 +214,15 @@ mod tests {
         let text = ours.issue(7, NOW, [0; 6]);
         let is_near_end = |now| ours.read(&text, now).map(|nonce| nonce.is_near_end);
         for (age, expected) in [
-            (-61, Err(NonceFault::Expired)),
+            (-61, Err(NonceError::Expired)),
             (-60, Ok(false)),
             (0, Ok(false)),
             (239, Ok(false)),
             (240, Ok(true)),
             (299, Ok(true)),
-            (300, Err(NonceFault::Expired)),
-            (i64::from(i32::MAX), Err(NonceFault::Expired)),
-            (i64::from(i32::MIN), Err(NonceFault::Expired)),
+            (300, Err(NonceError::Expired)),
+            (i64::from(i32::MAX), Err(NonceError::Expired)),
+            (i64::from(i32::MIN), Err(NonceError::Expired)),
         ] {
             assert_eq!(is_near_end(NOW.wrapping_add(age)), expected, "{age}");
         }
@@ -234,8 +234,8 @@ mod tests {
         let issued = |by: &Nonces| by.issue(7, NOW, [9; 6]);
         assert!(both.read(issued(&old), NOW).is_ok());
         assert!(new.read(issued(&both), NOW).is_ok());
-        assert_eq!(old.read(issued(&both), NOW), Err(NonceFault::Foreign));
-        assert_eq!(new.read(issued(&old), NOW), Err(NonceFault::Foreign));
+        assert_eq!(old.read(issued(&both), NOW), Err(NonceError::Foreign));
+        assert_eq!(new.read(issued(&old), NOW), Err(NonceError::Foreign));
         assert_eq!(both.opaques("x"), [&new.opaques("x")[..], &old.opaques("x")[..]].concat());
         assert_ne!(new.opaques("x"), new.opaques("y"));
         assert!(Nonces::new(&[]).is_none());
@@ -250,7 +250,7 @@ mod tests {
                 let mut changed = text.clone().into_bytes();
                 changed[at] ^= by;
                 let changed = String::from_utf8(changed).unwrap();
-                assert_eq!(ours.read(&changed, NOW), Err(NonceFault::Foreign), "{changed}");
+                assert_eq!(ours.read(&changed, NOW), Err(NonceError::Foreign), "{changed}");
             }
         }
     }
@@ -258,11 +258,11 @@ mod tests {
     proptest! {
         #[test]
         fn nonce_any_text_is_read_without_panic(text in "(?s).{0,80}", now: i64) {
-            prop_assert_eq!(nonces(b"a").read(&text, now), Err(NonceFault::Foreign));
+            prop_assert_eq!(nonces(b"a").read(&text, now), Err(NonceError::Foreign));
         }
 
         #[test]
-        fn nonce_any_value_round_trips(epoch: u64, now in -1i64 << 60..1 << 60, random: Random, age in -60i64..300) {
+        fn nonce_any_value_round_trips(epoch: u64, now in -1i64 << 60..1 << 60, random: NonceRandom, age in -60i64..300) {
             let ours = nonces(b"a");
             let nonce = ours.read(ours.issue(epoch, now, random), now + age).unwrap();
             prop_assert_eq!((nonce.epoch, nonce.issued), (epoch, now));
@@ -273,7 +273,7 @@ mod tests {
             let ours = nonces(b"a");
             let text = ours.issue(7, now.into(), [0; 6]);
             for at in [i64::from(now) + age, i64::from(now) - age] {
-                prop_assert_eq!(ours.read(&text, at), Err(NonceFault::Expired));
+                prop_assert_eq!(ours.read(&text, at), Err(NonceError::Expired));
             }
         }
     }

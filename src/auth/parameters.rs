@@ -7,9 +7,9 @@
 
 use std::borrow::Cow;
 
-use super::text;
-use crate::model::Scheme;
-use crate::value::bytes_before;
+use super::credential_text;
+use crate::model::AuthScheme;
+use crate::value::count_before;
 
 /// Digest has a dozen.
 const PARAMETERS_MAX: usize = 24;
@@ -18,22 +18,22 @@ const BYTES_MAX: usize = 16 * 1024;
 
 /// A violation of the grammar; the text says what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedCredentials(pub &'static str);
 
 /// The scheme of an `Authorization` header and what follows it.
-pub fn split(header: &[u8]) -> Option<(Scheme, &[u8])> {
+pub fn split_scheme(header: &[u8]) -> Option<(AuthScheme, &[u8])> {
     let end = header.iter().position(|byte| *byte == b' ').unwrap_or(header.len());
     let (name, rest) = header.split_at_checked(end)?;
     let scheme = match name {
-        name if name.eq_ignore_ascii_case(b"digest") => Scheme::Digest,
-        name if name.eq_ignore_ascii_case(b"basic") => Scheme::Basic,
+        name if name.eq_ignore_ascii_case(b"digest") => AuthScheme::Digest,
+        name if name.eq_ignore_ascii_case(b"basic") => AuthScheme::Basic,
         _ => return None,
     };
     Some((scheme, rest.trim_ascii()))
 }
 
 #[derive(Debug)]
-struct Parameter<'h> {
+struct AuthParameter<'h> {
     name: &'h [u8],
     value: Cow<'h, [u8]>,
     is_quoted: bool,
@@ -41,29 +41,29 @@ struct Parameter<'h> {
 
 /// Parameters in the order they were sent, each once.
 #[derive(Debug)]
-pub struct Parameters<'h> {
-    all: Vec<Parameter<'h>>,
+pub struct AuthParameters<'h> {
+    all: Vec<AuthParameter<'h>>,
 }
 
-impl<'h> Parameters<'h> {
-    pub fn read(bytes: &'h [u8]) -> Result<Self, Malformed> {
+impl<'h> AuthParameters<'h> {
+    pub fn read(bytes: &'h [u8]) -> Result<Self, MalformedCredentials> {
         if bytes.len() > BYTES_MAX {
-            return Err(Malformed("expected at most 16 KiB of parameters"));
+            return Err(MalformedCredentials("expected at most 16 KiB of parameters"));
         }
-        let mut all: Vec<Parameter<'h>> = Vec::with_capacity(12);
+        let mut all: Vec<AuthParameter<'h>> = Vec::with_capacity(12);
         let mut rest = skip(bytes, |byte| is_space(byte) || byte == b',');
         while !rest.is_empty() {
             let (parameter, after) = parameter(rest)?;
             if all.iter().any(|seen| seen.name.eq_ignore_ascii_case(parameter.name)) {
-                return Err(Malformed("expected each parameter once"));
+                return Err(MalformedCredentials("expected each parameter once"));
             }
             if all.len() == PARAMETERS_MAX {
-                return Err(Malformed("expected at most 24 parameters"));
+                return Err(MalformedCredentials("expected at most 24 parameters"));
             }
             all.push(parameter);
             rest = skip(after, is_space);
             if !matches!(rest.first(), None | Some(b',')) {
-                return Err(Malformed("expected a comma after a parameter"));
+                return Err(MalformedCredentials("expected a comma after a parameter"));
             }
             rest = skip(rest, |byte| is_space(byte) || byte == b',');
         }
@@ -76,62 +76,72 @@ impl<'h> Parameters<'h> {
     }
 
     /// The value of a parameter that may be quoted or not.
-    pub fn take(&mut self, name: &str) -> Option<Cow<'h, [u8]>> {
+    pub fn take_value(&mut self, name: &str) -> Option<Cow<'h, [u8]>> {
         self.find(name).map(|parameter| std::mem::take(&mut parameter.value))
     }
 
     /// The value of one that is always quoted.
-    pub fn take_quoted(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+    pub fn take_quoted(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Cow<'h, [u8]>>, MalformedCredentials> {
         match self.find(name) {
             Some(parameter) if !parameter.is_quoted => {
-                Err(Malformed("expected a quoted string where Digest has one"))
+                Err(MalformedCredentials("expected a quoted string where Digest has one"))
             }
             found => Ok(found.map(|parameter| std::mem::take(&mut parameter.value))),
         }
     }
 
     /// The value of one that is never quoted.
-    pub fn take_token(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+    pub fn take_token(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Cow<'h, [u8]>>, MalformedCredentials> {
         match self.find(name) {
             Some(parameter) if parameter.is_quoted => {
-                Err(Malformed("expected no quotes where Digest has none"))
+                Err(MalformedCredentials("expected no quotes where Digest has none"))
             }
             found => Ok(found.map(|parameter| std::mem::take(&mut parameter.value))),
         }
     }
 
     /// A quoted value as text, whatever its characters.
-    pub fn take_text(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, Malformed> {
-        Ok(self.take_quoted(name)?.map(text::decoded))
+    pub fn take_text(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, MalformedCredentials> {
+        Ok(self.take_quoted(name)?.map(credential_text::decode_utf8_or_latin1))
     }
 
     /// A quoted value of ASCII characters.
-    pub fn take_ascii(&mut self, name: &str) -> Result<Option<Cow<'h, [u8]>>, Malformed> {
+    pub fn take_ascii(
+        &mut self,
+        name: &str,
+    ) -> Result<Option<Cow<'h, [u8]>>, MalformedCredentials> {
         let value = self.take_quoted(name)?;
         if value.as_ref().is_some_and(|value| !value.is_ascii()) {
-            return Err(Malformed("expected ASCII characters alone"));
+            return Err(MalformedCredentials("expected ASCII characters alone"));
         }
         Ok(value)
     }
 
-    fn find(&mut self, name: &str) -> Option<&mut Parameter<'h>> {
+    fn find(&mut self, name: &str) -> Option<&mut AuthParameter<'h>> {
         self.all.iter_mut().find(|parameter| parameter.name.eq_ignore_ascii_case(name.as_bytes()))
     }
 }
 
 /// One `name=value` and what follows it.
-fn parameter(bytes: &[u8]) -> Result<(Parameter<'_>, &[u8]), Malformed> {
-    let (name, rest) = token(bytes).ok_or(Malformed("expected the name of a parameter"))?;
+fn parameter(bytes: &[u8]) -> Result<(AuthParameter<'_>, &[u8]), MalformedCredentials> {
+    let (name, rest) =
+        token(bytes).ok_or(MalformedCredentials("expected the name of a parameter"))?;
     let Some((b'=', rest)) = skip(rest, is_space).split_first() else {
-        return Err(Malformed("expected `=` after the name of a parameter"));
+        return Err(MalformedCredentials("expected `=` after the name of a parameter"));
     };
     let rest = skip(rest, is_space);
     if let Some((b'"', inside)) = rest.split_first() {
         let (value, rest) = quoted(inside)?;
-        return Ok((Parameter { name, value, is_quoted: true }, rest));
+        return Ok((AuthParameter { name, value, is_quoted: true }, rest));
     }
-    let (value, rest) = token(rest).ok_or(Malformed("expected a value after `=`"))?;
-    Ok((Parameter { name, value: Cow::Borrowed(value), is_quoted: false }, rest))
+    let (value, rest) = token(rest).ok_or(MalformedCredentials("expected a value after `=`"))?;
+    Ok((AuthParameter { name, value: Cow::Borrowed(value), is_quoted: false }, rest))
 }
 
 fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -140,10 +150,11 @@ fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The text before the closing quote, unescaped, and what follows it.
-fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
-    const OPEN: Malformed = Malformed("expected a quoted string to be closed");
+fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), MalformedCredentials> {
+    const UNCLOSED_QUOTE: MalformedCredentials =
+        MalformedCredentials("expected a quoted string to be closed");
     let (plain, mut rest) =
-        inside.split_at_checked(bytes_before(inside, is_special)).ok_or(OPEN)?;
+        inside.split_at_checked(count_before(inside, is_special)).ok_or(UNCLOSED_QUOTE)?;
     if let Some((b'"', after)) = rest.split_first() {
         return Ok((Cow::Borrowed(plain), after));
     }
@@ -159,8 +170,8 @@ fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
                 value.push(*byte);
                 rest = after;
             }
-            [] | [b'\\'] => return Err(OPEN),
-            [_, ..] => return Err(Malformed("expected no control characters")),
+            [] | [b'\\'] => return Err(UNCLOSED_QUOTE),
+            [_, ..] => return Err(MalformedCredentials("expected no control characters")),
         }
     }
 }

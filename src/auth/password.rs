@@ -11,20 +11,20 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
 
+use super::credential_text;
 use super::digest::ha1;
-use super::key::Keys;
-use super::seal::{self, Place, SealError};
-use super::text;
+use super::key::KeySet;
+use super::seal::{self, SealContext, SealError};
 use crate::json::{self, Json};
 use crate::model::types::PASSWORD_BYTES_MAX;
-use crate::model::{Algorithm, Model, Scheme};
+use crate::model::{Algorithm, AuthScheme, Model};
 
 /// How many Digest credentials are kept of realms that the model does not have now.
-const ABSENT_MAX: usize = 16;
+const ABSENT_REALM_DIGESTS_MAX: usize = 16;
 
 /// The content of the column `password`, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct PasswordRecord {
     /// A PHC string: it names its own parameters, so that those of new ones can change.
     pub argon2: String,
     /// The realm, the algorithm, the sealed HA1.
@@ -42,7 +42,7 @@ pub struct DigestMismatch {
 
 /// What a new key means for a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resealed {
+pub struct ResealResult {
     pub is_changed: bool,
     /// Digest credentials that no key opens, and that were removed.
     pub dropped: usize,
@@ -50,7 +50,7 @@ pub struct Resealed {
 
 /// Why a password is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unfit {
+pub enum PasswordError {
     Empty,
     TooLong,
     /// RFC 7617 §2: no control characters.
@@ -59,7 +59,7 @@ pub enum Unfit {
     System,
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for PasswordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("expected a password, got nothing"),
@@ -71,34 +71,35 @@ impl fmt::Display for Unfit {
 }
 
 /// Checks what a password may be; fast.
-pub fn check(password: &str) -> Result<(), Unfit> {
+pub fn check_password(password: &str) -> Result<(), PasswordError> {
     match password {
-        "" => Err(Unfit::Empty),
-        _ if password.len() > PASSWORD_BYTES_MAX => Err(Unfit::TooLong),
-        _ if password.chars().any(char::is_control) => Err(Unfit::Control),
+        "" => Err(PasswordError::Empty),
+        _ if password.len() > PASSWORD_BYTES_MAX => Err(PasswordError::TooLong),
+        _ if password.chars().any(char::is_control) => Err(PasswordError::Control),
         _ => Ok(()),
     }
 }
 
 /// A generated password: 120 random bits in letters and digits that are not mistaken for one another.
-pub fn random() -> Result<String, Unfit> {
+pub fn generate() -> Result<String, PasswordError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 24];
-    getrandom::fill(&mut bytes).map_err(|_| Unfit::System)?;
+    getrandom::fill(&mut bytes).map_err(|_| PasswordError::System)?;
     let letter = |byte: u8| LETTERS.get(usize::from(byte % 32)).copied().map_or('a', char::from);
     Ok(bytes.into_iter().map(letter).collect())
 }
 
 /// The record of a new password. Slow. Without keys, as with `--open`, it is good for Basic only.
-pub fn make(
+pub fn make_record(
     model: &Model,
-    keys: Option<&Keys>,
+    keys: Option<&KeySet>,
     name: &str,
     password: &str,
-) -> Result<Record, Unfit> {
-    check(password)?;
-    let argon2 = argon::hash(text::composed(password).as_bytes()).ok_or(Unfit::System)?;
-    let mut record = Record { argon2, digests: Vec::new() };
+) -> Result<PasswordRecord, PasswordError> {
+    check_password(password)?;
+    let argon2 =
+        argon::hash(credential_text::to_nfc(password).as_bytes()).ok_or(PasswordError::System)?;
+    let mut record = PasswordRecord { argon2, digests: Vec::new() };
     if let Some(keys) = keys {
         record.complete(model, keys, name, password)?;
     }
@@ -106,27 +107,27 @@ pub fn make(
 }
 
 /// A hash that no password has.
-pub fn nobody() -> &'static str {
-    static NOBODY: OnceLock<String> = OnceLock::new();
-    NOBODY.get_or_init(argon::of_nobody)
+pub fn dummy_hash() -> &'static str {
+    static DUMMY_HASH: OnceLock<String> = OnceLock::new();
+    DUMMY_HASH.get_or_init(argon::dummy_hash)
 }
 
 /// Whether this is the password. Slow, and as slow when there is no such user.
-pub fn verify(record: Option<&Record>, password: &str) -> bool {
+pub fn verify(record: Option<&PasswordRecord>, password: &str) -> bool {
     // No user has such a password, so refusing it at once reveals nothing.
-    if check(password).is_err() {
+    if check_password(password).is_err() {
         return false;
     }
-    let password = text::composed(password);
+    let password = credential_text::to_nfc(password);
     let hash: &str = match record {
         Some(record) => &record.argon2,
-        None => nobody(),
+        None => dummy_hash(),
     };
     match argon::verify(hash, password.as_bytes()) {
         Some(is_right) => is_right,
         // Damaged: it costs what the others cost.
         None => {
-            argon::verify(nobody(), password.as_bytes());
+            argon::verify(dummy_hash(), password.as_bytes());
             false
         }
     }
@@ -134,32 +135,36 @@ pub fn verify(record: Option<&Record>, password: &str) -> bool {
 
 /// Whether a realm with Digest has no usable HA1 in this record: the realm was added later, or the key that
 /// sealed the HA1 is gone. `PasswordRecord::complete` repairs it at the next successful login by password.
-pub fn lacks(record: &Record, model: &Model, keys: &Keys) -> bool {
+pub fn lacks_digests(record: &PasswordRecord, model: &Model, keys: &KeySet) -> bool {
     let is_there = |(realm, algorithm): (&str, Algorithm)| {
-        record.find(realm, algorithm).is_some_and(|(_, _, sealed)| seal::is_known(keys, sealed))
+        record
+            .find(realm, algorithm)
+            .is_some_and(|(_, _, sealed)| seal::is_sealed_by_known_key(keys, sealed))
     };
-    !wanted(model).all(is_there)
+    !offered_digests(model).all(is_there)
 }
 
 /// Each realm that offers Digest, with each of its algorithms.
-fn wanted(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
+fn offered_digests(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
     model
         .realms
         .iter()
-        .filter(|realm| realm.schemes.contains(&Scheme::Digest))
+        .filter(|realm| realm.schemes.contains(&AuthScheme::Digest))
         .flat_map(|realm| realm.algorithms.iter().map(|algorithm| (&*realm.name, *algorithm)))
 }
 
-impl Record {
+impl PasswordRecord {
     /// `None`: it is damaged.
     pub fn parse(text: &str) -> Option<Self> {
-        let Json::Object(members) = json::parse(text.as_bytes(), 3).ok()? else { return None };
+        let Json::Object(members) = json::parse(text.as_bytes(), 3).ok()? else {
+            return None;
+        };
         let (mut argon2, mut digests) = (None, Vec::new());
         for (key, value) in members {
             match (&*key, value) {
                 ("argon2", Json::Text(text)) => argon2 = Some(text.into_owned()),
                 ("digests", Json::List(list)) => {
-                    digests = list.iter().map(digest).collect::<Option<_>>()?;
+                    digests = list.iter().map(parse_digest).collect::<Option<_>>()?;
                 }
                 _ => return None,
             }
@@ -170,12 +175,16 @@ impl Record {
     /// The HA1 for one realm and algorithm, as `Ha1::parse` takes it; `None` when it was never made.
     pub fn ha1(
         &self,
-        keys: &Keys,
+        keys: &KeySet,
         user: &str,
         (realm, algorithm): (&str, Algorithm),
     ) -> Option<Result<String, SealError>> {
         let (_, _, sealed) = self.find(realm, algorithm)?;
-        let opened = seal::open(keys, &place(&text::composed(user), realm, algorithm), sealed);
+        let opened = seal::open(
+            keys,
+            &seal_context(&credential_text::to_nfc(user), realm, algorithm),
+            sealed,
+        );
         Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
@@ -185,26 +194,26 @@ impl Record {
     pub fn complete(
         &mut self,
         model: &Model,
-        keys: &Keys,
+        keys: &KeySet,
         name: &str,
         password: &str,
-    ) -> Result<(), Unfit> {
-        let (name, password) = (text::composed(name), text::composed(password));
+    ) -> Result<(), PasswordError> {
+        let (name, password) = (credential_text::to_nfc(name), credential_text::to_nfc(password));
         let is_declared = |name: &str| model.realms.iter().any(|realm| *realm.name == *name);
         let absent = self.digests.iter().filter(|(realm, _, _)| !is_declared(realm));
         // The latest come last.
-        let surplus = absent.clone().count().saturating_sub(ABSENT_MAX);
+        let surplus = absent.clone().count().saturating_sub(ABSENT_REALM_DIGESTS_MAX);
         let mut digests: Vec<_> = absent.skip(surplus).cloned().collect();
-        for (realm, algorithm) in wanted(model) {
+        for (realm, algorithm) in offered_digests(model) {
             let had = self.find(realm, algorithm);
-            let had = had.filter(|(_, _, sealed)| seal::is_known(keys, sealed));
+            let had = had.filter(|(_, _, sealed)| seal::is_sealed_by_known_key(keys, sealed));
             digests.push(match had {
                 Some(had) => had.clone(),
                 None => {
                     let ha1 = ha1(algorithm, &name, realm, &password);
-                    let place = place(&name, realm, algorithm);
-                    let sealed =
-                        seal::seal(keys, &place, ha1.as_text().as_bytes()).ok_or(Unfit::System)?;
+                    let place = seal_context(&name, realm, algorithm);
+                    let sealed = seal::seal(keys, &place, ha1.as_text().as_bytes())
+                        .ok_or(PasswordError::System)?;
                     (realm.to_owned(), algorithm, sealed)
                 }
             });
@@ -215,13 +224,13 @@ impl Record {
 
     /// Seals again everything that the first key has not sealed. Drops what no key opens. `None`: the
     /// system has no randomness.
-    pub fn reseal(&mut self, keys: &Keys, name: &str) -> Option<Resealed> {
+    pub fn reseal(&mut self, keys: &KeySet, name: &str) -> Option<ResealResult> {
         let before = self.digests.clone();
-        let name = text::composed(name);
+        let name = credential_text::to_nfc(name);
         let mut digests = Vec::new();
         for (realm, algorithm, sealed) in &before {
-            let place = place(&name, realm, *algorithm);
-            if seal::is_current(keys, sealed) {
+            let place = seal_context(&name, realm, *algorithm);
+            if seal::is_sealed_by_first_key(keys, sealed) {
                 digests.push((realm.clone(), *algorithm, sealed.clone()));
             } else if let Ok(ha1) = seal::open(keys, &place, sealed) {
                 digests.push((realm.clone(), *algorithm, seal::seal(keys, &place, &ha1)?));
@@ -229,21 +238,21 @@ impl Record {
         }
         self.digests = digests;
         let dropped = before.len().saturating_sub(self.digests.len());
-        Some(Resealed { is_changed: self.digests != before, dropped })
+        Some(ResealResult { is_changed: self.digests != before, dropped })
     }
 
     /// What is amiss with the stored Digest credentials, if the model offers Digest in a realm for which the user
     /// has none, and they have some that it has no use for: the realm was renamed, or had other algorithms.
     /// A user who never had any is not meant.
     pub fn digest_mismatch(&self, model: &Model) -> Option<DigestMismatch> {
-        let offered: BTreeSet<&str> = wanted(model).map(|(realm, _)| realm).collect();
+        let offered: BTreeSet<&str> = offered_digests(model).map(|(realm, _)| realm).collect();
         let has_any = |realm: &str| {
-            let mut algorithms = wanted(model).filter(|(of, _)| *of == realm);
+            let mut algorithms = offered_digests(model).filter(|(of, _)| *of == realm);
             algorithms.any(|(realm, algorithm)| self.find(realm, algorithm).is_some())
         };
         let lacking: BTreeSet<_> = offered.into_iter().filter(|realm| !has_any(realm)).collect();
         let is_unused = |(realm, algorithm, _): &&(String, Algorithm, String)| {
-            !wanted(model).any(|offered| offered == (realm.as_str(), *algorithm))
+            !offered_digests(model).any(|offered| offered == (realm.as_str(), *algorithm))
         };
         let unused: BTreeSet<_> =
             self.digests.iter().filter(is_unused).map(|(realm, _, _)| realm.clone()).collect();
@@ -259,33 +268,33 @@ impl Record {
     }
 }
 
-fn place<'a>(user: &'a str, realm: &'a str, algorithm: Algorithm) -> Place<'a> {
-    Place { user, realm, algorithm: token(algorithm) }
+fn seal_context<'a>(user: &'a str, realm: &'a str, algorithm: Algorithm) -> SealContext<'a> {
+    SealContext { user, realm, algorithm: algorithm_token(algorithm) }
 }
 
 /// As on the wire and in the database.
-fn token(algorithm: Algorithm) -> &'static str {
+fn algorithm_token(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Md5 => "MD5",
         Algorithm::Sha256 => "SHA-256",
     }
 }
 
-fn digest(json: &Json<'_>) -> Option<(String, Algorithm, String)> {
+fn parse_digest(json: &Json<'_>) -> Option<(String, Algorithm, String)> {
     let Json::List(parts) = json else { return None };
     let [Json::Text(realm), Json::Text(algorithm), Json::Text(sealed)] = parts.as_slice() else {
         return None;
     };
     let known = [Algorithm::Md5, Algorithm::Sha256];
-    let algorithm = known.into_iter().find(|known| token(*known) == algorithm)?;
+    let algorithm = known.into_iter().find(|known| algorithm_token(*known) == algorithm)?;
     Some((realm.to_string(), algorithm, sealed.to_string()))
 }
 
-impl fmt::Display for Record {
+impl fmt::Display for PasswordRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |text: &str| Json::Text(Cow::Owned(text.to_owned()));
         let digests = self.digests.iter().map(|(realm, algorithm, sealed)| {
-            Json::List(vec![text(realm), text(token(*algorithm)), text(sealed)])
+            Json::List(vec![text(realm), text(algorithm_token(*algorithm)), text(sealed)])
         });
         let members = vec![
             ("argon2".into(), text(&self.argon2)),

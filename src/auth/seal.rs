@@ -9,19 +9,19 @@ use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::key::{KeyId, Keys};
+use super::key::{KeyId, KeySet};
 
 /// Whose secret it is: bound to the sealed text, not stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct SealContext<'a> {
     pub user: &'a str,
     pub realm: &'a str,
     pub algorithm: &'a str,
 }
 
-impl Place<'_> {
+impl SealContext<'_> {
     /// Each part after its length, so that two different contexts never give the same bytes.
-    fn associated(&self) -> Vec<u8> {
+    fn associated_data(&self) -> Vec<u8> {
         let mut data = Vec::new();
         for part in [self.user, self.realm, self.algorithm] {
             data.extend_from_slice(&(part.len() as u64).to_be_bytes());
@@ -41,24 +41,24 @@ pub enum SealError {
 }
 
 /// `None`: the system has no randomness.
-pub fn seal(keys: &Keys, place: &Place<'_>, secret: &[u8]) -> Option<String> {
-    let (id, key) = keys.sealing();
+pub fn seal(keys: &KeySet, place: &SealContext<'_>, secret: &[u8]) -> Option<String> {
+    let (id, key) = keys.sealing_key();
     let mut nonce = [0; NONCE_LEN];
     getrandom::fill(&mut nonce).ok()?;
     let mut sealed = secret.to_vec();
-    let aad = Aad::from(place.associated());
+    let aad = Aad::from(place.associated_data());
     key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).ok()?;
     Some(STANDARD.encode([&id[..], &nonce, &sealed].concat()))
 }
 
-pub fn open(keys: &Keys, place: &Place<'_>, text: &str) -> Result<Vec<u8>, SealError> {
-    let (id, nonce, sealed) = parts(text).ok_or(SealError::Broken)?;
-    if !keys.knows(id) {
+pub fn open(keys: &KeySet, place: &SealContext<'_>, text: &str) -> Result<Vec<u8>, SealError> {
+    let (id, nonce, sealed) = split_sealed(text).ok_or(SealError::Broken)?;
+    if !keys.has_id(id) {
         return Err(SealError::UnknownKey);
     }
-    let opened = keys.opening(id).find_map(|key| {
+    let opened = keys.opening_keys(id).find_map(|key| {
         let mut sealed = sealed.clone();
-        let aad = Aad::from(place.associated());
+        let aad = Aad::from(place.associated_data());
         let length = key
             .open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut sealed)
             .map(|secret| secret.len())
@@ -70,16 +70,16 @@ pub fn open(keys: &Keys, place: &Place<'_>, text: &str) -> Result<Vec<u8>, SealE
 }
 
 /// Whether the first key has sealed it.
-pub fn is_current(keys: &Keys, text: &str) -> bool {
-    parts(text).is_some_and(|(id, ..)| id == keys.id())
+pub fn is_sealed_by_first_key(keys: &KeySet, text: &str) -> bool {
+    split_sealed(text).is_some_and(|(id, ..)| id == keys.id())
 }
 
 /// Whether one of the keys has sealed it.
-pub fn is_known(keys: &Keys, text: &str) -> bool {
-    parts(text).is_some_and(|(id, ..)| keys.knows(id))
+pub fn is_sealed_by_known_key(keys: &KeySet, text: &str) -> bool {
+    split_sealed(text).is_some_and(|(id, ..)| keys.has_id(id))
 }
 
-fn parts(text: &str) -> Option<(KeyId, [u8; NONCE_LEN], Vec<u8>)> {
+fn split_sealed(text: &str) -> Option<(KeyId, [u8; NONCE_LEN], Vec<u8>)> {
     let bytes = STANDARD.decode(text).ok()?;
     let (id, rest) = bytes.split_first_chunk()?;
     let (nonce, sealed) = rest.split_first_chunk()?;
@@ -94,10 +94,10 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place<'_> = Place { user: "ann", realm: "store", algorithm: "MD5" };
+    const PLACE: SealContext<'_> = SealContext { user: "ann", realm: "store", algorithm: "MD5" };
 
-    fn keys(byte: u8) -> Keys {
-        Keys::parse(&STANDARD.encode([byte; 32])).unwrap()
+    fn keys(byte: u8) -> KeySet {
+        KeySet::parse(&STANDARD.encode([byte; 32])).unwrap()
     }
 
     #[test]
@@ -106,12 +106,12 @@ mod tests {
         let sealed = seal(&keys, &PLACE, b"secret").unwrap();
         assert_eq!(open(&keys, &PLACE, &sealed).unwrap(), b"secret");
         let others = [
-            Place { user: "bob", ..PLACE },
-            Place { realm: "stor", ..PLACE },
-            Place { algorithm: "SHA-256", ..PLACE },
+            SealContext { user: "bob", ..PLACE },
+            SealContext { realm: "stor", ..PLACE },
+            SealContext { algorithm: "SHA-256", ..PLACE },
             // The same bytes, split elsewhere.
-            Place { user: "an", realm: "nstore", algorithm: "MD5" },
-            Place { user: "annstore", realm: "", algorithm: "MD5" },
+            SealContext { user: "an", realm: "nstore", algorithm: "MD5" },
+            SealContext { user: "annstore", realm: "", algorithm: "MD5" },
         ];
         for other in others {
             assert_eq!(open(&keys, &other, &sealed), Err(SealError::Broken), "{other:?}");
@@ -123,12 +123,12 @@ mod tests {
         let (old, new) = (keys(1), keys(2));
         let sealed = seal(&old, &PLACE, b"secret").unwrap();
         assert_eq!(open(&new, &PLACE, &sealed), Err(SealError::UnknownKey));
-        assert!(is_current(&old, &sealed) && !is_known(&new, &sealed));
+        assert!(is_sealed_by_first_key(&old, &sealed) && !is_sealed_by_known_key(&new, &sealed));
         let both = old.begin_rotation(new);
         assert_eq!(open(&both, &PLACE, &sealed).unwrap(), b"secret");
-        assert!(is_known(&both, &sealed) && !is_current(&both, &sealed));
+        assert!(is_sealed_by_known_key(&both, &sealed) && !is_sealed_by_first_key(&both, &sealed));
         let again = seal(&both, &PLACE, b"secret").unwrap();
-        assert!(is_current(&both, &again));
+        assert!(is_sealed_by_first_key(&both, &again));
         assert_eq!(open(&both.end_rotation(), &PLACE, &again).unwrap(), b"secret");
     }
 
@@ -158,7 +158,7 @@ mod tests {
 
         #[test]
         fn sealed_text_round_trips(secret in proptest::collection::vec(any::<u8>(), 0..100), user in "\\PC{0,20}") {
-            let place = Place { user: &user, ..PLACE };
+            let place = SealContext { user: &user, ..PLACE };
             let sealed = seal(&keys(1), &place, &secret).unwrap();
             prop_assert_eq!(open(&keys(1), &place, &sealed).unwrap(), secret);
         }

@@ -3,23 +3,23 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::challenge::Challenges;
-use super::key::{Keyring, Keys};
-use super::nonce::{Nonces, Random};
+use super::key::{KeySet, Keyring};
+use super::nonce::{NonceRandom, Nonces};
 use crate::clock;
 use crate::model::Model;
 
 /// What was derived from the keys at one time.
 #[derive(Debug)]
-pub(super) struct Signing {
-    keys: Arc<Keys>,
+pub(super) struct SigningState {
+    keys: Arc<KeySet>,
     pub(super) nonces: Nonces,
     /// By realm.
     pub(super) opaques: Vec<Vec<Box<str>>>,
     challenges: Vec<Challenges>,
 }
 
-impl Signing {
-    fn new(model: &Model, keys: Arc<Keys>) -> Option<Self> {
+impl SigningState {
+    fn new(model: &Model, keys: Arc<KeySet>) -> Option<Self> {
         let nonces = Nonces::new(&keys.nonce_keys())?;
         let opaques: Vec<_> =
             model.realms.iter().map(|realm| nonces.opaques(&realm.name)).collect();
@@ -30,8 +30,8 @@ impl Signing {
         Some(Self { keys, nonces, opaques, challenges })
     }
 
-    pub(super) fn nonce(&self, epoch: u64) -> String {
-        let mut random = Random::default();
+    pub(super) fn issue_nonce(&self, epoch: u64) -> String {
+        let mut random = NonceRandom::default();
         // A repeated nonce is refused as used; nothing worse can come of it.
         let _ = getrandom::fill(&mut random);
         self.nonces.issue(epoch, clock::moment().seconds(), random)
@@ -46,34 +46,34 @@ impl Signing {
 #[derive(Debug)]
 pub(super) struct Signer {
     model: Arc<Model>,
-    pub(super) ring: Keyring,
-    now: RwLock<Arc<Signing>>,
+    pub(super) keyring: Keyring,
+    current: RwLock<Arc<SigningState>>,
 }
 
 impl Signer {
     /// `None` without a key that can sign.
     pub(super) fn new(model: &Arc<Model>, ring: Keyring) -> Option<Self> {
-        let now = RwLock::new(Arc::new(Signing::new(model, ring.keys())?));
-        Some(Self { model: Arc::clone(model), ring, now })
+        let now = RwLock::new(Arc::new(SigningState::new(model, ring.keys())?));
+        Some(Self { model: Arc::clone(model), keyring: ring, current: now })
     }
 
-    pub(super) fn now(&self) -> Arc<Signing> {
-        Arc::clone(&self.now.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn current(&self) -> Arc<SigningState> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reloads the keys, after an unknown one has signed or sealed something. Whether they have changed.
-    pub(super) fn look_again(&self) -> bool {
-        self.look_for(|_| false)
+    pub(super) fn reload_if_changed(&self) -> bool {
+        self.reload_accepting(|_| false)
     }
 
     /// The same, but accepts unrelated keys that `fits` confirms.
-    pub(super) fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> bool {
-        let keys = self.ring.look_for(fits);
-        if Arc::ptr_eq(&keys, &self.now().keys) {
+    pub(super) fn reload_accepting(&self, fits: impl Fn(&KeySet) -> bool) -> bool {
+        let keys = self.keyring.reload_accepting(fits);
+        if Arc::ptr_eq(&keys, &self.current().keys) {
             return false;
         }
-        let Some(signing) = Signing::new(&self.model, keys) else { return false };
-        *self.now.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(signing);
+        let Some(signing) = SigningState::new(&self.model, keys) else { return false };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(signing);
         true
     }
 }

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 /// The last stamp that was read.
 #[derive(Debug, Default)]
-pub(super) struct StampLease(RwLock<State>);
+pub(super) struct StampLease(RwLock<LeaseState>);
 
 #[derive(Debug, Default, Clone, Copy)]
-struct State {
-    trusted: Option<Trusted>,
+struct LeaseState {
+    trusted: Option<TrustedStamp>,
     /// How often the lease was invalidated.
-    forgotten: u64,
+    invalidations: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Trusted {
+struct TrustedStamp {
     stamp: i64,
     /// When the read of it began.
     began: Instant,
@@ -32,7 +32,7 @@ struct Trusted {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StampRead {
     began: Instant,
-    forgotten: u64,
+    invalidations: u64,
 }
 
 impl StampLease {
@@ -43,7 +43,7 @@ impl StampLease {
 
     /// Call this before the query is sent.
     pub(super) fn begin_read(&self, now: Instant) -> StampRead {
-        StampRead { began: now, forgotten: self.state().forgotten }
+        StampRead { began: now, invalidations: self.state().invalidations }
     }
 
     /// Stores the result of a read. It is trusted for `lease` from the start of the read on, since the
@@ -51,20 +51,20 @@ impl StampLease {
     pub(super) fn end_read(&self, read: StampRead, stamp: i64, lease: Duration) {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_later = state.trusted.is_none_or(|trusted| trusted.began <= read.began);
-        if is_later && state.forgotten == read.forgotten {
+        if is_later && state.invalidations == read.invalidations {
             let (began, until) = (read.began, read.began + lease);
-            state.trusted = Some(Trusted { stamp, began, until });
+            state.trusted = Some(TrustedStamp { stamp, began, until });
         }
     }
 
     /// The users may have changed just now.
-    pub(super) fn forget(&self) {
+    pub(super) fn invalidate(&self) {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        state.forgotten += 1;
+        state.invalidations += 1;
         state.trusted = None;
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> LeaseState {
         *self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     fn stamp_lease_read_begun_before_a_change_is_not_trusted() {
         let (lease, at) = (StampLease::default(), times());
         let before = lease.begin_read(at(0));
-        lease.forget();
+        lease.invalidate();
         lease.end_read(before, 7, LEASE);
         assert_eq!(lease.stamp(at(1)), None);
         let after = lease.begin_read(at(1));
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(lease.stamp(at(2)), Some(8));
         lease.end_read(before, 7, LEASE);
         assert_eq!(lease.stamp(at(2)), Some(8));
-        lease.forget();
+        lease.invalidate();
         assert_eq!(lease.stamp(at(2)), None);
     }
 
@@ -139,7 +139,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..20_000 {
                         stored.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                        lease.forget();
+                        lease.invalidate();
                         let changed = stored.load(std::sync::atomic::Ordering::SeqCst);
                         if let Some(stamp) = lease.stamp(clock::now()) {
                             assert!(stamp >= changed - 3, "{stamp} at {changed}");

@@ -7,26 +7,26 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use crate::windows::{Windows, network};
+use crate::rate_window::{FixedWindowCounters, network};
 
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Failed logins of the last minute.
 #[derive(Debug)]
-pub struct Throttle {
+pub struct LoginThrottle {
     failures_max: u32,
-    failures: Windows,
+    failures: FixedWindowCounters,
 }
 
-impl Throttle {
+impl LoginThrottle {
     pub fn new(failures_max: u32, now: Instant) -> Self {
-        Self { failures_max, failures: Windows::new(now) }
+        Self { failures_max, failures: FixedWindowCounters::new(now) }
     }
 
     /// How long this pair is locked out, if it is.
-    pub fn is_shut(&self, name: &str, address: IpAddr, now: Instant) -> Option<Duration> {
-        let seen = self.failures.seen((name, network(address)), now)?;
-        (seen.count >= self.failures_max).then_some(seen.left)
+    pub fn locked_out_for(&self, name: &str, address: IpAddr, now: Instant) -> Option<Duration> {
+        let seen = self.failures.state((name, network(address)), now)?;
+        (seen.count >= self.failures_max).then_some(seen.remaining)
     }
 
     /// Counts a failure, if the limit allows one more; if not, returns how long this pair is locked out.
@@ -34,7 +34,7 @@ impl Throttle {
     pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let counted =
             self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);
-        counted.map(drop).map_err(|seen| seen.left)
+        counted.map(drop).map_err(|seen| seen.remaining)
     }
 
     /// Takes back a failure that was counted and turned out to be none.

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use quick_cache::sync::Cache;
 
 use super::digest::{self, Ha1};
-use super::key::Keys;
-use super::password::{self, Record};
+use super::key::KeySet;
+use super::password::{self, PasswordRecord};
 use super::seal::SealError;
 use super::signing::Signer;
 use super::stamp_lease::StampLease;
@@ -22,7 +22,7 @@ use crate::clock;
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model};
 use crate::permit::Rights;
-use crate::plan::{Grantee, Outcome, Read};
+use crate::plan::{Outcome, ReadPlan, RightsHolder};
 use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
 
@@ -36,13 +36,13 @@ const RIGHTS_MAX: usize = 1_000;
 /// With more users than this, `userhash` is not supported.
 const HASHED_NAMES_MAX: usize = 10_000;
 /// No user can have this name.
-const DECOY: &str = ":";
+const DECOY_NAME: &str = ":";
 /// The rows of a page when all names are read.
-const PAGE: usize = 500;
+const PAGE_ROWS: usize = 500;
 
 /// A stored user, parsed.
 #[derive(Debug)]
-pub struct User {
+pub struct UserAccount {
     pub id: Id,
     pub name: Arc<str>,
     pub version: i64,
@@ -50,14 +50,14 @@ pub struct User {
     pub rights: Arc<Rights>,
     /// As stored.
     roles: Box<str>,
-    pub record: Record,
+    pub record: PasswordRecord,
     /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
     digests: Vec<(usize, Algorithm, Ha1)>,
     /// The stamp when it was read.
     stamp: i64,
 }
 
-impl User {
+impl UserAccount {
     #[cfg(test)]
     pub fn example(id: i64) -> Self {
         Self {
@@ -65,9 +65,9 @@ impl User {
             name: "ann".into(),
             version: 1,
             is_disabled: false,
-            rights: Arc::new(Rights::all()),
+            rights: Arc::new(Rights::unrestricted()),
             roles: r#"["admin"]"#.into(),
-            record: Record { argon2: "a hash".to_owned(), digests: Vec::new() },
+            record: PasswordRecord { argon2: "a hash".to_owned(), digests: Vec::new() },
             digests: Vec::new(),
             stamp: 0,
         }
@@ -86,12 +86,12 @@ impl User {
     }
 }
 
-impl Grantee for User {
+impl RightsHolder for UserAccount {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn is_still(&self, stored: Option<&Item>) -> bool {
+    fn is_still_valid(&self, stored: Option<&Item>) -> bool {
         let Some(Item { id, values, .. }) = stored else { return false };
         let [_, Value::Json(roles), disabled, Value::Text(secret)] = &**values else {
             return false;
@@ -99,59 +99,60 @@ impl Grantee for User {
         let is_same = *id == self.id && **roles == *self.roles;
         is_same
             && *disabled != Value::Boolean(true)
-            && Record::parse(secret).is_some_and(|record| record.argon2 == self.record.argon2)
+            && PasswordRecord::parse(secret)
+                .is_some_and(|record| record.argon2 == self.record.argon2)
     }
 }
 
 /// The users of one database.
 #[derive(Debug)]
-pub struct Users {
+pub struct UserCache {
     model: Arc<Model>,
     signer: Option<Arc<Signer>>,
-    known: Cache<Box<str>, Arc<User>>,
+    accounts: Cache<Box<str>, Arc<UserAccount>>,
     rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
     decoy: OnceLock<Option<Item>>,
     /// With the stamp they were made at.
-    hashed: Mutex<Option<(i64, NamesByHash)>>,
+    names_by_hash: Mutex<Option<(i64, NamesByHash)>>,
     lease: StampLease,
 }
 
 /// Names by their `userhash`: realm, algorithm, hash.
 type NamesByHash = HashMap<(usize, Algorithm, String), Arc<str>>;
 
-impl Users {
+impl UserCache {
     pub fn new(model: &Arc<Model>, signer: Option<Arc<Signer>>) -> Self {
         Self {
             model: Arc::clone(model),
             signer,
-            known: Cache::new(USERS_MAX),
+            accounts: Cache::new(USERS_MAX),
             rights: Mutex::default(),
             decoy: OnceLock::new(),
-            hashed: Mutex::default(),
+            names_by_hash: Mutex::default(),
             lease: StampLease::default(),
         }
     }
 
     /// Invalidates the cache: users may have changed just now.
-    pub fn forget(&self) {
-        self.lease.forget();
+    pub fn invalidate(&self) {
+        self.lease.invalidate();
     }
 
     /// A cached user, as long as the lease on the stamp lasts.
-    pub fn known(&self, name: &str, now: Instant) -> Option<Arc<User>> {
+    pub fn cached(&self, name: &str, now: Instant) -> Option<Arc<UserAccount>> {
         let stamp = self.lease.stamp(now)?;
-        self.known.get(name).filter(|user| user.stamp == stamp)
+        self.accounts.get(name).filter(|user| user.stamp == stamp)
     }
 
     /// A cached user, revalidated by the stamp. `None`: no such user, or not cached; then `read` decides.
-    pub async fn recall(
+    pub async fn cached_or_reread(
         &self,
-        store: &store::Worker,
+        store: &store::StoreWorker,
         name: &str,
         now: Instant,
-    ) -> Result<Option<Arc<User>>, StoreError> {
-        let Some(user) = self.known.get(name) else { return Ok(None) };
-        let stamp = self.stamp(store, now).await?;
+    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
+        let Some(user) = self.accounts.get(name) else { return Ok(None) };
+        let stamp = self.leased_stamp(store, now).await?;
         if user.stamp == stamp {
             return Ok(Some(user));
         }
@@ -161,57 +162,58 @@ impl Users {
     /// A user, as of at most one lease ago.
     pub async fn current(
         &self,
-        store: &store::Worker,
+        store: &store::StoreWorker,
         name: &str,
-    ) -> Result<Option<Arc<User>>, StoreError> {
+    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
         let now = clock::now();
-        match self.recall(store, name, now).await? {
+        match self.cached_or_reread(store, name, now).await? {
             Some(user) => Ok(Some(user)),
             None => self.read(store, name, now).await,
         }
     }
 
     /// Begins a new lease.
-    pub async fn renew(&self, store: &store::Worker) -> Result<(), StoreError> {
+    pub async fn renew_lease(&self, store: &store::StoreWorker) -> Result<(), StoreError> {
         // At that time no present lease is valid any more.
-        self.stamp(store, clock::now() + LEASE).await.map(drop)
+        self.leased_stamp(store, clock::now() + LEASE).await.map(drop)
     }
 
     /// A user as stored now.
     pub async fn read(
         &self,
-        store: &store::Worker,
+        store: &store::StoreWorker,
         name: &str,
         now: Instant,
-    ) -> Result<Option<Arc<User>>, StoreError> {
+    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
         // The stamp comes first: a change in between then causes another read.
-        let stamp = self.stamp(store, now).await?;
-        let found = match store.read(Read::User(name.into())).await? {
+        let stamp = self.leased_stamp(store, now).await?;
+        let found = match store.read(ReadPlan::User(name.into())).await? {
             Outcome::User(found) => found,
-            _ => return Err(unexpected("a user")),
+            _ => return Err(unexpected_outcome("a user")),
         };
         let Some(item) = found else {
-            self.known.remove(name);
+            self.accounts.remove(name);
             // Parsing a user takes time, so an unknown name parses the decoy (constant time).
             if let Some(decoy) = self.decoy() {
-                let _ = std::hint::black_box(self.user(decoy, stamp));
+                let _ = std::hint::black_box(self.parse_user(decoy, stamp));
             }
             return Ok(None);
         };
-        let user = Arc::new(self.user(&item, stamp)?);
-        self.known.insert(name.into(), Arc::clone(&user));
+        let user = Arc::new(self.parse_user(&item, stamp)?);
+        self.accounts.insert(name.into(), Arc::clone(&user));
         Ok(Some(user))
     }
 
     /// A stand-in for unknown users, of the same cost.
     fn decoy(&self) -> Option<&Item> {
         let made = self.decoy.get_or_init(|| {
-            let keys = self.signer.as_ref()?.ring.keys();
-            let mut record = Record { argon2: password::nobody().to_owned(), digests: Vec::new() };
-            record.complete(&self.model, &keys, DECOY, "").ok()?;
+            let keys = self.signer.as_ref()?.keyring.keys();
+            let mut record =
+                PasswordRecord { argon2: password::dummy_hash().to_owned(), digests: Vec::new() };
+            record.complete(&self.model, &keys, DECOY_NAME, "").ok()?;
             let now = clock::moment();
             let values = vec![
-                Value::text(DECOY),
+                Value::text(DECOY_NAME),
                 Value::Json("[]".into()),
                 Value::Boolean(false),
                 Value::text(&record.to_string()),
@@ -230,20 +232,24 @@ impl Users {
     }
 
     /// The stamp, read again when its lease is over.
-    async fn stamp(&self, store: &store::Worker, now: Instant) -> Result<i64, StoreError> {
+    async fn leased_stamp(
+        &self,
+        store: &store::StoreWorker,
+        now: Instant,
+    ) -> Result<i64, StoreError> {
         if let Some(stamp) = self.lease.stamp(now) {
             return Ok(stamp);
         }
         let read = self.lease.begin_read(clock::now());
-        let Outcome::Stamp(stamp) = store.read(Read::UsersStamp).await? else {
-            return Err(unexpected("a stamp"));
+        let Outcome::Stamp(stamp) = store.read(ReadPlan::UsersStamp).await? else {
+            return Err(unexpected_outcome("a stamp"));
         };
         self.lease.end_read(read, stamp, LEASE);
         Ok(stamp)
     }
 
-    fn user(&self, item: &Item, stamp: i64) -> Result<User, StoreError> {
-        let wrong = |what: &str| StoreError::broken(format!("a stored user: {what}"));
+    fn parse_user(&self, item: &Item, stamp: i64) -> Result<UserAccount, StoreError> {
+        let wrong = |what: &str| StoreError::internal(format!("a stored user: {what}"));
         let [name, roles, disabled, secret] = &*item.values else {
             return Err(wrong("expected four values"));
         };
@@ -251,15 +257,17 @@ impl Users {
         else {
             return Err(wrong("expected a name, roles and a password"));
         };
-        let record = Record::parse(secret).ok_or_else(|| wrong("its password cannot be read"))?;
-        let rights = self.rights(roles).ok_or_else(|| wrong("its roles cannot be read"))?;
-        Ok(User {
+        let record =
+            PasswordRecord::parse(secret).ok_or_else(|| wrong("its password cannot be read"))?;
+        let rights =
+            self.rights_of_roles(roles).ok_or_else(|| wrong("its roles cannot be read"))?;
+        Ok(UserAccount {
             id: item.id,
             version: item.version,
             is_disabled: *disabled == Value::Boolean(true),
             rights,
             roles: (&**roles).into(),
-            digests: self.digests(name, &record),
+            digests: self.open_digests(name, &record),
             name: (&**name).into(),
             record,
             stamp,
@@ -267,18 +275,18 @@ impl Users {
     }
 
     /// The HA1s that the keys can open.
-    fn digests(&self, name: &str, record: &Record) -> Vec<(usize, Algorithm, Ha1)> {
+    fn open_digests(&self, name: &str, record: &PasswordRecord) -> Vec<(usize, Algorithm, Ha1)> {
         let Some(signer) = &self.signer else { return Vec::new() };
         let mut digests = Vec::new();
         for (at, realm) in self.model.realms.iter().enumerate() {
             for algorithm in &realm.algorithms {
                 let place = (&*realm.name, *algorithm);
                 // Keys fit when they open what is stored.
-                let fits = |keys: &Keys| matches!(record.ha1(keys, name, place), Some(Ok(_)));
-                let opened = match record.ha1(&signer.ring.keys(), name, place) {
+                let fits = |keys: &KeySet| matches!(record.ha1(keys, name, place), Some(Ok(_)));
+                let opened = match record.ha1(&signer.keyring.keys(), name, place) {
                     // Sealed with a newer key than the ones we know.
-                    Some(Err(SealError::UnknownKey)) if signer.look_for(fits) => {
-                        record.ha1(&signer.ring.keys(), name, place)
+                    Some(Err(SealError::UnknownKey)) if signer.reload_accepting(fits) => {
+                        record.ha1(&signer.keyring.keys(), name, place)
                     }
                     opened => opened,
                 };
@@ -291,14 +299,14 @@ impl Users {
     }
 
     /// The rights of a set of roles, computed once.
-    fn rights(&self, roles: &str) -> Option<Arc<Rights>> {
-        let mut roles = texts(roles)?;
+    fn rights_of_roles(&self, roles: &str) -> Option<Arc<Rights>> {
+        let mut roles = parse_text_list(roles)?;
         roles.sort_unstable();
         let mut all = self.rights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(rights) = all.get(&roles) {
             return Some(Arc::clone(rights));
         }
-        let rights = Arc::new(Rights::of(&self.model, roles.iter().map(String::as_str)));
+        let rights = Arc::new(Rights::of_roles(&self.model, roles.iter().map(String::as_str)));
         if all.len() >= RIGHTS_MAX {
             all.clear();
         }
@@ -308,21 +316,21 @@ impl Users {
 
     /// The name behind a `userhash`, which our challenges do not offer. Nothing is stored for this: all
     /// names are hashed once, and again when a user has changed.
-    pub async fn unhash(
+    pub async fn find_by_userhash(
         &self,
-        store: &store::Worker,
+        store: &store::StoreWorker,
         (realm, algorithm, hash): (usize, Algorithm, &str),
         now: Instant,
     ) -> Result<Option<Arc<str>>, StoreError> {
-        let stamp = self.stamp(store, now).await?;
+        let stamp = self.leased_stamp(store, now).await?;
         let key = (realm, algorithm, hash.to_ascii_lowercase());
         {
-            let hashed = self.hashed.lock().unwrap_or_else(PoisonError::into_inner);
+            let hashed = self.names_by_hash.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((_, hashed)) = hashed.as_ref().filter(|(made_at, _)| *made_at == stamp) {
                 return Ok(hashed.get(&key).cloned());
             }
         }
-        let names = self.names(store).await?;
+        let names = self.all_names(store).await?;
         let mut all = HashMap::new();
         for (at, realm) in self.model.realms.iter().enumerate() {
             for algorithm in &realm.algorithms {
@@ -334,17 +342,18 @@ impl Users {
             }
         }
         let found = all.get(&key).cloned();
-        *self.hashed.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, all));
+        *self.names_by_hash.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, all));
         Ok(found)
     }
 
-    async fn names(&self, store: &store::Worker) -> Result<Vec<Arc<str>>, StoreError> {
+    async fn all_names(&self, store: &store::StoreWorker) -> Result<Vec<Arc<str>>, StoreError> {
         let mut names: Vec<Arc<str>> = Vec::new();
         let mut after = None;
         loop {
-            let Outcome::Page(page) = store.read(Read::users(&self.model, PAGE, after)).await?
+            let Outcome::Page(page) =
+                store.read(ReadPlan::users(&self.model, PAGE_ROWS, after)).await?
             else {
-                return Err(unexpected("a page"));
+                return Err(unexpected_outcome("a page"));
             };
             let texts = page.items.iter().filter_map(|item| match item.values.first() {
                 Some(Value::Text(name)) => Some((&**name).into()),
@@ -363,7 +372,7 @@ impl Users {
 }
 
 /// The texts of a JSON list.
-fn texts(list: &str) -> Option<Vec<String>> {
+fn parse_text_list(list: &str) -> Option<Vec<String>> {
     let Json::List(texts) = json::parse(list.as_bytes(), 2).ok()? else { return None };
     let text = |json: Json<'_>| match json {
         Json::Text(text) => Some(text.into_owned()),
@@ -372,6 +381,6 @@ fn texts(list: &str) -> Option<Vec<String>> {
     texts.into_iter().map(text).collect()
 }
 
-fn unexpected(what: &str) -> StoreError {
-    StoreError::broken(format!("expected {what} from the store"))
+fn unexpected_outcome(what: &str) -> StoreError {
+    StoreError::internal(format!("expected {what} from the store"))
 }

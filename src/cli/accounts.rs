@@ -11,26 +11,29 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Refusal, database, find_model, key_source, read_model, refusal};
+use super::{CommandError, command_error, database, find_model, key_source, read_model};
 use crate::auth::LEASE;
-use crate::auth::key::{FINGERPRINT, KeyError, Keys, Source};
+use crate::auth::key::{FINGERPRINT_NAME, KeyError, KeySet, KeySource};
 use crate::model::Model;
-use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
-use crate::plan::{Action, By, Collection, Outcome, Read, Refusal as Refused, Write};
-use crate::store::{Beside, Database, StoreError};
+use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
+use crate::plan::{
+    ChangeAuthor, Collection, Outcome, ReadPlan, RequestRefusal as Refused, WriteAction, WritePlan,
+};
+use crate::store::{AdminStore, Database, StoreError};
 use crate::value::{Id, Item, Value};
 use crate::wire::RequestId;
 
 /// After this time every server has seen a change: a request may begin at the end of one lease, and its
 /// rights are checked again after another one.
-const SEEN_BY_ALL: Duration = LEASE.saturating_mul(2).saturating_add(Duration::from_millis(100));
+const PROPAGATION_DELAY: Duration =
+    LEASE.saturating_mul(2).saturating_add(Duration::from_millis(100));
 /// The rows of a page of users.
-const PAGE: usize = 100;
+const PAGE_ROWS: usize = 100;
 /// How often a change is retried after a concurrent one (optimistic concurrency).
-const TRIES: usize = 10;
+const ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct DatabaseArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
@@ -50,87 +53,89 @@ pub(super) struct Place {
 }
 
 /// Where the users and the key are; nothing is open yet.
-pub(super) struct Found {
+pub(super) struct AccountsLocation {
     pub(super) model: Arc<Model>,
     database: Database,
-    key: Result<Source, KeyError>,
+    key: Result<KeySource, KeyError>,
 }
 
 /// The users, and the source of the key.
 pub(super) struct Accounts {
     pub(super) model: Arc<Model>,
-    pub(super) beside: Beside,
-    key: Result<Source, KeyError>,
+    pub(super) admin_store: AdminStore,
+    key: Result<KeySource, KeyError>,
     /// The file with the first password of `admin`, if its place can be known.
     pub(super) password_file: Option<PathBuf>,
 }
 
-impl Place {
-    pub(super) fn find(&self) -> Result<Found, Refusal> {
+impl DatabaseArgs {
+    pub(super) fn locate(&self) -> Result<AccountsLocation, CommandError> {
         #[cfg(debug_assertions)]
         if let Some(fault) = &self.fault {
-            crate::fault::plant(fault).map_err(refusal)?;
+            crate::fault::inject(fault).map_err(command_error)?;
         }
         let model = Arc::new(read_model(&find_model(self.model.as_deref())?)?);
         let database = database(self.database.as_deref(), &model)?;
         let key = key_source(self.key_file.as_deref(), &model, &database);
-        Ok(Found { model, database, key })
+        Ok(AccountsLocation { model, database, key })
     }
 }
 
-impl Found {
+impl AccountsLocation {
     /// Refuses an invalid key before anything is created.
-    pub(super) fn check_key(self) -> Result<Self, Refusal> {
+    pub(super) fn check_key(self) -> Result<Self, CommandError> {
         match &self.key {
-            Err(error) => return Err(refusal(error)),
-            Ok(source) => source.check().map_err(refusal)?,
+            Err(error) => return Err(command_error(error)),
+            Ok(source) => source.check().map_err(command_error)?,
         }
         Ok(self)
     }
 
     /// Opens an existing database, and creates nothing.
-    pub(super) fn open(self) -> Result<Accounts, Refusal> {
-        let beside = Beside::open(&self.database, &self.model).map_err(refusal)?;
+    pub(super) fn open(self) -> Result<Accounts, CommandError> {
+        let beside = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
             // With PostgreSQL it is beside the key file, which is not named.
             Err(_) => None,
         };
-        Ok(Accounts { model: self.model, beside, key: self.key, password_file })
+        Ok(Accounts { model: self.model, admin_store: beside, key: self.key, password_file })
     }
 }
 
 impl Accounts {
     /// The source of the key.
-    pub(super) fn source(&self) -> Result<Source, Refusal> {
-        self.key.clone().map_err(refusal)
+    pub(super) fn key_source(&self) -> Result<KeySource, CommandError> {
+        self.key.clone().map_err(command_error)
     }
 
-    pub(super) fn fingerprint(&mut self) -> Result<Option<String>, Refusal> {
-        self.beside.recall(FINGERPRINT).map_err(refusal)
+    pub(super) fn fingerprint(&mut self) -> Result<Option<String>, CommandError> {
+        self.admin_store.read_system_value(FINGERPRINT_NAME).map_err(command_error)
     }
 
     /// The keys of this database; created where it has none yet.
-    pub(super) fn keys(&mut self) -> Result<Keys, Refusal> {
-        let source = self.source()?;
-        keys(&mut self.beside, &source)
+    pub(super) fn load_or_create_keys(&mut self) -> Result<KeySet, CommandError> {
+        let source = self.key_source()?;
+        load_or_create_keys(&mut self.admin_store, &source)
     }
 
-    pub(super) fn user(&mut self, name: &str) -> Result<Item, Refusal> {
-        match self.beside.read(&Read::User(name.into())).map_err(refusal)? {
+    pub(super) fn user(&mut self, name: &str) -> Result<Item, CommandError> {
+        match self.admin_store.read(&ReadPlan::User(name.into())).map_err(command_error)? {
             Outcome::User(Some(user)) => Ok(user),
-            _ => Err(refusal(format!("there is no user {name}; those there are: nouns user list"))),
+            _ => Err(command_error(format!(
+                "there is no user {name}; those there are: nouns user list"
+            ))),
         }
     }
 
     /// Calls `with` for every user, page by page.
-    pub(super) fn each_user(
+    pub(super) fn for_each_user(
         &mut self,
-        mut with: impl FnMut(&mut Self, &Item) -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
+        mut with: impl FnMut(&mut Self, &Item) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
         let mut after = None;
         loop {
-            let (users, next) = user_page(&mut self.beside, &self.model, after)?;
+            let (users, next) = user_page(&mut self.admin_store, &self.model, after)?;
             for user in &users {
                 with(self, user)?;
             }
@@ -142,16 +147,16 @@ impl Accounts {
     }
 
     pub(super) fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
-        let write = Write::create_user(&self.model, values, by());
-        self.beside.write(write).map(drop)
+        let write = WritePlan::create_user(&self.model, values, command_line_author());
+        self.admin_store.write(write).map(drop)
     }
 
     pub(super) fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
-        let action = Action::Remove { id: user.id, dependents_max };
-        let write = Write::new(Collection::users(&self.model), action, by());
-        let write = Write { is_forced, ..write };
-        self.beside.write(write).map(drop)
+        let action = WriteAction::Remove { id: user.id, dependents_max };
+        let write = WritePlan::new(Collection::users(&self.model), action, command_line_author());
+        let write = WritePlan { can_remove_last_admin: is_forced, ..write };
+        self.admin_store.write(write).map(drop)
     }
 
     /// Changes one value of a user, and retries after a concurrent change. `value` computes it from what is
@@ -160,26 +165,27 @@ impl Accounts {
         &mut self,
         name: &str,
         (at, is_forced): (usize, bool),
-        mut value: impl FnMut(&Item) -> Result<Option<Value>, Refusal>,
-    ) -> Result<(), Refusal> {
-        for _ in 0..TRIES {
+        mut value: impl FnMut(&Item) -> Result<Option<Value>, CommandError>,
+    ) -> Result<(), CommandError> {
+        for _ in 0..ATTEMPTS_MAX {
             let user = self.user(name)?;
             let Some(value) = value(&user)? else { return Ok(()) };
             let stored = (user.id, user.version);
-            let write = Write::change_user(&self.model, stored, (at, value), by());
-            match self.beside.write(Write { is_forced, ..write }) {
-                Err(StoreError::Refused(Refused::Unmet(_) | Refused::Missing)) => {}
-                Err(StoreError::Refused(Refused::LastAdmin)) => return Err(last_admin(name)),
-                done => return done.map(drop).map_err(refusal),
+            let write =
+                WritePlan::change_user(&self.model, stored, (at, value), command_line_author());
+            match self.admin_store.write(WritePlan { can_remove_last_admin: is_forced, ..write }) {
+                Err(StoreError::Refused(Refused::PreconditionFailed(_) | Refused::Missing)) => {}
+                Err(StoreError::Refused(Refused::LastAdmin)) => return Err(last_admin_error(name)),
+                done => return done.map(drop).map_err(command_error),
             }
         }
-        Err(refusal(format!("{name} is changed by others again and again; try again")))
+        Err(command_error(format!("{name} is changed by others again and again; try again")))
     }
 }
 
 /// Why the last admin cannot be removed.
-pub(super) fn last_admin(name: &str) -> Refusal {
-    refusal(format!(
+pub(super) fn last_admin_error(name: &str) -> CommandError {
+    command_error(format!(
         "{name} is the last enabled user with the role admin, without whom nobody could manage users over \
          HTTP; give the role to somebody else first (nouns user roles NAME --role admin), or say --force"
     ))
@@ -187,32 +193,37 @@ pub(super) fn last_admin(name: &str) -> Refusal {
 
 /// A page of users, and the cursor of the next one.
 pub(super) fn user_page(
-    beside: &mut Beside,
+    beside: &mut AdminStore,
     model: &Model,
     after: Option<Id>,
-) -> Result<(Vec<Item>, Option<Id>), Refusal> {
-    match beside.read(&Read::users(model, PAGE, after)).map_err(refusal)? {
+) -> Result<(Vec<Item>, Option<Id>), CommandError> {
+    match beside.read(&ReadPlan::users(model, PAGE_ROWS, after)).map_err(command_error)? {
         Outcome::Page(page) => Ok((page.items, page.next)),
-        _ => Err(refusal("the users cannot be read")),
+        _ => Err(command_error("the users cannot be read")),
     }
 }
 
-fn by() -> By {
-    By { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
+fn command_line_author() -> ChangeAuthor {
+    ChangeAuthor { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
 }
 
 /// The keys of a database; created, and their fingerprint stored, where it has none yet.
-pub(super) fn keys(beside: &mut Beside, source: &Source) -> Result<Keys, Refusal> {
-    let stored = beside.recall(FINGERPRINT).map_err(refusal)?;
-    let settled = source.settle(stored.as_deref()).map_err(refusal)?;
-    if let Some(fingerprint) = &settled.remember {
-        let kept = beside.remember_first(FINGERPRINT, fingerprint).map_err(refusal)?;
+pub(super) fn load_or_create_keys(
+    beside: &mut AdminStore,
+    source: &KeySource,
+) -> Result<KeySet, CommandError> {
+    let stored = beside.read_system_value(FINGERPRINT_NAME).map_err(command_error)?;
+    let settled = source.resolve(stored.as_deref()).map_err(command_error)?;
+    if let Some(fingerprint) = &settled.fingerprint_to_store {
+        let kept = beside
+            .write_system_value_if_absent(FINGERPRINT_NAME, fingerprint)
+            .map_err(command_error)?;
         // Another process was faster, with another key.
-        if !settled.keys.has(&kept) {
-            if settled.is_made {
-                source.unmake();
+        if !settled.keys.has_fingerprint(&kept) {
+            if settled.is_new_file {
+                source.remove_key_file();
             }
-            return Err(refusal(source.misfit(&settled.keys, &kept)));
+            return Err(command_error(source.fingerprint_mismatch(&settled.keys, &kept)));
         }
     }
     Ok(settled.keys)
@@ -220,20 +231,20 @@ pub(super) fn keys(beside: &mut Beside, source: &Source) -> Result<Keys, Refusal
 
 /// Waits until every server has seen what was revoked.
 pub(super) fn wait_for_servers() {
-    thread::sleep(SEEN_BY_ALL);
+    thread::sleep(PROPAGATION_DELAY);
 }
 
-pub(super) fn name(user: &Item) -> &str {
+pub(super) fn user_name(user: &Item) -> &str {
     text(user, NAME)
 }
 
 /// The list of roles as JSON text.
-pub(super) fn roles(user: &Item) -> &str {
+pub(super) fn user_roles(user: &Item) -> &str {
     text(user, ROLES)
 }
 
 /// The password record, as JSON text.
-pub(super) fn record(user: &Item) -> &str {
+pub(super) fn password_record(user: &Item) -> &str {
     text(user, PASSWORD)
 }
 

@@ -18,26 +18,26 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 
-use super::{Refusal, refusal, say};
+use super::{CommandError, command_error, print_line};
 use crate::clock;
 use crate::server::tls::is_dns_name;
 
 const CERTIFICATE_FILE: &str = "nouns-cert.pem";
 const KEY_FILE: &str = "nouns-key.pem";
 /// The names of this machine.
-const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// Browsers refuse a server's certificate that is valid for more than 398 days.
-const VALID: Duration = Duration::from_secs(397 * 86_400);
+const VALIDITY: Duration = Duration::from_secs(397 * 86_400);
 /// The clocks of clients may be slow.
-const LATE: Duration = Duration::from_secs(60 * 60);
+const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how to serve and how to call
 with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate
 authority, such as Let's Encrypt.")]
-pub(super) struct Cert {
+pub(super) struct CertArgs {
     /// One more name or address of the server, beside localhost, 127.0.0.1 and ::1; may be repeated
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
@@ -47,8 +47,8 @@ pub(super) struct Cert {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
-    let mut names: Vec<String> = NAMES.map(str::to_owned).into();
+pub(super) fn run(flags: &CertArgs) -> Result<ExitCode, CommandError> {
+    let mut names: Vec<String> = LOCAL_NAMES.map(str::to_owned).into();
     for name in &flags.name {
         let name = check_name(name)?;
         if !names.contains(&name) {
@@ -57,8 +57,8 @@ pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
     }
     let folder = flags.out.as_deref().unwrap_or(Path::new(""));
     let (certificate_file, key_file) = (folder.join(CERTIFICATE_FILE), folder.join(KEY_FILE));
-    let (certificate, key) = make(&names).map_err(|error| {
-        refusal(format!("a certificate for {} cannot be made ({error})", names.join(", ")))
+    let (certificate, key) = make_self_signed(&names).map_err(|error| {
+        command_error(format!("a certificate for {} cannot be made ({error})", names.join(", ")))
     })?;
     // Both or none: half a pair is of no use, and would prevent the next attempt.
     refuse_overwriting(&[&certificate_file, &key_file])?;
@@ -66,21 +66,21 @@ pub(super) fn run(flags: &Cert) -> Result<ExitCode, Refusal> {
     write(&certificate_file, &certificate, 0o644).inspect_err(|_| {
         let _ = fs::remove_file(&key_file);
     })?;
-    let (certificate, key) = (quoted(&certificate_file), quoted(&key_file));
-    say(
+    let (certificate, key) = (shell_quoted(&certificate_file), shell_quoted(&key_file));
+    print_line(
         &mut io::stdout(),
         format_args!(
             "wrote {certificate} and {key}, for {}; valid for {} days\n  \
              nouns serve --tls-cert {certificate} --tls-key {key}\n  \
              curl --cacert {certificate} https://localhost:8080/-/health",
             names.join(", "),
-            (VALID - LATE).as_secs() / 86_400,
+            (VALIDITY - CLOCK_SKEW).as_secs() / 86_400,
         ),
     );
     Ok(ExitCode::SUCCESS)
 }
 
-fn check_name(name: &str) -> Result<String, Refusal> {
+fn check_name(name: &str) -> Result<String, CommandError> {
     // Addresses have one spelling in a certificate; names are compared case-insensitively.
     let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
     if let Ok(address) = bare.parse::<IpAddr>() {
@@ -89,20 +89,20 @@ fn check_name(name: &str) -> Result<String, Refusal> {
     if is_dns_name(name) {
         return Ok(name.to_ascii_lowercase());
     }
-    Err(refusal(format!(
+    Err(command_error(format!(
         "--name: expected a host name such as shop.example, or an address such as 192.0.2.1, got \
          \"{name}\"; scheme, port and path are no part of it"
     )))
 }
 
 /// The certificate and its key, as PEM.
-fn make(names: &[String]) -> Result<(String, String), rcgen::Error> {
+fn make_self_signed(names: &[String]) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "nouns, self-signed");
-    let now = clock::system().duration_since(UNIX_EPOCH).unwrap_or_default();
-    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(LATE);
-    params.not_after = params.not_before + VALID;
+    let now = clock::system_time().duration_since(UNIX_EPOCH).unwrap_or_default();
+    params.not_before = date_time_ymd(1970, 1, 1) + now.saturating_sub(CLOCK_SKEW);
+    params.not_after = params.not_before + VALIDITY;
     // It is no CA: trusting it does not trust other certificates that its key has signed.
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -112,22 +112,22 @@ fn make(names: &[String]) -> Result<(String, String), rcgen::Error> {
     Ok((certificate.pem(), key.serialize_pem()))
 }
 
-fn refuse_overwriting(files: &[&Path]) -> Result<(), Refusal> {
+fn refuse_overwriting(files: &[&Path]) -> Result<(), CommandError> {
     match files.iter().find(|file| file.symlink_metadata().is_ok()) {
         None => Ok(()),
-        Some(file) => Err(is_there(file)),
+        Some(file) => Err(already_exists(file)),
     }
 }
 
-fn is_there(file: &Path) -> Refusal {
+fn already_exists(file: &Path) -> CommandError {
     let place = file.display();
-    refusal(format!(
+    command_error(format!(
         "{place} is here already, and is not overwritten; move it away first, or choose another folder \
          with --out"
     ))
 }
 
-fn write(file: &Path, text: &str, mode: u32) -> Result<(), Refusal> {
+fn write(file: &Path, text: &str, mode: u32) -> Result<(), CommandError> {
     let written = || -> io::Result<()> {
         let mut opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
         let done = opened.write_all(text.as_bytes()).and_then(|()| opened.sync_all());
@@ -137,17 +137,17 @@ fn write(file: &Path, text: &str, mode: u32) -> Result<(), Refusal> {
         done
     };
     written().map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => is_there(file),
-        ErrorKind::NotFound => refusal(format!(
+        ErrorKind::AlreadyExists => already_exists(file),
+        ErrorKind::NotFound => command_error(format!(
             "cannot write {}: there is no such folder; make it first",
             file.display()
         )),
-        _ => refusal(format!("cannot write {}: {error}", file.display())),
+        _ => command_error(format!("cannot write {}: {error}", file.display())),
     })
 }
 
 /// A path quoted for a shell.
-pub(super) fn quoted(path: &Path) -> String {
+pub(super) fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('-') {
@@ -186,7 +186,7 @@ mod tests {
             ("$HOME", "'$HOME'"),
             ("-a", "'./-a'"),
         ] {
-            assert_eq!(quoted(Path::new(path)), expected);
+            assert_eq!(shell_quoted(Path::new(path)), expected);
         }
     }
 }

@@ -4,22 +4,22 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::{Changes, Refusal, database, find_model, read_model, refusal};
+use super::{ChangesArgs, CommandError, command_error, database, find_model, read_model};
 use crate::formats::json::change_line;
 use crate::store;
 
 /// The polling interval of `--follow`.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) fn run(flags: &Changes) -> Result<ExitCode, Refusal> {
+pub(super) fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
     let database = database(flags.database.as_deref(), &model)?;
-    let mut changes =
-        store::Changes::open(&database, model.server.database_pooling).map_err(refusal)?;
+    let mut changes = store::ChangeReader::open(&database, model.server.database_pooling)
+        .map_err(command_error)?;
     let mut last = flags.since;
     let mut out = std::io::stdout().lock();
     loop {
-        let some = changes.after(last).map_err(refusal)?;
+        let some = changes.read_after(last).map_err(command_error)?;
         let mut lines = Vec::new();
         for change in &some {
             change_line(&mut lines, change);
@@ -31,7 +31,7 @@ pub(super) fn run(flags: &Changes) -> Result<ExitCode, Refusal> {
         }
         match (some.is_empty(), flags.follow) {
             (false, _) => {}
-            (true, true) => std::thread::sleep(LOOK_EVERY),
+            (true, true) => std::thread::sleep(POLL_INTERVAL),
             (true, false) => return Ok(ExitCode::SUCCESS),
         }
     }

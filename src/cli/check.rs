@@ -2,21 +2,21 @@
 
 use std::process::ExitCode;
 
-use super::{Check, Refusal, find_model, read_model, say};
+use super::{CheckArgs, CommandError, find_model, print_line, read_model};
 use crate::model::{Model, schema};
 use crate::permit;
 
-pub(super) fn run(flags: &Check) -> Result<ExitCode, Refusal> {
+pub(super) fn run(flags: &CheckArgs) -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout();
     if flags.schema {
-        say(&mut out, schema::json_schema().trim_end());
+        print_line(&mut out, schema::json_schema().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
     let source = find_model(flags.model.as_deref())?;
     let model = read_model(&source)?;
-    say(&mut out, format_args!("{}: ok, {}", source.name, summary(&model)));
+    print_line(&mut out, format_args!("{}: ok, {}", source.name, summary(&model)));
     for warning in permit::warnings(&model) {
-        say(&mut std::io::stderr(), format_args!("{}: warning: {warning}", source.name));
+        print_line(&mut std::io::stderr(), format_args!("{}: warning: {warning}", source.name));
     }
     Ok(ExitCode::SUCCESS)
 }

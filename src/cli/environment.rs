@@ -8,30 +8,32 @@ use std::ffi::OsStr;
 
 use clap::CommandFactory;
 
-use super::{Cli, Refusal, refusal};
+use super::{Cli, CommandError, command_error};
 use crate::model::nearest;
 
 const PREFIX: &str = "NOUNS_";
 /// For the tests of this program.
 const TEST_PREFIX: &str = "NOUNS_TEST_";
 /// It has no flag, because everyone on the machine can read arguments.
-const KEY: &str = "NOUNS_KEY";
+const KEY_VARIABLE: &str = "NOUNS_KEY";
 
 /// Refuses a misspelled setting; returns the names of the other unknown variables.
-pub(super) fn check() -> Result<Vec<String>, Refusal> {
-    let mut known = vec![KEY.to_owned()];
+pub(super) fn check() -> Result<Vec<String>, CommandError> {
+    let mut known = vec![KEY_VARIABLE.to_owned()];
     collect(&Cli::command(), &mut known);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         Some((name.to_str()?.to_owned(), value)).filter(|(name, _)| name.starts_with(PREFIX))
     });
     let mut unknown = Vec::new();
     for (name, value) in variables {
-        if known.contains(&name) || name.starts_with(TEST_PREFIX) || is_of_kubernetes(&name, &value)
+        if known.contains(&name)
+            || name.starts_with(TEST_PREFIX)
+            || is_from_kubernetes(&name, &value)
         {
             continue;
         }
-        if let Some(meant) = meant(&name, &known) {
-            return Err(refusal(format!(
+        if let Some(meant) = nearest_setting(&name, &known) {
+            return Err(command_error(format!(
                 "the environment variable {name} is no setting; did you mean {meant}? take it out, or rename it"
             )));
         }
@@ -52,7 +54,7 @@ fn collect(command: &clap::Command, known: &mut Vec<String>) {
 
 /// The setting that a name is a misspelling of. Compared without the prefix, which would make all of them
 /// similar.
-fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+fn nearest_setting<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let short = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_ascii_lowercase();
     let names: Vec<String> = known.iter().map(|name| short(name)).collect();
     let found = nearest(&short(name), names.iter().map(String::as_str))?;
@@ -62,7 +64,7 @@ fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
 
 /// `NOUNS_SERVICE_HOST`, `NOUNS_PORT_8080_TCP_ADDR` and the like, which Kubernetes sets in every container
 /// beside a service called `nouns` or `nouns-…`.
-fn is_of_kubernetes(name: &str, value: &OsStr) -> bool {
+fn is_from_kubernetes(name: &str, value: &OsStr) -> bool {
     let is_address = ["tcp://", "udp://", "sctp://"]
         .iter()
         .any(|scheme| value.to_str().is_some_and(|value| value.starts_with(scheme)));
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     fn known() -> Vec<String> {
-        let mut known = vec![KEY.to_owned()];
+        let mut known = vec![KEY_VARIABLE.to_owned()];
         collect(&Cli::command(), &mut known);
         known
     }
@@ -91,7 +93,7 @@ mod tests {
     #[test]
     fn environment_variable_near_a_setting_is_a_misspelling() {
         let known = known();
-        let find = |name: &str| meant(name, &known).map(str::to_owned);
+        let find = |name: &str| nearest_setting(name, &known).map(str::to_owned);
         for (name, setting) in [
             ("NOUNS_LISTN", "NOUNS_LISTEN"),
             ("NOUNS_DATABSE", "NOUNS_DATABASE"),
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn environment_variable_of_kubernetes_is_ignored() {
-        let is_passed = |name: &str, value: &str| is_of_kubernetes(name, OsStr::new(value));
+        let is_passed = |name: &str, value: &str| is_from_kubernetes(name, OsStr::new(value));
         assert!(is_passed("NOUNS_SERVICE_HOST", "10.0.0.11"));
         assert!(is_passed("NOUNS_SERVICE_PORT", "8080"));
         assert!(is_passed("NOUNS_SERVICE_PORT_HTTP", "8080"));

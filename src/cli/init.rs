@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use super::{EXAMPLES, Init, MODEL_FILE, Refusal, refusal, say};
+use super::{CommandError, EXAMPLES, InitArgs, MODEL_FILE, command_error, print_line};
 
-pub(super) fn run(flags: &Init) -> Result<ExitCode, Refusal> {
+pub(super) fn run(flags: &InitArgs) -> Result<ExitCode, CommandError> {
     let example = EXAMPLES.iter().find(|example| example.name == flags.from);
     let text = example.map_or("", |example| example.text);
     let written = File::create_new(MODEL_FILE).and_then(|mut file| {
@@ -18,14 +18,14 @@ pub(super) fn run(flags: &Init) -> Result<ExitCode, Refusal> {
         done
     });
     written.map_err(|error| {
-        refusal(match error.kind() {
+        command_error(match error.kind() {
             ErrorKind::AlreadyExists => {
                 format!("{MODEL_FILE} is here already, and is not overwritten; move it away first")
             }
             _ => format!("cannot write {MODEL_FILE}: {error}"),
         })
     })?;
-    say(
+    print_line(
         &mut std::io::stdout(),
         format_args!("wrote {MODEL_FILE}; serve it with: nouns serve --open"),
     );

@@ -9,23 +9,23 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::accounts::{self, Accounts, Place, wait_for_servers};
-use super::{Refusal, refusal, say};
-use crate::auth::key::{FINGERPRINT, Held, Keys, Source};
-use crate::auth::password::{Record, Resealed};
+use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
+use super::{CommandError, command_error, print_line};
+use crate::auth::key::{FINGERPRINT_NAME, KeyFileLock, KeySet, KeySource};
+use crate::auth::password::{PasswordRecord, ResealResult};
 use crate::fault;
-use crate::model::own::PASSWORD;
+use crate::model::builtin::PASSWORD;
 use crate::value::Value;
 
 /// The database stores the fingerprint of the rotation's new key under this name; empty when there is none.
-const ROTATION: &str = "key_rotation";
+const ROTATION_NAME: &str = "key_rotation";
 /// A pass finds nothing to do unless servers set passwords with the old key.
 const PASSES_MAX: usize = 100;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Key {
+pub(super) enum KeyCommand {
     /// Put another key in place of the one there is
-    Rotate(Rotate),
+    Rotate(RotateArgs),
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ then holds both keys, to them, run it again without --begin, and copy the file o
 
 With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get
 back to Digest with their next login by Basic, the others with a new password.")]
-pub(super) struct Rotate {
+pub(super) struct RotateArgs {
     /// Write the new key beside the old one, and stop there
     #[arg(long, conflicts_with = "lost")]
     begin: bool,
@@ -46,63 +46,66 @@ pub(super) struct Rotate {
     lost: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
-pub(super) fn run(command: &Key) -> Result<ExitCode, Refusal> {
-    let Key::Rotate(flags) = command;
+pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, CommandError> {
+    let KeyCommand::Rotate(flags) = command;
     rotate(flags)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rotate(flags: &Rotate) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.check_key()?.open()?;
-    let source = accounts.source()?;
-    if let Source::Environment(_) = source {
-        return Err(refusal(
+fn rotate(flags: &RotateArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.check_key()?.open()?;
+    let source = accounts.key_source()?;
+    if let KeySource::Environment(_) = source {
+        return Err(command_error(
             "the key in NOUNS_KEY cannot be rotated, because a variable cannot be changed from here; put it \
              into a file, rotate that with --key-file, and set NOUNS_KEY to what the file then holds",
         ));
     }
-    let held = source.lock().map_err(refusal)?;
+    let held = source.lock().map_err(command_error)?;
     let Some(stored) = accounts.fingerprint()? else {
-        return Err(refusal(
+        return Err(command_error(
             "this database has no key yet; one is made with its first user, by nouns serve or nouns user add",
         ));
     };
     let keys = match flags.lost {
-        false => begin(&mut accounts, (&source, &held), &stored)?,
-        true => begin_anew(&mut accounts, (&source, &held), &stored)?,
+        false => begin_rotation(&mut accounts, (&source, &held), &stored)?,
+        true => begin_lost_rotation(&mut accounts, (&source, &held), &stored)?,
     };
     fault::point("rotate");
     if flags.begin {
-        said(format_args!(
+        print_done(format_args!(
             "{} holds the new key and the old one; copy it to the other servers, then: nouns key rotate",
             source.name()
         ));
         return Ok(());
     }
-    let counts = seal_anew(&mut accounts, &keys)?;
+    let counts = reseal_all(&mut accounts, &keys)?;
     fault::point("rotate");
-    accounts.beside.remember(FINGERPRINT, &keys.fingerprint()).map_err(refusal)?;
+    accounts
+        .admin_store
+        .write_system_value(FINGERPRINT_NAME, &keys.fingerprint())
+        .map_err(command_error)?;
     fault::point("rotate");
-    source.write(&held, &keys.end_rotation()).map_err(refusal)?;
+    source.write(&held, &keys.end_rotation()).map_err(command_error)?;
     fault::point("rotate");
-    accounts.beside.remember(ROTATION, "").map_err(refusal)?;
-    said(summary(&source.name(), flags.lost, counts));
+    accounts.admin_store.write_system_value(ROTATION_NAME, "").map_err(command_error)?;
+    print_done(summary(&source.name(), flags.lost, counts));
     Ok(())
 }
 
 /// Users whose record was rewritten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
+struct ResealCounts {
     /// With all of their Digest credentials.
     resealed: usize,
     /// Without some or all of them, because no key opened them.
     dropped: usize,
 }
 
-fn summary(file: &str, is_lost: bool, counts: Counts) -> String {
+fn summary(file: &str, is_lost: bool, counts: ResealCounts) -> String {
     let users = |count: usize| match count {
         1 => "1 user".to_owned(),
         count => format!("{count} users"),
@@ -125,88 +128,105 @@ fn summary(file: &str, is_lost: bool, counts: Counts) -> String {
 }
 
 /// Leaves both keys in the file; resumes a rotation that was begun already.
-fn begin(
+fn begin_rotation(
     accounts: &mut Accounts,
-    (source, held): (&Source, &Held),
+    (source, held): (&KeySource, &KeyFileLock),
     stored: &str,
-) -> Result<Keys, Refusal> {
-    let keys = source.settle(Some(stored)).map_err(refusal)?.keys;
-    let under_way = accounts.beside.recall(ROTATION).map_err(refusal)?.unwrap_or_default();
-    if !under_way.is_empty() && !keys.has(&under_way) {
-        return Err(refusal(format!(
+) -> Result<KeySet, CommandError> {
+    let keys = source.resolve(Some(stored)).map_err(command_error)?.keys;
+    let under_way = accounts
+        .admin_store
+        .read_system_value(ROTATION_NAME)
+        .map_err(command_error)?
+        .unwrap_or_default();
+    if !under_way.is_empty() && !keys.has_fingerprint(&under_way) {
+        return Err(command_error(format!(
             "a rotation to the key of fingerprint {under_way} has begun elsewhere, and that key is not in {}; \
              finish it there, or copy that key file here",
             source.name()
         )));
     }
     if keys.is_rotating() {
-        accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+        accounts
+            .admin_store
+            .write_system_value(ROTATION_NAME, &keys.fingerprint())
+            .map_err(command_error)?;
         return Ok(keys);
     }
-    let keys = keys.begin_rotation(Keys::random().map_err(refusal)?);
+    let keys = keys.begin_rotation(KeySet::random().map_err(command_error)?);
     fault::point("rotate");
-    source.write(held, &keys).map_err(refusal)?;
+    source.write(held, &keys).map_err(command_error)?;
     fault::point("rotate");
-    accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+    accounts
+        .admin_store
+        .write_system_value(ROTATION_NAME, &keys.fingerprint())
+        .map_err(command_error)?;
     Ok(keys)
 }
 
 /// Leaves only a new key in the file.
-fn begin_anew(
+fn begin_lost_rotation(
     accounts: &mut Accounts,
-    (source, held): (&Source, &Held),
+    (source, held): (&KeySource, &KeyFileLock),
     stored: &str,
-) -> Result<Keys, Refusal> {
-    let under_way = accounts.beside.recall(ROTATION).map_err(refusal)?.unwrap_or_default();
-    match source.read().map_err(refusal)? {
-        Some(keys) if keys.has(stored) => Err(refusal(format!(
+) -> Result<KeySet, CommandError> {
+    let under_way = accounts
+        .admin_store
+        .read_system_value(ROTATION_NAME)
+        .map_err(command_error)?
+        .unwrap_or_default();
+    match source.read().map_err(command_error)? {
+        Some(keys) if keys.has_fingerprint(stored) => Err(command_error(format!(
             "{} holds the key of this database: it is not lost",
             source.name()
         ))),
-        Some(keys) if keys.has(&under_way) => Ok(keys),
-        Some(_) => Err(refusal(format!(
+        Some(keys) if keys.has_fingerprint(&under_way) => Ok(keys),
+        Some(_) => Err(command_error(format!(
             "{} holds a key of something else, and is not overwritten; move it away, or name another --key-file",
             source.name()
         ))),
         None => {
-            let keys = Keys::random().map_err(refusal)?;
+            let keys = KeySet::random().map_err(command_error)?;
             fault::point("rotate");
-            accounts.beside.remember(ROTATION, &keys.fingerprint()).map_err(refusal)?;
+            accounts
+                .admin_store
+                .write_system_value(ROTATION_NAME, &keys.fingerprint())
+                .map_err(command_error)?;
             fault::point("rotate");
-            source.write(held, &keys).map_err(refusal)?;
+            source.write(held, &keys).map_err(command_error)?;
             Ok(keys)
         }
     }
 }
 
 /// Reseals the records of all users until the new key has sealed everything.
-fn seal_anew(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal> {
-    let mut all = Counts::default();
+fn reseal_all(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCounts, CommandError> {
+    let mut all = ResealCounts::default();
     for pass in 0..PASSES_MAX {
-        let Counts { resealed, dropped } = pass_through(accounts, keys)?;
-        all = Counts { resealed: all.resealed + resealed, dropped: all.dropped + dropped };
+        let ResealCounts { resealed, dropped } = reseal_pass(accounts, keys)?;
+        all = ResealCounts { resealed: all.resealed + resealed, dropped: all.dropped + dropped };
         if resealed + dropped == 0 && pass > 0 {
             return Ok(all);
         }
         // A server that did not know the new key yet may have set a password with the old one.
         wait_for_servers();
     }
-    Err(refusal("servers still seal with the old key; restart them, then: nouns key rotate"))
+    Err(command_error("servers still seal with the old key; restart them, then: nouns key rotate"))
 }
 
 /// Goes through all users once.
-fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal> {
-    let mut counts = Counts::default();
-    accounts.each_user(|accounts, user| {
-        let name = accounts::name(user);
+fn reseal_pass(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCounts, CommandError> {
+    let mut counts = ResealCounts::default();
+    accounts.for_each_user(|accounts, user| {
+        let name = accounts::user_name(user);
         // A cheap check, and true in all but the first pass.
-        if sealed_anew(accounts::record(user), keys, name)?.is_none() {
+        if resealed_record(accounts::password_record(user), keys, name)?.is_none() {
             return Ok(());
         }
         fault::point("rotate");
         let mut dropped = 0;
         let changed = accounts.change(name, (PASSWORD, false), |user| {
-            let sealed = sealed_anew(accounts::record(user), keys, name)?;
+            let sealed = resealed_record(accounts::password_record(user), keys, name)?;
             dropped = sealed.as_ref().map_or(0, |(_, dropped)| *dropped);
             Ok(sealed.map(|(value, _)| value))
         });
@@ -225,18 +245,22 @@ fn pass_through(accounts: &mut Accounts, keys: &Keys) -> Result<Counts, Refusal>
 
 /// The record with everything sealed by the first key, and how many credentials no key opened; `None` when
 /// it is current already.
-fn sealed_anew(record: &str, keys: &Keys, name: &str) -> Result<Option<(Value, usize)>, Refusal> {
+fn resealed_record(
+    record: &str,
+    keys: &KeySet,
+    name: &str,
+) -> Result<Option<(Value, usize)>, CommandError> {
     // A damaged record stays as it is.
-    let Some(mut record) = Record::parse(record) else { return Ok(None) };
+    let Some(mut record) = PasswordRecord::parse(record) else { return Ok(None) };
     match record.reseal(keys, name) {
-        Some(Resealed { is_changed: true, dropped }) => {
+        Some(ResealResult { is_changed: true, dropped }) => {
             Ok(Some((Value::text(&record.to_string()), dropped)))
         }
-        Some(Resealed { is_changed: false, .. }) => Ok(None),
-        None => Err(refusal("the system has no randomness; try again")),
+        Some(ResealResult { is_changed: false, .. }) => Ok(None),
+        None => Err(command_error("the system has no randomness; try again")),
     }
 }
 
-fn said(what: impl std::fmt::Display) {
-    say(&mut std::io::stdout(), format_args!("nouns: {what}"));
+fn print_done(what: impl std::fmt::Display) {
+    print_line(&mut std::io::stdout(), format_args!("nouns: {what}"));
 }

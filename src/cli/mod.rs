@@ -9,7 +9,7 @@ mod cert;
 mod changes;
 mod check;
 mod environment;
-mod first;
+mod first_user;
 mod init;
 mod key;
 mod prompt;
@@ -32,7 +32,7 @@ use crate::auth;
 use crate::fault;
 use crate::model::settings;
 use crate::model::{self, Model};
-use crate::store::{Address, Database, Environment};
+use crate::store::{Database, LibpqEnvironment, PostgresUrl};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -59,21 +59,21 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a model over HTTP
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Write a commented model file, nouns.toml, to start from
-    Init(Init),
+    Init(InitArgs),
     /// Check a model file: every mistake at once
-    Check(Check),
+    Check(CheckArgs),
     /// Read the change log: a line of JSON for each change, in order
-    Changes(Changes),
+    Changes(ChangesArgs),
     /// Add, change and remove users
     #[command(subcommand)]
-    User(user::User),
+    User(user::UserCommand),
     /// Make a certificate of your own, to try HTTPS with
-    Cert(cert::Cert),
+    Cert(cert::CertArgs),
     /// Change the key that seals what Digest needs of passwords
     #[command(subcommand)]
-    Key(key::Key),
+    Key(key::KeyCommand),
 }
 
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ Ending:
   SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
   Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
   2: could not start; the message says why, and nothing was changed.")]
-struct Serve {
+struct ServeArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
@@ -166,7 +166,7 @@ struct Serve {
         hide_possible_values = true
     )]
     #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| log_style(&word)))]
-    log: Option<settings::Log>,
+    log: Option<settings::LogFormat>,
 
     /// Where a debug build panics, for tests
     #[cfg(debug_assertions)]
@@ -174,12 +174,12 @@ struct Serve {
     fault: Option<String>,
 }
 
-fn log_style(word: &str) -> settings::Log {
-    if word == "pretty" { settings::Log::Pretty } else { settings::Log::Json }
+fn log_style(word: &str) -> settings::LogFormat {
+    if word == "pretty" { settings::LogFormat::Pretty } else { settings::LogFormat::Json }
 }
 
 #[derive(Debug, Args)]
-struct Init {
+struct InitArgs {
     /// Which example to start from
     #[arg(long, default_value = "store", value_name = "EXAMPLE")]
     #[arg(value_parser = PossibleValuesParser::new(EXAMPLES.iter().map(|example| example.name)))]
@@ -187,7 +187,7 @@ struct Init {
 }
 
 #[derive(Debug, Args)]
-struct Check {
+struct CheckArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
@@ -200,7 +200,7 @@ struct Check {
 #[command(after_help = "\
 It works beside the servers, and changes nothing. A change that is committed late is never missed:
 on PostgreSQL it shows changes only as far as none with a smaller number can come any more.")]
-struct Changes {
+struct ChangesArgs {
     /// The model file, for its database [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
@@ -219,21 +219,21 @@ struct Changes {
 
 /// A built-in example model.
 #[derive(Debug)]
-struct Example {
+struct ExampleModel {
     name: &'static str,
     text: &'static str,
 }
 
 /// The first one is served when there is no model file.
-static EXAMPLES: &[Example] = &[
-    Example { name: "store", text: include_str!("../../examples/store/nouns.toml") },
-    Example { name: "library", text: include_str!("../../examples/library/nouns.toml") },
+static EXAMPLES: &[ExampleModel] = &[
+    ExampleModel { name: "store", text: include_str!("../../examples/store/nouns.toml") },
+    ExampleModel { name: "library", text: include_str!("../../examples/library/nouns.toml") },
 ];
 
 const MODEL_FILE: &str = "nouns.toml";
 
 /// The exit code of every refusal.
-const REFUSED: u8 = 2;
+const EXIT_REFUSED: u8 = 2;
 
 pub fn run() -> ExitCode {
     let command = Cli::parse().command;
@@ -249,50 +249,53 @@ pub fn run() -> ExitCode {
     match done {
         Ok(Ok(code)) => code,
         Ok(Err(message)) => {
-            say(&mut std::io::stderr(), message.trim_end());
-            ExitCode::from(REFUSED)
+            print_line(&mut std::io::stderr(), message.trim_end());
+            ExitCode::from(EXIT_REFUSED)
         }
         Err(panic) => {
-            say(&mut std::io::stderr(), fault_of_ours(&fault::words(&*panic)));
+            print_line(
+                &mut std::io::stderr(),
+                internal_error_message(&fault::panic_message(&*panic)),
+            );
             ExitCode::FAILURE
         }
     }
 }
 
-fn fault_of_ours(cause: &str) -> String {
+fn internal_error_message(cause: &str) -> String {
     format!("nouns: ended by a fault of its own: {cause}")
 }
 
 /// A complete message for the operator: what is wrong and how to fix it.
-type Refusal = String;
+type CommandError = String;
 
-fn refusal(message: impl Display) -> Refusal {
+fn command_error(message: impl Display) -> CommandError {
     format!("nouns: {message}")
 }
 
 /// Writes one line. If that fails, there is no other place to report to.
-fn say(to: &mut impl Write, line: impl Display) {
+fn print_line(to: &mut impl Write, line: impl Display) {
     let _ = writeln!(to, "{line}");
 }
 
 /// The text of a model and its name in messages.
-struct Source {
+struct ModelSource {
     name: String,
     text: String,
 }
 
-fn find_model(path: Option<&Path>) -> Result<Source, Refusal> {
+fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
     let path = match path {
         Some(path) => path,
         None if Path::new(MODEL_FILE).exists() => Path::new(MODEL_FILE),
         None => {
             let text = EXAMPLES.first().map_or("", |example| example.text).to_owned();
-            return Ok(Source { name: "the built-in store".to_owned(), text });
+            return Ok(ModelSource { name: "the built-in store".to_owned(), text });
         }
     };
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| {
-        refusal(match error.kind() {
+        command_error(match error.kind() {
             std::io::ErrorKind::NotFound => {
                 format!("there is no model file {name}; make one with: nouns init")
             }
@@ -300,30 +303,30 @@ fn find_model(path: Option<&Path>) -> Result<Source, Refusal> {
         })
     })?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| refusal(format!("the model file {name} is not text in UTF-8")))?;
-    Ok(Source { name, text })
+        .map_err(|_| command_error(format!("the model file {name} is not text in UTF-8")))?;
+    Ok(ModelSource { name, text })
 }
 
-fn read_model(source: &Source) -> Result<Model, Refusal> {
-    let colour = colours(&std::io::stderr());
+fn read_model(source: &ModelSource) -> Result<Model, CommandError> {
+    let colour = wants_colours(&std::io::stderr());
     model::read(&source.name, &source.text).map_err(|errors| errors.render(colour))
 }
 
-const DATABASE: &str = "sqlite:nouns.db";
+const DEFAULT_DATABASE: &str = "sqlite:nouns.db";
 
 /// The database that the flag or the environment names, else the model, else the default.
-fn database(flag: Option<&str>, model: &Model) -> Result<Database, Refusal> {
-    let text = flag.or(model.server.database.as_deref()).unwrap_or(DATABASE);
+fn database(flag: Option<&str>, model: &Model) -> Result<Database, CommandError> {
+    let text = flag.or(model.server.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
     refuse_shown_password(text)?;
-    Database::parse(text, &environment()).map_err(refusal)
+    Database::parse(text, &postgres_environment()).map_err(command_error)
 }
 
 /// Everyone on the machine can read the arguments of a process, but not its environment.
-fn refuse_shown_password(database: &str) -> Result<(), Refusal> {
+fn refuse_shown_password(database: &str) -> Result<(), CommandError> {
     let is_argument =
         || std::env::args_os().any(|argument| argument.to_string_lossy().ends_with(database));
-    if Address::shows_password(database) && is_argument() {
-        return Err(refusal(
+    if PostgresUrl::has_password(database) && is_argument() {
+        return Err(command_error(
             "a password in --database can be read by everyone on this machine; leave it out there, and \
              set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass",
         ));
@@ -332,11 +335,11 @@ fn refuse_shown_password(database: &str) -> Result<(), Refusal> {
 }
 
 /// The environment variables that libpq uses for what an address leaves out.
-fn environment() -> Environment {
+fn postgres_environment() -> LibpqEnvironment {
     #[expect(clippy::disallowed_methods, reason = "names that every client of PostgreSQL knows")]
     let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let text = |name: &str| value(name).and_then(|value| value.into_string().ok());
-    Environment {
+    LibpqEnvironment {
         password: text("PGPASSWORD").map(Into::into),
         passfile: value("PGPASSFILE").map(Into::into),
         user: text("PGUSER").or_else(|| text("USER")),
@@ -349,17 +352,17 @@ fn key_source(
     flag: Option<&Path>,
     model: &Model,
     database: &Database,
-) -> Result<auth::key::Source, auth::key::KeyError> {
+) -> Result<auth::key::KeySource, auth::key::KeyError> {
     #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
     let key = std::env::var_os("NOUNS_KEY").filter(|key| !key.is_empty());
     // A value that is not UTF-8 is no valid key either.
     let key = key.map(|key| key.to_string_lossy().into_owned());
     let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
-    auth::key::Source::choose(flag.or(named), key, database)
+    auth::key::KeySource::choose(flag.or(named), key, database)
 }
 
 /// Whether to use colours: on a terminal, unless `NO_COLOR` is set.
-fn colours(to: &impl std::io::IsTerminal) -> bool {
+fn wants_colours(to: &impl std::io::IsTerminal) -> bool {
     #[expect(
         clippy::disallowed_methods,
         reason = "NO_COLOR is a convention between programs, not a setting of ours"

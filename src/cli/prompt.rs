@@ -11,23 +11,23 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use super::{Refusal, refusal};
+use super::{CommandError, command_error};
 
 /// Far more than a password may have.
 const BYTES_MAX: u64 = 64 << 10;
 
-const INTERRUPT: u8 = 0x03;
-const END: u8 = 0x04;
+const CTRL_C: u8 = 0x03;
+const CTRL_D: u8 = 0x04;
 const BACKSPACE: u8 = 0x08;
-const ERASE_LINE: u8 = 0x15;
+const CTRL_U: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
 /// All of standard input, without the final line end.
-pub(super) fn from_input() -> Result<String, Refusal> {
+pub(super) fn read_stdin() -> Result<String, CommandError> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| {
-        refusal(match error.kind() {
+        command_error(match error.kind() {
             ErrorKind::InvalidData => {
                 "the password on standard input is not text in UTF-8".to_owned()
             }
@@ -44,27 +44,27 @@ pub(super) fn from_input() -> Result<String, Refusal> {
 }
 
 /// Prompts twice on the terminal, wherever standard input comes from.
-pub(super) fn from_terminal(name: &str) -> Result<String, Refusal> {
+pub(super) fn read_terminal(name: &str) -> Result<String, CommandError> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| {
-        refusal(
+        command_error(
             "there is no terminal to ask for the password on; give it on standard input, with --password-stdin",
         )
     })?;
-    let first = ask(&terminal, &format!("password for {name}: "))?;
-    let second = ask(&terminal, "once more: ")?;
+    let first = prompt_hidden(&terminal, &format!("password for {name}: "))?;
+    let second = prompt_hidden(&terminal, "once more: ")?;
     if first != second {
-        return Err(refusal("the two passwords are not the same; nothing was changed"));
+        return Err(command_error("the two passwords are not the same; nothing was changed"));
     }
     Ok(first)
 }
 
 /// Disables the echo of the terminal; restores it when dropped.
-struct Hidden<'a> {
+struct EchoDisabled<'a> {
     terminal: &'a File,
     before: Termios,
 }
 
-impl<'a> Hidden<'a> {
+impl<'a> EchoDisabled<'a> {
     fn new(terminal: &'a File) -> rustix::io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut hidden = before.clone();
@@ -78,7 +78,7 @@ impl<'a> Hidden<'a> {
     }
 }
 
-impl Drop for Hidden<'_> {
+impl Drop for EchoDisabled<'_> {
     fn drop(&mut self) {
         // If that fails, there is no other place to report to.
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
@@ -86,34 +86,37 @@ impl Drop for Hidden<'_> {
     }
 }
 
-fn ask(mut terminal: &File, question: &str) -> Result<String, Refusal> {
-    let failed =
-        |error: &dyn std::fmt::Display| refusal(format!("cannot read from the terminal ({error})"));
-    let hidden = Hidden::new(terminal).map_err(|error| failed(&error))?;
+fn prompt_hidden(mut terminal: &File, question: &str) -> Result<String, CommandError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        command_error(format!("cannot read from the terminal ({error})"))
+    };
+    let hidden = EchoDisabled::new(terminal).map_err(|error| failed(&error))?;
     terminal.write_all(question.as_bytes()).map_err(|error| failed(&error))?;
-    let typed = type_in(BufReader::new(terminal).bytes());
+    let typed = read_edited_line(BufReader::new(terminal).bytes());
     drop(hidden);
     match typed {
         Ok(Some(line)) => String::from_utf8(line)
-            .map_err(|_| refusal("the password is not text in UTF-8; nothing was changed")),
-        Ok(None) => Err(refusal("interrupted; nothing was changed")),
+            .map_err(|_| command_error("the password is not text in UTF-8; nothing was changed")),
+        Ok(None) => Err(command_error("interrupted; nothing was changed")),
         Err(error) => Err(failed(&error)),
     }
 }
 
 /// One line, edited as terminals do; `None` when it was interrupted.
-fn type_in(bytes: impl Iterator<Item = std::io::Result<u8>>) -> std::io::Result<Option<Vec<u8>>> {
+fn read_edited_line(
+    bytes: impl Iterator<Item = std::io::Result<u8>>,
+) -> std::io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     for byte in bytes {
         match byte? {
             b'\n' | b'\r' => return Ok(Some(line)),
-            INTERRUPT => return Ok(None),
-            END if line.is_empty() => return Ok(None),
+            CTRL_C => return Ok(None),
+            CTRL_D if line.is_empty() => return Ok(None),
             BACKSPACE | DELETE => {
                 // A character may have several bytes; those after the first begin with the bits 10.
                 while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
-            ERASE_LINE => line.clear(),
+            CTRL_U => line.clear(),
             byte => line.push(byte),
         }
     }
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     fn typed(bytes: &[u8]) -> Option<String> {
-        let line = type_in(bytes.iter().map(|byte| Ok(*byte))).unwrap();
+        let line = read_edited_line(bytes.iter().map(|byte| Ok(*byte))).unwrap();
         line.map(|line| String::from_utf8(line).unwrap())
     }
 

@@ -2,7 +2,7 @@
 
 use crate::json::{self, Json};
 use crate::model::Model;
-use crate::model::own::ADMIN;
+use crate::model::builtin::ADMIN;
 use crate::store::RoleGroup;
 
 /// The maximum number of names shown; the rest are counted.
@@ -10,46 +10,46 @@ const SHOWN_MAX: usize = 10;
 
 /// What an operator should know of the roles of all users.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Review {
+pub(super) struct RoleReview {
     pub(super) has_admin: bool,
     /// Undeclared roles, without duplicates.
-    unknown: Vec<String>,
+    undeclared: Vec<String>,
     /// How many users have one, and the first name of each combination of roles.
     pub(super) users: i64,
     examples: Vec<String>,
 }
 
-impl Review {
+impl RoleReview {
     pub(super) fn new(model: &Model, groups: &[RoleGroup]) -> Self {
         let mut review = Self::default();
         for group in groups {
-            let roles = names(&group.roles);
+            let roles = parse_names(&group.roles);
             review.has_admin |= !group.is_disabled && roles.iter().any(|role| role == ADMIN);
-            let unknown = unknown(model, roles);
+            let unknown = undeclared(model, roles);
             if !unknown.is_empty() {
                 review.users += group.count;
                 review.examples.push(group.example.clone());
-                review.unknown.extend(unknown);
+                review.undeclared.extend(unknown);
             }
         }
-        review.unknown.sort();
-        review.unknown.dedup();
+        review.undeclared.sort();
+        review.undeclared.dedup();
         review
     }
 
     /// The undeclared roles, if there are any.
-    pub(super) fn unknown(&self) -> Option<String> {
-        (!self.unknown.is_empty()).then(|| shown(&self.unknown))
+    pub(super) fn undeclared(&self) -> Option<String> {
+        (!self.undeclared.is_empty()).then(|| join_limited(&self.undeclared))
     }
 
     /// Some of the users who have them.
     pub(super) fn examples(&self) -> String {
-        shown(&self.examples)
+        join_limited(&self.examples)
     }
 }
 
 /// The names in a list of roles, as JSON text.
-pub(super) fn names(roles: &str) -> Vec<String> {
+pub(super) fn parse_names(roles: &str) -> Vec<String> {
     let Ok(Json::List(roles)) = json::parse(roles.as_bytes(), 2) else { return Vec::new() };
     let name = |role: &Json<'_>| match role {
         Json::Text(role) => Some(role.to_string()),
@@ -59,13 +59,13 @@ pub(super) fn names(roles: &str) -> Vec<String> {
 }
 
 /// The roles that the model does not declare.
-pub(super) fn unknown(model: &Model, roles: Vec<String>) -> Vec<String> {
+pub(super) fn undeclared(model: &Model, roles: Vec<String>) -> Vec<String> {
     let is_known =
         |role: &str| role == ADMIN || model.roles.iter().any(|declared| &*declared.name == role);
     roles.into_iter().filter(|role| !is_known(role)).collect()
 }
 
-fn shown(names: &[String]) -> String {
+fn join_limited(names: &[String]) -> String {
     let more = names.len().saturating_sub(SHOWN_MAX);
     let shown = names.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{shown} and {more} more") } else { shown }
@@ -86,17 +86,17 @@ mod tests {
             example: example.to_owned(),
         };
         let good = [group("[\"clerk\"]", false, "ann"), group("[\"admin\"]", false, "bob")];
-        let review = Review::new(&model, &good);
-        assert_eq!((review.has_admin, review.unknown()), (true, None));
+        let review = RoleReview::new(&model, &good);
+        assert_eq!((review.has_admin, review.undeclared()), (true, None));
         let dead = [group("[\"boss\",\"clerk\"]", false, "ann"), group("[\"admin\"]", true, "bob")];
-        let review = Review::new(&model, &dead);
-        assert_eq!((review.has_admin, review.unknown().as_deref()), (false, Some("boss")));
+        let review = RoleReview::new(&model, &dead);
+        assert_eq!((review.has_admin, review.undeclared().as_deref()), (false, Some("boss")));
         assert_eq!((review.users, review.examples().as_str()), (2, "ann"));
         let many: Vec<_> =
             (10..30).map(|number| group(&format!("[\"r{number}\"]"), false, "x")).collect();
-        let review = Review::new(&model, &many);
+        let review = RoleReview::new(&model, &many);
         assert_eq!(
-            review.unknown().as_deref(),
+            review.undeclared().as_deref(),
             Some("r10, r11, r12, r13, r14, r15, r16, r17, r18, r19 and 10 more")
         );
     }

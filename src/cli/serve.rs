@@ -8,76 +8,80 @@ use std::sync::Arc;
 
 use super::accounts;
 use super::allocator;
-use super::cert::quoted;
+use super::cert::shell_quoted;
 use super::environment;
-use super::first::{self, FirstUser};
-use super::roles::Review;
+use super::first_user::{self, FirstUser};
+use super::roles::RoleReview;
 use super::stored_credentials;
 use super::{
-    Refusal, Serve, colours, database, fault_of_ours, find_model, key_source, read_model, refusal,
-    say,
+    CommandError, ServeArgs, command_error, database, find_model, internal_error_message,
+    key_source, print_line, read_model, wants_colours,
 };
-use crate::auth::Auth;
-use crate::auth::key::{FINGERPRINT, Keyring, Source};
-use crate::gate::Gate;
-use crate::log::{Level, Log, Style};
+use crate::admission::AdmissionControl;
+use crate::auth::Authenticator;
+use crate::auth::key::{FINGERPRINT_NAME, KeySource, Keyring};
+use crate::log::{Level, LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::settings;
-use crate::model::{Model, Network, Scheme};
-use crate::pipeline::{App, Shared};
-use crate::reply::Replies;
-use crate::server::tls::{Files, Tls};
-use crate::server::{self, Door, ExitOutcome, Listener};
-use crate::store::{self, Beside, Database, Store};
+use crate::model::{AuthScheme, Model, Network};
+use crate::pipeline::{App, SharedState};
+use crate::reply::ReplyBuilder;
+use crate::server::tls::{CertificateFiles, TlsConfig};
+use crate::server::{self, ExitOutcome, Listener, ListenerKind};
+use crate::store::{self, AdminStore, Database, Store};
 use crate::wire;
 
-const LISTEN: &str = "127.0.0.1:8080";
+const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
+pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     allocator::tune();
     #[cfg(debug_assertions)]
-    flags.fault.as_deref().map_or(Ok(()), crate::fault::plant).map_err(refusal)?;
+    flags.fault.as_deref().map_or(Ok(()), crate::fault::inject).map_err(command_error)?;
     let strange_variables = environment::check()?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
     let database = database(flags.database.as_deref(), &model)?;
-    let listen =
-        [flags.listen, settings.listen.clone().unwrap_or_default(), vec![LISTEN.to_owned()]];
+    let listen = [
+        flags.listen,
+        settings.listen.clone().unwrap_or_default(),
+        vec![DEFAULT_LISTEN.to_owned()],
+    ];
     let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
     let is_open = flags.open.or(settings.open).unwrap_or(false);
-    let proxies = proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
+    let proxies = trusted_proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
-    let tls = tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
-    let redirect = redirect(flags.redirect, &model, tls.is_some())?;
+    let tls = read_tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
+    let redirect = redirect_addresses(flags.redirect, &model, tls.is_some())?;
     // Bind the ports first: releasing them changes nothing.
-    let door = if tls.is_some() { Door::Tls } else { Door::Plain };
-    let mut listeners = server::bind(&listen, door).map_err(refusal)?;
+    let door = if tls.is_some() { ListenerKind::Tls } else { ListenerKind::Plain };
+    let mut listeners = server::bind(&listen, door).map_err(command_error)?;
     if is_open {
-        refuse_strangers(&listen, &listeners, &proxies)?;
+        require_loopback_for_open(&listen, &listeners, &proxies)?;
     } else if tls.is_none() && proxies.is_empty() {
-        refuse_clear_basic(&model, &listen, &listeners)?;
+        require_loopback_for_clear_basic(&model, &listen, &listeners)?;
     }
-    listeners.extend(server::bind(&redirect, Door::Redirect).map_err(refusal)?);
+    listeners.extend(server::bind(&redirect, ListenerKind::Redirect).map_err(command_error)?);
     let key = key_source(flags.key_file.as_deref(), &model, &database);
-    let log = Log::start(style(flags.log, &model)).map_err(refusal)?;
-    catch_panics(&log);
+    let log = Logger::start(log_style(flags.log, &model)).map_err(command_error)?;
+    log_panics(&log);
     let metrics = Metrics::new(&model);
     // A server that needs a key fails before it changes anything.
-    let key = if is_open { key.ok() } else { Some(key.map_err(refusal)?) };
+    let key = if is_open { key.ok() } else { Some(key.map_err(command_error)?) };
     let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
-    first::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
+    first_user::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
     if let Some(key) = key.as_ref().filter(|_| !is_open) {
         let file = database.password_file(&key.folder());
-        first::refuse_foreign_file(&database, &model, &file)?;
+        first_user::refuse_foreign_file(&database, &model, &file)?;
     }
     if !strange_variables.is_empty() {
         let message =
             "variables of the environment look like settings and are none; they are ignored";
         log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
     }
-    let store = store::open(&database, &model, (&log, &metrics), is_patient).map_err(refusal)?;
-    let admission = admit(&database, &model, key, is_open, &log);
+    let store =
+        store::open(&database, &model, (&log, &metrics), is_patient).map_err(command_error)?;
+    let admission = prepare_auth(&database, &model, key, is_open, &log);
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
     });
@@ -87,9 +91,9 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
     }
     log.flush();
     match outcome? {
-        ExitOutcome::Failed(cause) => Err(refusal(cause)),
+        ExitOutcome::Failed(cause) => Err(command_error(cause)),
         ExitOutcome::Broken(cause) => {
-            say(&mut std::io::stderr(), fault_of_ours(cause));
+            print_line(&mut std::io::stderr(), internal_error_message(cause));
             Ok(ExitOutcome::Broken(cause).code())
         }
         outcome => Ok(outcome.code()),
@@ -98,67 +102,67 @@ pub(super) fn run(flags: Serve) -> Result<ExitCode, Refusal> {
 
 fn serve(
     model: &Arc<Model>,
-    (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<Tls>>),
-    (log, metrics): (&Log, &Arc<Metrics>),
-    (store, admission, proxies): (&Store, Admission, Vec<Network>),
-) -> Result<ExitOutcome, Refusal> {
-    let Admission { auth, first, review } = admission;
-    report(log, first.as_ref(), &review);
+    (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<TlsConfig>>),
+    (log, metrics): (&Logger, &Arc<Metrics>),
+    (store, admission, proxies): (&Store, StartupAuth, Vec<Network>),
+) -> Result<ExitOutcome, CommandError> {
+    let StartupAuth { auth, first, review } = admission;
+    log_users_report(log, first.as_ref(), &review);
     let limits = &model.server.limits;
-    let settings = server::Settings {
+    let settings = server::ServerOptions {
         limits: *limits,
         http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
         base_path: model.server.base_path.as_deref().unwrap_or("").into(),
         metrics: Arc::clone(metrics),
         tls: tls.clone(),
-        hsts: wire::hsts(model.server.hsts),
+        hsts: wire::hsts_header(model.server.hsts),
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedState {
         model: Arc::clone(model),
         auth,
-        replies: Replies::new(model),
-        gate: Gate::new(limits),
+        replies: ReplyBuilder::new(model),
+        admission: AdmissionControl::new(limits),
         log: log.clone(),
         metrics: Arc::clone(metrics),
-        listen,
-        proxies,
-        secure_port: port(&listeners),
-        hsts: wire::hsts(model.server.hsts),
+        listen_names: listen,
+        trusted_proxies: proxies,
+        https_port: https_port(&listeners),
+        hsts: wire::hsts_header(model.server.hsts),
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let app = |_| {
-        let store = store.worker(cores).map_err(refusal)?;
-        Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.local() })
+        let store = store.worker(cores).map_err(command_error)?;
+        Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
     };
-    let apps = (0..cores).map(app).collect::<Result<Vec<_>, Refusal>>()?;
+    let apps = (0..cores).map(app).collect::<Result<Vec<_>, CommandError>>()?;
     Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses, tls.is_some());
         let mut stderr = std::io::stderr();
         if let (true, Some(first), Some(address)) =
             (stderr.is_terminal(), &first, addresses.first())
         {
-            let place = place(model, *address, tls.as_deref());
-            say(&mut stderr, first::line(model, first, &place));
+            let place = curl_target(model, *address, tls.as_deref());
+            print_line(&mut stderr, first_user::login_hint(model, first, &place));
         }
     }))
 }
 
 /// Authentication, and what the operator has to know of the users.
-struct Admission {
-    auth: Auth,
+struct StartupAuth {
+    auth: Authenticator,
     first: Option<FirstUser>,
     /// `None` for an open server.
-    review: Option<Review>,
+    review: Option<RoleReview>,
 }
 
 /// Logs what the operator has to know of the users.
-fn report(log: &Log, first: Option<&FirstUser>, review: &Option<Review>) {
+fn log_users_report(log: &Logger, first: Option<&FirstUser>, review: &Option<RoleReview>) {
     if let Some(first) = first {
         let message = "made the first user, admin; its password is in a file";
         log.event(Level::Info, message, &[("file", &first.file.display())]);
     }
     let Some(review) = review else { return };
-    if let Some(roles) = review.unknown() {
+    if let Some(roles) = review.undeclared() {
         log.event(
             Level::Warning,
             "users have roles that the model does not declare, and which grant nothing; set others with: \
@@ -174,50 +178,57 @@ fn report(log: &Log, first: Option<&FirstUser>, review: &Option<Review>) {
 }
 
 /// Loads or creates the key and the first user. An open server needs neither.
-fn admit(
+fn prepare_auth(
     database: &Database,
     model: &Arc<Model>,
-    key: Option<Source>,
+    key: Option<KeySource>,
     is_open: bool,
-    log: &Log,
-) -> Result<Admission, Refusal> {
+    log: &Logger,
+) -> Result<StartupAuth, CommandError> {
     if is_open {
         // An existing key that fits seals new passwords. Most open servers have none, and then the database
         // need not be read.
         let ring = match key.and_then(|key| Some((key.read().ok()??, key))) {
             Some((keys, key)) => {
-                let stored = Beside::open(database, model).map_err(refusal)?.recall(FINGERPRINT);
-                let fits = stored.map_err(refusal)?.is_some_and(|stored| keys.has(&stored));
+                let stored = AdminStore::open(database, model)
+                    .map_err(command_error)?
+                    .read_system_value(FINGERPRINT_NAME);
+                let fits = stored
+                    .map_err(command_error)?
+                    .is_some_and(|stored| keys.has_fingerprint(&stored));
                 fits.then(|| Keyring::new(key, keys))
             }
             None => None,
         };
-        let auth = Auth::open(model, ring).map_err(refusal)?;
-        return Ok(Admission { auth, first: None, review: None });
+        let auth = Authenticator::open(model, ring).map_err(command_error)?;
+        return Ok(StartupAuth { auth, first: None, review: None });
     }
-    let key = key.ok_or_else(|| refusal("there is no key"))?;
-    let mut beside = Beside::open(database, model).map_err(refusal)?;
-    let keys = accounts::keys(&mut beside, &key)?;
+    let key = key.ok_or_else(|| command_error("there is no key"))?;
+    let mut beside = AdminStore::open(database, model).map_err(command_error)?;
+    let keys = accounts::load_or_create_keys(&mut beside, &key)?;
     let file = database.password_file(&key.folder());
-    let first = first::make(&mut beside, model, &keys, &file)?;
-    let groups = beside.role_groups().map_err(refusal)?;
-    let review = Some(Review::new(model, &groups));
+    let first = first_user::create(&mut beside, model, &keys, &file)?;
+    let groups = beside.role_groups().map_err(command_error)?;
+    let review = Some(RoleReview::new(model, &groups));
     stored_credentials::warn_unusable(&mut beside, model, log)?;
-    let auth = Auth::closed(model, Keyring::new(key, keys)).map_err(refusal)?;
-    let auth = auth.ok_or_else(|| refusal("the key cannot sign"))?;
-    Ok(Admission { auth, first, review })
+    let auth = Authenticator::required(model, Keyring::new(key, keys)).map_err(command_error)?;
+    let auth = auth.ok_or_else(|| command_error("the key cannot sign"))?;
+    Ok(StartupAuth { auth, first, review })
 }
 
 /// The line on standard output, for each address.
 fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
     let scheme = if is_tls { "https" } else { "http" };
     for address in addresses {
-        say(&mut std::io::stdout(), format_args!("nouns: serving {title} at {scheme}://{address}"));
+        print_line(
+            &mut std::io::stdout(),
+            format_args!("nouns: serving {title} at {scheme}://{address}"),
+        );
     }
 }
 
 /// The arguments for `curl` to reach the server.
-fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
+fn curl_target(model: &Model, address: SocketAddr, tls: Option<&TlsConfig>) -> String {
     let Some(tls) = tls else { return format!("http://{address}/") };
     if !tls.is_self_signed() {
         let declared = model.server.base_url.as_deref().filter(|base| base.starts_with("https:"));
@@ -228,24 +239,24 @@ fn place(model: &Model, address: SocketAddr, tls: Option<&Tls>) -> String {
         true => format!("localhost:{}", address.port()),
         false => address.to_string(),
     };
-    format!("--cacert {} https://{host}/", quoted(&tls.files().certificate))
+    format!("--cacert {} https://{host}/", shell_quoted(&tls.files().certificate))
 }
 
 /// The HTTPS port, for redirects.
-fn port(listeners: &[Listener]) -> u16 {
+fn https_port(listeners: &[Listener]) -> u16 {
     let first = listeners.first().and_then(|listener| listener.addresses().first());
     first.map_or(0, SocketAddr::port)
 }
 
 /// The certificate, if there is one; both of its files are named, or none.
-fn tls(
+fn read_tls(
     (certificate, key): (Option<PathBuf>, Option<PathBuf>),
     model: &Model,
-) -> Result<Option<Tls>, Refusal> {
+) -> Result<Option<TlsConfig>, CommandError> {
     let certificate = certificate.or(model.server.tls_cert.as_ref().map(PathBuf::from));
     let key = key.or(model.server.tls_key.as_ref().map(PathBuf::from));
     let alone = |given: &str, other: &str, what: &str| {
-        Err(refusal(format!(
+        Err(command_error(format!(
             "{given} alone is not enough: name {what} by {other} as well, or make a pair to try with: \
              nouns cert"
         )))
@@ -255,23 +266,27 @@ fn tls(
         (Some(_), None) => alone("--tls-cert", "--tls-key", "the key of the certificate"),
         (None, Some(_)) => alone("--tls-key", "--tls-cert", "the certificate of the key"),
         (Some(certificate), Some(key)) => {
-            Tls::read(Files { certificate, key }).map(Some).map_err(refusal)
+            TlsConfig::read(CertificateFiles { certificate, key }).map(Some).map_err(command_error)
         }
     }
 }
 
 /// The addresses that redirect to HTTPS, which requires a certificate.
-fn redirect(flags: Vec<String>, model: &Model, is_tls: bool) -> Result<Vec<String>, Refusal> {
+fn redirect_addresses(
+    flags: Vec<String>,
+    model: &Model,
+    is_tls: bool,
+) -> Result<Vec<String>, CommandError> {
     let declared = model.server.redirect.clone().unwrap_or_default();
     let addresses = if flags.is_empty() { declared } else { flags };
     let base_url = model.server.base_url.as_deref().unwrap_or_default();
     match (addresses.first(), is_tls) {
         (None, _) => Ok(addresses),
-        (Some(address), false) => Err(refusal(format!(
+        (Some(address), false) => Err(command_error(format!(
             "--redirect {address} sends callers to HTTPS, which is not served; name a certificate by \
              --tls-cert and --tls-key, or make a pair to try with: nouns cert"
         ))),
-        (Some(address), true) if base_url.starts_with("http:") => Err(refusal(format!(
+        (Some(address), true) if base_url.starts_with("http:") => Err(command_error(format!(
             "--redirect {address} sends callers to HTTPS, but base_url is {base_url}; let base_url begin \
              with https://"
         ))),
@@ -280,7 +295,7 @@ fn redirect(flags: Vec<String>, model: &Model, is_tls: bool) -> Result<Vec<Strin
 }
 
 /// An address that other machines can reach.
-fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a String> {
+fn find_non_loopback<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a String> {
     let is_strange = |listener: &Listener| {
         listener.addresses().iter().any(|address| !address.ip().is_loopback())
     };
@@ -289,47 +304,52 @@ fn strange<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a Strin
 }
 
 /// Trusted proxies: by the flag or the environment, else by the model.
-fn proxies(flags: &[String], model: Option<&[Network]>) -> Result<Vec<Network>, Refusal> {
+fn trusted_proxies(
+    flags: &[String],
+    model: Option<&[Network]>,
+) -> Result<Vec<Network>, CommandError> {
     if flags.is_empty() {
         return Ok(model.unwrap_or_default().to_vec());
     }
     let parsed = flags.iter().map(|text| Network::parse(text.trim()));
-    parsed.collect::<Result<_, _>>().map_err(|fault| refusal(format!("--behind-proxy: {fault}")))
+    parsed
+        .collect::<Result<_, _>>()
+        .map_err(|fault| command_error(format!("--behind-proxy: {fault}")))
 }
 
-fn refuse_strangers(
+fn require_loopback_for_open(
     listen: &[String],
     listeners: &[Listener],
     proxies: &[Network],
-) -> Result<(), Refusal> {
+) -> Result<(), CommandError> {
     if let Some(network) = proxies.first() {
-        return Err(refusal(format!(
+        return Err(command_error(format!(
             "--open lets everyone do everything, and behind a proxy ({network}) that is whoever reaches the proxy; \
              leave out --behind-proxy or --open"
         )));
     }
-    match strange(listen, listeners) {
+    match find_non_loopback(listen, listeners) {
         None => Ok(()),
-        Some(address) => Err(refusal(format!(
+        Some(address) => Err(command_error(format!(
             "--open lets everyone do everything, so it listens on this machine alone: \
-             {address} is no loopback address; use --listen {LISTEN}"
+             {address} is no loopback address; use --listen {DEFAULT_LISTEN}"
         ))),
     }
 }
 
 /// Basic without TLS is allowed on loopback addresses only.
-fn refuse_clear_basic(
+fn require_loopback_for_clear_basic(
     model: &Model,
     listen: &[String],
     listeners: &[Listener],
-) -> Result<(), Refusal> {
-    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&Scheme::Basic))
+) -> Result<(), CommandError> {
+    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&AuthScheme::Basic))
     else {
         return Ok(());
     };
-    match strange(listen, listeners) {
+    match find_non_loopback(listen, listeners) {
         None => Ok(()),
-        Some(address) => Err(refusal(format!(
+        Some(address) => Err(command_error(format!(
             "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
              other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say \
              --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare \
@@ -339,17 +359,18 @@ fn refuse_clear_basic(
     }
 }
 
-fn style(flag: Option<settings::Log>, model: &Model) -> Style {
+fn log_style(flag: Option<settings::LogFormat>, model: &Model) -> LogStyle {
     let stderr = std::io::stderr();
-    let by_default = if stderr.is_terminal() { settings::Log::Pretty } else { settings::Log::Json };
+    let by_default =
+        if stderr.is_terminal() { settings::LogFormat::Pretty } else { settings::LogFormat::Json };
     match flag.or(model.server.log).unwrap_or(by_default) {
-        settings::Log::Pretty => Style::Pretty { colour: colours(&stderr) },
-        settings::Log::Json => Style::Json,
+        settings::LogFormat::Pretty => LogStyle::Pretty { colour: wants_colours(&stderr) },
+        settings::LogFormat::Json => LogStyle::Json,
     }
 }
 
 /// Logs every panic; whoever catches it sends the response.
-fn catch_panics(log: &Log) {
+fn log_panics(log: &Logger) {
     let log = log.clone();
     std::panic::set_hook(Box::new(move |panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

@@ -5,23 +5,29 @@
 
 use std::collections::BTreeSet;
 
-use super::Refusal;
+use super::CommandError;
 use super::accounts::{self, user_page};
-use crate::auth::password::Record;
-use crate::log::{Level, Log};
+use crate::auth::password::PasswordRecord;
+use crate::log::{Level, Logger};
 use crate::model::Model;
-use crate::store::Beside;
+use crate::store::AdminStore;
 
 /// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have some that the
 /// model has no use for. Whether the realm was renamed or is new cannot be known, so both ways out are named.
-pub(super) fn warn_unusable(beside: &mut Beside, model: &Model, log: &Log) -> Result<(), Refusal> {
+pub(super) fn warn_unusable(
+    beside: &mut AdminStore,
+    model: &Model,
+    log: &Logger,
+) -> Result<(), CommandError> {
     let (mut count, mut lacking, mut unused) = (0_u64, BTreeSet::new(), BTreeSet::new());
     let mut after = None;
     loop {
         let (users, next) = user_page(beside, model, after)?;
         for user in &users {
             // A damaged record is reported when its user logs in.
-            let Some(record) = Record::parse(accounts::record(user)) else { continue };
+            let Some(record) = PasswordRecord::parse(accounts::password_record(user)) else {
+                continue;
+            };
             let Some(mut mismatch) = record.digest_mismatch(model) else { continue };
             count += 1;
             lacking.append(&mut mismatch.lacking);

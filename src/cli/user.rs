@@ -7,16 +7,16 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::accounts::{self, Accounts, Place, wait_for_servers};
-use super::first::PasswordFile;
-use super::{Refusal, prompt, refusal, roles, say};
+use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
+use super::first_user::PasswordFile;
+use super::{CommandError, command_error, print_line, prompt, roles};
+use crate::auth::credential_text::to_nfc;
 use crate::auth::password;
-use crate::auth::text::composed;
 use crate::json::{self, Json};
-use crate::model::own::{DISABLED, NAME, PASSWORD, ROLES};
+use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::model::{Model, types};
-use crate::plan::Refusal as Refused;
-use crate::problem::Faults;
+use crate::plan::RequestRefusal as Refused;
+use crate::problem::FaultCollector;
 use crate::store::StoreError;
 use crate::value::{Item, Value};
 
@@ -27,25 +27,25 @@ role, a user) is in force at every server when the command ends.
 
 The password is asked for on the terminal, or read from standard input with --password-stdin; it is
 never an argument, which everyone on the machine could read.")]
-pub(super) enum User {
+pub(super) enum UserCommand {
     /// Add a user
-    Add(Add),
+    Add(AddArgs),
     /// List the users
-    List(List),
+    List(ListArgs),
     /// Set a user's password
-    Passwd(Passwd),
+    Passwd(PasswdArgs),
     /// Set a user's roles, in place of those there are
-    Roles(Roles),
+    Roles(RolesArgs),
     /// Keep a user out, without forgetting who it is
-    Disable(Removal),
+    Disable(RemoveArgs),
     /// Let a user in again
-    Enable(One),
+    Enable(NameArgs),
     /// Remove a user
-    Remove(Removal),
+    Remove(RemoveArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
+pub(super) struct AddArgs {
     /// The name: any text without a colon
     name: String,
 
@@ -58,21 +58,21 @@ pub(super) struct Add {
     password_stdin: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListArgs {
     /// A line of JSON for each user
     #[arg(long)]
     json: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Passwd {
+pub(super) struct PasswdArgs {
     name: String,
 
     /// Read the password from standard input
@@ -80,11 +80,11 @@ pub(super) struct Passwd {
     password_stdin: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Roles {
+pub(super) struct RolesArgs {
     name: String,
 
     /// A role of the model, or admin; may be repeated
@@ -100,11 +100,11 @@ pub(super) struct Roles {
     force: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Removal {
+pub(super) struct RemoveArgs {
     name: String,
 
     /// Also where no enabled user is left with the role admin
@@ -112,172 +112,174 @@ pub(super) struct Removal {
     force: bool,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct One {
+pub(super) struct NameArgs {
     name: String,
 
     #[command(flatten)]
-    place: Place,
+    database_args: DatabaseArgs,
 }
 
-pub(super) fn run(command: &User) -> Result<ExitCode, Refusal> {
+pub(super) fn run(command: &UserCommand) -> Result<ExitCode, CommandError> {
     match command {
-        User::Add(flags) => add(flags)?,
-        User::List(flags) => list(flags)?,
-        User::Passwd(flags) => passwd(flags)?,
-        User::Roles(flags) => set_roles(flags)?,
-        User::Disable(flags) => disable(flags)?,
-        User::Enable(flags) => enable(flags)?,
-        User::Remove(flags) => remove(flags)?,
+        UserCommand::Add(flags) => add(flags)?,
+        UserCommand::List(flags) => list(flags)?,
+        UserCommand::Passwd(flags) => passwd(flags)?,
+        UserCommand::Roles(flags) => set_roles(flags)?,
+        UserCommand::Disable(flags) => disable(flags)?,
+        UserCommand::Enable(flags) => enable(flags)?,
+        UserCommand::Remove(flags) => remove(flags)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn add(flags: &Add) -> Result<(), Refusal> {
-    let found = flags.place.find()?.check_key()?;
+fn add(flags: &AddArgs) -> Result<(), CommandError> {
+    let found = flags.database_args.locate()?.check_key()?;
     let model = &found.model;
     // Before prompting for the password.
-    let name = read(model, NAME, &text(&composed(&flags.name)))?;
-    let roles = read(model, ROLES, &list_of(&flags.role))?;
-    let Value::Text(name) = name else { return Err(refusal("expected a name")) };
+    let name = parse_value(model, NAME, &json_text(&to_nfc(&flags.name)))?;
+    let roles = parse_value(model, ROLES, &json_list(&flags.role))?;
+    let Value::Text(name) = name else { return Err(command_error("expected a name")) };
     let mut accounts = found.open()?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
-    let record = record(&mut accounts, &name, &sent)?;
+    let record = make_record(&mut accounts, &name, &sent)?;
     let values = vec![Value::Text(name.clone()), roles, Value::Boolean(false), record];
     accounts.create(values).map_err(|error| match error {
-        StoreError::Refused(Refused::Taken(_)) => refusal(format!(
+        StoreError::Refused(Refused::NotUnique(_)) => command_error(format!(
             "there is a user {name} already; set the password with: nouns user passwd {name}"
         )),
-        error => refusal(error),
+        error => command_error(error),
     })?;
-    said(format_args!("added {name}"));
+    print_done(format_args!("added {name}"));
     Ok(())
 }
 
-fn passwd(flags: &Passwd) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.check_key()?.open()?;
-    let name = composed(&flags.name);
+fn passwd(flags: &PasswdArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.check_key()?.open()?;
+    let name = to_nfc(&flags.name);
     let user = accounts.user(&name)?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
-    let record = record(&mut accounts, &name, &sent)?;
+    let record = make_record(&mut accounts, &name, &sent)?;
     let first_file = accounts.password_file.clone();
     let first_file = PasswordFile::find(first_file.as_deref(), &user);
     accounts.change(&name, (PASSWORD, false), |_| Ok(Some(record.clone())))?;
     wait_for_servers();
-    said(format_args!("set the password of {name}"));
+    print_done(format_args!("set the password of {name}"));
     forget(first_file)
 }
 
 /// The file of the first start holds a password that counts no more.
-fn forget(first_file: Option<PasswordFile<'_>>) -> Result<(), Refusal> {
+fn forget(first_file: Option<PasswordFile<'_>>) -> Result<(), CommandError> {
     if let Some(file) = first_file {
-        said(format_args!("{}", file.forget()?));
+        print_done(format_args!("{}", file.remove_password_file()?));
     }
     Ok(())
 }
 
-fn set_roles(flags: &Roles) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open()?;
-    let name = composed(&flags.name);
-    let roles = read(&accounts.model, ROLES, &list_of(&flags.role))?;
+fn set_roles(flags: &RolesArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
+    let name = to_nfc(&flags.name);
+    let roles = parse_value(&accounts.model, ROLES, &json_list(&flags.role))?;
     accounts.change(&name, (ROLES, flags.force), |_| Ok(Some(roles.clone())))?;
     wait_for_servers();
-    said(format_args!("set the roles of {name}"));
+    print_done(format_args!("set the roles of {name}"));
     Ok(())
 }
 
-fn disable(flags: &Removal) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open()?;
-    let name = composed(&flags.name);
+fn disable(flags: &RemoveArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
+    let name = to_nfc(&flags.name);
     let disabled = |_: &Item| Ok(Some(Value::Boolean(true)));
     accounts.change(&name, (DISABLED, flags.force), disabled)?;
     wait_for_servers();
-    said(format_args!("disabled {name}"));
+    print_done(format_args!("disabled {name}"));
     Ok(())
 }
 
-fn enable(flags: &One) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open()?;
-    let name = composed(&flags.name);
+fn enable(flags: &NameArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
+    let name = to_nfc(&flags.name);
     accounts.change(&name, (DISABLED, false), |_| Ok(Some(Value::Boolean(false))))?;
-    said(format_args!("enabled {name}"));
+    print_done(format_args!("enabled {name}"));
     Ok(())
 }
 
-fn remove(flags: &Removal) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open()?;
-    let name = composed(&flags.name);
+fn remove(flags: &RemoveArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
+    let name = to_nfc(&flags.name);
     let user = accounts.user(&name)?;
     let first_file = accounts.password_file.clone();
     let first_file = PasswordFile::find(first_file.as_deref(), &user);
     match accounts.remove(&user, flags.force) {
         // Another process was faster.
         Ok(()) | Err(StoreError::Refused(Refused::Missing)) => {}
-        Err(StoreError::Refused(Refused::LastAdmin)) => return Err(accounts::last_admin(&name)),
-        Err(error) => return Err(refusal(error)),
+        Err(StoreError::Refused(Refused::LastAdmin)) => {
+            return Err(accounts::last_admin_error(&name));
+        }
+        Err(error) => return Err(command_error(error)),
     }
     wait_for_servers();
-    said(format_args!("removed {name}"));
+    print_done(format_args!("removed {name}"));
     forget(first_file)
 }
 
 /// Reads and checks a new password.
-fn new_password(model: &Model, name: &str, from_input: bool) -> Result<String, Refusal> {
-    let sent = if from_input { prompt::from_input()? } else { prompt::from_terminal(name)? };
-    read(model, PASSWORD, &text(&sent))?;
-    password::check(&sent).map_err(|unfit| refusal(format!("password: {unfit}")))?;
+fn new_password(model: &Model, name: &str, from_input: bool) -> Result<String, CommandError> {
+    let sent = if from_input { prompt::read_stdin()? } else { prompt::read_terminal(name)? };
+    parse_value(model, PASSWORD, &json_text(&sent))?;
+    password::check_password(&sent).map_err(|unfit| command_error(format!("password: {unfit}")))?;
     Ok(sent)
 }
 
 /// The record of a password.
-fn record(accounts: &mut Accounts, name: &str, sent: &str) -> Result<Value, Refusal> {
-    let keys = accounts.keys()?;
-    let record = password::make(&accounts.model, Some(&keys), name, sent);
-    let record = record.map_err(|unfit| refusal(format!("password: {unfit}")))?;
+fn make_record(accounts: &mut Accounts, name: &str, sent: &str) -> Result<Value, CommandError> {
+    let keys = accounts.load_or_create_keys()?;
+    let record = password::make_record(&accounts.model, Some(&keys), name, sent);
+    let record = record.map_err(|unfit| command_error(format!("password: {unfit}")))?;
     Ok(Value::text(&record.to_string()))
 }
 
 /// A value of a user, checked against the rules of its field.
-fn read(model: &Model, at: usize, json: &Json<'_>) -> Result<Value, Refusal> {
+fn parse_value(model: &Model, at: usize, json: &Json<'_>) -> Result<Value, CommandError> {
     let field = model.resource(model.users).fields.get(at);
-    let Some(field) = field else { return Err(refusal("users have no such field")) };
-    let mut faults = Faults::at(field.name.to_string());
+    let Some(field) = field else { return Err(command_error("users have no such field")) };
+    let mut faults = FaultCollector::at_root(field.name.to_string());
     // Users cannot be renamed, so a name is always new here.
     let value = types::read_new(field, json, &mut faults);
     let faults = faults.into_list();
     match (value, faults.is_empty()) {
-        (Some(value), true) => Ok(types::seal(value)),
+        (Some(value), true) => Ok(types::canonicalize(value)),
         _ => {
             let lines = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.detail));
-            Err(refusal(lines.collect::<Vec<_>>().join("; ")))
+            Err(command_error(lines.collect::<Vec<_>>().join("; ")))
         }
     }
 }
 
-fn text(text: &str) -> Json<'static> {
+fn json_text(text: &str) -> Json<'static> {
     Json::Text(text.to_owned().into())
 }
 
-fn list_of(words: &[String]) -> Json<'static> {
+fn json_list(words: &[String]) -> Json<'static> {
     let mut words: Vec<&String> = words.iter().collect();
     words.dedup();
-    Json::List(words.into_iter().map(|word| text(word)).collect())
+    Json::List(words.into_iter().map(|word| json_text(word)).collect())
 }
 
-fn said(what: impl std::fmt::Display) {
-    say(&mut std::io::stdout(), format_args!("nouns: {what}"));
+fn print_done(what: impl std::fmt::Display) {
+    print_line(&mut std::io::stdout(), format_args!("nouns: {what}"));
 }
 
-fn list(flags: &List) -> Result<(), Refusal> {
-    let mut accounts = flags.place.find()?.open()?;
+fn list(flags: &ListArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
     let mut rows = vec![["NAME", "ROLES", "DISABLED", "SINCE"].map(str::to_owned)];
     let mut lines = Vec::new();
-    accounts.each_user(|accounts, user| {
-        let roles = roles::names(accounts::roles(user));
-        let unknown = roles::unknown(&accounts.model, roles.clone());
+    accounts.for_each_user(|accounts, user| {
+        let roles = roles::parse_names(accounts::user_roles(user));
+        let unknown = roles::undeclared(&accounts.model, roles.clone());
         if flags.json {
             json_line(&mut lines, user, &unknown);
         } else {
@@ -300,8 +302,8 @@ fn row(user: &Item, roles: &[String], unknown: &[String]) -> [String; 4] {
     };
     let roles = roles.iter().map(shown).collect::<Vec<_>>().join(" ");
     let is_disabled = if accounts::is_disabled(user) { "yes" } else { "no" };
-    let since = String::from_utf8_lossy(&user.created_at.text()).into_owned();
-    [accounts::name(user).to_owned(), or_none(roles), is_disabled.to_owned(), since]
+    let since = String::from_utf8_lossy(&user.created_at.canonical_text()).into_owned();
+    [accounts::user_name(user).to_owned(), or_none(roles), is_disabled.to_owned(), since]
 }
 
 fn or_none(text: String) -> String {
@@ -327,11 +329,11 @@ fn table(rows: &[[String; 4]]) -> String {
 
 fn json_line(out: &mut Vec<u8>, user: &Item, unknown: &[String]) {
     out.extend_from_slice(b"{\"name\":");
-    json::write_text(out, accounts::name(user));
+    json::write_text(out, accounts::user_name(user));
     out.extend_from_slice(b",\"roles\":");
-    out.extend_from_slice(accounts::roles(user).as_bytes());
+    out.extend_from_slice(accounts::user_roles(user).as_bytes());
     out.extend_from_slice(b",\"undeclared_roles\":");
-    json::write(out, &list_of(unknown));
+    json::write(out, &json_list(unknown));
     let disabled: &[u8] = if accounts::is_disabled(user) { b"true" } else { b"false" };
     out.extend_from_slice(b",\"disabled\":");
     out.extend_from_slice(disabled);

@@ -11,7 +11,7 @@ const RANGES_MAX: usize = 64;
 
 /// A media type that the server can send, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Media {
+pub struct MediaType {
     /// `type/subtype`
     pub essence: &'static str,
     /// The parameters that distinguish this representation from others of the same type.
@@ -25,15 +25,15 @@ pub enum Accept<'a> {
     Anything,
     /// Only `application/json`, the most common header.
     Json,
-    Ranges(Vec<Range<'a>>),
+    Ranges(Vec<MediaRange<'a>>),
 }
 
 /// One media range of an `Accept` header.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Range<'a> {
+pub struct MediaRange<'a> {
     kind: &'a str,
     subtype: &'a str,
-    parameters: Parameters<'a>,
+    parameters: MediaParameters<'a>,
     /// 0 to 1000; 0 excludes the type.
     weight: u16,
 }
@@ -43,10 +43,10 @@ pub struct Range<'a> {
 pub struct ContentType<'a> {
     kind: &'a str,
     subtype: &'a str,
-    parameters: Parameters<'a>,
+    parameters: MediaParameters<'a>,
 }
 
-type Parameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
+type MediaParameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
 /// Parses all `Accept` lines of a request. Malformed elements are skipped.
 pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
@@ -61,24 +61,26 @@ pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
         }
     }
     let lines = [first].into_iter().chain(second).chain(values);
-    let ranges: Vec<_> = lines.flat_map(elements).take(RANGES_MAX).filter_map(range).collect();
+    let ranges: Vec<_> =
+        lines.flat_map(split_elements).take(RANGES_MAX).filter_map(parse_range).collect();
     if ranges.is_empty() { Accept::Anything } else { Accept::Ranges(ranges) }
 }
 
 /// The offered type with the highest weight; among equals the first. `None`: the client accepts none of them.
-pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
+pub fn choose(accept: &Accept<'_>, offered: &[MediaType]) -> Option<usize> {
     match accept {
         Accept::Anything => (!offered.is_empty()).then_some(0),
         Accept::Json => offered.iter().position(|media| media.essence == "application/json"),
         Accept::Ranges(ranges) => {
             let mut best = None;
             for (index, media) in offered.iter().enumerate() {
-                let weight = weight(ranges, media);
+                let weight = weight_of(ranges, media);
                 if weight > best.map_or(0, |(_, weight)| weight) {
                     best = Some((index, weight));
                 }
             }
-            best.map(|(index, _)| index).or_else(|| json_of_any_kind(ranges, offered))
+            best.map(|(index, _)| index)
+                .or_else(|| find_json_with_unknown_parameters(ranges, offered))
         }
     }
 }
@@ -86,27 +88,32 @@ pub fn choose(accept: &Accept<'_>, offered: &[Media]) -> Option<usize> {
 /// JSON, for a client that lists only JSON with an unknown parameter, such as `application/json;version=1`.
 /// Strictly by RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
 /// clients that add one can read the plain type. A client that lists the plain type with `q=0` does not get it.
-fn json_of_any_kind(ranges: &[Range<'_>], offered: &[Media]) -> Option<usize> {
-    let is_listed = |media: &Media| {
+fn find_json_with_unknown_parameters(
+    ranges: &[MediaRange<'_>],
+    offered: &[MediaType],
+) -> Option<usize> {
+    let is_listed = |media: &MediaType| {
         let is_json = matches!(media.essence, "application/json" | "application/problem+json");
         // No weight is above 0 here: what covers the type and nothing else refuses it.
         let is_refused = ranges.iter().any(|range| range.is_exactly(media));
         is_json
             && !is_refused
-            && ranges.iter().any(|range| range.weight > 0 && range.is_kind_of(media))
+            && ranges
+                .iter()
+                .any(|range| range.weight > 0 && range.matches_ignoring_parameters(media))
     };
     offered.iter().position(is_listed)
 }
 
 /// A name with a weight in a list such as that of `Accept-Encoding`.
 #[derive(Debug)]
-pub(super) struct Weighed<'a> {
+pub(super) struct WeightedName<'a> {
     name: &'a str,
     weight: u16,
 }
 
-impl Weighed<'_> {
-    pub(super) fn is(&self, name: &str) -> bool {
+impl WeightedName<'_> {
+    pub(super) fn has_name(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 
@@ -116,27 +123,29 @@ impl Weighed<'_> {
 }
 
 /// Parses all lines of such a list. Malformed elements are skipped.
-pub(super) fn weighed<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<Weighed<'a>> {
+pub(super) fn parse_weighted_names<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+) -> Vec<WeightedName<'a>> {
     let read = |element: &'a [u8]| {
-        let mut cursor = Cursor { rest: element };
+        let mut cursor = HeaderCursor { rest: element };
         let name = cursor.token()?;
         // RFC 9110 §12.4.2: only a weight may follow.
         let weight = match &*cursor.parameters_to_end()? {
             [] => 1000,
-            [(q, text)] if q.eq_ignore_ascii_case("q") => read_weight(text)?,
+            [(q, text)] if q.eq_ignore_ascii_case("q") => parse_weight(text)?,
             _ => return None,
         };
-        Some(Weighed { name, weight })
+        Some(WeightedName { name, weight })
     };
-    values.flat_map(elements).take(RANGES_MAX).filter_map(read).collect()
+    values.flat_map(split_elements).take(RANGES_MAX).filter_map(read).collect()
 }
 
 /// Reads a `Content-Type`.
-pub fn content_type(value: &str) -> Option<ContentType<'_>> {
-    let mut cursor = Cursor { rest: value.as_bytes() };
+pub fn parse_content_type(value: &str) -> Option<ContentType<'_>> {
+    let mut cursor = HeaderCursor { rest: value.as_bytes() };
     cursor.skip_space();
     let kind = cursor.token()?;
-    cursor.step(b'/')?;
+    cursor.expect_byte(b'/')?;
     let subtype = cursor.token()?;
     let parameters = cursor.parameters_to_end()?;
     Some(ContentType { kind, subtype, parameters })
@@ -144,12 +153,12 @@ pub fn content_type(value: &str) -> Option<ContentType<'_>> {
 
 impl ContentType<'_> {
     /// Whether it is this `type/subtype`, with any parameters.
-    pub fn is(&self, essence: &str) -> bool {
+    pub fn has_essence(&self, essence: &str) -> bool {
         is_essence(essence, self.kind, self.subtype)
     }
 
     /// Whether it has a parameter with this value, compared without regard to case.
-    pub fn says(&self, name: &str, value: &str) -> bool {
+    pub fn has_parameter(&self, name: &str, value: &str) -> bool {
         self.parameters
             .iter()
             .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value))
@@ -164,16 +173,16 @@ impl ContentType<'_> {
 }
 
 /// The weight of the most specific range that covers `media`; 0 when there is none.
-fn weight(ranges: &[Range<'_>], media: &Media) -> u16 {
+fn weight_of(ranges: &[MediaRange<'_>], media: &MediaType) -> u16 {
     let covering =
         ranges.iter().filter_map(|range| Some((range.specificity(media)?, range.weight)));
     covering.max().map_or(0, |(_, weight)| weight)
 }
 
-impl Range<'_> {
+impl MediaRange<'_> {
     /// Whether the range names `media` with parameters that can be ignored. Not with a charset other than
     /// UTF-8.
-    fn is_kind_of(&self, media: &Media) -> bool {
+    fn matches_ignoring_parameters(&self, media: &MediaType) -> bool {
         let is_other_charset = |(name, value): &(&str, Cow<'_, str>)| {
             name.eq_ignore_ascii_case("charset") && !is_utf8(value)
         };
@@ -182,12 +191,12 @@ impl Range<'_> {
     }
 
     /// Whether it covers `media` by name, and not by a wildcard.
-    fn is_exactly(&self, media: &Media) -> bool {
+    fn is_exactly(&self, media: &MediaType) -> bool {
         self.subtype != "*" && self.specificity(media).is_some()
     }
 
     /// How specifically the range describes `media`; `None` when it does not cover it.
-    fn specificity(&self, media: &Media) -> Option<(u8, usize)> {
+    fn specificity(&self, media: &MediaType) -> Option<(u8, usize)> {
         let kind = media.essence.split('/').next().unwrap_or_default();
         let closeness = match (self.kind, self.subtype) {
             ("*", "*") => 0,
@@ -200,7 +209,7 @@ impl Range<'_> {
     }
 }
 
-fn has_parameter(media: &Media, name: &str, value: &str) -> bool {
+fn has_parameter(media: &MediaType, name: &str, value: &str) -> bool {
     let declared = media
         .parameters
         .iter()
@@ -221,7 +230,7 @@ fn is_utf8(charset: &str) -> bool {
 }
 
 /// The elements of a comma-separated list, without the empty ones (RFC 9110 §5.6.1).
-fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut quoted = false;
     let mut escaped = false;
     let pieces = line.split(move |&byte| {
@@ -237,10 +246,10 @@ fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Parses one media range with its weight.
-fn range(element: &[u8]) -> Option<Range<'_>> {
-    let mut cursor = Cursor { rest: element };
+fn parse_range(element: &[u8]) -> Option<MediaRange<'_>> {
+    let mut cursor = HeaderCursor { rest: element };
     let kind = cursor.token()?;
-    let subtype = match cursor.step(b'/') {
+    let subtype = match cursor.expect_byte(b'/') {
         Some(()) => cursor.token()?,
         // Java's HttpURLConnection sends `*; q=.2` by default.
         None if kind == "*" => "*",
@@ -253,13 +262,13 @@ fn range(element: &[u8]) -> Option<Range<'_>> {
     let mut weight = 1000;
     // RFC 9110 §12.5.1: any parameter named q is the weight, at any position.
     if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
-        weight = read_weight(&parameters.remove(at).1)?;
+        weight = parse_weight(&parameters.remove(at).1)?;
     }
-    Some(Range { kind, subtype, parameters, weight })
+    Some(MediaRange { kind, subtype, parameters, weight })
 }
 
 /// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is not in the grammar, but clients send it.
-fn read_weight(text: &str) -> Option<u16> {
+fn parse_weight(text: &str) -> Option<u16> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     if decimals.len() > 3 || text == "." || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -273,28 +282,28 @@ fn read_weight(text: &str) -> Option<u16> {
 }
 
 /// The unparsed rest of a header value.
-struct Cursor<'a> {
+struct HeaderCursor<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> HeaderCursor<'a> {
     /// Parses parameters up to the end of the value; a semicolon may stand alone (RFC 9110 §5.6.6).
-    fn parameters_to_end(mut self) -> Option<Parameters<'a>> {
+    fn parameters_to_end(mut self) -> Option<MediaParameters<'a>> {
         let mut parameters = Vec::new();
         loop {
             self.skip_space();
             if self.rest.is_empty() {
                 return Some(parameters);
             }
-            self.step(b';')?;
+            self.expect_byte(b';')?;
             self.skip_space();
             if !matches!(self.rest.first(), None | Some(b';')) {
                 let name = self.token()?;
-                self.step(b'=')?;
+                self.expect_byte(b'=')?;
                 let quoted = self.rest.first() == Some(&b'"');
                 parameters.push((
                     name,
-                    if quoted { self.quoted()? } else { Cow::Borrowed(self.token()?) },
+                    if quoted { self.quoted_string()? } else { Cow::Borrowed(self.token()?) },
                 ));
             }
         }
@@ -306,7 +315,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn step(&mut self, byte: u8) -> Option<()> {
+    fn expect_byte(&mut self, byte: u8) -> Option<()> {
         let (first, rest) = self.rest.split_first()?;
         (*first == byte).then(|| self.rest = rest)
     }
@@ -319,8 +328,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// RFC 9110 §5.6.4: a backslash escapes the next byte.
-    fn quoted(&mut self) -> Option<Cow<'a, str>> {
-        self.step(b'"')?;
+    fn quoted_string(&mut self) -> Option<Cow<'a, str>> {
+        self.expect_byte(b'"')?;
         let mut text = Vec::new();
         loop {
             let (&byte, rest) = self.rest.split_first()?;

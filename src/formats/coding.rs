@@ -12,42 +12,43 @@ use flate2::write::GzEncoder;
 use http::HeaderValue;
 use zstd::zstd_safe::CParameter;
 
-use super::accept::{self, Weighed};
+use super::accept::{self, WeightedName};
 
 /// Smaller bodies are not compressed: they fit into one packet anyway.
-const PLAIN_BYTES_MAX: usize = 1024;
+const UNCOMPRESSED_BYTES_MAX: usize = 1024;
 
 /// Higher levels do not make lists of items smaller, and take several times as long.
 const GZIP_LEVEL: u32 = 3;
 const ZSTD_LEVEL: i32 = 1;
 /// For streaming responses, since many may be open at the same time. RFC 8878 §3.1.1.1.2: every decoder
 /// supports a window of 2^23 bytes; a whole body uses at most 2^19 at this level.
-const ZSTD_FLOW_WINDOW_LOG: u32 = 17;
+const ZSTD_STREAM_WINDOW_LOG: u32 = 17;
 /// Memory of an encoder for a streaming response, rounded up.
 pub const ENCODER_BYTES: usize = 512 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
+pub enum ContentCoding {
     Zstd,
     Gzip,
 }
 
 /// The coding of a response, as negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
-    coding: Coding,
+pub struct CodingChoice {
+    coding: ContentCoding,
     /// The client refuses `identity`, so that small bodies have to be compressed too.
-    is_plain_refused: bool,
+    is_identity_refused: bool,
 }
 
 /// Parses all lines of `Accept-Encoding`; `None` for no coding. Also where the client accepts nothing that
 /// the server can send: a 406 would have a body as well, which the client would refuse too.
-pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> {
+pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<CodingChoice> {
     let mut values = values.into_iter().peekable();
     // RFC 9110 §12.5.3: without the header any coding is acceptable.
     values.peek()?;
-    let listed = accept::weighed(values);
-    let weight = |name: &str| listed.iter().filter(|one| one.is(name)).map(Weighed::weight).max();
+    let listed = accept::parse_weighted_names(values);
+    let weight =
+        |name: &str| listed.iter().filter(|one| one.has_name(name)).map(WeightedName::weight).max();
     let any = weight("*");
     let zstd = weight("zstd");
     // RFC 9110 §8.4.1.3: x-gzip is gzip.
@@ -56,49 +57,49 @@ pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Choice> 
     // The second element of each tuple is our own preference, among codings of equal weight.
     let zstd_place = if zstd.is_some() { 3 } else { 1 };
     let codings = [
-        (zstd.or(any).unwrap_or(0), zstd_place, Some(Coding::Zstd)),
-        (gzip.or(any).unwrap_or(0), 2, Some(Coding::Gzip)),
+        (zstd.or(any).unwrap_or(0), zstd_place, Some(ContentCoding::Zstd)),
+        (gzip.or(any).unwrap_or(0), 2, Some(ContentCoding::Gzip)),
         // If it is not listed, identity is accepted, with less preference than any listed coding.
         (plain.unwrap_or(0), 0, None),
     ];
-    let is_liked = |liked: &&(u16, u8, Option<Coding>)| liked.0 > 0;
+    let is_liked = |liked: &&(u16, u8, Option<ContentCoding>)| liked.0 > 0;
     let best =
         codings.iter().filter(is_liked).max_by_key(|(weight, place, _)| (*weight, *place))?;
     let coding = best.2?;
-    Some(Choice { coding, is_plain_refused: plain == Some(0) })
+    Some(CodingChoice { coding, is_identity_refused: plain == Some(0) })
 }
 
-impl Choice {
+impl CodingChoice {
     /// Whether a body of this size is compressed. Depends on nothing else, so that equal bytes are always
     /// sent in the same coding to clients that send the same header.
-    pub fn covers(self, bytes: usize) -> bool {
-        bytes > if self.is_plain_refused { 0 } else { PLAIN_BYTES_MAX }
+    pub fn applies_to(self, bytes: usize) -> bool {
+        bytes > if self.is_identity_refused { 0 } else { UNCOMPRESSED_BYTES_MAX }
     }
 
     /// Distinguishes the entity tags of one response in different codings. Depends on the negotiated coding,
     /// not on whether the body was compressed: 304 and 412 are decided before the size is known.
-    pub fn mark(self) -> u32 {
-        u32::from_be_bytes(*match (self.coding, self.is_plain_refused) {
-            (Coding::Zstd, false) => b"zstd",
-            (Coding::Gzip, false) => b"gzip",
-            (Coding::Zstd, true) => b"ZSTD",
-            (Coding::Gzip, true) => b"GZIP",
+    pub fn tag_number(self) -> u32 {
+        u32::from_be_bytes(*match (self.coding, self.is_identity_refused) {
+            (ContentCoding::Zstd, false) => b"zstd",
+            (ContentCoding::Gzip, false) => b"gzip",
+            (ContentCoding::Zstd, true) => b"ZSTD",
+            (ContentCoding::Gzip, true) => b"GZIP",
         })
     }
 
     /// The value of `Content-Encoding`.
     pub fn name(self) -> HeaderValue {
         HeaderValue::from_static(match self.coding {
-            Coding::Zstd => "zstd",
-            Coding::Gzip => "gzip",
+            ContentCoding::Zstd => "zstd",
+            ContentCoding::Gzip => "gzip",
         })
     }
 
     /// The encoded bytes; `None` when there is no memory for it.
     pub fn encode(self, bytes: &[u8]) -> Option<Vec<u8>> {
         match self.coding {
-            Coding::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL).ok(),
-            Coding::Gzip => {
+            ContentCoding::Zstd => zstd::bulk::compress(bytes, ZSTD_LEVEL).ok(),
+            ContentCoding::Gzip => {
                 let coded = Vec::with_capacity(bytes.len() / 4);
                 let mut encoder = GzEncoder::new(coded, Compression::new(GZIP_LEVEL));
                 encoder.write_all(bytes).ok()?;
@@ -110,20 +111,22 @@ impl Choice {
     /// An encoder for a streaming response; `None` when there is no memory for it.
     pub fn encoder(self) -> Option<Encoder> {
         Some(Encoder(match self.coding {
-            Coding::Zstd => {
+            ContentCoding::Zstd => {
                 let mut encoder = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
-                encoder.set_parameter(CParameter::WindowLog(ZSTD_FLOW_WINDOW_LOG)).ok()?;
-                Kind::Zstd(encoder)
+                encoder.set_parameter(CParameter::WindowLog(ZSTD_STREAM_WINDOW_LOG)).ok()?;
+                EncoderKind::Zstd(encoder)
             }
-            Coding::Gzip => Kind::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL))),
+            ContentCoding::Gzip => {
+                EncoderKind::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL)))
+            }
         }))
     }
 }
 
 /// A streaming encoder.
-pub struct Encoder(Kind);
+pub struct Encoder(EncoderKind);
 
-enum Kind {
+enum EncoderKind {
     Zstd(zstd::Encoder<'static, Vec<u8>>),
     Gzip(GzEncoder<Vec<u8>>),
 }
@@ -132,11 +135,11 @@ impl Encoder {
     /// Encodes one chunk and flushes, so that the client can decode everything up to here.
     pub fn push(&mut self, piece: &[u8]) -> Option<Vec<u8>> {
         let coded = match &mut self.0 {
-            Kind::Zstd(encoder) => {
+            EncoderKind::Zstd(encoder) => {
                 encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
                 encoder.get_mut()
             }
-            Kind::Gzip(encoder) => {
+            EncoderKind::Gzip(encoder) => {
                 encoder.write_all(piece).and_then(|()| encoder.flush()).ok()?;
                 encoder.get_mut()
             }
@@ -147,8 +150,8 @@ impl Encoder {
     /// The bytes that end the encoding: without them a decoder reports truncation.
     pub fn finish(self) -> Option<Vec<u8>> {
         match self.0 {
-            Kind::Zstd(encoder) => encoder.finish().ok(),
-            Kind::Gzip(encoder) => encoder.finish().ok(),
+            EncoderKind::Zstd(encoder) => encoder.finish().ok(),
+            EncoderKind::Gzip(encoder) => encoder.finish().ok(),
         }
     }
 }
@@ -172,7 +175,7 @@ mod tests {
         match choose(lines.iter().map(|line| line.as_bytes())) {
             None => "plain".to_owned(),
             Some(choice) => {
-                let when = if choice.covers(1) { "" } else { " if large" };
+                let when = if choice.applies_to(1) { "" } else { " if large" };
                 format!("{}{when}", choice.name().to_str().unwrap())
             }
         }
@@ -241,24 +244,24 @@ mod tests {
     #[test]
     fn coding_compresses_bodies_over_one_kibibyte() {
         let choice = choose([b"gzip".as_slice()]).unwrap();
-        assert!(!choice.covers(0) && !choice.covers(1024) && choice.covers(1025));
+        assert!(!choice.applies_to(0) && !choice.applies_to(1024) && choice.applies_to(1025));
         let always = choose([b"gzip, identity;q=0".as_slice()]).unwrap();
-        assert!(!always.covers(0) && always.covers(1));
+        assert!(!always.applies_to(0) && always.applies_to(1));
     }
 
     #[test]
     fn coding_choices_have_distinct_tag_suffixes() {
         let lines = ["zstd", "gzip", "zstd, *;q=0", "gzip, *;q=0"];
-        let marks = lines.map(|line| choose([line.as_bytes()]).unwrap().mark());
+        let marks = lines.map(|line| choose([line.as_bytes()]).unwrap().tag_number());
         for (index, mark) in marks.iter().enumerate() {
             assert!(*mark != 0 && !marks[index + 1..].contains(mark));
         }
     }
 
-    fn decoded(choice: Choice, coded: &[u8]) -> Vec<u8> {
+    fn decoded(choice: CodingChoice, coded: &[u8]) -> Vec<u8> {
         match choice.coding {
-            Coding::Zstd => zstd::stream::decode_all(coded).unwrap(),
-            Coding::Gzip => {
+            ContentCoding::Zstd => zstd::stream::decode_all(coded).unwrap(),
+            ContentCoding::Gzip => {
                 let mut bytes = Vec::new();
                 GzDecoder::new(coded).read_to_end(&mut bytes).unwrap();
                 bytes
@@ -267,11 +270,13 @@ mod tests {
     }
 
     /// Decodes the first bytes of an unfinished encoding.
-    fn so_far(choice: Choice, coded: &[u8], bytes: usize) -> Vec<u8> {
+    fn so_far(choice: CodingChoice, coded: &[u8], bytes: usize) -> Vec<u8> {
         let mut plain = vec![0; bytes];
         match choice.coding {
-            Coding::Zstd => zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap(),
-            Coding::Gzip => GzDecoder::new(coded).read_exact(&mut plain).unwrap(),
+            ContentCoding::Zstd => {
+                zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap()
+            }
+            ContentCoding::Gzip => GzDecoder::new(coded).read_exact(&mut plain).unwrap(),
         }
         plain
     }
@@ -284,8 +289,8 @@ mod tests {
             let coded = encoder.push(b"something").unwrap();
             let mut plain = Vec::new();
             let read = match choice.coding {
-                Coding::Zstd => zstd::Decoder::new(&*coded).unwrap().read_to_end(&mut plain),
-                Coding::Gzip => GzDecoder::new(&*coded).read_to_end(&mut plain),
+                ContentCoding::Zstd => zstd::Decoder::new(&*coded).unwrap().read_to_end(&mut plain),
+                ContentCoding::Gzip => GzDecoder::new(&*coded).read_to_end(&mut plain),
             };
             assert!(read.is_err(), "{line}");
         }

@@ -8,38 +8,38 @@
 
 use http::HeaderValue;
 
-use super::accept::Media;
-use super::{Format, Lines, Member, View, write_lines};
+use super::accept::MediaType;
+use super::{Format, ItemMember, ItemView, StreamWriter, write_stream};
 use crate::json::write_value;
 use crate::value::{Id, Item, Moment, Value};
 
 pub static FORMAT: Format = Format {
-    media: Media { essence: "text/csv", parameters: &[("header", "present")] },
+    media: MediaType { essence: "text/csv", parameters: &[("header", "present")] },
     content_type: HeaderValue::from_static("text/csv; charset=utf-8; header=present"),
-    item: |out, view, item| write_lines(&LINES, out, view, std::slice::from_ref(item)),
-    items: |out, view, items| write_lines(&LINES, out, view, items),
-    page: |out, view, page, _| write_lines(&LINES, out, view, &page.items),
-    lines: Some(&LINES),
+    item: |out, view, item| write_stream(&LINES, out, view, std::slice::from_ref(item)),
+    items: |out, view, items| write_stream(&LINES, out, view, items),
+    page: |out, view, page, _| write_stream(&LINES, out, view, &page.items),
+    stream_writer: Some(&LINES),
 };
 
-static LINES: Lines = Lines { head: write_head, line: write_line };
+static LINES: StreamWriter = StreamWriter { head: write_head, line: write_line };
 
 /// RFC 4180 §2.1.
 const LINE_END: &[u8] = b"\r\n";
 
 /// The header line: the names of what `write_line` writes. They are `[a-z0-9_]` and need no quotes.
-fn write_head(out: &mut Vec<u8>, view: View<'_>) {
+fn write_head(out: &mut Vec<u8>, view: ItemView<'_>) {
     let resource = view.resource;
     out.extend_from_slice(b"id");
-    let parent = resource.parent_key.as_deref().filter(|_| view.shows(Member::Parent));
+    let parent = resource.parent_key.as_deref().filter(|_| view.is_shown(ItemMember::Parent));
     let fields = resource.fields.iter().enumerate();
-    let fields = fields.filter(|(at, _)| view.shows(Member::Field(*at)));
+    let fields = fields.filter(|(at, _)| view.is_shown(ItemMember::Field(*at)));
     let own = [
-        (Member::CreatedAt, "created_at"),
-        (Member::UpdatedAt, "updated_at"),
-        (Member::Version, "version"),
+        (ItemMember::CreatedAt, "created_at"),
+        (ItemMember::UpdatedAt, "updated_at"),
+        (ItemMember::Version, "version"),
     ];
-    let own = own.into_iter().filter(|(member, _)| view.shows(*member)).map(|(_, name)| name);
+    let own = own.into_iter().filter(|(member, _)| view.is_shown(*member)).map(|(_, name)| name);
     for name in parent.into_iter().chain(fields.map(|(_, field)| &*field.name)).chain(own) {
         out.push(b',');
         out.extend_from_slice(name.as_bytes());
@@ -47,30 +47,30 @@ fn write_head(out: &mut Vec<u8>, view: View<'_>) {
     out.extend_from_slice(LINE_END);
 }
 
-fn write_line(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+fn write_line(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     let resource = view.resource;
     write_id(out, item.id);
-    if resource.parent_key.is_some() && view.shows(Member::Parent) {
+    if resource.parent_key.is_some() && view.is_shown(ItemMember::Parent) {
         out.push(b',');
         if let Some(id) = item.parent {
             write_id(out, id);
         }
     }
     for (at, value) in item.values.iter().enumerate() {
-        if view.shows(Member::Field(at)) {
+        if view.is_shown(ItemMember::Field(at)) {
             out.push(b',');
-            write_field(out, value);
+            write_cell(out, value);
         }
     }
     for (member, moment) in
-        [(Member::CreatedAt, item.created_at), (Member::UpdatedAt, item.updated_at)]
+        [(ItemMember::CreatedAt, item.created_at), (ItemMember::UpdatedAt, item.updated_at)]
     {
-        if view.shows(member) {
+        if view.is_shown(member) {
             out.push(b',');
-            out.extend_from_slice(&Moment::text(moment));
+            out.extend_from_slice(&Moment::canonical_text(moment));
         }
     }
-    if view.shows(Member::Version) {
+    if view.is_shown(ItemMember::Version) {
         out.push(b',');
         out.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
     }
@@ -87,11 +87,11 @@ fn write_id(out: &mut Vec<u8>, id: Id) {
     }
 }
 
-fn write_field(out: &mut Vec<u8>, value: &Value) {
+fn write_cell(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null | Value::Clear(_) => {}
         Value::Text(text) | Value::Json(text) => write_text(out, text.as_bytes()),
-        Value::Moment(moment) => out.extend_from_slice(&moment.text()),
+        Value::Moment(moment) => out.extend_from_slice(&moment.canonical_text()),
         Value::Decimal(decimal) => out.extend_from_slice(decimal.to_string().as_bytes()),
         Value::Boolean(_) | Value::Integer(_) | Value::Number(_) => write_value(out, value),
         // Stored lists and objects are canonical JSON text; these were not stored yet.
@@ -128,7 +128,7 @@ mod tests {
 
     fn field(value: &Value) -> String {
         let mut out = Vec::new();
-        write_field(&mut out, value);
+        write_cell(&mut out, value);
         String::from_utf8(out).unwrap()
     }
 

@@ -5,15 +5,15 @@
 
 use http::HeaderValue;
 
-use super::accept::Media;
-use super::{Format, Member, View};
+use super::accept::MediaType;
+use super::{Format, ItemMember, ItemView};
 use crate::json::{write_moment, write_text, write_value};
 use crate::model::{Model, Resource, ResourceIndex};
-use crate::problem::{self, Code, Kind, Parts};
+use crate::problem::{self, FaultCode, ProblemKind, ProblemParts};
 use crate::value::{Change, Id, Item};
 
 pub static FORMAT: Format = Format {
-    media: Media { essence: "application/json", parameters: &[] },
+    media: MediaType { essence: "application/json", parameters: &[] },
     content_type: HeaderValue::from_static("application/json"),
     item: |out, view, item| {
         wrap(out, &view.resource.name, |out| write_item(out, view, item));
@@ -38,7 +38,7 @@ pub static FORMAT: Format = Format {
         }
         out.extend_from_slice(b"}}");
     },
-    lines: None,
+    stream_writer: None,
 };
 
 /// Opens an object with one member; the caller closes it.
@@ -71,7 +71,7 @@ fn write_id(out: &mut Vec<u8>, id: Id) {
     }
 }
 
-fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
+fn write_items(out: &mut Vec<u8>, view: ItemView<'_>, items: &[Item]) {
     out.push(b'[');
     for (number, item) in items.iter().enumerate() {
         if number > 0 {
@@ -82,42 +82,42 @@ fn write_items(out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
     out.push(b']');
 }
 
-pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
+pub(super) fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");
     write_id(out, item.id);
     if let (Some(key), Some(id)) = (&resource.parent_key, item.parent)
-        && view.shows(Member::Parent)
+        && view.is_shown(ItemMember::Parent)
     {
         out.push(b',');
         write_name(out, key);
         write_id(out, id);
     }
     for (at, (field, value)) in resource.fields.iter().zip(&item.values).enumerate() {
-        if view.shows(Member::Field(at)) && (!value.is_null() || field.nullable) {
+        if view.is_shown(ItemMember::Field(at)) && (!value.is_null() || field.nullable) {
             out.push(b',');
             write_name(out, &field.name);
             write_value(out, value);
         }
     }
-    let created = item.created_at.text();
+    let created = item.created_at.canonical_text();
     // Many items are never updated, so the formatted timestamp is reused.
     let updated = match item.updated_at == item.created_at {
         true => created,
-        false => item.updated_at.text(),
+        false => item.updated_at.canonical_text(),
     };
-    if view.shows(Member::CreatedAt) {
+    if view.is_shown(ItemMember::CreatedAt) {
         out.extend_from_slice(b",\"created_at\":\"");
         out.extend_from_slice(&created);
         out.push(b'"');
     }
-    if view.shows(Member::UpdatedAt) {
+    if view.is_shown(ItemMember::UpdatedAt) {
         out.extend_from_slice(b",\"updated_at\":\"");
         out.extend_from_slice(&updated);
         out.push(b'"');
     }
-    if view.shows(Member::Version) {
+    if view.is_shown(ItemMember::Version) {
         out.extend_from_slice(b",\"version\":");
         write_integer(out, item.version);
     }
@@ -127,7 +127,7 @@ pub(super) fn write_item(out: &mut Vec<u8>, view: View<'_>, item: &Item) {
 /// The JSON of an item in the change log: without a wrapper.
 pub fn item_text(resource: &Resource, item: &Item) -> String {
     let mut out = Vec::with_capacity(256);
-    write_item(&mut out, View::whole(resource), item);
+    write_item(&mut out, ItemView::all_fields(resource), item);
     into_text(out)
 }
 
@@ -187,12 +187,12 @@ fn write_list<'a>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'a str>) {
 }
 
 /// Writes the members of an object one by one.
-struct Object<'a> {
+struct ObjectWriter<'a> {
     out: &'a mut Vec<u8>,
     is_first: bool,
 }
 
-impl<'a> Object<'a> {
+impl<'a> ObjectWriter<'a> {
     fn open(out: &'a mut Vec<u8>) -> Self {
         out.push(b'{');
         Self { out, is_first: true }
@@ -217,7 +217,7 @@ impl<'a> Object<'a> {
 
 /// The request that a problem occurred in.
 #[derive(Debug, Clone, Copy)]
-pub struct Occasion<'a> {
+pub struct ProblemContext<'a> {
     pub base_path: &'a str,
     /// `None` where not even the request line could be parsed.
     pub path: Option<&'a str>,
@@ -225,10 +225,10 @@ pub struct Occasion<'a> {
 }
 
 /// RFC 9457. A 500 has nothing specific but the request id.
-pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
+pub fn problem(parts: &ProblemParts, occasion: ProblemContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let kind = parts.kind;
-    let mut object = Object::open(&mut out);
+    let mut object = ObjectWriter::open(&mut out);
     object.text("type", &format!("{}/-/problems/{}", occasion.base_path, kind.slug));
     object.text("title", kind.title);
     write_integer(object.name("status"), kind.status.as_u16());
@@ -241,8 +241,8 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
     object.text("request_id", occasion.request_id);
     for (name, member) in &parts.members {
         match member {
-            problem::Member::Text(text) => object.text(name, text),
-            problem::Member::Texts(texts) => {
+            problem::ExtensionValue::Text(text) => object.text(name, text),
+            problem::ExtensionValue::Texts(texts) => {
                 write_list(object.name(name), texts.iter().map(String::as_str));
             }
         }
@@ -254,7 +254,7 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
             if number > 0 {
                 out.push(b',');
             }
-            let mut entry = Object::open(out);
+            let mut entry = ObjectWriter::open(out);
             entry.text("pointer", &fault.pointer);
             entry.text("code", fault.code.as_str());
             entry.text("detail", &fault.detail);
@@ -267,17 +267,17 @@ pub fn problem(parts: &Parts, occasion: Occasion<'_>) -> Vec<u8> {
 }
 
 /// The documentation of a kind of problem: `/-/problems/:slug`.
-pub fn explanation(kind: &Kind) -> Vec<u8> {
+pub fn problem_page(kind: &ProblemKind) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     wrap(&mut out, "problem", |out| {
-        let mut object = Object::open(out);
+        let mut object = ObjectWriter::open(out);
         object.text("slug", kind.slug);
         write_integer(object.name("status"), kind.status.as_u16());
         object.text("title", kind.title);
         object.text("help", kind.help);
         if [&problem::INVALID_FIELDS, &problem::TAKEN].contains(&kind) {
-            let mut codes = Object::open(object.name("codes"));
-            for code in Code::ALL {
+            let mut codes = ObjectWriter::open(object.name("codes"));
+            for code in FaultCode::ALL {
                 codes.text(code.as_str(), code.meaning());
             }
             codes.close();
@@ -289,9 +289,9 @@ pub fn explanation(kind: &Kind) -> Vec<u8> {
 }
 
 /// The body of the health checks `/-/health` and `/-/ready`.
-pub fn status(word: &str) -> Vec<u8> {
+pub fn health_status(word: &str) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut object = Object::open(&mut out);
+    let mut object = ObjectWriter::open(&mut out);
     object.text("status", word);
     object.close();
     out
@@ -300,7 +300,7 @@ pub fn status(word: &str) -> Vec<u8> {
 /// The list of resources that the caller may access: `/`. Paths are URI templates (RFC 6570).
 pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    let mut object = Object::open(&mut out);
+    let mut object = ObjectWriter::open(&mut out);
     object.text("title", &model.title);
     let out_list = object.name("resources");
     out_list.push(b'[');
@@ -309,10 +309,10 @@ pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> 
         if number > 0 {
             out_list.push(b',');
         }
-        let mut entry = Object::open(out_list);
+        let mut entry = ObjectWriter::open(out_list);
         entry.text("name", &resource.name);
         entry.text("plural", &resource.plural);
-        entry.text("path", &template(model, resource));
+        entry.text("path", &path_template(model, resource));
         entry.close();
     }
     out_list.push(b']');
@@ -321,7 +321,7 @@ pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> 
 }
 
 /// The path of a collection, with names in place of ids.
-pub fn template(model: &Model, resource: &Resource) -> String {
+pub fn path_template(model: &Model, resource: &Resource) -> String {
     let mut path = model.server.base_path.as_deref().unwrap_or("").to_owned();
     for ancestor in model.lineage(resource.index) {
         path.push('/');

@@ -7,7 +7,7 @@ pub mod coding;
 mod csv;
 pub mod json;
 mod ndjson;
-pub mod table;
+pub mod csv_input;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -18,30 +18,30 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::model::Resource;
 use crate::problem::{self, Problem};
 use crate::value::{Item, Page};
-use accept::{Accept, Media, content_type};
+use accept::{Accept, MediaType, parse_content_type};
 
 /// A media type that items can be sent as.
 pub struct Format {
-    pub media: Media,
+    pub media: MediaType,
     /// The value of `Content-Type`.
     pub content_type: HeaderValue,
-    pub item: fn(&mut Vec<u8>, View<'_>, &Item),
-    pub items: fn(&mut Vec<u8>, View<'_>, &[Item]),
+    pub item: fn(&mut Vec<u8>, ItemView<'_>, &Item),
+    pub items: fn(&mut Vec<u8>, ItemView<'_>, &[Item]),
     /// The last argument is the cursor of the next page, if there is one.
-    pub page: fn(&mut Vec<u8>, View<'_>, &Page, Option<&str>),
+    pub page: fn(&mut Vec<u8>, ItemView<'_>, &Page, Option<&str>),
     /// How a whole collection is streamed, item by item; a format that has this is for collections only.
-    pub lines: Option<&'static Lines>,
+    pub stream_writer: Option<&'static StreamWriter>,
 }
 
 /// Streaming output of a collection, item by item.
 #[derive(Debug)]
-pub struct Lines {
+pub struct StreamWriter {
     /// Writes what comes before the first item.
-    pub head: fn(&mut Vec<u8>, View<'_>),
-    pub line: fn(&mut Vec<u8>, View<'_>, &Item),
+    pub head: fn(&mut Vec<u8>, ItemView<'_>),
+    pub line: fn(&mut Vec<u8>, ItemView<'_>, &Item),
 }
 
-fn write_lines(lines: &Lines, out: &mut Vec<u8>, view: View<'_>, items: &[Item]) {
+fn write_stream(lines: &StreamWriter, out: &mut Vec<u8>, view: ItemView<'_>, items: &[Item]) {
     (lines.head)(out, view);
     for item in items {
         (lines.line)(out, view, item);
@@ -50,17 +50,17 @@ fn write_lines(lines: &Lines, out: &mut Vec<u8>, view: View<'_>, items: &[Item])
 
 /// A resource with the fields that the client can see and has selected.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct ItemView<'a> {
     pub resource: &'a Resource,
     /// Indices of the hidden fields.
     pub hidden: &'a [usize],
     /// The selected members; `None`: all. The id is always shown.
-    pub chosen: Option<&'a [Member]>,
+    pub selected_members: Option<&'a [ItemMember]>,
 }
 
 /// A member of an item, apart from its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Member {
+pub enum ItemMember {
     Parent,
     Field(usize),
     CreatedAt,
@@ -68,22 +68,25 @@ pub enum Member {
     Version,
 }
 
-impl<'a> View<'a> {
+impl<'a> ItemView<'a> {
     /// A view with nothing hidden.
-    pub fn whole(resource: &'a Resource) -> Self {
-        Self { resource, hidden: &[], chosen: None }
+    pub fn all_fields(resource: &'a Resource) -> Self {
+        Self { resource, hidden: &[], selected_members: None }
     }
 
     /// Whether a member is shown. A secret is never shown, neither in a response nor in the change log.
-    pub fn shows(&self, member: Member) -> bool {
+    pub fn is_shown(&self, member: ItemMember) -> bool {
         let is_known = match member {
-            Member::Field(at) => {
+            ItemMember::Field(at) => {
                 let is_secret = self.resource.fields.get(at).is_none_or(|field| field.secret);
                 !is_secret && !self.hidden.contains(&at)
             }
-            Member::Parent | Member::CreatedAt | Member::UpdatedAt | Member::Version => true,
+            ItemMember::Parent
+            | ItemMember::CreatedAt
+            | ItemMember::UpdatedAt
+            | ItemMember::Version => true,
         };
-        is_known && self.chosen.is_none_or(|chosen| chosen.contains(&member))
+        is_known && self.selected_members.is_none_or(|chosen| chosen.contains(&member))
     }
 }
 
@@ -95,9 +98,9 @@ impl fmt::Debug for Format {
 
 /// The kinds of body that a route can respond with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
+pub enum ResponseOffer {
     /// No body, so there is nothing to negotiate.
-    Nothing,
+    NoBody,
     /// An item, or a document.
     Data,
     /// A collection: in any format.
@@ -107,7 +110,7 @@ pub enum Offer {
 }
 
 /// The Prometheus text format; a client that asks only for another version of it gets 406.
-const METRICS: Media = Media { essence: "text/plain", parameters: &[("version", "0.0.4")] };
+const METRICS: MediaType = MediaType { essence: "text/plain", parameters: &[("version", "0.0.4")] };
 pub const METRICS_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
@@ -115,47 +118,49 @@ pub const METRICS_TYPE: HeaderValue =
 pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
 /// The formats of an item or a document.
-static DATA: LazyLock<Vec<&Format>> =
-    LazyLock::new(|| ALL.iter().copied().filter(|format| format.lines.is_none()).collect());
+static ITEM_FORMATS: LazyLock<Vec<&Format>> =
+    LazyLock::new(|| ALL.iter().copied().filter(|format| format.stream_writer.is_none()).collect());
 
 /// The format that the client prefers.
-fn best(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
+fn preferred(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
     // Fast path for the most common headers.
     if let (Accept::Anything | Accept::Json, Some(first)) = (accept, formats.first()) {
         return Some(first);
     }
-    let offered: Vec<Media> = formats.iter().map(|format| format.media).collect();
+    let offered: Vec<MediaType> = formats.iter().map(|format| format.media).collect();
     accept::choose(accept, &offered).and_then(|index| formats.get(index)).copied()
 }
 
 /// Step 6: negotiates the response's format. The specification requires one of the listed types in
 /// `Content-Type`; a response without a body has no type to refuse.
-pub fn choose(accept: &Accept<'_>, offer: Offer) -> Result<&'static Format, Problem> {
+pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Format, Problem> {
     crate::fault::point("negotiate");
     let chosen = match offer {
-        Offer::Nothing => Some(&json::FORMAT),
+        ResponseOffer::NoBody => Some(&json::FORMAT),
         // No item is written, so the format does not matter.
-        Offer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
-        Offer::Data => best(accept, &DATA),
-        Offer::List => best(accept, ALL),
+        ResponseOffer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
+        ResponseOffer::Data => preferred(accept, &ITEM_FORMATS),
+        ResponseOffer::List => preferred(accept, ALL),
     };
     chosen.ok_or_else(|| {
         let offered = match offer {
-            Offer::Metrics => METRICS.essence.to_owned(),
-            Offer::Nothing | Offer::Data => listed(DATA.iter().copied()),
-            Offer::List => listed(ALL.iter().copied()),
+            ResponseOffer::Metrics => METRICS.essence.to_owned(),
+            ResponseOffer::NoBody | ResponseOffer::Data => {
+                join_essences(ITEM_FORMATS.iter().copied())
+            }
+            ResponseOffer::List => join_essences(ALL.iter().copied()),
         };
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
 }
 
-fn listed<'a>(formats: impl Iterator<Item = &'a Format>) -> String {
+fn join_essences<'a>(formats: impl Iterator<Item = &'a Format>) -> String {
     formats.map(|format| format.media.essence).collect::<Vec<_>>().join(", ")
 }
 
-const PROBLEM_TYPES: [Media; 2] = [
-    Media { essence: "application/problem+json", parameters: &[] },
-    Media { essence: "application/json", parameters: &[] },
+const PROBLEM_TYPES: [MediaType; 2] = [
+    MediaType { essence: "application/problem+json", parameters: &[] },
+    MediaType { essence: "application/json", parameters: &[] },
 ];
 
 /// The media type of a problem; `None` when the client accepts neither.
@@ -165,9 +170,9 @@ pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
 }
 
 /// Whether the client prefers plain text, so that a problem for a person is better sent as text.
-pub fn prefers_words(accept: &Accept<'_>) -> bool {
-    let words = Media { essence: "text/plain", parameters: &[] };
-    let offered: Vec<Media> = std::iter::once(words).chain(PROBLEM_TYPES).collect();
+pub fn prefers_plain_text(accept: &Accept<'_>) -> bool {
+    let words = MediaType { essence: "text/plain", parameters: &[] };
+    let offered: Vec<MediaType> = std::iter::once(words).chain(PROBLEM_TYPES).collect();
     accept::choose(accept, &offered) == Some(0)
 }
 
@@ -177,21 +182,21 @@ pub enum BodyForm {
     /// JSON under a wrapper key, one item or a list.
     Wrapped,
     /// NDJSON: one JSON object a line, without a wrapper.
-    Lines,
+    Ndjson,
     /// CSV: a header line, then one row for each item.
-    Table,
+    Csv,
 }
 
 /// The media types of new items. PUT accepts only the first, JSON.
-const BODIES: [(&str, BodyForm); 3] = [
+const BODY_TYPES: [(&str, BodyForm); 3] = [
     ("application/json", BodyForm::Wrapped),
-    ("application/x-ndjson", BodyForm::Lines),
-    ("text/csv", BodyForm::Table),
+    ("application/x-ndjson", BodyForm::Ndjson),
+    ("text/csv", BodyForm::Csv),
 ];
 
 /// The media types of a body, as the response headers `Accept` and `Accept-Post` list them.
-pub fn readable() -> HeaderValue {
-    let list = BODIES.map(|(essence, _)| essence).join(", ");
+pub fn accepted_types() -> HeaderValue {
+    let list = BODY_TYPES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
@@ -199,45 +204,45 @@ pub fn readable() -> HeaderValue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchForm {
     /// RFC 7396.
-    Merge,
+    MergePatch,
     /// RFC 6902.
-    Operations,
+    JsonPatch,
 }
 
 /// The media types of a patch. Plain JSON is treated as a merge patch.
-const PATCHES: [(&str, PatchForm); 3] = [
-    ("application/merge-patch+json", PatchForm::Merge),
-    ("application/json-patch+json", PatchForm::Operations),
-    ("application/json", PatchForm::Merge),
+const PATCH_TYPES: [(&str, PatchForm); 3] = [
+    ("application/merge-patch+json", PatchForm::MergePatch),
+    ("application/json-patch+json", PatchForm::JsonPatch),
+    ("application/json", PatchForm::MergePatch),
 ];
 
 /// The media types of a patch, as `Accept-Patch` lists them (RFC 5789 §3.1).
 pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
-pub fn patchable() -> HeaderValue {
-    let list = PATCHES.map(|(essence, _)| essence).join(", ");
+pub fn accepted_patch_types() -> HeaderValue {
+    let list = PATCH_TYPES.map(|(essence, _)| essence).join(", ");
     HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
 }
 
 /// Step 7: whether the server can parse the new items.
-pub fn check_readable(headers: &HeaderMap) -> Result<BodyForm, Problem> {
-    let sent = body_type(headers, BODIES.iter().map(|(essence, _)| *essence))?;
-    let form = sent.and_then(|sent| BODIES.iter().find(|(essence, _)| *essence == sent));
+pub fn check_body_type(headers: &HeaderMap) -> Result<BodyForm, Problem> {
+    let sent = body_type(headers, BODY_TYPES.iter().map(|(essence, _)| *essence))?;
+    let form = sent.and_then(|sent| BODY_TYPES.iter().find(|(essence, _)| *essence == sent));
     // RFC 9110 §12.5.1: in a response, Accept lists the types that the server accepts.
-    let unread = || unsupported(readable());
+    let unread = || unsupported_type(accepted_types());
     form.map(|(_, form)| *form).ok_or_else(unread)
 }
 
 /// Step 7, for PUT.
-pub fn check_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
     let json = json::FORMAT.media.essence;
     match body_type(headers, std::iter::once(json))? {
         Some(_) => Ok(()),
-        None => Err(unsupported(HeaderValue::from_static(json))),
+        None => Err(unsupported_type(HeaderValue::from_static(json))),
     }
 }
 
 /// 415, with the accepted types.
-fn unsupported(readable: HeaderValue) -> Problem {
+fn unsupported_type(readable: HeaderValue) -> Problem {
     let listed = readable.to_str().unwrap_or_default();
     Problem::new(&problem::UNSUPPORTED_TYPE)
         .detail(format!("what can be read here: {listed}"))
@@ -245,11 +250,12 @@ fn unsupported(readable: HeaderValue) -> Problem {
 }
 
 /// Step 7, for a patch.
-pub fn check_patch(headers: &HeaderMap) -> Result<PatchForm, Problem> {
-    let sent = body_type(headers, PATCHES.iter().map(|(essence, _)| *essence))?;
-    let form = sent.and_then(|sent| PATCHES.iter().find(|(essence, _)| *essence == sent));
-    form.map(|(_, form)| *form)
-        .ok_or_else(|| unsupported(patchable()).header(ACCEPT_PATCH, patchable()))
+pub fn check_patch_type(headers: &HeaderMap) -> Result<PatchForm, Problem> {
+    let sent = body_type(headers, PATCH_TYPES.iter().map(|(essence, _)| *essence))?;
+    let form = sent.and_then(|sent| PATCH_TYPES.iter().find(|(essence, _)| *essence == sent));
+    form.map(|(_, form)| *form).ok_or_else(|| {
+        unsupported_type(accepted_patch_types()).header(ACCEPT_PATCH, accepted_patch_types())
+    })
 }
 
 /// Which of these types the body has. A body without a type is taken as JSON.
@@ -270,11 +276,12 @@ fn body_type(
         (None, _) => Some(json::FORMAT.media.essence),
         // Fast path: nearly all clients send the bare name.
         (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
-            let sent = value.to_str().ok().and_then(content_type)?;
+            let sent = value.to_str().ok().and_then(parse_content_type)?;
             // RFC 4180 §3: CSV may come without a header line, but then the columns have no names.
-            let is_nameless = sent.is("text/csv") && sent.says("header", "absent");
+            let is_nameless =
+                sent.has_essence("text/csv") && sent.has_parameter("header", "absent");
             let is_fine = sent.is_utf8() && !is_nameless;
-            read.find(|essence| is_fine && sent.is(essence))
+            read.find(|essence| is_fine && sent.has_essence(essence))
         }),
         (Some(_), Some(_)) => None,
     })
@@ -290,10 +297,10 @@ mod tests {
             assert!(format.content_type.as_bytes().starts_with(format.media.essence.as_bytes()));
             assert!(ALL[index + 1..].iter().all(|other| other.media != format.media), "{format:?}");
             let only = [format.media.essence.as_bytes()];
-            let chosen = choose(&accept::parse(only), Offer::List).unwrap();
+            let chosen = choose(&accept::parse(only), ResponseOffer::List).unwrap();
             assert_eq!(chosen.media, format.media);
-            let of_an_item = choose(&accept::parse(only), Offer::Data);
-            assert_eq!(of_an_item.is_ok(), format.lines.is_none(), "{format:?}");
+            let of_an_item = choose(&accept::parse(only), ResponseOffer::Data);
+            assert_eq!(of_an_item.is_ok(), format.stream_writer.is_none(), "{format:?}");
         }
     }
 
@@ -304,12 +311,12 @@ mod tests {
             text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         let is_fine = |sent: &str, offer| choose(&accept::parse([sent.as_bytes()]), offer).is_ok();
         for sent in [sent, "*/*", "text/plain", "text/*", "text/plain; charset=utf-8"] {
-            assert!(is_fine(sent, Offer::Metrics), "{sent}");
+            assert!(is_fine(sent, ResponseOffer::Metrics), "{sent}");
         }
         for sent in ["application/json", "text/plain;version=1.0.0", "text/html", "*/*;q=0"] {
-            assert!(!is_fine(sent, Offer::Metrics), "{sent}");
-            assert!(is_fine(sent, Offer::Nothing), "{sent}");
+            assert!(!is_fine(sent, ResponseOffer::Metrics), "{sent}");
+            assert!(is_fine(sent, ResponseOffer::NoBody), "{sent}");
         }
-        assert!(!is_fine("text/plain", Offer::Data));
+        assert!(!is_fine("text/plain", ResponseOffer::Data));
     }
 }

@@ -5,20 +5,20 @@
 
 use http::HeaderValue;
 
-use super::accept::Media;
+use super::accept::MediaType;
 use super::json::write_item;
-use super::{Format, Lines, write_lines};
+use super::{Format, StreamWriter, write_stream};
 
 pub static FORMAT: Format = Format {
-    media: Media { essence: "application/x-ndjson", parameters: &[] },
+    media: MediaType { essence: "application/x-ndjson", parameters: &[] },
     content_type: HeaderValue::from_static("application/x-ndjson"),
-    item: |out, view, item| write_lines(&LINES, out, view, std::slice::from_ref(item)),
-    items: |out, view, items| write_lines(&LINES, out, view, items),
-    page: |out, view, page, _| write_lines(&LINES, out, view, &page.items),
-    lines: Some(&LINES),
+    item: |out, view, item| write_stream(&LINES, out, view, std::slice::from_ref(item)),
+    items: |out, view, items| write_stream(&LINES, out, view, items),
+    page: |out, view, page, _| write_stream(&LINES, out, view, &page.items),
+    stream_writer: Some(&LINES),
 };
 
-static LINES: Lines = Lines {
+static LINES: StreamWriter = StreamWriter {
     head: |_, _| {},
     line: |out, view, item| {
         write_item(out, view, item);

@@ -10,13 +10,13 @@ use std::sync::LazyLock;
 use http::HeaderValue;
 use regex::Regex;
 
-use crate::formats::accept::{self, Media};
+use crate::formats::accept::{self, MediaType};
 use crate::formats::coding;
 
 /// Elements after these are ignored.
 const ELEMENTS_MAX: usize = 64;
 
-const OFFERS: &[&[Media]] = &[
+const OFFERS: &[&[MediaType]] = &[
     &[media("application/json", &[])],
     &[media("application/problem+json", &[]), media("application/json", &[])],
     &[
@@ -31,8 +31,8 @@ const OFFERS: &[&[Media]] = &[
 const fn media(
     essence: &'static str,
     parameters: &'static [(&'static str, &'static str)],
-) -> Media {
-    Media { essence, parameters }
+) -> MediaType {
+    MediaType { essence, parameters }
 }
 
 pub fn accept(data: &[u8]) {
@@ -50,7 +50,7 @@ pub fn accept(data: &[u8]) {
         assert_eq!(ours, theirs, "{texts:?} of {offered:?}");
     }
     let ours = coding::choose(lines.iter().copied());
-    let ours = ours.map(|choice| (choice.name(), choice.covers(1)));
+    let ours = ours.map(|choice| (choice.name(), choice.applies_to(1)));
     let theirs = choose_coding(&texts);
     assert_eq!(ours, theirs.map(|(name, is_always)| (HeaderValue::from_static(name), is_always)));
     if let Some(line) = lines.first().and_then(|line| str::from_utf8(line).ok()) {
@@ -61,8 +61,8 @@ pub fn accept(data: &[u8]) {
             let is_utf8 = charsets.all(|(_, value)| value == "utf-8" || value == "utf8");
             (essence.eq_ignore_ascii_case("application/json"), is_utf8)
         });
-        let ours =
-            accept::content_type(line).map(|ours| (ours.is("application/json"), ours.is_utf8()));
+        let ours = accept::parse_content_type(line)
+            .map(|ours| (ours.has_essence("application/json"), ours.is_utf8()));
         assert_eq!(ours, theirs, "{line:?}");
     }
 }
@@ -70,7 +70,7 @@ pub fn accept(data: &[u8]) {
 const TOKEN: &str = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+";
 const QUOTED: &str = r#""(?:[^"\\]|\\.)*""#;
 
-fn compiled(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
     // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
@@ -78,25 +78,27 @@ fn compiled(pattern: &str) -> Regex {
 
 /// One element of a list; an unterminated quoted string runs to the end.
 static ELEMENT: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r#"(?:[^",]|"(?:[^"\\]|\\.)*(?:"|\\?$))+"#));
+    LazyLock::new(|| compile_pattern(r#"(?:[^",]|"(?:[^"\\]|\\.)*(?:"|\\?$))+"#));
 static RANGE: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
+    compile_pattern(
         r"^(?<kind>TOKEN)(?:/(?<subtype>TOKEN))?(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$",
     )
 });
 static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
+    compile_pattern(
         r"^[ \t]*(?<kind>TOKEN)/(?<subtype>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$",
     )
 });
 static PARAMETER: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"(?<name>TOKEN)=(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
-static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
+    LazyLock::new(|| compile_pattern(r"(?<name>TOKEN)=(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"\\(.)"));
 static WEIGHT: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"^(?:0(?:\.[0-9]{0,3})?|\.[0-9]{1,3}|1(?:\.0{0,3})?)$"));
+    LazyLock::new(|| compile_pattern(r"^(?:0(?:\.[0-9]{0,3})?|\.[0-9]{1,3}|1(?:\.0{0,3})?)$"));
 
 static CODING: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(r"^(?<name>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$")
+    compile_pattern(
+        r"^(?<name>TOKEN)(?<parameters>(?:[ \t]*;[ \t]*(?:TOKEN=(?:TOKEN|QUOTED))?)*)[ \t]*$",
+    )
 });
 
 /// Names and values in lower case, since they are compared without regard to case.
@@ -117,13 +119,13 @@ fn parameters(text: &str) -> Vec<(String, String)> {
 }
 
 /// A media range and its weight.
-struct Liked {
+struct WeightedRange {
     essence: String,
     parameters: Vec<(String, String)>,
     weight: f64,
 }
 
-fn read(element: &str) -> Option<Liked> {
+fn parse_range(element: &str) -> Option<WeightedRange> {
     let found = RANGE.captures(element)?;
     let kind = found["kind"].to_ascii_lowercase();
     let subtype = match found.name("subtype") {
@@ -143,26 +145,28 @@ fn read(element: &str) -> Option<Liked> {
             text.parse().ok()?
         }
     };
-    Some(Liked { essence: format!("{kind}/{subtype}"), parameters, weight })
+    Some(WeightedRange { essence: format!("{kind}/{subtype}"), parameters, weight })
 }
 
-fn choose(lines: &[String], offered: &[Media]) -> Option<usize> {
+fn choose(lines: &[String], offered: &[MediaType]) -> Option<usize> {
     let elements = lines.iter().flat_map(|line| ELEMENT.find_iter(line));
     let elements = elements.map(|found| found.as_str().trim_matches([' ', '\t']));
     let elements = elements.filter(|element| !element.is_empty()).take(ELEMENTS_MAX);
-    let liked: Vec<Liked> = elements.filter_map(read).collect();
+    let liked: Vec<WeightedRange> = elements.filter_map(parse_range).collect();
     if liked.is_empty() {
         return (!offered.is_empty()).then_some(0);
     }
-    let weights: Vec<f64> = offered.iter().map(|media| weigh(&liked, media)).collect();
+    let weights: Vec<f64> = offered.iter().map(|media| weight_of(&liked, media)).collect();
     let best = weights.iter().copied().fold(0.0, f64::max);
     let chosen = weights.iter().position(|weight| *weight == best).filter(|_| best > 0.0);
-    chosen.or_else(|| offered.iter().position(|media| is_some_json(&liked, media)))
+    chosen.or_else(|| {
+        offered.iter().position(|media| accepts_json_with_unknown_parameters(&liked, media))
+    })
 }
 
 /// Whether only JSON with unknown parameters is accepted, which gets plain JSON unless that is refused by name;
 /// a charset other than UTF-8 does not count.
-fn is_some_json(liked: &[Liked], media: &Media) -> bool {
+fn accepts_json_with_unknown_parameters(liked: &[WeightedRange], media: &MediaType) -> bool {
     let is_utf8 = |(name, value): &(String, String)| {
         name == "charset" && (value == "utf-8" || value == "utf8")
     };
@@ -174,7 +178,7 @@ fn is_some_json(liked: &[Liked], media: &Media) -> bool {
 }
 
 /// RFC 9110 §12.5.1: the most specific range counts; of two equally specific ones, the higher weight.
-fn weigh(liked: &[Liked], media: &Media) -> f64 {
+fn weight_of(liked: &[WeightedRange], media: &MediaType) -> f64 {
     let any_subtype = format!("{}/*", media.essence.split('/').next().unwrap_or_default());
     let mut closest = (-1, 0.0);
     for range in liked {

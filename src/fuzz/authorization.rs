@@ -11,26 +11,26 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use regex::bytes::Regex;
 
-use crate::auth::parameters::{self, Parameters};
+use crate::auth::parameters::{self, AuthParameters};
 use crate::auth::{basic, digest};
-use crate::model::{Algorithm, Scheme};
+use crate::model::{Algorithm, AuthScheme};
 
 pub fn authorization(data: &[u8]) {
     // A header cannot contain these bytes.
     if HeaderValue::from_bytes(data).is_err() {
         return;
     }
-    match parameters::split(data) {
+    match parameters::split_scheme(data) {
         None => {}
-        Some((Scheme::Basic, rest)) => is_pair(rest),
-        Some((Scheme::Digest, rest)) => {
-            is_list(rest);
-            is_proof(rest);
+        Some((AuthScheme::Basic, rest)) => check_basic(rest),
+        Some((AuthScheme::Digest, rest)) => {
+            check_parameters(rest);
+            check_digest(rest);
         }
     }
 }
 
-fn is_pair(credentials: &[u8]) {
+fn check_basic(credentials: &[u8]) {
     let Some(pair) = basic::read(credentials) else { return };
     assert!(!pair.name.contains(':'), "{pair:?}");
     assert!(!pair.name.chars().chain(pair.password.chars()).any(char::is_control), "{pair:?}");
@@ -44,24 +44,25 @@ fn is_pair(credentials: &[u8]) {
 const TOKEN: &str = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+";
 const QUOTED: &str = r#""(?:[\t\x20-!#-\[\]-~\x80-\xff]|\\[\t\x20-~\x80-\xff])*""#;
 
-fn compiled(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
     // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s-u){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
 static LIST: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
+    compile_pattern(
         r"^[ \t,]*(?:PAIR(?:[ \t]*,[ \t,]*PAIR)*[ \t,]*)?$"
             .replace("PAIR", r"TOKEN[ \t]*=[ \t]*(?:TOKEN|QUOTED)")
             .as_str(),
     )
 });
-static PAIR: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"(?<name>TOKEN)[ \t]*=[ \t]*(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
-static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
+static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+    compile_pattern(r"(?<name>TOKEN)[ \t]*=[ \t]*(?:(?<token>TOKEN)|(?<quoted>QUOTED))")
+});
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"\\(.)"));
 
-fn is_list(list: &[u8]) {
+fn check_parameters(list: &[u8]) {
     let mut theirs = Vec::<(Vec<u8>, Vec<u8>, bool)>::new();
     let mut is_read = list.len() <= 16 * 1024 && LIST.is_match(list);
     for found in PAIR.captures_iter(list).take(if is_read { 25 } else { 0 }) {
@@ -76,7 +77,7 @@ fn is_list(list: &[u8]) {
         is_read &= !theirs.iter().any(|(seen, _, _)| *seen == name) && theirs.len() < 24;
         theirs.push((name, value, is_quoted));
     }
-    let Ok(mut ours) = Parameters::read(list) else {
+    let Ok(mut ours) = AuthParameters::read(list) else {
         assert!(!is_read, "{:?}", String::from_utf8_lossy(list));
         return;
     };
@@ -84,21 +85,21 @@ fn is_list(list: &[u8]) {
     for (name, value, is_quoted) in theirs {
         let name = String::from_utf8_lossy(&name);
         assert_eq!(ours.is_quoted(&name), Some(is_quoted), "{name}");
-        assert_eq!(ours.take(&name).as_deref(), Some(&*value), "{name}");
+        assert_eq!(ours.take_value(&name).as_deref(), Some(&*value), "{name}");
     }
 }
 
-fn is_proof(list: &[u8]) {
+fn check_digest(list: &[u8]) {
     let Ok(proof) = digest::read(list) else { return };
     let secret = digest::ha1(Algorithm::Md5, "name", "realm", "password");
     assert!(!proof.verify(&secret, "GET", None), "{proof:?}");
     if let Some(information) =
-        proof.with(&secret).and_then(|keyed| keyed.information(None, Some("next")))
+        proof.with_ha1(&secret).and_then(|keyed| keyed.authentication_info(None, Some("next")))
     {
         assert!(HeaderValue::from_str(&information).is_ok(), "{information:?}");
         let information = information.as_bytes();
         let mut sent =
-            Parameters::read(information).unwrap_or_else(|error| unreachable!("{error:?}"));
+            AuthParameters::read(information).unwrap_or_else(|error| unreachable!("{error:?}"));
         assert_eq!(sent.take_quoted("nextnonce"), Ok(Some(b"next"[..].into())));
     }
     assert!(proof.count().is_some() || !proof.covers_body());

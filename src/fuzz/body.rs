@@ -6,63 +6,72 @@
 use uuid::Uuid;
 
 use super::MODELS;
-use crate::formats::{self, View};
-use crate::intent::{self, Address, Ids, Place, Route, Verb};
+use crate::formats::{self, ItemView};
+use crate::intent::{self, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
 use crate::json;
 use crate::model::{Model, Resource};
 use crate::permit::Caller;
-use crate::plan::{self, Action, By, Plan, Values};
+use crate::plan::{self, ChangeAuthor, DraftValues, Plan, WriteAction};
 use crate::value::{Id, IdKind, Item, Moment};
 
 pub fn body(data: &[u8]) {
-    let compared = json::judge::compare(data);
+    let compared = json::serde_comparison::compare(data);
     assert_eq!(compared, Ok(()));
     for model in MODELS.iter() {
         for resource in model.declared() {
-            for values in created(model, resource, Verb::Post, data) {
-                comes_back(model, resource, values);
+            for values in created_items(model, resource, RequestVerb::Post, data) {
+                check_put_round_trip(model, resource, values);
             }
-            let _ = planned(model, resource, Verb::Put, data);
+            let _ = plan_request(model, resource, RequestVerb::Put, data);
         }
     }
 }
 
-fn id(kind: IdKind) -> Id {
+fn any_id(kind: IdKind) -> Id {
     match kind {
         IdKind::Integer => Id::Integer(7),
         IdKind::Uuid => Id::Uuid(Uuid::from_u128(0x0189_0a5d_ac96_774b_bcce_b302_099a_8057)),
     }
 }
 
-fn planned(model: &Model, resource: &Resource, verb: Verb, body: &[u8]) -> Option<Plan> {
+fn plan_request(
+    model: &Model,
+    resource: &Resource,
+    verb: RequestVerb,
+    body: &[u8],
+) -> Option<Plan> {
     let mut ancestors: Vec<Id> =
-        model.lineage(resource.index).iter().map(|ancestor| id(ancestor.id)).collect();
+        model.lineage(resource.index).iter().map(|ancestor| any_id(ancestor.id)).collect();
     let own = ancestors.pop();
-    let address = |item| Address { resource: resource.index, ids: Some(Ids { ancestors, item }) };
+    let address =
+        |item| ResourcePath { resource: resource.index, ids: Some(PathIds { ancestors, item }) };
     let place = match verb {
-        Verb::Post | Verb::PostItems(_) => Place::Collection(address(None)),
-        _ => Place::Item(address(own)),
+        RequestVerb::Post | RequestVerb::PostItems(_) => RouteTarget::Collection(address(None)),
+        _ => RouteTarget::Item(address(own)),
     };
-    let route = Route { verb, place };
-    let text = intent::text(model, &route, (body, &[])).ok()?;
+    let route = Route { verb, target: place };
+    let text = intent::body_as_json_lines(model, &route, (body, &[])).ok()?;
     let intent = intent::read(model, route, (None, &[]), &text).ok()?;
-    plan::make(model, intent, &Caller::open(), || By { actor: "-".into(), request_id: "-".into() })
-        .ok()
+    plan::make(model, intent, &Caller::open(), || ChangeAuthor {
+        actor: "-".into(),
+        request_id: "-".into(),
+    })
+    .ok()
 }
 
 /// The items that a POST of this body would create, as far as the body determines them.
-pub(super) fn created(
+pub(super) fn created_items(
     model: &Model,
     resource: &Resource,
-    verb: Verb,
+    verb: RequestVerb,
     body: &[u8],
 ) -> Vec<Vec<crate::value::Value>> {
-    match planned(model, resource, verb, body) {
+    match plan_request(model, resource, verb, body) {
         Some(Plan::Write(write)) => {
-            let Action::Create { drafts, .. } = write.action else { return Vec::new() };
+            let WriteAction::Create { drafts, .. } = write.action else { return Vec::new() };
             let values = drafts.into_iter().filter_map(|draft| match draft.values {
-                Values::Complete(values) => Some(values),
-                Values::Partial(_) => None,
+                DraftValues::Complete(values) => Some(values),
+                DraftValues::Partial(_) => None,
             });
             values.collect()
         }
@@ -71,19 +80,29 @@ pub(super) fn created(
 }
 
 /// A client can PUT what it got from GET, and nothing changes.
-pub(super) fn comes_back(model: &Model, resource: &Resource, values: Vec<crate::value::Value>) {
+pub(super) fn check_put_round_trip(
+    model: &Model,
+    resource: &Resource,
+    values: Vec<crate::value::Value>,
+) {
     let lineage = model.lineage(resource.index);
-    let parent = lineage.iter().rev().nth(1).map(|parent| id(parent.id));
+    let parent = lineage.iter().rev().nth(1).map(|parent| any_id(parent.id));
     let now = Moment::parse("2026-11-15T02:28:14.000000Z");
     let Some(now) = now else { return };
-    let item =
-        Item { id: id(resource.id), parent, created_at: now, updated_at: now, version: 1, values };
+    let item = Item {
+        id: any_id(resource.id),
+        parent,
+        created_at: now,
+        updated_at: now,
+        version: 1,
+        values,
+    };
     let mut text = Vec::new();
-    (formats::json::FORMAT.item)(&mut text, View::whole(resource), &item);
+    (formats::json::FORMAT.item)(&mut text, ItemView::all_fields(resource), &item);
     let shown = String::from_utf8_lossy(&text).into_owned();
-    match &planned(model, resource, Verb::Put, &text) {
-        Some(Plan::Write(write)) if let Action::Replace { draft, .. } = &write.action => {
-            assert_eq!(draft.values, Values::Complete(item.values), "{shown}");
+    match &plan_request(model, resource, RequestVerb::Put, &text) {
+        Some(Plan::Write(write)) if let WriteAction::Replace { draft, .. } = &write.action => {
+            assert_eq!(draft.values, DraftValues::Complete(item.values), "{shown}");
         }
         other => unreachable!("{shown}: {other:?}"),
     }

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue};
 use regex::Regex;
 
 use crate::model::Network;
-use crate::wire::{Sender, Way, sender};
+use crate::wire::{PeerConnection, Sender, find_sender};
 
 /// Elements before these are ignored.
 const ELEMENTS_MAX: usize = 32;
@@ -27,7 +27,7 @@ static PROXIES: LazyLock<Vec<Network>> = LazyLock::new(|| {
 });
 
 const PROXY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
-const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9));
+const UNTRUSTED_CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9));
 
 pub fn forwarded(data: &[u8]) {
     let mut headers = HeaderMap::new();
@@ -43,11 +43,15 @@ pub fn forwarded(data: &[u8]) {
         }
     }
     let by = |peer: IpAddr, headers: &HeaderMap| {
-        sender(Way { peer: SocketAddr::new(peer, 80), is_tls: false }, headers, &PROXIES)
+        find_sender(
+            PeerConnection { peer: SocketAddr::new(peer, 80), is_tls: false },
+            headers,
+            &PROXIES,
+        )
     };
-    assert_eq!(by(STRANGER, &headers), by(STRANGER, &HeaderMap::new()));
+    assert_eq!(by(UNTRUSTED_CLIENT, &headers), by(UNTRUSTED_CLIENT, &HeaderMap::new()));
     let ours = by(PROXY, &headers);
-    assert_eq!(ours, second(&lines), "{lines:?}");
+    assert_eq!(ours, second_parser_sender(&lines), "{lines:?}");
     // The proxy appends an untrusted client to everything that was sent.
     headers.remove("x-forwarded-proto");
     for (name, value) in
@@ -56,50 +60,51 @@ pub fn forwarded(data: &[u8]) {
         headers.append(name, HeaderValue::from_static(value));
     }
     headers.insert("x-forwarded-proto", HeaderValue::from_static("http"));
-    assert_eq!(by(PROXY, &headers), Sender { address: STRANGER, is_https: Some(false) });
+    assert_eq!(by(PROXY, &headers), Sender { address: UNTRUSTED_CLIENT, is_https: Some(false) });
 }
 
 const TOKEN: &str = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+";
 const QUOTED: &str = r#""(?:[^"\\]|\\.)*""#;
 
-fn compiled(pattern: &str) -> Regex {
+fn compile_pattern(pattern: &str) -> Regex {
     let pattern = pattern.replace("PAIR", r"TOKEN=(?:TOKEN|QUOTED)");
     let pattern = pattern.replace("TOKEN", TOKEN).replace("QUOTED", QUOTED);
     // A pattern that does not compile is a bug in the target.
     Regex::new(&format!("(?s){pattern}")).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-static LINE: LazyLock<Regex> = LazyLock::new(|| compiled(r#"^(?:[^"]|QUOTED)*$"#));
-static ELEMENT: LazyLock<Regex> = LazyLock::new(|| compiled(r#"(?:[^",]|QUOTED)+"#));
+static LINE: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r#"^(?:[^"]|QUOTED)*$"#));
+static ELEMENT: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r#"(?:[^",]|QUOTED)+"#));
 static PAIRS: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"^[ \t;]*(?:PAIR(?:[ \t]*;[ \t;]*PAIR)*[ \t;]*)?$"));
+    LazyLock::new(|| compile_pattern(r"^[ \t;]*(?:PAIR(?:[ \t]*;[ \t;]*PAIR)*[ \t;]*)?$"));
 static PAIR: LazyLock<Regex> =
-    LazyLock::new(|| compiled(r"(?<name>TOKEN)=(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
-static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compiled(r"\\(.)"));
+    LazyLock::new(|| compile_pattern(r"(?<name>TOKEN)=(?:(?<token>TOKEN)|(?<quoted>QUOTED))"));
+static ESCAPED: LazyLock<Regex> = LazyLock::new(|| compile_pattern(r"\\(.)"));
 static NODE: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
+    compile_pattern(
         r"^(?:(?<four>[0-9.]+)|\[(?<six>[0-9A-Fa-f:.]+)\]|(?<hidden>(?i:unknown)|_[A-Za-z0-9._\-]+))(?::(?:[0-9]{1,5}|_[A-Za-z0-9._\-]+))?$",
     )
 });
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
-    compiled(
+    compile_pattern(
         r"^(?:(?<four>[0-9.]+)(?::(?<port>[0-9]+))?|\[(?<six>[0-9A-Fa-f:.]+)\](?::(?<port6>[0-9]+))?|(?<bare>[0-9A-Fa-f:.]+))$",
     )
 });
 
 /// An element: unparsable (`None`), or an optional address and an optional scheme.
-type Said = Option<(Option<IpAddr>, Option<bool>)>;
+type ForwardedElement = Option<(Option<IpAddr>, Option<bool>)>;
 
-fn second([forwarded, addresses, schemes]: &[Vec<String>; 3]) -> Sender {
+fn second_parser_sender([forwarded, addresses, schemes]: &[Vec<String>; 3]) -> Sender {
     let elements = forwarded.iter().flat_map(|line| {
         let found = ELEMENT.find_iter(line).map(|found| found.as_str().trim_matches([' ', '\t']));
-        let read = found.filter(|element| !element.is_empty()).map(element);
+        let read = found.filter(|element| !element.is_empty()).map(parse_element);
         if LINE.is_match(line) { read.collect() } else { vec![None] }
     });
-    let standard = (!forwarded.is_empty()).then(|| last_trusted(elements.collect()));
-    let elements = words(addresses).map(|text| address(text).map(|address| (Some(address), None)));
-    let mut common = last_trusted(elements.collect());
-    let said: Vec<Option<bool>> = words(schemes).map(scheme).collect();
+    let standard = (!forwarded.is_empty()).then(|| sender_before_last_trusted(elements.collect()));
+    let elements =
+        split_words(addresses).map(|text| parse_address(text).map(|address| (Some(address), None)));
+    let mut common = sender_before_last_trusted(elements.collect());
+    let said: Vec<Option<bool>> = split_words(schemes).map(parse_scheme).collect();
     common.is_https = said.first().copied().flatten();
     common.is_https = common.is_https.filter(|first| said.iter().all(|s| *s == Some(*first)));
     let is_common = !addresses.is_empty() || !schemes.is_empty();
@@ -112,27 +117,28 @@ fn second([forwarded, addresses, schemes]: &[Vec<String>; 3]) -> Sender {
     }
 }
 
-fn words(lines: &[String]) -> impl Iterator<Item = &str> {
+fn split_words(lines: &[String]) -> impl Iterator<Item = &str> {
     let words = lines.iter().flat_map(|line| line.split(','));
     words.map(|word| word.trim_matches([' ', '\t'])).filter(|word| !word.is_empty())
 }
 
 /// Searches for the last element that is not the address of a trusted proxy.
-fn last_trusted(mut elements: Vec<Said>) -> Sender {
+fn sender_before_last_trusted(mut elements: Vec<ForwardedElement>) -> Sender {
     if elements.len() > ELEMENTS_MAX {
         elements.drain(..elements.len() - ELEMENTS_MAX);
         elements.splice(..1, [None]);
     }
     let is_trusted = |address: &IpAddr| PROXIES.iter().any(|network| network.contains(*address));
-    let ends =
-        |said: &Said| !said.is_some_and(|(address, _)| address.as_ref().is_some_and(is_trusted));
+    let ends = |said: &ForwardedElement| {
+        !said.is_some_and(|(address, _)| address.as_ref().is_some_and(is_trusted))
+    };
     let at = elements.iter().rposition(ends).unwrap_or(0);
     let behind = elements.get(at + 1).copied().flatten().and_then(|(address, _)| address);
     let (address, is_https) = elements.get(at).copied().flatten().unwrap_or_default();
     Sender { address: address.or(behind).unwrap_or(PROXY), is_https }
 }
 
-fn element(text: &str) -> Said {
+fn parse_element(text: &str) -> ForwardedElement {
     PAIRS.find(text)?;
     let (mut said, mut names) = ((None, None), Vec::new());
     for found in PAIR.captures_iter(text) {
@@ -145,8 +151,8 @@ fn element(text: &str) -> Said {
         };
         let name = found["name"].to_ascii_lowercase();
         match name.as_str() {
-            "for" => said.0 = node(&value)?,
-            "proto" => said.1 = scheme(&value),
+            "for" => said.0 = parse_node(&value)?,
+            "proto" => said.1 = parse_scheme(&value),
             _ => {}
         }
         if names.contains(&name) {
@@ -157,15 +163,15 @@ fn element(text: &str) -> Said {
     Some(said)
 }
 
-fn node(text: &str) -> Option<Option<IpAddr>> {
+fn parse_node(text: &str) -> Option<Option<IpAddr>> {
     let found = NODE.captures(text)?;
     if found.name("hidden").is_some() {
         return Some(None);
     }
-    Some(Some(plain(&found)?))
+    Some(Some(address_of_captures(&found)?))
 }
 
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let found = ADDRESS.captures(text)?;
     let port = found.name("port").or_else(|| found.name("port6"));
     if port.is_some_and(|port| port.as_str().parse::<u16>().is_err()) {
@@ -173,17 +179,17 @@ fn address(text: &str) -> Option<IpAddr> {
     }
     match found.name("bare") {
         Some(bare) => Some(bare.as_str().parse::<IpAddr>().ok()?.to_canonical()),
-        None => plain(&found),
+        None => address_of_captures(&found),
     }
 }
 
-fn plain(found: &regex::Captures<'_>) -> Option<IpAddr> {
+fn address_of_captures(found: &regex::Captures<'_>) -> Option<IpAddr> {
     let four = found.name("four").map(|four| four.as_str().parse().map(IpAddr::V4));
     let six = || found.name("six").map(|six| six.as_str().parse().map(IpAddr::V6));
     Some(four.or_else(six)?.ok()?.to_canonical())
 }
 
-fn scheme(text: &str) -> Option<bool> {
+fn parse_scheme(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "https" => Some(true),
         "http" => Some(false),

@@ -6,11 +6,11 @@
 use csv::{ReaderBuilder, StringRecord};
 
 use super::MODELS;
-use super::body::{comes_back, created};
-use crate::formats::{self, BodyForm, Member, View, table};
-use crate::intent::Verb;
+use super::body::{check_put_round_trip, created_items};
+use crate::formats::{self, BodyForm, ItemMember, ItemView, csv_input};
+use crate::intent::RequestVerb;
 use crate::json::{self, Json};
-use crate::model::{Class, Model, Resource};
+use crate::model::{Model, Resource, StorageClass};
 use crate::value::{Id, Item, Moment, Value};
 
 const ROWS_MAX: usize = 1000;
@@ -20,13 +20,15 @@ const DEPTH_MAX: usize = 100;
 pub fn items(data: &[u8]) {
     for model in MODELS.iter() {
         for resource in model.declared() {
-            if let Ok(lines) = table::lines(View::whole(resource), data, ROWS_MAX) {
-                compare(resource, data, &lines);
+            if let Ok(lines) =
+                csv_input::to_json_lines(ItemView::all_fields(resource), data, ROWS_MAX)
+            {
+                compare_with_csv_crate(resource, data, &lines);
             }
-            for form in [BodyForm::Lines, BodyForm::Table] {
-                for values in created(model, resource, Verb::PostItems(form), data) {
-                    comes_back_as_a_table(model, resource, &values);
-                    comes_back(model, resource, values);
+            for form in [BodyForm::Ndjson, BodyForm::Csv] {
+                for values in created_items(model, resource, RequestVerb::PostItems(form), data) {
+                    check_csv_round_trip(model, resource, &values);
+                    check_put_round_trip(model, resource, values);
                 }
             }
         }
@@ -34,27 +36,29 @@ pub fn items(data: &[u8]) {
 }
 
 /// An export as CSV can be imported again, as far as CSV can express it: it has no null.
-fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
+fn check_csv_round_trip(model: &Model, resource: &Resource, values: &[Value]) {
     let Some(now) = Moment::parse("2026-11-15T02:28:14.000000Z") else { return };
     let fields = resource.fields.iter().enumerate();
     let fields = fields.filter(|(_, field)| field.computed.is_none() && !field.secret);
-    let chosen: Vec<Member> = fields.map(|(index, _)| Member::Field(index)).collect();
+    let chosen: Vec<ItemMember> = fields.map(|(index, _)| ItemMember::Field(index)).collect();
     let (id, parent, values) = (Id::Integer(7), None, values.to_vec());
     let item = Item { id, parent, created_at: now, updated_at: now, version: 1, values };
-    let view = View { resource, hidden: &[], chosen: Some(&chosen) };
+    let view = ItemView { resource, hidden: &[], selected_members: Some(&chosen) };
     let csv = formats::ALL.iter().find(|format| format.media.essence == "text/csv");
     let mut table = Vec::new();
     if let Some(csv) = csv {
         (csv.items)(&mut table, view, std::slice::from_ref(&item));
     }
     let shown = String::from_utf8_lossy(&table).into_owned();
-    let lines = table::lines(View::whole(resource), &table, ROWS_MAX).unwrap_or_else(|problem| {
-        unreachable!("{shown}: {problem:?}");
-    });
+    let lines = csv_input::to_json_lines(ItemView::all_fields(resource), &table, ROWS_MAX)
+        .unwrap_or_else(|problem| {
+            unreachable!("{shown}: {problem:?}");
+        });
     // The id is always exported, and cannot be sent.
     let lines = String::from_utf8_lossy(&lines).replacen("\"id\":7,", "", 1);
     let lines = lines.replacen("\"id\":7", "", 1);
-    let again = created(model, resource, Verb::PostItems(BodyForm::Lines), lines.as_bytes());
+    let again =
+        created_items(model, resource, RequestVerb::PostItems(BodyForm::Ndjson), lines.as_bytes());
     let has_null = item
         .values
         .iter()
@@ -69,7 +73,7 @@ fn comes_back_as_a_table(model: &Model, resource: &Resource, values: &[Value]) {
 }
 
 /// Compares the NDJSON of a table with its cells.
-fn compare(resource: &Resource, data: &[u8], lines: &[u8]) {
+fn compare_with_csv_crate(resource: &Resource, data: &[u8], lines: &[u8]) {
     let mut reader = ReaderBuilder::new().from_reader(data);
     let names = reader.headers().cloned().unwrap_or_default();
     let rows: Result<Vec<StringRecord>, _> = reader.records().collect();
@@ -94,12 +98,14 @@ fn compare(resource: &Resource, data: &[u8], lines: &[u8]) {
 fn is_same(resource: &Resource, name: &str, cell: &str, value: &Json<'_>) -> bool {
     let class = resource.field(name).map(|(_, field)| field.kind.class(field));
     match value {
-        _ if class == Some(Class::Json) => {
+        _ if class == Some(StorageClass::Json) => {
             json::parse(cell.as_bytes(), DEPTH_MAX).is_ok_and(|read| read == *value)
         }
-        Json::Number(text) => *text == cell && !matches!(class, Some(Class::Text | Class::Moment)),
+        Json::Number(text) => {
+            *text == cell && !matches!(class, Some(StorageClass::Text | StorageClass::Moment))
+        }
         Json::Boolean(value) => {
-            cell.eq_ignore_ascii_case(&value.to_string()) && class == Some(Class::Boolean)
+            cell.eq_ignore_ascii_case(&value.to_string()) && class == Some(StorageClass::Boolean)
         }
         Json::Text(text) => *text == cell,
         Json::Null | Json::List(_) | Json::Object(_) => false,

@@ -41,9 +41,9 @@ mod tests {
 
     use super::*;
 
-    type Target = (&'static str, fn(&[u8]));
+    type FuzzTarget = (&'static str, fn(&[u8]));
 
-    const TARGETS: &[Target] = &[
+    const TARGETS: &[FuzzTarget] = &[
         ("accept", accept),
         ("authorization", authorization),
         ("body", body),
@@ -62,7 +62,7 @@ mod tests {
     }
 
     /// The inputs that violate a property.
-    fn broken(function: fn(&[u8]), paths: &[PathBuf]) -> Vec<PathBuf> {
+    fn failing_inputs(function: fn(&[u8]), paths: &[PathBuf]) -> Vec<PathBuf> {
         let is_broken = |path: &&PathBuf| {
             let input = fs::read(path).unwrap();
             catch_unwind(|| function(&input)).is_err()
@@ -83,16 +83,16 @@ mod tests {
             let paths = files(&format!("fuzz/corpus/{name}"));
             assert!(paths.len() >= 10, "{name}: {} files", paths.len());
             bytes += paths.iter().map(|path| fs::metadata(path).unwrap().len()).sum::<u64>();
-            found.extend(broken(*function, &paths));
+            found.extend(failing_inputs(*function, &paths));
         }
         assert!(found.is_empty(), "{found:#?}");
         assert!(bytes <= 200_000, "the corpora have {bytes} bytes");
     }
 
     /// A deterministic random number generator.
-    struct Numbers(u64);
+    struct SplitMix(u64);
 
-    impl Numbers {
+    impl SplitMix {
         fn below(&mut self, limit: usize) -> usize {
             // SplitMix64.
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     /// One input with a few mutations: bytes flipped, removed, duplicated, or spliced from another input.
-    fn mutated(inputs: &[Vec<u8>], numbers: &mut Numbers) -> Vec<u8> {
+    fn mutate(inputs: &[Vec<u8>], numbers: &mut SplitMix) -> Vec<u8> {
         let mut bytes = inputs[numbers.below(inputs.len())].clone();
         for _ in 0..=numbers.below(4) {
             let start = numbers.below(bytes.len() + 1);
@@ -133,9 +133,9 @@ mod tests {
         for (name, function) in TARGETS {
             let paths = files(&format!("fuzz/corpus/{name}"));
             let inputs: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
-            let mut numbers = Numbers(1);
+            let mut numbers = SplitMix(1);
             for number in 0..count {
-                let input = mutated(&inputs, &mut numbers);
+                let input = mutate(&inputs, &mut numbers);
                 let kept = catch_unwind(|| function(&input)).is_ok();
                 assert!(kept, "{name}, mutation {number}: {:?}", String::from_utf8_lossy(&input));
             }
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn fuzz_models_of_the_tests_violate_no_property() {
         for folder in ["tests/models/broken", "tests/it/models"] {
-            assert_eq!(broken(model, &files(folder)), Vec::<PathBuf>::new());
+            assert_eq!(failing_inputs(model, &files(folder)), Vec::<PathBuf>::new());
         }
         for text in MODELS.iter().map(|model| &model.shape) {
             for other in MODELS.iter().map(|model| &model.shape) {

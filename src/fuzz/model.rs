@@ -8,25 +8,25 @@ use crate::model::diff::{Difference, compare};
 use crate::model::{Model, read, read_shape};
 use crate::store;
 
-const BETWEEN: &str = "#---\n";
+const SEPARATOR: &str = "#---\n";
 /// Errors after these are not printed.
 const SHOWN_MAX: usize = 100;
 
 pub fn model(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
-    let (before, after) = text.split_once(BETWEEN).unwrap_or((text, ""));
-    let before = checked(before);
-    let after = if after.is_empty() { None } else { checked(after) };
+    let (before, after) = text.split_once(SEPARATOR).unwrap_or((text, ""));
+    let before = read_or_check_errors(before);
+    let after = if after.is_empty() { None } else { read_or_check_errors(after) };
     if let Some(model) = &before {
-        remembered(model);
-        applied(model, model, &[]);
+        check_stored_shape(model);
+        check_migration(model, model, &[]);
     }
     if let (Some(before), Some(after)) = (&before, &after) {
-        applied(before, after, &compare(before, after));
+        check_migration(before, after, &compare(before, after));
     }
 }
 
-fn checked(text: &str) -> Option<Model> {
+fn read_or_check_errors(text: &str) -> Option<Model> {
     let errors = match read("nouns.toml", text) {
         Ok(model) => return Some(model),
         Err(errors) => errors,
@@ -45,7 +45,7 @@ fn checked(text: &str) -> Option<Model> {
 }
 
 /// A database restores the same model from what it stores of it.
-fn remembered(model: &Model) {
+fn check_stored_shape(model: &Model) {
     let again = read_shape(&model.shape);
     assert!(again.is_ok(), "{again:?}\n{}", model.shape);
     if let Ok(again) = again {
@@ -55,10 +55,10 @@ fn remembered(model: &Model) {
     }
 }
 
-fn applied(before: &Model, after: &Model, differences: &[Difference]) {
+fn check_migration(before: &Model, after: &Model, differences: &[Difference]) {
     let is_refused =
         differences.iter().any(|difference| matches!(difference, Difference::Refused { .. }));
-    let applied = store::rehearse(before, after);
+    let applied = store::check_migration(before, after);
     let is_right = match &applied {
         Ok(is_applied) => *is_applied != is_refused,
         Err(_) => false,

@@ -6,10 +6,10 @@
 use http::{Method, Uri};
 
 use super::MODELS;
-use crate::intent::{self, Address, Intent, Place, Route, Stop, cursor};
+use crate::intent::{self, Intent, ResourcePath, Route, RouteError, RouteTarget, cursor};
 use crate::model::Model;
 use crate::permit::Caller;
-use crate::plan::{self, By};
+use crate::plan::{self, ChangeAuthor};
 
 pub fn target(data: &[u8]) {
     let Ok(line) = str::from_utf8(data) else { return };
@@ -26,49 +26,52 @@ pub fn target(data: &[u8]) {
 fn follow(model: &Model, method: &Method, path: &str, query: Option<&str>) {
     match intent::route(model, method, path, query) {
         Ok(route) => {
-            leads_back(model, method, &route);
-            asks(model, route, query);
+            check_path_round_trip(model, method, &route);
+            check_query(model, route, query);
         }
-        Err(Stop::Moved(to)) => {
+        Err(RouteError::Redirect(to)) => {
             let (to, _) = to.split_once('?').unwrap_or((&to, ""));
             assert!(to.len() < path.len(), "{path} moved to {to}");
             let there = intent::route(model, method, to, query);
-            assert!(!matches!(there, Err(Stop::Moved(_))), "{path} to {to} to {there:?}");
+            assert!(!matches!(there, Err(RouteError::Redirect(_))), "{path} to {to} to {there:?}");
         }
-        Err(Stop::Problem(problem)) => {
+        Err(RouteError::Problem(problem)) => {
             assert!(problem.kind().status.is_client_error() || problem.kind().status == 501);
         }
     }
 }
 
-fn leads_back(model: &Model, method: &Method, route: &Route) {
-    let (Place::Collection(Address { resource, ids: Some(ids) })
-    | Place::Item(Address { resource, ids: Some(ids) })) = &route.place
+fn check_path_round_trip(model: &Model, method: &Method, route: &Route) {
+    let (RouteTarget::Collection(ResourcePath { resource, ids: Some(ids) })
+    | RouteTarget::Item(ResourcePath { resource, ids: Some(ids) })) = &route.target
     else {
         return;
     };
-    let path = intent::path(model, *resource, &ids.ancestors, ids.item);
+    let path = intent::format_path(model, *resource, &ids.ancestors, ids.item);
     let again = intent::route(model, method, &path, None);
     assert!(again.as_ref().is_ok_and(|again| again == route), "{path}: {again:?} {route:?}");
 }
 
-fn asks(model: &Model, route: Route, query: Option<&str>) {
-    let by = || By { actor: "-".into(), request_id: "-".into() };
+fn check_query(model: &Model, route: Route, query: Option<&str>) {
+    let by = || ChangeAuthor { actor: "-".into(), request_id: "-".into() };
     // Errors in the query and the body are problems; everything else is a plan.
     let Ok(intent) = intent::read(model, route, (query, &[]), b"{}") else { return };
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
         if let (Some(after), Some(ids)) = (&span.after, &address.ids) {
-            let list = intent::path(model, address.resource, &ids.ancestors, None);
-            let sealed = cursor::seal(after, span.bound(&list));
-            assert!(query.is_some_and(|query| sent(query).any(|text| text == sealed)), "{sealed}");
+            let list = intent::format_path(model, address.resource, &ids.ancestors, None);
+            let sealed = cursor::encode(after, span.list_hash(&list));
+            assert!(
+                query.is_some_and(|query| query_values(query).any(|text| text == sealed)),
+                "{sealed}"
+            );
         }
     }
     let _ = plan::make(model, intent, &Caller::open(), by);
 }
 
 /// Every value of the query, decoded in the simplest way.
-fn sent(query: &str) -> impl Iterator<Item = String> {
+fn query_values(query: &str) -> impl Iterator<Item = String> {
     query.split('&').filter_map(|pair| {
         let (_, value) = pair.split_once('=')?;
         let mut decoded = Vec::new();

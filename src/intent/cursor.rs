@@ -10,13 +10,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::list::{Aspect, Key, start};
-use crate::model::{Class, Resource};
+use super::list::{Attribute, SortKey, sort_prefix};
+use crate::model::{Resource, StorageClass};
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
 /// The position directly after an item.
 #[derive(Debug, Clone, PartialEq)]
-pub struct After {
+pub struct CursorPosition {
     pub id: Id,
     /// One for each sort key.
     pub values: Vec<Value>,
@@ -24,22 +24,22 @@ pub struct After {
 
 /// A hash of the list that a cursor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bound([u8; 8]);
+pub struct ListHash([u8; 8]);
 
-const UUID: u8 = 1;
-const INTEGER: u8 = 2;
+const ID_UUID: u8 = 1;
+const ID_INTEGER: u8 = 2;
 /// Type tags of the values.
-const ABSENT: u8 = 0;
-const FALSE: u8 = 1;
-const TRUE: u8 = 2;
-const WHOLE: u8 = 3;
-const REAL: u8 = 4;
-const TEXT: u8 = 5;
+const VALUE_NULL: u8 = 0;
+const VALUE_FALSE: u8 = 1;
+const VALUE_TRUE: u8 = 2;
+const VALUE_INTEGER: u8 = 3;
+const VALUE_REAL: u8 = 4;
+const VALUE_TEXT: u8 = 5;
 /// More than a URL can hold.
-const TEXT_MAX: usize = 16 << 10;
+const CURSOR_BYTES_MAX: usize = 16 << 10;
 
 /// Hashes the list that a cursor belongs to: its path, and the parts of its query that select and sort items.
-pub fn bind(path: &str, query: Option<String>) -> Bound {
+pub fn hash_list(path: &str, query: Option<String>) -> ListHash {
     let mut hash = Sha256::new_with_prefix(path);
     if let Some(query) = query {
         hash.update("?");
@@ -49,56 +49,61 @@ pub fn bind(path: &str, query: Option<String>) -> Bound {
     for (to, from) in bound.iter_mut().zip(hash.finalize()) {
         *to = from;
     }
-    Bound(bound)
+    ListHash(bound)
 }
 
-pub fn seal(after: &After, bound: Bound) -> String {
+pub fn encode(after: &CursorPosition, bound: ListHash) -> String {
     let mut bytes = bound.0.to_vec();
     match after.id {
         Id::Uuid(uuid) => {
-            bytes.push(UUID);
+            bytes.push(ID_UUID);
             bytes.extend_from_slice(uuid.as_bytes());
         }
         Id::Integer(number) => {
-            bytes.push(INTEGER);
+            bytes.push(ID_INTEGER);
             bytes.extend_from_slice(&number.to_be_bytes());
         }
     }
     for value in &after.values {
-        push(&mut bytes, value);
+        push_value(&mut bytes, value);
     }
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-fn push(bytes: &mut Vec<u8>, value: &Value) {
+fn push_value(bytes: &mut Vec<u8>, value: &Value) {
     let mut whole = |number: i64| {
-        bytes.push(WHOLE);
+        bytes.push(VALUE_INTEGER);
         bytes.extend_from_slice(&number.to_be_bytes());
     };
     match value {
         Value::Integer(number) => whole(*number),
         Value::Decimal(decimal) => whole(decimal.units),
         Value::Moment(moment) => whole(moment.micros()),
-        Value::Boolean(boolean) => bytes.push(if *boolean { TRUE } else { FALSE }),
+        Value::Boolean(boolean) => bytes.push(if *boolean { VALUE_TRUE } else { VALUE_FALSE }),
         Value::Number(number) => {
-            bytes.push(REAL);
+            bytes.push(VALUE_REAL);
             bytes.extend_from_slice(&number.to_be_bytes());
         }
         Value::Text(text) => {
-            bytes.push(TEXT);
+            bytes.push(VALUE_TEXT);
             // A sort value has at most one KiB.
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
         Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-            bytes.push(ABSENT);
+            bytes.push(VALUE_NULL);
         }
     }
 }
 
 /// `None` when the cursor belongs to another list, or was not made by this server.
-pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Option<After> {
-    if text.len() > TEXT_MAX {
+pub fn decode(
+    text: &str,
+    bound: ListHash,
+    resource: &Resource,
+    sort: &[SortKey],
+) -> Option<CursorPosition> {
+    if text.len() > CURSOR_BYTES_MAX {
         return None;
     }
     let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
@@ -107,11 +112,11 @@ pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Opti
         return None;
     }
     let (id, mut rest) = match (rest.split_first()?, resource.id) {
-        ((&UUID, rest), IdKind::Uuid) => {
+        ((&ID_UUID, rest), IdKind::Uuid) => {
             let (id, rest) = rest.split_first_chunk::<16>()?;
             (Id::Uuid(Uuid::from_bytes(*id)), rest)
         }
-        ((&INTEGER, rest), IdKind::Integer) => {
+        ((&ID_INTEGER, rest), IdKind::Integer) => {
             let (id, rest) = rest.split_first_chunk::<8>()?;
             (Id::Integer(i64::from_be_bytes(*id)), rest)
         }
@@ -119,43 +124,45 @@ pub fn open(text: &str, bound: Bound, resource: &Resource, sort: &[Key]) -> Opti
     };
     let mut values = Vec::with_capacity(sort.len());
     for key in sort {
-        values.push(take(&mut rest, resource, &key.aspect)?);
+        values.push(read_value(&mut rest, resource, &key.attribute)?);
     }
-    rest.is_empty().then_some(After { id, values })
+    rest.is_empty().then_some(CursorPosition { id, values })
 }
 
 /// Reads the next value, if it has the attribute's type.
-fn take(bytes: &mut &[u8], resource: &Resource, aspect: &Aspect) -> Option<Value> {
+fn read_value(bytes: &mut &[u8], resource: &Resource, aspect: &Attribute) -> Option<Value> {
     let (mark, rest) = bytes.split_first()?;
     *bytes = rest;
     let field = aspect.field(resource);
-    let class = field.map_or(Class::Moment, |field| field.class());
+    let class = field.map_or(StorageClass::Moment, |field| field.storage_class());
     let mut eight = || {
         let (number, rest) = bytes.split_first_chunk::<8>()?;
         *bytes = rest;
         Some(*number)
     };
     Some(match (*mark, class) {
-        (ABSENT, _) if aspect.may_be_absent(resource) => Value::Null,
-        (FALSE, Class::Boolean) => Value::Boolean(false),
-        (TRUE, Class::Boolean) => Value::Boolean(true),
-        (WHOLE, Class::Integer) => Value::Integer(i64::from_be_bytes(eight()?)),
-        (WHOLE, Class::Decimal) => {
+        (VALUE_NULL, _) if aspect.can_be_null(resource) => Value::Null,
+        (VALUE_FALSE, StorageClass::Boolean) => Value::Boolean(false),
+        (VALUE_TRUE, StorageClass::Boolean) => Value::Boolean(true),
+        (VALUE_INTEGER, StorageClass::Integer) => Value::Integer(i64::from_be_bytes(eight()?)),
+        (VALUE_INTEGER, StorageClass::Decimal) => {
             let scale = field?.rules.scale;
             Value::Decimal(Decimal { units: i64::from_be_bytes(eight()?), scale })
         }
-        (WHOLE, Class::Moment) => Value::Moment(Moment::from_micros(i64::from_be_bytes(eight()?))?),
-        (REAL, Class::Real) => {
+        (VALUE_INTEGER, StorageClass::Moment) => {
+            Value::Moment(Moment::from_micros(i64::from_be_bytes(eight()?))?)
+        }
+        (VALUE_REAL, StorageClass::Real) => {
             let number = f64::from_be_bytes(eight()?);
             number.is_finite().then_some(Value::Number(number))?
         }
-        (TEXT, Class::Text) => {
+        (VALUE_TEXT, StorageClass::Text) => {
             let (length, rest) = bytes.split_first_chunk::<2>()?;
             let (text, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
             *bytes = rest;
             let text = str::from_utf8(text).ok().filter(|text| !text.contains('\0'))?;
-            let is_id = field.is_some_and(|field| field.rules.to.is_some());
-            let is_whole = aspect.is_short(resource) || start(text) == text;
+            let is_id = field.is_some_and(|field| field.rules.reference.is_some());
+            let is_whole = aspect.is_sorted_whole(resource) || sort_prefix(text) == text;
             let fits = is_whole && (!is_id || IdKind::Uuid.parse(text).is_some());
             fits.then(|| Value::text(text))?
         }

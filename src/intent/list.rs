@@ -4,115 +4,117 @@
 //! id, which breaks ties, has the direction of the last sort key, so that the reverse order is exactly the
 //! same list backwards, and one index serves both.
 
-mod aspect;
-mod link;
-mod term;
+mod attribute;
+mod page_link;
+mod filter;
 
-pub use aspect::{Aspect, Known, no_such, no_such_parameter, start};
-pub use term::{Term, Test};
+pub use attribute::{
+    Attribute, VisibleResource, no_such_message, no_such_parameter_message, sort_prefix,
+};
+pub use filter::{Filter, FilterTest};
 
-use self::aspect::Unusable;
-use self::link::Link;
-use super::conditions::Conditions;
-use super::cursor::{self, After, Bound};
-use super::{Address, bad_query, path, split};
-use crate::formats::Member;
+use self::attribute::UnusableName;
+use self::page_link::PageLink;
+use super::cursor::{self, CursorPosition, ListHash};
+use super::preconditions::Preconditions;
+use super::{ResourcePath, bad_query, format_path, split_query};
+use crate::formats::ItemMember;
 use crate::json;
-use crate::model::settings::Limits;
+use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
-use crate::value::{Id, IdKind, Item, cut};
+use crate::value::{Id, IdKind, Item, truncate_for_message};
 
-const CONTROLS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
+const CONTROL_PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
 
-const EMPTY_NAME: &str = "expected names with commas between them, got an empty one";
+const EMPTY_NAME_MESSAGE: &str = "expected names with commas between them, got an empty one";
 
 /// A page of a collection, as a query selects it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct List {
+pub struct ListQuery {
     pub limit: usize,
     /// Whether the client sent a limit; a streaming response has none otherwise.
-    pub is_limit_said: bool,
-    pub after: Option<After>,
+    pub has_explicit_limit: bool,
+    pub after: Option<CursorPosition>,
     /// Combined by AND.
-    pub terms: Vec<Term>,
+    pub filters: Vec<Filter>,
     /// Never contains the id, which always comes last as the tie-breaker.
-    pub sort: Vec<Key>,
+    pub sort: Vec<SortKey>,
     pub is_id_descending: bool,
     /// The members to show of each item; `None`: all.
-    pub chosen: Option<Vec<Member>>,
+    pub selected_members: Option<Vec<ItemMember>>,
     pub is_counted: bool,
     /// A hash of path, query and page size, part of the entity tag.
-    pub seal: u32,
+    pub query_hash: u32,
     /// The client's preconditions.
-    pub conditions: Conditions,
+    pub preconditions: Preconditions,
     /// The query without what differs from page to page.
-    link: Link,
+    link: PageLink,
 }
 
 /// One key of a sort order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
-    pub aspect: Aspect,
+pub struct SortKey {
+    pub attribute: Attribute,
     pub is_descending: bool,
 }
 
-impl List {
+impl ListQuery {
     /// A page of items sorted by id, from the first one or after another one.
-    pub fn of(limit: usize, after: Option<Id>) -> Self {
+    pub fn by_id(limit: usize, after: Option<Id>) -> Self {
         Self {
             limit,
-            is_limit_said: true,
-            after: after.map(|id| After { id, values: Vec::new() }),
-            terms: Vec::new(),
+            has_explicit_limit: true,
+            after: after.map(|id| CursorPosition { id, values: Vec::new() }),
+            filters: Vec::new(),
             sort: Vec::new(),
             is_id_descending: false,
-            chosen: None,
+            selected_members: None,
             is_counted: false,
-            seal: 0,
-            conditions: Conditions::default(),
-            link: Link::default(),
+            query_hash: 0,
+            preconditions: Preconditions::default(),
+            link: PageLink::default(),
         }
     }
 
     /// Whether it is the whole collection, sorted by id.
-    pub fn is_plain(&self) -> bool {
-        self.terms.is_empty() && self.sort.is_empty() && !self.is_id_descending
+    pub fn is_whole_by_id(&self) -> bool {
+        self.filters.is_empty() && self.sort.is_empty() && !self.is_id_descending
     }
 
     /// The position directly after an item.
-    pub fn behind(&self, resource: &Resource, item: &Item) -> After {
-        let values = self.sort.iter().map(|key| key.aspect.value(resource, item)).collect();
-        After { id: item.id, values }
+    pub fn position_after(&self, resource: &Resource, item: &Item) -> CursorPosition {
+        let values = self.sort.iter().map(|key| key.attribute.sort_value(resource, item)).collect();
+        CursorPosition { id: item.id, values }
     }
 
     /// The cursor of the page after an item, and the URL of that page. `path` is that of the collection.
-    pub fn onward(&self, path: &str, resource: &Resource, last: &Item) -> (String, String) {
-        let cursor = cursor::seal(&self.behind(resource, last), self.bound(path));
-        let address = self.link.address(path, self.limit, &cursor);
+    pub fn next_page(&self, path: &str, resource: &Resource, last: &Item) -> (String, String) {
+        let cursor = cursor::encode(&self.position_after(resource, last), self.list_hash(path));
+        let address = self.link.page_url(path, self.limit, &cursor);
         (cursor, address)
     }
 
     /// The hash that binds a cursor to this list.
-    pub fn bound(&self, path: &str) -> Bound {
-        cursor::bind(path, self.link.bound())
+    pub fn list_hash(&self, path: &str) -> ListHash {
+        cursor::hash_list(path, self.link.canonical_query())
     }
 }
 
 pub(super) fn read(
     model: &Model,
-    address: &Address,
+    address: &ResourcePath,
     (query, hidden): (Option<&str>, &[usize]),
-) -> Result<List, Problem> {
-    let known = Known { resource: model.resource(address.resource), hidden };
+) -> Result<ListQuery, Problem> {
+    let known = VisibleResource { resource: model.resource(address.resource), hidden };
     let limits = &model.server.limits;
-    let mut list = List::of(limits.page_items_default, None);
-    list.is_limit_said = false;
+    let mut list = ListQuery::by_id(limits.page_items_default, None);
+    list.has_explicit_limit = false;
     let mut cursor = None;
     let mut seen = Vec::new();
-    for (name, value) in split(query)? {
-        let Some(control) = CONTROLS.into_iter().find(|control| *control == name) else {
-            list.filter(known, (&name, &value), limits).map_err(bad_query)?;
+    for (name, value) in split_query(query)? {
+        let Some(control) = CONTROL_PARAMETERS.into_iter().find(|control| *control == name) else {
+            list.read_filter(known, (&name, &value), limits).map_err(bad_query)?;
             continue;
         };
         if seen.contains(&control) {
@@ -122,57 +124,57 @@ pub(super) fn read(
         match control {
             "limit" => {
                 list.limit = read_limit(&value, limits.page_items_max)?;
-                list.is_limit_said = true;
+                list.has_explicit_limit = true;
             }
             "cursor" => cursor = Some(value),
-            "sort" => list.order(known, &value, limits.sort_keys_max).map_err(bad_query)?,
-            "fields" => list.choose(known, &value).map_err(bad_query)?,
-            _ => list.count(&value).map_err(bad_query)?,
+            "sort" => list.read_sort(known, &value, limits.sort_keys_max).map_err(bad_query)?,
+            "fields" => list.read_fields(known, &value).map_err(bad_query)?,
+            _ => list.read_count(&value).map_err(bad_query)?,
         }
     }
     // The list that the cursor must belong to is known only now.
     if let Some(cursor) = cursor {
         let opened = address.ids.as_ref().and_then(|ids| {
-            let path = path(model, address.resource, &ids.ancestors, None);
-            cursor::open(&cursor, list.bound(&path), known.resource, &list.sort)
+            let path = format_path(model, address.resource, &ids.ancestors, None);
+            cursor::decode(&cursor, list.list_hash(&path), known.resource, &list.sort)
         });
         list.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
     }
-    list.seal = seal(model, address, query, list.limit);
+    list.query_hash = hash_query(model, address, query, list.limit);
     Ok(list)
 }
 
 /// Reads the query of a single item, which may only have `fields`.
 pub(super) fn read_selection(
     model: &Model,
-    address: &Address,
+    address: &ResourcePath,
     (query, hidden): (Option<&str>, &[usize]),
-) -> Result<Option<List>, Problem> {
-    let known = Known { resource: model.resource(address.resource), hidden };
-    let mut selection: Option<List> = None;
-    for (name, value) in split(query)? {
+) -> Result<Option<ListQuery>, Problem> {
+    let known = VisibleResource { resource: model.resource(address.resource), hidden };
+    let mut selection: Option<ListQuery> = None;
+    for (name, value) in split_query(query)? {
         if name != "fields" {
-            return Err(bad_query(no_such_parameter(&name, &["fields"])));
+            return Err(bad_query(no_such_parameter_message(&name, &["fields"])));
         }
         if selection.is_some() {
             return Err(bad_query("fields: given twice".to_owned()));
         }
-        let mut list = List::of(1, None);
-        list.choose(known, &value).map_err(bad_query)?;
-        list.seal = selection_seal(list.chosen.as_deref().unwrap_or_default());
+        let mut list = ListQuery::by_id(1, None);
+        list.read_fields(known, &value).map_err(bad_query)?;
+        list.query_hash = hash_selection(list.selected_members.as_deref().unwrap_or_default());
         selection = Some(list);
     }
     Ok(selection)
 }
 
 /// A hash of a selection of members, independent of their order; never zero.
-fn selection_seal(chosen: &[Member]) -> u32 {
-    let number = |member: &Member| match member {
-        Member::Parent => 1,
-        Member::CreatedAt => 2,
-        Member::UpdatedAt => 3,
-        Member::Version => 4,
-        Member::Field(at) => 5 + u64::try_from(*at).unwrap_or_default(),
+fn hash_selection(chosen: &[ItemMember]) -> u32 {
+    let number = |member: &ItemMember| match member {
+        ItemMember::Parent => 1,
+        ItemMember::CreatedAt => 2,
+        ItemMember::UpdatedAt => 3,
+        ItemMember::Version => 4,
+        ItemMember::Field(at) => 5 + u64::try_from(*at).unwrap_or_default(),
     };
     // The finalizer of SplitMix64, so that the sums of two selections are not equal by design.
     let spread = |number: u64| {
@@ -189,7 +191,7 @@ fn selection_seal(chosen: &[Member]) -> u32 {
 /// A hash of the query for the entity tag. Another spelling of the same query is another hash, which costs
 /// the client one full response. The default page size depends on the settings, so the limit is hashed too.
 /// FNV-1a, since it is the same at every server and only the client that got a tag compares it.
-fn seal(model: &Model, address: &Address, query: Option<&str>, limit: usize) -> u32 {
+fn hash_query(model: &Model, address: &ResourcePath, query: Option<&str>, limit: usize) -> u32 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut mix = |bytes: &[u8]| {
         for byte in bytes {
@@ -209,58 +211,69 @@ fn seal(model: &Model, address: &Address, query: Option<&str>, limit: usize) -> 
     u32::from_be_bytes([a, b, c, d]) ^ u32::from_be_bytes([e, f, g, h])
 }
 
-impl List {
-    fn filter(
+impl ListQuery {
+    fn read_filter(
         &mut self,
-        known: Known<'_>,
+        known: VisibleResource<'_>,
         (parameter, value): (&str, &str),
-        limits: &Limits,
+        limits: &ServerLimits,
     ) -> Result<(), String> {
         let (name, operator) = parameter.rsplit_once(':').unwrap_or((parameter, "eq"));
         let aspect = known.find(name).map_err(|unusable| match unusable {
-            Unusable::Declared(why) => format!("{}: {why}", cut(name)),
-            Unusable::Unknown if name == parameter => known.unknown_parameter(name, &CONTROLS),
-            Unusable::Unknown => known.unknown(name, "field"),
+            UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
+            UnusableName::Unknown if name == parameter => {
+                known.unknown_parameter_message(name, &CONTROL_PARAMETERS)
+            }
+            UnusableName::Unknown => known.unknown_name_message(name, "field"),
         })?;
-        if self.terms.len() == limits.filter_terms_max {
+        if self.filters.len() == limits.filter_terms_max {
             return Err(format!("expected at most {} filters, got more", limits.filter_terms_max));
         }
         let values_max = limits.filter_values_max;
-        self.terms.push(term::read(known, (parameter, operator), aspect, value, values_max)?);
+        self.filters.push(filter::read(known, (parameter, operator), aspect, value, values_max)?);
         self.link.add_filter((parameter, value), &format!("{name}:{operator}"));
         Ok(())
     }
 
-    fn order(&mut self, known: Known<'_>, value: &str, keys_max: usize) -> Result<(), String> {
-        let mut keys: Vec<Key> = Vec::new();
+    fn read_sort(
+        &mut self,
+        known: VisibleResource<'_>,
+        value: &str,
+        keys_max: usize,
+    ) -> Result<(), String> {
+        let mut keys: Vec<SortKey> = Vec::new();
         for text in value.split(',') {
             let (name, is_descending) = match text.strip_prefix('-') {
                 Some(name) => (name, true),
                 None => (text, false),
             };
             if name.is_empty() {
-                return Err(format!("sort: {EMPTY_NAME}"));
+                return Err(format!("sort: {EMPTY_NAME_MESSAGE}"));
             }
             let aspect = known.find(name).map_err(|unusable| match unusable {
-                Unusable::Declared(why) => format!("sort: {}: {why}", cut(name)),
-                Unusable::Unknown => format!("sort: {}", known.unknown(name, "field")),
+                UnusableName::Declared(why) => {
+                    format!("sort: {}: {why}", truncate_for_message(name))
+                }
+                UnusableName::Unknown => {
+                    format!("sort: {}", known.unknown_name_message(name, "field"))
+                }
             })?;
-            if keys.iter().any(|key| key.aspect == aspect) {
+            if keys.iter().any(|key| key.attribute == aspect) {
                 return Err(format!("sort: {name}: given twice"));
             }
             if keys.len() == keys_max {
                 return Err(format!("sort: expected at most {keys_max} keys, got more"));
             }
-            keys.push(Key { aspect, is_descending });
+            keys.push(SortKey { attribute: aspect, is_descending });
         }
         // The id is unique: keys after it never decide.
-        let id = keys.iter().position(|key| key.aspect == Aspect::Id);
+        let id = keys.iter().position(|key| key.attribute == Attribute::Id);
         let last = id.and_then(|at| keys.get(at)).or(keys.last());
         self.is_id_descending = last.is_some_and(|key| key.is_descending);
         keys.truncate(id.unwrap_or(keys.len()));
         // A UUIDv7 begins with the creation time, so sorting by id already sorts by `created_at`.
-        let is_in_id = |key: &Key| {
-            key.aspect == Aspect::CreatedAt && key.is_descending == self.is_id_descending
+        let is_in_id = |key: &SortKey| {
+            key.attribute == Attribute::CreatedAt && key.is_descending == self.is_id_descending
         };
         if known.resource.id == IdKind::Uuid && keys.last().is_some_and(is_in_id) {
             keys.pop();
@@ -270,24 +283,25 @@ impl List {
         Ok(())
     }
 
-    fn choose(&mut self, known: Known<'_>, value: &str) -> Result<(), String> {
+    fn read_fields(&mut self, known: VisibleResource<'_>, value: &str) -> Result<(), String> {
         let own = [
-            ("created_at", Member::CreatedAt),
-            ("updated_at", Member::UpdatedAt),
-            ("version", Member::Version),
+            ("created_at", ItemMember::CreatedAt),
+            ("updated_at", ItemMember::UpdatedAt),
+            ("version", ItemMember::Version),
         ];
-        let parent = known.resource.parent_key.as_deref().map(|key| (key, Member::Parent));
-        let fields = known.fields().map(|(at, field)| (&*field.name, Member::Field(at)));
-        let members: Vec<(&str, Member)> = parent.into_iter().chain(fields).chain(own).collect();
+        let parent = known.resource.parent_key.as_deref().map(|key| (key, ItemMember::Parent));
+        let fields = known.fields().map(|(at, field)| (&*field.name, ItemMember::Field(at)));
+        let members: Vec<(&str, ItemMember)> =
+            parent.into_iter().chain(fields).chain(own).collect();
         let (mut chosen, mut seen) = (Vec::new(), Vec::new());
         for name in value.split(',') {
             if name.is_empty() {
-                return Err(format!("fields: {EMPTY_NAME}"));
+                return Err(format!("fields: {EMPTY_NAME_MESSAGE}"));
             }
             let member = members.iter().find(|(known, _)| *known == name);
             if member.is_none() && name != "id" {
                 let names = members.iter().map(|(name, _)| *name).chain(["id"]);
-                return Err(format!("fields: {}", no_such(name, "field", names)));
+                return Err(format!("fields: {}", no_such_message(name, "field", names)));
             }
             if seen.contains(&name) {
                 return Err(format!("fields: {name}: given twice"));
@@ -295,14 +309,14 @@ impl List {
             seen.push(name);
             chosen.extend(member.map(|(_, member)| *member));
         }
-        self.chosen = Some(chosen);
+        self.selected_members = Some(chosen);
         self.link.add("fields", value);
         Ok(())
     }
 
-    fn count(&mut self, value: &str) -> Result<(), String> {
+    fn read_count(&mut self, value: &str) -> Result<(), String> {
         if value != "exact" {
-            return Err(format!("count: expected exact, got {}", json::quoted(value)));
+            return Err(format!("count: expected exact, got {}", json::quote_for_message(value)));
         }
         self.is_counted = true;
         self.link.add("count", value);
@@ -315,7 +329,7 @@ fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
     limit.filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
         bad_query(format!(
             r#"limit: expected a whole number from 1 to {limit_max}, got {}"#,
-            json::quoted(text)
+            json::quote_for_message(text)
         ))
     })
 }

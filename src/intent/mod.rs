@@ -3,29 +3,30 @@
 //! Pure. It parses the query and the body's wrapper, and needs no stored data. Field values stay JSON here;
 //! `plan` validates them against the model.
 
-pub mod conditions;
+pub mod preconditions;
 pub mod cursor;
-mod items;
-mod key;
+mod unwrapped_items;
+mod idempotency_key;
 mod list;
 mod query;
 mod route;
 
-pub use items::text;
-pub use key::key;
-pub use list::{Aspect, Key, List, Term, Test, start};
+pub use idempotency_key::idempotency_key;
+pub use list::{Attribute, Filter, FilterTest, ListQuery, SortKey, sort_prefix};
 pub use route::{
-    Address, Ids, Place, Route, Stop, Verb, allow, methods, misplaced, path, push_subject, route,
+    PathIds, RequestVerb, ResourcePath, Route, RouteError, RouteTarget, allow_header,
+    find_nested_by_plural, format_path, preflight_methods, push_unprefixed_path, route,
 };
+pub use unwrapped_items::body_as_json_lines;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::formats::PatchForm;
 use crate::json::{self, Json};
-use crate::model::settings::Limits;
+use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource};
-use crate::problem::{self, Kind, Problem};
+use crate::problem::{self, Problem, ProblemKind};
 
 /// Nesting depth; the outermost value is at depth 1.
 const DEPTH_MAX: usize = 32;
@@ -38,40 +39,40 @@ pub enum Intent<'a> {
     Health,
     Ready,
     Metrics,
-    Explain(&'static Kind),
+    ExplainProblem(&'static ProblemKind),
     /// The methods that a target allows.
-    Options(Place),
+    Options(RouteTarget),
     /// With a list query if only some of the members are selected.
-    Show(Address, Option<Arc<List>>),
-    List(Address, Arc<List>),
-    Create(Address, Bodies<'a>),
-    Replace(Address, Body<'a>),
-    Amend(Address, Patch),
-    Remove(Address),
+    Get(ResourcePath, Option<Arc<ListQuery>>),
+    List(ResourcePath, Arc<ListQuery>),
+    Create(ResourcePath, CreateBody<'a>),
+    Replace(ResourcePath, ItemBody<'a>),
+    Patch(ResourcePath, Patch),
+    Remove(ResourcePath),
 }
 
 /// The fields of one item, and the wrapper key it came under: JSON pointers in problems begin with the key.
 #[derive(Debug)]
-pub struct Body<'a> {
+pub struct ItemBody<'a> {
     pub wrapper: &'a str,
-    pub members: Members<'a>,
+    pub members: JsonMembers<'a>,
 }
 
-pub type Member<'a> = (Cow<'a, str>, Json<'a>);
-pub type Members<'a> = Vec<Member<'a>>;
+pub type JsonMember<'a> = (Cow<'a, str>, Json<'a>);
+pub type JsonMembers<'a> = Vec<JsonMember<'a>>;
 
 /// A well-formed patch, still as bytes: the store applies it once the item is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Patch {
     /// An object under a wrapper.
-    Merge(Box<[u8]>),
-    Operations(Box<[u8]>),
+    MergePatch(Box<[u8]>),
+    JsonPatch(Box<[u8]>),
 }
 
 #[derive(Debug)]
-pub enum Bodies<'a> {
-    One(Body<'a>),
-    Many(&'a str, Vec<Members<'a>>),
+pub enum CreateBody<'a> {
+    One(ItemBody<'a>),
+    Many(&'a str, Vec<JsonMembers<'a>>),
 }
 
 /// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields that are
@@ -84,40 +85,42 @@ pub fn read<'a>(
 ) -> Result<Intent<'a>, Problem> {
     crate::fault::point("intent");
     let limits = &model.server.limits;
-    let intent = match (route.verb, route.place) {
+    let intent = match (route.verb, route.target) {
         // Public; query parameters are ignored.
-        (Verb::Options, place) => return Ok(Intent::Options(place)),
-        (_, Place::Health) => return Ok(Intent::Health),
-        (_, Place::Ready) => return Ok(Intent::Ready),
-        (_, Place::Explanation(kind)) => return Ok(Intent::Explain(kind)),
+        (RequestVerb::Options, place) => return Ok(Intent::Options(place)),
+        (_, RouteTarget::Health) => return Ok(Intent::Health),
+        (_, RouteTarget::Ready) => return Ok(Intent::Ready),
+        (_, RouteTarget::ProblemPage(kind)) => return Ok(Intent::ExplainProblem(kind)),
         // `pipeline` has answered a logout before.
-        (_, place @ (Place::Server | Place::Logout(_))) => return Ok(Intent::Options(place)),
-        (_, Place::Home) => Intent::Home,
-        (_, Place::Metrics) => Intent::Metrics,
-        (Verb::Post, Place::Collection(address)) => {
-            let bodies = read_bodies(model.resource(address.resource), limits, body)?;
+        (_, place @ (RouteTarget::Server | RouteTarget::Logout(_))) => {
+            return Ok(Intent::Options(place));
+        }
+        (_, RouteTarget::Home) => Intent::Home,
+        (_, RouteTarget::Metrics) => Intent::Metrics,
+        (RequestVerb::Post, RouteTarget::Collection(address)) => {
+            let bodies = read_create_body(model.resource(address.resource), limits, body)?;
             Intent::Create(address, bodies)
         }
-        (Verb::PostItems(_), Place::Collection(address)) => {
-            let bodies = items::read(model.resource(address.resource), limits, body)?;
+        (RequestVerb::PostItems(_), RouteTarget::Collection(address)) => {
+            let bodies = unwrapped_items::read(model.resource(address.resource), limits, body)?;
             Intent::Create(address, bodies)
         }
-        (_, Place::Collection(address)) => {
+        (_, RouteTarget::Collection(address)) => {
             let list = list::read(model, &address, (query, hidden))?;
             return Ok(Intent::List(address, Arc::new(list)));
         }
-        (Verb::Put, Place::Item(address)) => {
+        (RequestVerb::Put, RouteTarget::Item(address)) => {
             let body = read_body(model.resource(address.resource), body)?;
             Intent::Replace(address, body)
         }
-        (Verb::Patch(form), Place::Item(address)) => {
+        (RequestVerb::Patch(form), RouteTarget::Item(address)) => {
             let patch = read_patch(model.resource(address.resource), form, body)?;
-            Intent::Amend(address, patch)
+            Intent::Patch(address, patch)
         }
-        (Verb::Delete, Place::Item(address)) => Intent::Remove(address),
-        (_, Place::Item(address)) => {
+        (RequestVerb::Delete, RouteTarget::Item(address)) => Intent::Remove(address),
+        (_, RouteTarget::Item(address)) => {
             let list = list::read_selection(model, &address, (query, hidden))?;
-            return Ok(Intent::Show(address, list.map(Arc::new)));
+            return Ok(Intent::Get(address, list.map(Arc::new)));
         }
     };
     refuse_parameters(query)?;
@@ -125,20 +128,20 @@ pub fn read<'a>(
 }
 
 /// Parses the body of a create: one item under the singular or the plural, or a list under the plural.
-fn read_bodies<'a>(
+fn read_create_body<'a>(
     resource: &'a Resource,
-    limits: &Limits,
+    limits: &ServerLimits,
     body: &'a [u8],
-) -> Result<Bodies<'a>, Problem> {
+) -> Result<CreateBody<'a>, Problem> {
     let too_large = body.len() > limits.body_bytes_max;
-    let wrapped = match unwrap(resource, body) {
-        Err(_) if too_large => return Err(one_too_large(limits)),
+    let wrapped = match strip_wrapper(resource, body) {
+        Err(_) if too_large => return Err(item_too_large(limits)),
         wrapped => wrapped?,
     };
     match wrapped {
-        (wrapper, Json::Object(_)) if too_large => Err(one_too_large(limits)
+        (wrapper, Json::Object(_)) if too_large => Err(item_too_large(limits)
             .detail(format!("one {wrapper} may have {} bytes", limits.body_bytes_max))),
-        (wrapper, Json::Object(members)) => Ok(Bodies::One(Body { wrapper, members })),
+        (wrapper, Json::Object(members)) => Ok(CreateBody::One(ItemBody { wrapper, members })),
         (wrapper, Json::List(list)) if wrapper == &*resource.plural => {
             if list.len() > limits.bulk_items_max {
                 let detail =
@@ -149,33 +152,33 @@ fn read_bodies<'a>(
                 Json::Object(members) => Ok(members),
                 other => Err(bad_wrapper(format!(
                     "{wrapper}[{index}]: expected an object, got {}",
-                    other.kind()
+                    other.type_name()
                 ))),
             });
-            Ok(Bodies::Many(wrapper, items.collect::<Result<_, _>>()?))
+            Ok(CreateBody::Many(wrapper, items.collect::<Result<_, _>>()?))
         }
         (wrapper, other) => {
-            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.kind())))
+            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.type_name())))
         }
     }
 }
 
-fn read_body<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<Body<'a>, Problem> {
-    match unwrap(resource, body)? {
-        (wrapper, Json::Object(members)) => Ok(Body { wrapper, members }),
+fn read_body<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<ItemBody<'a>, Problem> {
+    match strip_wrapper(resource, body)? {
+        (wrapper, Json::Object(members)) => Ok(ItemBody { wrapper, members }),
         (wrapper, other) => {
-            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.kind())))
+            Err(bad_wrapper(format!("{wrapper}: expected an object, got {}", other.type_name())))
         }
     }
 }
 
 fn read_patch(resource: &Resource, form: PatchForm, body: &[u8]) -> Result<Patch, Problem> {
     match form {
-        PatchForm::Merge => read_body(resource, body).map(|_| Patch::Merge(body.into())),
-        PatchForm::Operations => {
+        PatchForm::MergePatch => read_body(resource, body).map(|_| Patch::MergePatch(body.into())),
+        PatchForm::JsonPatch => {
             let malformed = |detail| Problem::new(&problem::BAD_PATCH).detail(detail);
-            json::patch::operations(parse(body)?).map_err(malformed)?;
-            Ok(Patch::Operations(body.into()))
+            json::patch::parse_operations(parse(body)?).map_err(malformed)?;
+            Ok(Patch::JsonPatch(body.into()))
         }
     }
 }
@@ -185,7 +188,7 @@ fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
         .map_err(|error| Problem::new(&problem::BAD_JSON).detail(error.to_string()))
 }
 
-fn one_too_large(limits: &Limits) -> Problem {
+fn item_too_large(limits: &ServerLimits) -> Problem {
     Problem::new(&problem::TOO_LARGE)
         .detail(format!("a body that is not a list may have {} bytes", limits.body_bytes_max))
 }
@@ -195,14 +198,17 @@ fn bad_wrapper(detail: String) -> Problem {
 }
 
 /// Strips the wrapper key. The name it returns is borrowed from the model.
-fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'a>), Problem> {
+fn strip_wrapper<'a>(
+    resource: &'a Resource,
+    body: &'a [u8],
+) -> Result<(&'a str, Json<'a>), Problem> {
     let (singular, plural) = (&*resource.name, &*resource.plural);
     let members = match parse(body)? {
         Json::Object(members) => members,
         other => {
             return Err(bad_wrapper(format!(
                 r#"expected an object with the key "{singular}", got {}"#,
-                other.kind()
+                other.type_name()
             )));
         }
     };
@@ -213,7 +219,7 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
         (Some((key, json)), 1) if key == plural => Ok((plural, json)),
         (Some((key, _)), 1) => Err(bad_wrapper(format!(
             r#"expected the key "{singular}" or "{plural}", got {}"#,
-            json::quoted(&key)
+            json::quote_for_message(&key)
         ))),
         (_, count) => Err(bad_wrapper(format!(
             r#"expected one key, "{singular}" or "{plural}", got {count} keys"#
@@ -222,13 +228,13 @@ fn unwrap<'a>(resource: &'a Resource, body: &'a [u8]) -> Result<(&'a str, Json<'
 }
 
 fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {
-    match split(query)?.first() {
+    match split_query(query)?.first() {
         None => Ok(()),
-        Some((name, _)) => Err(bad_query(list::no_such_parameter(name, &[]))),
+        Some((name, _)) => Err(bad_query(list::no_such_parameter_message(name, &[]))),
     }
 }
 
-fn split(query: Option<&str>) -> Result<Vec<query::Parameter<'_>>, Problem> {
+fn split_query(query: Option<&str>) -> Result<Vec<query::QueryParameter<'_>>, Problem> {
     query::split(query.unwrap_or("")).map_err(|error| bad_query(error.to_string()))
 }
 

@@ -8,14 +8,14 @@ use std::fmt;
 
 use percent_encoding::percent_decode_str;
 
-use crate::model::types::broken_escape;
-use crate::value::cut;
+use crate::model::types::invalid_escape_position;
+use crate::value::truncate_for_message;
 
 /// Maximum number of parameters in a query.
 pub const PARAMETERS_MAX: usize = 100;
 
 /// A name and its value.
-pub type Parameter<'a> = (Cow<'a, str>, Cow<'a, str>);
+pub type QueryParameter<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// Why a query cannot be parsed. Names are as they were sent, truncated for the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,32 +43,32 @@ impl std::error::Error for BadQuery {}
 
 /// The decoded parameters in their order. A name without `=` has an empty value; empty parts between two `&`
 /// are skipped.
-pub fn split(query: &str) -> Result<Vec<Parameter<'_>>, BadQuery> {
+pub fn split(query: &str) -> Result<Vec<QueryParameter<'_>>, BadQuery> {
     let mut pairs = Vec::new();
     for piece in query.split('&').filter(|piece| !piece.is_empty()) {
         if pairs.len() == PARAMETERS_MAX {
             return Err(BadQuery::TooMany);
         }
         let (name, value) = piece.split_once('=').unwrap_or((piece, ""));
-        pairs.push((decode(name, name)?, decode(name, value)?));
+        pairs.push((decode_component(name, name)?, decode_component(name, value)?));
     }
     Ok(pairs)
 }
 
 /// `name` is for the message.
-fn decode<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQuery> {
+fn decode_component<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQuery> {
     if !raw.contains(['%', '+']) {
         return Ok(Cow::Borrowed(raw));
     }
-    if let Some(at) = broken_escape(raw) {
+    if let Some(at) = invalid_escape_position(raw) {
         let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
-        return Err(BadQuery::Escape { name: cut(name).into_owned(), got });
+        return Err(BadQuery::Escape { name: truncate_for_message(name).into_owned(), got });
     }
     // A plus is decoded to a space before percent-decoding, so that `%2B` stays a plus.
     let spaced = raw.replace('+', " ");
     match percent_decode_str(&spaced).decode_utf8() {
         Ok(decoded) => Ok(Cow::Owned(decoded.into_owned())),
-        Err(_) => Err(BadQuery::NotUtf8 { name: cut(name).into_owned() }),
+        Err(_) => Err(BadQuery::NotUtf8 { name: truncate_for_message(name).into_owned() }),
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
         #[test]
         fn split_of_arbitrary_text_never_panics(query in r"[%+&=a-f0-9é]{0,60}|\PC*") {
             if let Ok(pairs) = split(&query) {
-                let spell = |(name, value): &Parameter<'_>| encode_component(name) + "=" + &encode_component(value);
+                let spell = |(name, value): &QueryParameter<'_>| encode_component(name) + "=" + &encode_component(value);
                 let again = pairs.iter().map(spell).collect::<Vec<_>>().join("&");
                 prop_assert_eq!(split(&again), Ok(pairs));
             }

@@ -9,45 +9,45 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
-use crate::formats::{self, BodyForm, Offer, PatchForm};
-use crate::model::settings::Limits;
+use crate::formats::{self, BodyForm, PatchForm, ResponseOffer};
+use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource, ResourceIndex};
-use crate::problem::{self, Kind, Problem};
+use crate::problem::{self, Problem, ProblemKind};
 use crate::value::Id;
 
 /// What a path names.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Place {
+pub enum RouteTarget {
     Home,
     Health,
     Ready,
     Metrics,
     /// Where a browser drops its stored credentials for a realm, by the realm's index.
     Logout(usize),
-    Explanation(&'static Kind),
+    ProblemPage(&'static ProblemKind),
     /// `OPTIONS *`: the server as a whole.
     Server,
-    Collection(Address),
-    Item(Address),
+    Collection(ResourcePath),
+    Item(ResourcePath),
 }
 
 /// The path of a collection or an item in the tree of resources.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Address {
+pub struct ResourcePath {
     pub resource: ResourceIndex,
     /// `None` when a segment cannot be an id.
-    pub ids: Option<Ids>,
+    pub ids: Option<PathIds>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Ids {
+pub struct PathIds {
     /// The ids of the items in the path, the top-level one first.
     pub ancestors: Vec<Id>,
     pub item: Option<Id>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum RequestVerb {
     Get,
     Head,
     Post,
@@ -61,21 +61,30 @@ pub enum Verb {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
-    pub verb: Verb,
-    pub place: Place,
+    pub verb: RequestVerb,
+    pub target: RouteTarget,
 }
 
 impl Route {
     /// The kinds of response a success can have (for HEAD: whose headers), once it is known how the body is
     /// parsed.
-    pub fn offer(&self) -> Offer {
-        match (self.verb, &self.place) {
-            (Verb::Delete | Verb::Options, _) => Offer::Nothing,
-            (_, Place::Metrics) => Offer::Metrics,
-            (Verb::Get | Verb::Head, Place::Collection(_)) => Offer::List,
+    pub fn response_offer(&self) -> ResponseOffer {
+        match (self.verb, &self.target) {
+            (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
+            (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
+            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Collection(_)) => {
+                ResponseOffer::List
+            }
             // Items without a wrapper are a list, and so is the response.
-            (Verb::PostItems(_), _) => Offer::List,
-            (Verb::Get | Verb::Head | Verb::Post | Verb::Put | Verb::Patch(_), _) => Offer::Data,
+            (RequestVerb::PostItems(_), _) => ResponseOffer::List,
+            (
+                RequestVerb::Get
+                | RequestVerb::Head
+                | RequestVerb::Post
+                | RequestVerb::Put
+                | RequestVerb::Patch(_),
+                _,
+            ) => ResponseOffer::Data,
         }
     }
 
@@ -83,43 +92,49 @@ impl Route {
     /// a list is parsed.
     pub fn check_readable(self, headers: &HeaderMap) -> Result<Self, Problem> {
         match self.verb {
-            Verb::Patch(_) => {
-                Ok(Self { verb: Verb::Patch(formats::check_patch(headers)?), ..self })
+            RequestVerb::Patch(_) => {
+                Ok(Self { verb: RequestVerb::Patch(formats::check_patch_type(headers)?), ..self })
             }
-            Verb::Post => Ok(match formats::check_readable(headers)? {
+            RequestVerb::Post => Ok(match formats::check_body_type(headers)? {
                 BodyForm::Wrapped => self,
-                form => Self { verb: Verb::PostItems(form), ..self },
+                form => Self { verb: RequestVerb::PostItems(form), ..self },
             }),
-            Verb::Put => {
-                formats::check_json(headers)?;
+            RequestVerb::Put => {
+                formats::check_json_type(headers)?;
                 // RFC 9110 §14.5: a server without support for partial PUT would store the part as the whole.
                 match headers.contains_key(header::CONTENT_RANGE) {
                     true => Err(Problem::new(&problem::PARTIAL_PUT)),
                     false => Ok(self),
                 }
             }
-            Verb::PostItems(_) | Verb::Get | Verb::Head | Verb::Delete | Verb::Options => Ok(self),
+            RequestVerb::PostItems(_)
+            | RequestVerb::Get
+            | RequestVerb::Head
+            | RequestVerb::Delete
+            | RequestVerb::Options => Ok(self),
         }
     }
 
     /// The resource of the target, if any.
     pub fn resource(&self) -> Option<ResourceIndex> {
-        match &self.place {
-            Place::Collection(address) | Place::Item(address) => Some(address.resource),
-            Place::Home
-            | Place::Health
-            | Place::Ready
-            | Place::Metrics
-            | Place::Logout(_)
-            | Place::Explanation(_)
-            | Place::Server => None,
+        match &self.target {
+            RouteTarget::Collection(address) | RouteTarget::Item(address) => Some(address.resource),
+            RouteTarget::Home
+            | RouteTarget::Health
+            | RouteTarget::Ready
+            | RouteTarget::Metrics
+            | RouteTarget::Logout(_)
+            | RouteTarget::ProblemPage(_)
+            | RouteTarget::Server => None,
         }
     }
 
     /// A list of new items may be larger than one item.
-    pub fn body_bytes_max(&self, limits: &Limits) -> usize {
-        match (self.verb, &self.place) {
-            (Verb::Post | Verb::PostItems(_), Place::Collection(_)) => limits.bulk_bytes_max,
+    pub fn body_bytes_max(&self, limits: &ServerLimits) -> usize {
+        match (self.verb, &self.target) {
+            (RequestVerb::Post | RequestVerb::PostItems(_), RouteTarget::Collection(_)) => {
+                limits.bulk_bytes_max
+            }
             _ => limits.body_bytes_max,
         }
     }
@@ -127,13 +142,13 @@ impl Route {
 
 /// Why routing ends the request.
 #[derive(Debug)]
-pub enum Stop {
+pub enum RouteError {
     /// The path has one slash too many: 308 to this URL.
-    Moved(String),
+    Redirect(String),
     Problem(Problem),
 }
 
-impl From<Problem> for Stop {
+impl From<Problem> for RouteError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
     }
@@ -145,20 +160,20 @@ pub fn route(
     method: &Method,
     path: &str,
     query: Option<&str>,
-) -> Result<Route, Stop> {
+) -> Result<Route, RouteError> {
     crate::fault::point("route");
     if !is_known(method) {
         return Err(Problem::new(&problem::UNKNOWN_METHOD).into());
     }
-    let place = match find(model, path) {
+    let place = match find_target(model, path) {
         Some(place) => place,
-        None => return Err(moved(model, path, query)),
+        None => return Err(redirect_or_not_found(model, path, query)),
     };
-    let allowed = verbs(&place);
+    let allowed = allowed_verbs(&place);
     match allowed.iter().find(|(name, _)| *name == method.as_str()) {
-        Some((_, verb)) => Ok(Route { verb: *verb, place }),
+        Some((_, verb)) => Ok(Route { verb: *verb, target: place }),
         None => Err(Problem::new(&problem::METHOD_NOT_ALLOWED)
-            .header(header::ALLOW, allow(&place))
+            .header(header::ALLOW, allow_header(&place))
             .into()),
     }
 }
@@ -169,50 +184,50 @@ fn is_known(method: &Method) -> bool {
     known.contains(&method.as_str())
 }
 
-const GET: (&str, Verb) = ("GET", Verb::Get);
-const HEAD: (&str, Verb) = ("HEAD", Verb::Head);
-const POST: (&str, Verb) = ("POST", Verb::Post);
-const PUT: (&str, Verb) = ("PUT", Verb::Put);
-const PATCH: (&str, Verb) = ("PATCH", Verb::Patch(PatchForm::Merge));
-const DELETE: (&str, Verb) = ("DELETE", Verb::Delete);
-const OPTIONS: (&str, Verb) = ("OPTIONS", Verb::Options);
+const GET: (&str, RequestVerb) = ("GET", RequestVerb::Get);
+const HEAD: (&str, RequestVerb) = ("HEAD", RequestVerb::Head);
+const POST: (&str, RequestVerb) = ("POST", RequestVerb::Post);
+const PUT: (&str, RequestVerb) = ("PUT", RequestVerb::Put);
+const PATCH: (&str, RequestVerb) = ("PATCH", RequestVerb::Patch(PatchForm::MergePatch));
+const DELETE: (&str, RequestVerb) = ("DELETE", RequestVerb::Delete);
+const OPTIONS: (&str, RequestVerb) = ("OPTIONS", RequestVerb::Options);
 
 /// All methods that any target allows.
-const EVERYWHERE: &[(&str, Verb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
+const ALL_VERBS: &[(&str, RequestVerb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
 
-fn verbs(place: &Place) -> &'static [(&'static str, Verb)] {
+fn allowed_verbs(place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] {
     match place {
-        Place::Home
-        | Place::Health
-        | Place::Ready
-        | Place::Metrics
-        | Place::Logout(_)
-        | Place::Explanation(_) => &[GET, HEAD, OPTIONS],
-        Place::Server => &[OPTIONS],
-        Place::Collection(_) => &[GET, HEAD, POST, OPTIONS],
-        Place::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
+        RouteTarget::Home
+        | RouteTarget::Health
+        | RouteTarget::Ready
+        | RouteTarget::Metrics
+        | RouteTarget::Logout(_)
+        | RouteTarget::ProblemPage(_) => &[GET, HEAD, OPTIONS],
+        RouteTarget::Server => &[OPTIONS],
+        RouteTarget::Collection(_) => &[GET, HEAD, POST, OPTIONS],
+        RouteTarget::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
     }
 }
 
 /// The value of `Allow` for a target.
-pub fn allow(place: &Place) -> HeaderValue {
+pub fn allow_header(place: &RouteTarget) -> HeaderValue {
     // RFC 9110 §9.3.7: `OPTIONS *` applies to the server as a whole.
-    let verbs = if *place == Place::Server { EVERYWHERE } else { verbs(place) };
+    let verbs = if *place == RouteTarget::Server { ALL_VERBS } else { allowed_verbs(place) };
     let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
     HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
 }
 
 /// The methods of a path for a CORS preflight; all of them for an unknown path, so that the preflight
 /// succeeds and the page can read the 404 of its actual request.
-pub fn methods(model: &Model, path: &str) -> HeaderValue {
-    let place = find(model, path).or_else(|| find(model, path.strip_suffix('/')?));
-    allow(&place.unwrap_or(Place::Server))
+pub fn preflight_methods(model: &Model, path: &str) -> HeaderValue {
+    let place = find_target(model, path).or_else(|| find_target(model, path.strip_suffix('/')?));
+    allow_header(&place.unwrap_or(RouteTarget::Server))
 }
 
-fn find(model: &Model, path: &str) -> Option<Place> {
+fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {
     // RFC 9112 §3.2.3: only CONNECT has a target without a path.
     if matches!(path, "*" | "") {
-        return Some(Place::Server);
+        return Some(RouteTarget::Server);
     }
     let prefix = model.server.base_path.as_deref().unwrap_or("");
     let path = path
@@ -220,29 +235,34 @@ fn find(model: &Model, path: &str) -> Option<Place> {
         .filter(|rest| !rest.is_empty())
         .or((path == prefix).then_some("/"))?;
     let mut segments = path.strip_prefix('/')?.split('/');
-    let first = decode(segments.next()?)?;
+    let first = decode_segment(segments.next()?)?;
     match &*first {
-        "" => segments.next().is_none().then_some(Place::Home),
-        "-" => find_own(model, segments),
-        first => find_resource(model, top(model, first, false)?, segments),
+        "" => segments.next().is_none().then_some(RouteTarget::Home),
+        "-" => find_server_target(model, segments),
+        first => find_resource(model, find_top_level(model, first, false)?, segments),
     }
 }
 
-fn find_own<'a>(model: &'a Model, mut segments: impl Iterator<Item = &'a str>) -> Option<Place> {
-    let name = decode(segments.next()?)?;
+fn find_server_target<'a>(
+    model: &'a Model,
+    mut segments: impl Iterator<Item = &'a str>,
+) -> Option<RouteTarget> {
+    let name = decode_segment(segments.next()?)?;
     let place = match &*name {
-        "health" => Place::Health,
-        "ready" => Place::Ready,
-        "metrics" => Place::Metrics,
-        "logout" => Place::Logout(match segments.next() {
+        "health" => RouteTarget::Health,
+        "ready" => RouteTarget::Ready,
+        "metrics" => RouteTarget::Metrics,
+        "logout" => RouteTarget::Logout(match segments.next() {
             None => model.server_realm(),
             Some(segment) => {
-                let name = decode(segment)?;
+                let name = decode_segment(segment)?;
                 model.realms.iter().position(|realm| *realm.name == *name)?
             }
         }),
-        "problems" => Place::Explanation(problem::by_slug(&decode(segments.next()?)?)?),
-        plural => return find_resource(model, top(model, plural, true)?, segments),
+        "problems" => {
+            RouteTarget::ProblemPage(problem::find_by_slug(&decode_segment(segments.next()?)?)?)
+        }
+        plural => return find_resource(model, find_top_level(model, plural, true)?, segments),
     };
     segments.next().is_none().then_some(place)
 }
@@ -251,27 +271,28 @@ fn find_resource<'a>(
     model: &'a Model,
     mut resource: &'a Resource,
     mut segments: impl Iterator<Item = &'a str>,
-) -> Option<Place> {
+) -> Option<RouteTarget> {
     let mut ancestors = Some(Vec::new());
     loop {
         let Some(segment) = segments.next() else {
-            let ids = ancestors.map(|ancestors| Ids { ancestors, item: None });
-            return Some(Place::Collection(Address { resource: resource.index, ids }));
+            let ids = ancestors.map(|ancestors| PathIds { ancestors, item: None });
+            return Some(RouteTarget::Collection(ResourcePath { resource: resource.index, ids }));
         };
-        let segment = decode(segment)?;
+        let segment = decode_segment(segment)?;
         if segment.is_empty() {
             return None;
         }
         let id = resource.id.parse(&segment);
         let Some(child) = segments.next() else {
-            let ids = ancestors.zip(id).map(|(ancestors, id)| Ids { ancestors, item: Some(id) });
-            return Some(Place::Item(Address { resource: resource.index, ids }));
+            let ids =
+                ancestors.zip(id).map(|(ancestors, id)| PathIds { ancestors, item: Some(id) });
+            return Some(RouteTarget::Item(ResourcePath { resource: resource.index, ids }));
         };
         ancestors = ancestors.zip(id).map(|(mut ancestors, id)| {
             ancestors.push(id);
             ancestors
         });
-        let child = decode(child)?;
+        let child = decode_segment(child)?;
         resource = resource
             .children
             .iter()
@@ -280,13 +301,13 @@ fn find_resource<'a>(
     }
 }
 
-fn top<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
+fn find_top_level<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
     let mut tops = model.resources.iter().filter(|resource| resource.parent.is_none());
-    tops.find(|resource| resource.is_own == is_own && &*resource.plural == plural)
+    tops.find(|resource| resource.is_builtin == is_own && &*resource.plural == plural)
 }
 
 /// RFC 3986 §6.2.2.2: `%63ustomers` is `customers`.
-fn decode(segment: &str) -> Option<Cow<'_, str>> {
+fn decode_segment(segment: &str) -> Option<Cow<'_, str>> {
     if !segment.as_bytes().contains(&b'%') {
         return Some(Cow::Borrowed(segment));
     }
@@ -294,11 +315,11 @@ fn decode(segment: &str) -> Option<Cow<'_, str>> {
 }
 
 /// Redirects a known path with one trailing slash too many; every other path is 404.
-fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
+fn redirect_or_not_found(model: &Model, path: &str, query: Option<&str>) -> RouteError {
     let shorter =
         path.strip_suffix('/').filter(|shorter| !path.contains("//") && !shorter.is_empty());
-    match shorter.filter(|shorter| find(model, shorter).is_some()) {
-        Some(shorter) => Stop::Moved(match query {
+    match shorter.filter(|shorter| find_target(model, shorter).is_some()) {
+        Some(shorter) => RouteError::Redirect(match query {
             Some(query) => format!("{shorter}?{query}"),
             None => shorter.to_owned(),
         }),
@@ -307,23 +328,28 @@ fn moved(model: &Model, path: &str, query: Option<&str>) -> Stop {
 }
 
 /// The nested resource that a path without its parents names, such as `/orders`.
-pub fn misplaced<'a>(model: &'a Model, path: &str) -> Option<&'a Resource> {
+pub fn find_nested_by_plural<'a>(model: &'a Model, path: &str) -> Option<&'a Resource> {
     let prefix = model.server.base_path.as_deref().unwrap_or("");
     let first = path.strip_prefix(prefix)?.strip_prefix('/')?.split('/').next()?;
-    let first = decode(first)?;
+    let first = decode_segment(first)?;
     model.declared().find(|resource| resource.parent.is_some() && *resource.plural == *first)
 }
 
 /// The path of a collection or an item, as in `Location` and `Link`.
-pub fn path(model: &Model, resource: ResourceIndex, ancestors: &[Id], item: Option<Id>) -> String {
+pub fn format_path(
+    model: &Model,
+    resource: ResourceIndex,
+    ancestors: &[Id],
+    item: Option<Id>,
+) -> String {
     let mut path = String::with_capacity(64);
     path.push_str(model.server.base_path.as_deref().unwrap_or(""));
-    push_subject(&mut path, model, resource, (ancestors, item));
+    push_unprefixed_path(&mut path, model, resource, (ancestors, item));
     path
 }
 
 /// Appends the path of an item as the change log records it: without the deployment's prefix.
-pub fn push_subject(
+pub fn push_unprefixed_path(
     path: &mut String,
     model: &Model,
     resource: ResourceIndex,
@@ -331,10 +357,12 @@ pub fn push_subject(
 ) {
     let resource = model.resource(resource);
     match (resource.parent, ancestors.split_last()) {
-        (None, _) if resource.is_own => path.push_str("/-"),
+        (None, _) if resource.is_builtin => path.push_str("/-"),
         (None, _) => {}
-        (Some(parent), Some((id, above))) => push_subject(path, model, parent, (above, Some(*id))),
-        (Some(parent), None) => push_subject(path, model, parent, (&[], None)),
+        (Some(parent), Some((id, above))) => {
+            push_unprefixed_path(path, model, parent, (above, Some(*id)))
+        }
+        (Some(parent), None) => push_unprefixed_path(path, model, parent, (&[], None)),
     }
     path.push('/');
     path.push_str(&resource.plural);

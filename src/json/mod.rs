@@ -5,7 +5,7 @@
 //! convert that text without loss, or not at all.
 
 #[cfg(any(fuzzing, test))]
-pub mod judge;
+pub mod serde_comparison;
 mod number;
 mod parse;
 pub mod patch;
@@ -13,9 +13,9 @@ mod write;
 
 use std::borrow::Cow;
 
-pub use number::{decimal_units, integer, is_number, number_exact, same_number};
+pub use number::{decimal_units, integer, is_number, is_same_number, number_exact};
 pub use parse::{count_values, parse};
-pub use write::{quoted, write, write_moment, write_text, write_value};
+pub use write::{quote_for_message, write, write_moment, write_text, write_value};
 
 /// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has
 /// parsed it.
@@ -32,7 +32,7 @@ pub enum Json<'a> {
 
 impl Json<'_> {
     /// The name of its type, for messages.
-    pub fn kind(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Boolean(_) => "a boolean",
@@ -44,14 +44,17 @@ impl Json<'_> {
     }
 
     /// Its approximate length as text.
-    pub fn bytes(&self) -> usize {
+    pub fn approximate_bytes(&self) -> usize {
         match self {
             Self::Null | Self::Boolean(_) => 5,
             Self::Number(text) => text.len() + 1,
             Self::Text(text) => text.len() + 3,
-            Self::List(list) => list.iter().map(Self::bytes).sum::<usize>() + 3,
+            Self::List(list) => list.iter().map(Self::approximate_bytes).sum::<usize>() + 3,
             Self::Object(members) => {
-                members.iter().map(|(name, value)| name.len() + 3 + value.bytes()).sum::<usize>()
+                members
+                    .iter()
+                    .map(|(name, value)| name.len() + 3 + value.approximate_bytes())
+                    .sum::<usize>()
                     + 3
             }
         }

@@ -15,12 +15,12 @@ const EXPONENT_MAX: i64 = 1_000_000_000_000_000;
 /// equal the double's shortest representation, or its representation with 17 significant digits, which C's
 /// `%.17g` prints.
 pub fn number_exact(text: &str) -> Option<f64> {
-    let sent = Exact::read(text)?;
+    let sent = ExactNumber::read(text)?;
     let number: f64 = text.parse().ok()?;
     if !number.is_finite() {
         return None;
     }
-    let is_sent = |spelling: &str| Exact::read(spelling) == Some(sent);
+    let is_sent = |spelling: &str| ExactNumber::read(spelling) == Some(sent);
     let lossless = is_sent(zmij::Buffer::new().format_finite(number))
         // Two shortest representations can be equally near (…584.25 as .2 or .3); this accepts the other one.
         || is_sent(&format!("{number:e}"))
@@ -30,50 +30,50 @@ pub fn number_exact(text: &str) -> Option<f64> {
 
 /// The integer that a JSON number stands for, in any spelling, within ±(2^53 - 1).
 pub fn integer(text: &str) -> Option<i64> {
-    let exact = Exact::read(text)?;
-    exact.shifted(0, 16).filter(|number| (-INTEGER_MAX..=INTEGER_MAX).contains(number))
+    let exact = ExactNumber::read(text)?;
+    exact.scaled_integer(0, 16).filter(|number| (-INTEGER_MAX..=INTEGER_MAX).contains(number))
 }
 
 /// The units of a decimal with `scale` decimal places. Further places must be zeros.
 pub fn decimal_units(text: &str, scale: u8) -> Option<i64> {
-    Exact::read(text)?.shifted(i64::from(scale), DECIMAL_DIGITS_MAX)
+    ExactNumber::read(text)?.scaled_integer(i64::from(scale), DECIMAL_DIGITS_MAX)
 }
 
 /// Whether two number texts have the same value.
-pub fn same_number(one: &str, other: &str) -> bool {
-    let (one, other) = (Exact::read(one), Exact::read(other));
+pub fn is_same_number(one: &str, other: &str) -> bool {
+    let (one, other) = (ExactNumber::read(one), ExactNumber::read(other));
     one.is_some() && one == other
 }
 
 /// Whether a text, such as the content of a string, is a valid JSON number.
 pub fn is_number(text: &str) -> bool {
-    Exact::read(text).is_some()
+    ExactNumber::read(text).is_some()
 }
 
 /// The normalized value of a number text: the digits of `head` and `tail` together, times 10^`power`. The
 /// digits neither begin nor end with a zero, so equal values have equal digits and powers; zero has no
 /// digits.
 #[derive(Debug, Clone, Copy)]
-struct Exact<'a> {
+struct ExactNumber<'a> {
     negative: bool,
     head: &'a str,
     tail: &'a str,
     power: i64,
 }
 
-impl<'a> Exact<'a> {
+impl<'a> ExactNumber<'a> {
     /// `None` unless the whole text is a JSON number.
     fn read(text: &'a str) -> Option<Self> {
-        let pieces = Pieces::read(text).ok()?;
+        let pieces = NumberParts::read(text).ok()?;
         if pieces.length != text.len() {
             return None;
         }
         let mut head = pieces.whole.trim_start_matches('0');
         let mut tail = pieces.fraction.trim_end_matches('0');
-        let mut power = exponent(pieces.exponent).saturating_sub_unsigned(length(tail));
+        let mut power = parse_exponent(pieces.exponent).saturating_sub_unsigned(digit_count(tail));
         if tail.is_empty() {
             let trimmed = head.trim_end_matches('0');
-            power = power.saturating_add_unsigned(length(head) - length(trimmed));
+            power = power.saturating_add_unsigned(digit_count(head) - digit_count(trimmed));
             head = trimmed;
         }
         if head.is_empty() {
@@ -90,9 +90,9 @@ impl<'a> Exact<'a> {
     }
 
     /// The value times 10^`places`, if that is an integer of at most `digits_max` digits (up to 18).
-    fn shifted(self, places: i64, digits_max: i64) -> Option<i64> {
+    fn scaled_integer(self, places: i64, digits_max: i64) -> Option<i64> {
         let power = self.power + places;
-        let count = i64::try_from(length(self.head) + length(self.tail)).ok()?;
+        let count = i64::try_from(digit_count(self.head) + digit_count(self.tail)).ok()?;
         if count == 0 {
             return Some(0);
         }
@@ -105,7 +105,7 @@ impl<'a> Exact<'a> {
     }
 }
 
-impl PartialEq for Exact<'_> {
+impl PartialEq for ExactNumber<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.negative == other.negative
             && self.power == other.power
@@ -113,12 +113,12 @@ impl PartialEq for Exact<'_> {
     }
 }
 
-fn length(digits: &str) -> u64 {
+fn digit_count(digits: &str) -> u64 {
     digits.len() as u64
 }
 
 /// Parses the digits of an exponent with their sign; an empty text is 0.
-fn exponent(text: &str) -> i64 {
+fn parse_exponent(text: &str) -> i64 {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -131,7 +131,7 @@ fn exponent(text: &str) -> i64 {
 
 /// The syntactic parts of a number (RFC 8259 §6).
 #[derive(Debug)]
-pub(super) struct Pieces<'a> {
+pub(super) struct NumberParts<'a> {
     negative: bool,
     whole: &'a str,
     fraction: &'a str,
@@ -147,11 +147,11 @@ pub(super) struct NotANumber {
     pub(super) expected: &'static str,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> NumberParts<'a> {
     /// Parses the number at the start of `text`; more may follow it.
     pub(super) fn read(text: &'a str) -> Result<Self, NotANumber> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
-        let (whole, mut rest) = digits(unsigned);
+        let (whole, mut rest) = split_digits(unsigned);
         let stop =
             |rest: &str, expected| Err(NotANumber { offset: text.len() - rest.len(), expected });
         if whole.is_empty() {
@@ -163,14 +163,14 @@ impl<'a> Pieces<'a> {
         }
         let mut fraction = "";
         if let Some(after) = rest.strip_prefix('.') {
-            (fraction, rest) = digits(after);
+            (fraction, rest) = split_digits(after);
             if fraction.is_empty() {
                 return stop(rest, "a digit after the point");
             }
         }
         let mut exponent = "";
         if let Some(after) = rest.strip_prefix(['e', 'E']) {
-            let (power, end) = digits(after.strip_prefix(['+', '-']).unwrap_or(after));
+            let (power, end) = split_digits(after.strip_prefix(['+', '-']).unwrap_or(after));
             if power.is_empty() {
                 return stop(end, "a digit of the exponent");
             }
@@ -183,7 +183,7 @@ impl<'a> Pieces<'a> {
 }
 
 /// The digits at the start of `text`, and the rest.
-fn digits(text: &str) -> (&str, &str) {
+fn split_digits(text: &str) -> (&str, &str) {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }

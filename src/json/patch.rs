@@ -8,39 +8,41 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::{Json, same_number};
+use super::{Json, is_same_number};
 
 /// Maximum operations of one patch.
 const OPERATIONS_MAX: usize = 1_000;
 /// Maximum nesting depth of the result; a scalar has depth 1.
 const DEPTH_MAX: usize = 32;
 /// Maximum list elements that a patch may shift.
-const MOVED_MAX: usize = 1_000_000;
+const SHIFTED_ELEMENTS_MAX: usize = 1_000_000;
 
 /// Maximum bytes of documents that the operations of a patch may scan in total.
-const LOOKED_BYTES_MAX: usize = 256 << 20;
+const SCANNED_BYTES_MAX: usize = 256 << 20;
 
 /// One operation of a JSON Patch.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Operation<'a> {
-    path: Pointer,
-    does: Does<'a>,
+pub struct PatchOperation<'a> {
+    path: JsonPointer,
+    kind: PatchOperationKind<'a>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Does<'a> {
+enum PatchOperationKind<'a> {
     Add(Json<'a>),
     Remove,
     Replace(Json<'a>),
-    Move(Pointer),
-    Copy(Pointer),
+    Move(JsonPointer),
+    Copy(JsonPointer),
     Test(Json<'a>),
 }
 
-impl Does<'_> {
+impl PatchOperationKind<'_> {
     fn bytes(&self) -> usize {
         match self {
-            Self::Add(value) | Self::Replace(value) | Self::Test(value) => value.bytes(),
+            Self::Add(value) | Self::Replace(value) | Self::Test(value) => {
+                value.approximate_bytes()
+            }
             Self::Remove | Self::Move(_) | Self::Copy(_) => 0,
         }
     }
@@ -48,35 +50,39 @@ impl Does<'_> {
 
 /// A parsed JSON pointer (RFC 6901).
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pointer(Vec<String>);
+struct JsonPointer(Vec<String>);
 
 /// Why a patch was not applied, and the index of the operation that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failed {
-    pub at: usize,
-    pub why: Why,
+pub struct PatchError {
+    pub operation_index: usize,
+    pub reason: PatchFailure,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum PatchFailure {
     /// There is no value at this pointer.
     Missing(String),
     /// The value at this pointer differs.
     Different(String),
     /// A value cannot be moved into itself.
-    Inside(String),
+    IntoItself(String),
     /// The result, or an intermediate document, is too large.
     TooLarge,
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for PatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "operation {}: ", self.at)?;
-        match &self.why {
-            Why::Missing(pointer) => write!(f, "there is nothing at \"{pointer}\""),
-            Why::Different(pointer) => write!(f, "the value at \"{pointer}\" is another one"),
-            Why::Inside(pointer) => write!(f, "\"{pointer}\" cannot be moved into itself"),
-            Why::TooLarge => f.write_str("it makes too much of a small patch"),
+        write!(f, "operation {}: ", self.operation_index)?;
+        match &self.reason {
+            PatchFailure::Missing(pointer) => write!(f, "there is nothing at \"{pointer}\""),
+            PatchFailure::Different(pointer) => {
+                write!(f, "the value at \"{pointer}\" is another one")
+            }
+            PatchFailure::IntoItself(pointer) => {
+                write!(f, "\"{pointer}\" cannot be moved into itself")
+            }
+            PatchFailure::TooLarge => f.write_str("it makes too much of a small patch"),
         }
     }
 }
@@ -119,55 +125,55 @@ pub fn merge<'a>(target: &mut Json<'a>, patch: Json<'a>) {
 }
 
 /// Parses the operations of a JSON Patch, or says what is wrong.
-pub fn operations(json: Json<'_>) -> Result<Vec<Operation<'_>>, String> {
+pub fn parse_operations(json: Json<'_>) -> Result<Vec<PatchOperation<'_>>, String> {
     let Json::List(list) = json else {
-        return Err(format!("expected a list of operations, got {}", json.kind()));
+        return Err(format!("expected a list of operations, got {}", json.type_name()));
     };
     if list.len() > OPERATIONS_MAX {
         return Err(format!("at most {OPERATIONS_MAX} operations, got {}", list.len()));
     }
-    let read = |(at, one)| operation(one).map_err(|why| format!("operation {at}: {why}"));
+    let read = |(at, one)| parse_operation(one).map_err(|why| format!("operation {at}: {why}"));
     list.into_iter().enumerate().map(read).collect()
 }
 
-fn operation(json: Json<'_>) -> Result<Operation<'_>, String> {
+fn parse_operation(json: Json<'_>) -> Result<PatchOperation<'_>, String> {
     let Json::Object(mut members) = json else {
-        return Err(format!("expected an object, got {}", json.kind()));
+        return Err(format!("expected an object, got {}", json.type_name()));
     };
     // RFC 6902 §4: unknown members of an operation are ignored.
     let mut take = |name: &str| {
         let at = members.iter().position(|(known, _)| known == name)?;
         Some(members.swap_remove(at).1)
     };
-    let name = text(take("op"), "op")?;
-    let path = pointer(take("path"), "path")?;
+    let name = read_text(take("op"), "op")?;
+    let path = read_pointer(take("path"), "path")?;
     let mut value = || take("value").ok_or_else(|| "expected a value".to_owned());
     let does = match &*name {
-        "add" => Does::Add(value()?),
-        "replace" => Does::Replace(value()?),
-        "test" => Does::Test(value()?),
-        "remove" => Does::Remove,
-        "move" => Does::Move(pointer(take("from"), "from")?),
-        "copy" => Does::Copy(pointer(take("from"), "from")?),
+        "add" => PatchOperationKind::Add(value()?),
+        "replace" => PatchOperationKind::Replace(value()?),
+        "test" => PatchOperationKind::Test(value()?),
+        "remove" => PatchOperationKind::Remove,
+        "move" => PatchOperationKind::Move(read_pointer(take("from"), "from")?),
+        "copy" => PatchOperationKind::Copy(read_pointer(take("from"), "from")?),
         _ => return Err("expected op to be add, remove, replace, move, copy or test".to_owned()),
     };
-    Ok(Operation { path, does })
+    Ok(PatchOperation { path, kind: does })
 }
 
-fn text<'a>(json: Option<Json<'a>>, name: &str) -> Result<Cow<'a, str>, String> {
+fn read_text<'a>(json: Option<Json<'a>>, name: &str) -> Result<Cow<'a, str>, String> {
     match json {
         Some(Json::Text(text)) => Ok(text),
-        Some(other) => Err(format!("expected {name} as a string, got {}", other.kind())),
+        Some(other) => Err(format!("expected {name} as a string, got {}", other.type_name())),
         None => Err(format!("expected {name}")),
     }
 }
 
-fn pointer(json: Option<Json<'_>>, name: &str) -> Result<Pointer, String> {
-    let text = text(json, name)?;
-    Pointer::parse(&text).ok_or_else(|| format!("expected {name} to be a JSON pointer"))
+fn read_pointer(json: Option<Json<'_>>, name: &str) -> Result<JsonPointer, String> {
+    let text = read_text(json, name)?;
+    JsonPointer::parse(&text).ok_or_else(|| format!("expected {name} to be a JSON pointer"))
 }
 
-impl Pointer {
+impl JsonPointer {
     fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self(Vec::new()));
@@ -180,12 +186,12 @@ impl Pointer {
         tokens.collect::<Option<_>>().map(Self)
     }
 
-    fn missing(&self) -> Why {
-        Why::Missing(self.to_string())
+    fn missing_error(&self) -> PatchFailure {
+        PatchFailure::Missing(self.to_string())
     }
 }
 
-impl fmt::Display for Pointer {
+impl fmt::Display for JsonPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0
             .iter()
@@ -196,68 +202,73 @@ impl fmt::Display for Pointer {
 /// Applies all operations, or says which one fails. `bytes_max` limits the growth.
 pub fn apply<'a>(
     mut document: Json<'a>,
-    operations: &[Operation<'a>],
+    operations: &[PatchOperation<'a>],
     bytes_max: usize,
-) -> Result<Json<'a>, Failed> {
+) -> Result<Json<'a>, PatchError> {
     // Each operation may have to scan the whole document.
-    let added = operations.iter().map(|operation| operation.does.bytes()).sum::<usize>();
-    if operations.len().saturating_mul(document.bytes() + added) > LOOKED_BYTES_MAX {
-        return Err(Failed { at: 0, why: Why::TooLarge });
+    let added = operations.iter().map(|operation| operation.kind.bytes()).sum::<usize>();
+    if operations.len().saturating_mul(document.approximate_bytes() + added) > SCANNED_BYTES_MAX {
+        return Err(PatchError { operation_index: 0, reason: PatchFailure::TooLarge });
     }
-    let mut room = Room { bytes: bytes_max, moved: MOVED_MAX };
+    let mut room = WorkBudget { bytes: bytes_max, moved: SHIFTED_ELEMENTS_MAX };
     for (at, operation) in operations.iter().enumerate() {
-        step(&mut document, operation, &mut room).map_err(|why| Failed { at, why })?;
+        apply_operation(&mut document, operation, &mut room)
+            .map_err(|why| PatchError { operation_index: at, reason: why })?;
     }
     Ok(document)
 }
 
 /// The remaining budget of work.
-struct Room {
+struct WorkBudget {
     bytes: usize,
     moved: usize,
 }
 
-impl Room {
-    fn take(left: &mut usize, used: usize) -> Result<(), Why> {
-        *left = left.checked_sub(used).ok_or(Why::TooLarge)?;
+impl WorkBudget {
+    fn spend(left: &mut usize, used: usize) -> Result<(), PatchFailure> {
+        *left = left.checked_sub(used).ok_or(PatchFailure::TooLarge)?;
         Ok(())
     }
 }
 
-fn step<'a>(
+fn apply_operation<'a>(
     document: &mut Json<'a>,
-    Operation { path, does }: &Operation<'a>,
-    room: &mut Room,
-) -> Result<(), Why> {
+    PatchOperation { path, kind: does }: &PatchOperation<'a>,
+    room: &mut WorkBudget,
+) -> Result<(), PatchFailure> {
     match does {
-        Does::Add(value) => add(document, path, value.clone(), room),
-        Does::Remove => remove(document, path, room).map(|_| ()),
-        Does::Replace(value) => {
-            let found = find_mut(document, &path.0).ok_or_else(|| path.missing())?;
-            fits(path, value)?;
+        PatchOperationKind::Add(value) => add(document, path, value.clone(), room),
+        PatchOperationKind::Remove => remove(document, path, room).map(|_| ()),
+        PatchOperationKind::Replace(value) => {
+            let found = find_mut(document, &path.0).ok_or_else(|| path.missing_error())?;
+            check_depth(path, value)?;
             *found = value.clone();
             Ok(())
         }
-        Does::Move(from) if from == path => {
-            find(document, &from.0).map(|_| ()).ok_or_else(|| from.missing())
+        PatchOperationKind::Move(from) if from == path => {
+            find(document, &from.0).map(|_| ()).ok_or_else(|| from.missing_error())
         }
-        Does::Move(from) => {
+        PatchOperationKind::Move(from) => {
             // RFC 6902 §4.4: a value must not be moved into itself.
             if path.0.starts_with(&from.0) {
-                return Err(Why::Inside(from.to_string()));
+                return Err(PatchFailure::IntoItself(from.to_string()));
             }
             let value = remove(document, from, room)?;
             add(document, path, value, room)
         }
-        Does::Copy(from) => {
-            let value = find(document, &from.0).ok_or_else(|| from.missing())?;
-            Room::take(&mut room.bytes, value.bytes())?;
+        PatchOperationKind::Copy(from) => {
+            let value = find(document, &from.0).ok_or_else(|| from.missing_error())?;
+            WorkBudget::spend(&mut room.bytes, value.approximate_bytes())?;
             let value = value.clone();
             add(document, path, value, room)
         }
-        Does::Test(value) => {
-            let found = find(document, &path.0).ok_or_else(|| path.missing())?;
-            if is_same(found, value) { Ok(()) } else { Err(Why::Different(path.to_string())) }
+        PatchOperationKind::Test(value) => {
+            let found = find(document, &path.0).ok_or_else(|| path.missing_error())?;
+            if is_equal(found, value) {
+                Ok(())
+            } else {
+                Err(PatchFailure::Different(path.to_string()))
+            }
         }
     }
 }
@@ -267,7 +278,7 @@ fn find<'d, 'a>(document: &'d Json<'a>, tokens: &[String]) -> Option<&'d Json<'a
         Json::Object(members) => {
             members.iter().find(|(name, _)| name == token).map(|(_, value)| value)
         }
-        Json::List(list) => list.get(index(token)?),
+        Json::List(list) => list.get(parse_index(token)?),
         Json::Null | Json::Boolean(_) | Json::Number(_) | Json::Text(_) => None,
     })
 }
@@ -277,18 +288,18 @@ fn find_mut<'d, 'a>(document: &'d mut Json<'a>, tokens: &[String]) -> Option<&'d
         Json::Object(members) => {
             members.iter_mut().find(|(name, _)| name == token).map(|(_, value)| value)
         }
-        Json::List(list) => list.get_mut(index(token)?),
+        Json::List(list) => list.get_mut(parse_index(token)?),
         Json::Null | Json::Boolean(_) | Json::Number(_) | Json::Text(_) => None,
     })
 }
 
 fn add<'a>(
     document: &mut Json<'a>,
-    path: &Pointer,
+    path: &JsonPointer,
     value: Json<'a>,
-    room: &mut Room,
-) -> Result<(), Why> {
-    fits(path, &value)?;
+    room: &mut WorkBudget,
+) -> Result<(), PatchFailure> {
+    check_depth(path, &value)?;
     let Some((last, above)) = path.0.split_last() else {
         *document = value;
         return Ok(());
@@ -303,62 +314,68 @@ fn add<'a>(
         }
         Some(Json::List(list)) => {
             // RFC 6901 §4: `-` is the position after the last element.
-            let at = if last == "-" { Some(list.len()) } else { index(last) };
-            let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing())?;
-            Room::take(&mut room.moved, list.len() - at)?;
+            let at = if last == "-" { Some(list.len()) } else { parse_index(last) };
+            let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing_error())?;
+            WorkBudget::spend(&mut room.moved, list.len() - at)?;
             list.insert(at, value);
             Ok(())
         }
-        _ => Err(path.missing()),
+        _ => Err(path.missing_error()),
     }
 }
 
-fn remove<'a>(document: &mut Json<'a>, path: &Pointer, room: &mut Room) -> Result<Json<'a>, Why> {
+fn remove<'a>(
+    document: &mut Json<'a>,
+    path: &JsonPointer,
+    room: &mut WorkBudget,
+) -> Result<Json<'a>, PatchFailure> {
     let Some((last, above)) = path.0.split_last() else {
         return Ok(std::mem::replace(document, Json::Null));
     };
     match find_mut(document, above) {
         Some(Json::Object(members)) => {
             let at = members.iter().position(|(name, _)| name == last);
-            let at = at.ok_or_else(|| path.missing())?;
-            Room::take(&mut room.moved, members.len() - at)?;
+            let at = at.ok_or_else(|| path.missing_error())?;
+            WorkBudget::spend(&mut room.moved, members.len() - at)?;
             Ok(members.remove(at).1)
         }
         Some(Json::List(list)) => {
-            let at = index(last).filter(|at| *at < list.len()).ok_or_else(|| path.missing())?;
-            Room::take(&mut room.moved, list.len() - at)?;
+            let at = parse_index(last)
+                .filter(|at| *at < list.len())
+                .ok_or_else(|| path.missing_error())?;
+            WorkBudget::spend(&mut room.moved, list.len() - at)?;
             Ok(list.remove(at))
         }
-        _ => Err(path.missing()),
+        _ => Err(path.missing_error()),
     }
 }
 
 /// Limits the depth: repeated copies could nest a value deeper and deeper.
-fn fits(path: &Pointer, value: &Json<'_>) -> Result<(), Why> {
-    if path.0.len() + value.depth() > DEPTH_MAX { Err(Why::TooLarge) } else { Ok(()) }
+fn check_depth(path: &JsonPointer, value: &Json<'_>) -> Result<(), PatchFailure> {
+    if path.0.len() + value.depth() > DEPTH_MAX { Err(PatchFailure::TooLarge) } else { Ok(()) }
 }
 
 /// RFC 6901 §4: digits without leading zeros.
-fn index(token: &str) -> Option<usize> {
+fn parse_index(token: &str) -> Option<usize> {
     let is_plain = token == "0" || !token.starts_with('0');
     let is_number = is_plain && !token.is_empty() && token.bytes().all(|b| b.is_ascii_digit());
     token.parse().ok().filter(|_| is_number)
 }
 
 /// RFC 6902 §4.6: numbers are compared by value, objects regardless of order.
-fn is_same(one: &Json<'_>, other: &Json<'_>) -> bool {
+fn is_equal(one: &Json<'_>, other: &Json<'_>) -> bool {
     match (one, other) {
-        (Json::Number(one), Json::Number(other)) => same_number(one, other),
+        (Json::Number(one), Json::Number(other)) => is_same_number(one, other),
         (Json::List(one), Json::List(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|(one, other)| is_same(one, other))
+                && one.iter().zip(other).all(|(one, other)| is_equal(one, other))
         }
         (Json::Object(one), Json::Object(other)) => {
             let other_of: HashMap<&str, &Json<'_>> =
                 other.iter().map(|(name, value)| (&**name, value)).collect();
             one.len() == other.len()
                 && one.iter().all(|(name, value)| {
-                    other_of.get(&**name).is_some_and(|other| is_same(value, other))
+                    other_of.get(&**name).is_some_and(|other| is_equal(value, other))
                 })
         }
         (one, other) => one == other,

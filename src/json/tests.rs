@@ -3,12 +3,12 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-use super::parse::Error;
+use super::parse::JsonError;
 use super::*;
 
 const DEPTH_MAX: usize = 32;
 
-fn read(text: &str) -> Result<Json<'_>, Error> {
+fn read(text: &str) -> Result<Json<'_>, JsonError> {
     parse(text.as_bytes(), DEPTH_MAX)
 }
 
@@ -243,7 +243,7 @@ fn parse_error_truncates_a_long_key() {
 }
 
 fn compare(bytes: &[u8]) -> Result<(), TestCaseError> {
-    judge::compare(bytes).map_err(TestCaseError::fail)
+    serde_comparison::compare(bytes).map_err(TestCaseError::fail)
 }
 
 /// JSON of every kind as text, with space and escapes in unusual places.

@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use super::Json;
-use crate::value::{Decimal, Moment, Value, bytes_before, cut};
+use crate::value::{Decimal, Moment, Value, count_before, truncate_for_message};
 
 /// Writes a text as a JSON string.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -22,9 +22,9 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// A text for a message: quoted, escaped, and truncated if long.
-pub fn quoted(text: &str) -> String {
+pub fn quote_for_message(text: &str) -> String {
     let mut out = Vec::new();
-    write_text(&mut out, &cut(text));
+    write_text(&mut out, &truncate_for_message(text));
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -69,7 +69,7 @@ fn write_boolean(out: &mut Vec<u8>, boolean: bool) {
 /// Writes a timestamp, which needs no escaping.
 pub fn write_moment(out: &mut Vec<u8>, moment: Moment) {
     out.push(b'"');
-    out.extend_from_slice(&moment.text());
+    out.extend_from_slice(&moment.canonical_text());
     out.push(b'"');
 }
 
@@ -110,7 +110,7 @@ fn write_object<K: AsRef<str>, T>(
 fn split_at_escape(bytes: &[u8]) -> Option<(&[u8], u8, &[u8])> {
     // RFC 8259 §7: the quotation mark, the reverse solidus and U+0000 to U+001F.
     let is_escaped = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
-    let at = bytes_before(bytes, is_escaped);
+    let at = count_before(bytes, is_escaped);
     let (run, rest) = bytes.split_at_checked(at)?;
     let (byte, after) = rest.split_first()?;
     Some((run, *byte, after))

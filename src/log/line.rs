@@ -7,37 +7,37 @@
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 
-use super::{Level, RequestLine, Style};
-use crate::value::{Moment, bytes_before};
+use super::{Level, LogStyle, RequestLine};
+use crate::value::{Moment, count_before};
 
 /// Longer values are truncated: a client chooses some of them.
 const VALUE_BYTES_MAX: usize = 2048;
 
-pub(super) struct Event<'a> {
+pub(super) struct LogEvent<'a> {
     pub(super) time: Moment,
     pub(super) level: Level,
     pub(super) message: &'a str,
     pub(super) pairs: &'a [(&'a str, &'a dyn Display)],
 }
 
-pub(super) fn event(out: &mut String, style: Style, event: &Event<'_>) {
+pub(super) fn event(out: &mut String, style: LogStyle, event: &LogEvent<'_>) {
     match style {
-        Style::Json => {
+        LogStyle::Json => {
             json_start(out, event.time, event.level, event.message);
             for (key, value) in event.pairs {
                 json_text(out, key, &value.to_string());
             }
             out.push('}');
         }
-        Style::Pretty { colour } => {
+        LogStyle::Pretty { colour } => {
             pretty_start(out, event.time);
-            let paint = Paint { colour };
+            let paint = Painter { colour };
             let (code, word) = match event.level {
                 Level::Info => ("32", "info "),
                 Level::Warning => ("33", "warn "),
                 Level::Error => ("31", "error"),
             };
-            paint.put(out, code, word);
+            paint.push(out, code, word);
             out.push(' ');
             escape(out, event.message);
             for (key, value) in event.pairs {
@@ -63,7 +63,7 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     out.push_str("\",\"peer\":\"");
     json_peer(out, request.peer);
     if let Some(client) = request.client() {
-        put(out, format_args!("\",\"client\":\"{client}"));
+        push_fmt(out, format_args!("\",\"client\":\"{client}"));
     }
     out.push_str("\",\"bytes\":");
     json_number(out, u64::try_from(request.bytes).unwrap_or(u64::MAX));
@@ -90,7 +90,7 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
 }
 
 pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour: bool) {
-    let paint = Paint { colour };
+    let paint = Painter { colour };
     pretty_start(out, request.time);
     let code = match request.status {
         ..300 => "32",
@@ -98,8 +98,15 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
         400..500 => "33",
         500.. => "31",
     };
-    paint.put(out, code, format_args!("{}", request.status));
-    put(out, format_args!(" {:<7} {:>9} ", Escaped(request.method), Took(request.duration)));
+    paint.push(out, code, format_args!("{}", request.status));
+    push_fmt(
+        out,
+        format_args!(
+            " {:<7} {:>9} ",
+            TerminalEscaped(request.method),
+            HumanDuration(request.duration)
+        ),
+    );
     escape(out, request.path);
     pretty_pair(out, paint, "bytes", itoa::Buffer::new().format(request.bytes));
     pretty_pair(out, paint, "caller", request.caller);
@@ -118,7 +125,7 @@ pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour
         pretty_pair(out, paint, "cut", "true");
     }
     for (name, took) in request.stages.iter() {
-        pretty_pair(out, paint, name, &Took(took).to_string());
+        pretty_pair(out, paint, name, &HumanDuration(took).to_string());
     }
 }
 
@@ -129,7 +136,7 @@ fn json_start(out: &mut String, time: Moment, level: Level, message: &str) {
 
 fn json_head(out: &mut String, time: Moment, level: Level) {
     out.push_str("{\"time\":\"");
-    out.push_str(str::from_utf8(&time.text()).unwrap_or_default());
+    out.push_str(str::from_utf8(&time.canonical_text()).unwrap_or_default());
     out.push_str("\",\"level\":\"");
     out.push_str(level.as_str());
     out.push('"');
@@ -144,7 +151,7 @@ fn json_text(out: &mut String, key: &str, value: &str) {
 }
 
 fn json_escape(out: &mut String, value: &str) {
-    let (kept, was_cut) = shorten(value);
+    let (kept, was_cut) = truncate(value);
     // Most values have no character to escape.
     let (plain, rest) = kept.split_at(plain_length(kept));
     out.push_str(plain);
@@ -153,7 +160,7 @@ fn json_escape(out: &mut String, value: &str) {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
-            c if is_dangerous(c) => put(out, format_args!("\\u{:04x}", u32::from(c))),
+            c if is_dangerous(c) => push_fmt(out, format_args!("\\u{:04x}", u32::from(c))),
             c => out.push(c),
         }
     }
@@ -164,7 +171,7 @@ fn json_escape(out: &mut String, value: &str) {
 
 /// How many bytes from the start are printable ASCII that JSON does not escape.
 fn plain_length(text: &str) -> usize {
-    bytes_before(text.as_bytes(), |byte| {
+    count_before(text.as_bytes(), |byte| {
         !(b' '..=b'~').contains(&byte) | (byte == b'"') | (byte == b'\\')
     })
 }
@@ -187,7 +194,7 @@ fn json_peer(out: &mut String, peer: SocketAddr) {
             out.push(':');
             out.push_str(itoa::Buffer::new().format(peer.port()));
         }
-        SocketAddr::V6(peer) => put(out, format_args!("{peer}")),
+        SocketAddr::V6(peer) => push_fmt(out, format_args!("{peer}")),
     }
 }
 
@@ -202,9 +209,9 @@ fn pretty_start(out: &mut String, time: Moment) {
     out.push(' ');
 }
 
-fn pretty_pair(out: &mut String, paint: Paint, key: &str, value: &str) {
+fn pretty_pair(out: &mut String, paint: Painter, key: &str, value: &str) {
     out.push(' ');
-    paint.put(out, "2", format_args!("{key}="));
+    paint.push(out, "2", format_args!("{key}="));
     let plain = !value.is_empty() && !value.contains([' ', '"', '=']);
     if plain {
         escape(out, value);
@@ -216,24 +223,24 @@ fn pretty_pair(out: &mut String, paint: Paint, key: &str, value: &str) {
 }
 
 #[derive(Clone, Copy)]
-struct Paint {
+struct Painter {
     colour: bool,
 }
 
-impl Paint {
-    fn put(self, out: &mut String, code: &str, text: impl Display) {
+impl Painter {
+    fn push(self, out: &mut String, code: &str, text: impl Display) {
         if self.colour {
-            put(out, format_args!("\x1b[{code}m{text}\x1b[0m"));
+            push_fmt(out, format_args!("\x1b[{code}m{text}\x1b[0m"));
         } else {
-            put(out, format_args!("{text}"));
+            push_fmt(out, format_args!("{text}"));
         }
     }
 }
 
 /// `812 µs`, `3.4 ms`, `1.20 s`.
-struct Took(std::time::Duration);
+struct HumanDuration(std::time::Duration);
 
-impl Display for Took {
+impl Display for HumanDuration {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let micros = micros(self.0);
         let text = match micros {
@@ -246,9 +253,9 @@ impl Display for Took {
 }
 
 /// Text from outside, for a terminal.
-struct Escaped<'a>(&'a str);
+struct TerminalEscaped<'a>(&'a str);
 
-impl Display for Escaped<'_> {
+impl Display for TerminalEscaped<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut text = String::with_capacity(self.0.len());
         escape(&mut text, self.0);
@@ -257,10 +264,10 @@ impl Display for Escaped<'_> {
 }
 
 fn escape(out: &mut String, value: &str) {
-    let (kept, was_cut) = shorten(value);
+    let (kept, was_cut) = truncate(value);
     for c in kept.chars() {
         if is_dangerous(c) {
-            put(out, format_args!("\\u{{{:x}}}", u32::from(c)));
+            push_fmt(out, format_args!("\\u{{{:x}}}", u32::from(c)));
         } else {
             out.push(c);
         }
@@ -276,7 +283,7 @@ fn is_dangerous(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-fn shorten(value: &str) -> (&str, bool) {
+fn truncate(value: &str) -> (&str, bool) {
     if value.len() <= VALUE_BYTES_MAX {
         return (value, false);
     }
@@ -288,7 +295,7 @@ fn micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+fn push_fmt(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = out.write_fmt(arguments);
 }
@@ -300,9 +307,9 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::log::Stages;
+    use crate::log::StageTimes;
 
-    fn request<'a>(path: &'a str, status: u16, stages: &'a Stages) -> RequestLine<'a> {
+    fn request<'a>(path: &'a str, status: u16, stages: &'a StageTimes) -> RequestLine<'a> {
         RequestLine {
             time: Moment::parse("2026-11-15T02:28:14.123456Z").unwrap(),
             request_id: "01jcq0000000000000000000ab",
@@ -322,7 +329,7 @@ mod tests {
     }
 
     fn check_requests(line: impl Fn(&RequestLine<'_>) -> String, expected: &Expect) {
-        let stages = Stages::start(crate::clock::now());
+        let stages = StageTimes::start(crate::clock::now());
         let lines = [
             line(&request("/customers", 200, &stages)),
             line(&request("/a\r\nb\x1b[2J\u{202e}\u{9b}\"\\", 500, &stages)),
@@ -366,13 +373,17 @@ mod tests {
             let time = Moment::parse("2026-11-15T02:28:14Z").unwrap();
             let pairs: &[(&str, &dyn Display)] =
                 &[("address", &"127.0.0.1:1"), ("why", &"two words")];
-            event(&mut out, style, &Event { time, level: Level::Warning, message: "odd", pairs });
+            event(
+                &mut out,
+                style,
+                &LogEvent { time, level: Level::Warning, message: "odd", pairs },
+            );
             out
         };
-        expect![[r#"{"time":"2026-11-15T02:28:14.000000Z","level":"warning","message":"odd","address":"127.0.0.1:1","why":"two words"}"#]].assert_eq(&show(Style::Json));
+        expect![[r#"{"time":"2026-11-15T02:28:14.000000Z","level":"warning","message":"odd","address":"127.0.0.1:1","why":"two words"}"#]].assert_eq(&show(LogStyle::Json));
         expect![[r#"02:28:14.000 warn  odd address=127.0.0.1:1 why="two words""#]]
-            .assert_eq(&show(Style::Pretty { colour: false }));
-        assert!(show(Style::Pretty { colour: true }).contains("\x1b[33mwarn \x1b[0m"));
+            .assert_eq(&show(LogStyle::Pretty { colour: false }));
+        assert!(show(LogStyle::Pretty { colour: true }).contains("\x1b[33mwarn \x1b[0m"));
     }
 
     #[test]

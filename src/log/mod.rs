@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::value::Moment;
-use writer::Writer;
+use writer::LogWriter;
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum LogStyle {
     /// One JSON object a line.
     Json,
     /// For people. The caller decides on colours: only a terminal shows them.
@@ -67,7 +67,7 @@ pub struct RequestLine<'a> {
     pub cause: Option<&'a str>,
     /// Whether the response was truncated.
     pub is_cut: bool,
-    pub stages: &'a Stages,
+    pub stages: &'a StageTimes,
 }
 
 impl RequestLine<'_> {
@@ -86,43 +86,43 @@ impl RequestLine<'_> {
 
 /// A handle to the log. A clone writes to the same target.
 #[derive(Debug, Clone)]
-pub struct Log {
-    style: Style,
-    writer: Arc<Writer>,
+pub struct Logger {
+    style: LogStyle,
+    writer: Arc<LogWriter>,
 }
 
 thread_local! {
     static LINE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-impl Log {
+impl Logger {
     /// Starts the thread that writes to stderr.
-    pub fn start(style: Style) -> io::Result<Self> {
+    pub fn start(style: LogStyle) -> io::Result<Self> {
         Self::start_to(style, io::stderr())
     }
 
-    pub fn start_to(style: Style, target: impl Write + Send + 'static) -> io::Result<Self> {
-        Ok(Self { style, writer: Writer::start(style, target)? })
+    pub fn start_to(style: LogStyle, target: impl Write + Send + 'static) -> io::Result<Self> {
+        Ok(Self { style, writer: LogWriter::start(style, target)? })
     }
 
     pub fn request(&self, request: &RequestLine<'_>) {
-        self.put(request.level(), |out| {
+        self.append_line(request.level(), |out| {
             crate::fault::point("line");
             match self.style {
-                Style::Json => line::request_json(out, request),
-                Style::Pretty { colour } => line::request_pretty(out, request, colour),
+                LogStyle::Json => line::request_json(out, request),
+                LogStyle::Pretty { colour } => line::request_pretty(out, request, colour),
             }
         });
     }
 
     pub fn event(&self, level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
-        let event = line::Event { time: clock::moment(), level, message, pairs };
-        self.put(level, |out| line::event(out, self.style, &event));
+        let event = line::LogEvent { time: clock::moment(), level, message, pairs };
+        self.append_line(level, |out| line::event(out, self.style, &event));
     }
 
     /// The number of lines dropped since the start.
-    pub fn dropped(&self) -> u64 {
-        self.writer.dropped_ever()
+    pub fn dropped_lines(&self) -> u64 {
+        self.writer.dropped_total()
     }
 
     /// Waits until all lines so far are written, with a timeout: a pipe that nobody reads must not keep the
@@ -131,7 +131,7 @@ impl Log {
         self.writer.flush();
     }
 
-    fn put(&self, level: Level, format: impl FnOnce(&mut String)) {
+    fn append_line(&self, level: Level, format: impl FnOnce(&mut String)) {
         // Taken, not borrowed: a panic in between is logged too, by the same thread.
         let mut line = LINE.take();
         line.clear();
@@ -146,14 +146,14 @@ const STAGES_MAX: usize = 8;
 
 /// How long each stage of a request took.
 #[derive(Debug, Clone)]
-pub struct Stages {
+pub struct StageTimes {
     began: Instant,
     last: Instant,
     length: usize,
     list: [(&'static str, Duration); STAGES_MAX],
 }
 
-impl Stages {
+impl StageTimes {
     pub fn start(now: Instant) -> Self {
         Self { began: now, last: now, length: 0, list: [("", Duration::ZERO); STAGES_MAX] }
     }
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn stages_beyond_the_maximum_are_added_to_the_last() {
-        let mut stages = Stages::start(clock::now());
+        let mut stages = StageTimes::start(clock::now());
         for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
             stages.mark(name);
         }

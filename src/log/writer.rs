@@ -10,49 +10,52 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
-use super::{Level, Style, line};
+use super::{Level, LogStyle, line};
 use crate::clock;
 
 const BUFFER_BYTES_MAX: usize = 4 << 20;
-const GATHER: Duration = Duration::from_millis(5);
-const FLUSH_MAX: Duration = Duration::from_secs(2);
+const BATCH_DELAY: Duration = Duration::from_millis(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) struct Writer {
-    state: Mutex<State>,
+pub(super) struct LogWriter {
+    state: Mutex<WriterState>,
     /// Wakes the thread.
-    work: Condvar,
+    work_available: Condvar,
     /// Wakes `flush` when everything is written.
-    done: Condvar,
+    drained: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WriterState {
     buffer: Vec<u8>,
     dropped: u64,
     /// Since the start, including those that were reported.
     dropped_ever: u64,
     /// The thread waits for work.
-    asleep: bool,
+    is_idle: bool,
     /// The thread should not wait for more lines.
-    hurry: bool,
+    should_flush: bool,
     /// Lines are taken from the buffer but not yet written.
-    writing: bool,
+    is_writing: bool,
 }
 
-impl State {
+impl WriterState {
     fn has_work(&self) -> bool {
         !self.buffer.is_empty() || self.dropped > 0
     }
 }
 
-impl Writer {
+impl LogWriter {
     pub(super) fn start(
-        style: Style,
+        style: LogStyle,
         target: impl Write + Send + 'static,
     ) -> io::Result<Arc<Self>> {
-        let writer =
-            Arc::new(Self { state: Mutex::default(), work: Condvar::new(), done: Condvar::new() });
+        let writer = Arc::new(Self {
+            state: Mutex::default(),
+            work_available: Condvar::new(),
+            drained: Condvar::new(),
+        });
         let shared = Arc::clone(&writer);
         thread::Builder::new().name("log".to_owned()).spawn(move || shared.run(style, target))?;
         Ok(writer)
@@ -66,42 +69,43 @@ impl Writer {
         } else {
             state.buffer.extend_from_slice(line);
         }
-        let hurry = level == Level::Error && !mem::replace(&mut state.hurry, true);
-        if mem::take(&mut state.asleep) || hurry {
+        let hurry = level == Level::Error && !mem::replace(&mut state.should_flush, true);
+        if mem::take(&mut state.is_idle) || hurry {
             drop(state);
-            self.work.notify_one();
+            self.work_available.notify_one();
         }
     }
 
-    pub(super) fn dropped_ever(&self) -> u64 {
+    pub(super) fn dropped_total(&self) -> u64 {
         self.lock().dropped_ever
     }
 
     pub(super) fn flush(&self) {
         let mut state = self.lock();
-        state.hurry = true;
-        self.work.notify_one();
+        state.should_flush = true;
+        self.work_available.notify_one();
         // The result tells only whether it timed out, and there is nothing to do about that.
         let _waited = self
-            .done
-            .wait_timeout_while(state, FLUSH_MAX, |state| state.has_work() || state.writing)
+            .drained
+            .wait_timeout_while(state, FLUSH_TIMEOUT, |state| state.has_work() || state.is_writing)
             .unwrap_or_else(PoisonError::into_inner);
     }
 
-    fn run(&self, style: Style, mut target: impl Write) {
+    fn run(&self, style: LogStyle, mut target: impl Write) {
         let mut spare = Vec::new();
         // A panic loses the current batch; later lines are written.
-        while catch_unwind(AssertUnwindSafe(|| self.work(style, &mut target, &mut spare))).is_err()
+        while catch_unwind(AssertUnwindSafe(|| self.write_batches(style, &mut target, &mut spare)))
+            .is_err()
         {
             spare.clear();
         }
     }
 
     /// Writes batches of lines for ever.
-    fn work(&self, style: Style, target: &mut impl Write, spare: &mut Vec<u8>) {
+    fn write_batches(&self, style: LogStyle, target: &mut impl Write, spare: &mut Vec<u8>) {
         let mut note = String::new();
         loop {
-            let dropped = self.take(spare);
+            let dropped = self.take_batch(spare);
             crate::fault::point("log");
             // There is no other place to report to when stderr itself fails.
             let _ = target.write_all(spare);
@@ -111,7 +115,7 @@ impl Writer {
                 line::event(
                     &mut note,
                     style,
-                    &line::Event {
+                    &line::LogEvent {
                         time: clock::moment(),
                         level: Level::Warning,
                         message: "log lines were dropped: they came faster than they could be written",
@@ -122,40 +126,40 @@ impl Writer {
                 let _ = target.write_all(note.as_bytes());
             }
             let _ = target.flush();
-            self.rest();
+            self.finish_batch();
         }
     }
 
     /// Waits for work and takes it: the lines, in exchange for an empty buffer, and the number dropped.
-    fn take(&self, spare: &mut Vec<u8>) -> u64 {
+    fn take_batch(&self, spare: &mut Vec<u8>) -> u64 {
         let mut state = self.lock();
         while !state.has_work() {
-            state.asleep = true;
-            state.hurry = false;
-            self.done.notify_all();
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.is_idle = true;
+            state.should_flush = false;
+            self.drained.notify_all();
+            state = self.work_available.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.asleep = false;
-        state.hurry = false;
-        state.writing = true;
+        state.is_idle = false;
+        state.should_flush = false;
+        state.is_writing = true;
         mem::swap(&mut state.buffer, spare);
         mem::take(&mut state.dropped)
     }
 
     /// Marks the batch as written, then waits for the next batch to fill.
-    fn rest(&self) {
+    fn finish_batch(&self) {
         let mut state = self.lock();
-        state.writing = false;
+        state.is_writing = false;
         if !state.has_work() {
-            self.done.notify_all();
+            self.drained.notify_all();
         }
         let _waited = self
-            .work
-            .wait_timeout_while(state, GATHER, |state| !state.hurry)
+            .work_available
+            .wait_timeout_while(state, BATCH_DELAY, |state| !state.should_flush)
             .unwrap_or_else(PoisonError::into_inner);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,12 +171,12 @@ mod tests {
     use super::*;
 
     /// Passes on what is written; blocks while the test holds `gate`.
-    struct Target {
+    struct BlockingTarget {
         gate: Arc<Mutex<()>>,
         sent: mpsc::Sender<Vec<u8>>,
     }
 
-    impl Write for Target {
+    impl Write for BlockingTarget {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let _open = self.gate.lock().unwrap();
             self.sent.send(bytes.to_vec()).unwrap();
@@ -184,11 +188,11 @@ mod tests {
         }
     }
 
-    fn start() -> (Arc<Writer>, Arc<Mutex<()>>, mpsc::Receiver<Vec<u8>>) {
+    fn start() -> (Arc<LogWriter>, Arc<Mutex<()>>, mpsc::Receiver<Vec<u8>>) {
         let gate = Arc::new(Mutex::new(()));
         let (sent, received) = mpsc::channel();
-        let target = Target { gate: Arc::clone(&gate), sent };
-        (Writer::start(Style::Json, target).unwrap(), gate, received)
+        let target = BlockingTarget { gate: Arc::clone(&gate), sent };
+        (LogWriter::start(LogStyle::Json, target).unwrap(), gate, received)
     }
 
     #[test]
@@ -231,6 +235,6 @@ mod tests {
         let note =
             String::from_utf8(text.into_iter().filter(|byte| *byte != b'x').collect()).unwrap();
         assert!(note.contains(&format!("\"dropped\":\"{}\"", 12 - kept)), "{note}");
-        assert_eq!(writer.dropped_ever(), 12 - kept as u64);
+        assert_eq!(writer.dropped_total(), 12 - kept as u64);
     }
 }

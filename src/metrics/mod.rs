@@ -5,7 +5,7 @@
 //! twice: the scrape passes them in, as `ScrapeGauges`. The one surprising thing: the metrics of a backend
 //! exist only once the backend has asked for their handles.
 
-mod count;
+mod instruments;
 mod process;
 mod requests;
 mod scrape;
@@ -15,14 +15,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-pub use count::{Count, Gauge, Histogram};
-pub use requests::{Answered, Local};
+pub use instruments::{Counter, Gauge, Histogram};
+pub use requests::{RequestSample, ThreadMetrics};
 
 use crate::clock;
 use crate::model::Model;
-use crate::plan::Positions;
-use count::{SIZES, TIMES};
-use requests::{Shard, Statuses};
+use crate::plan::ChangeLogBounds;
+use instruments::{DURATION_BUCKETS, GROUP_SIZE_BUCKETS};
+use requests::{MetricsShard, StatusCounters};
 
 /// All metrics of one process.
 #[derive(Debug)]
@@ -31,54 +31,54 @@ pub struct Metrics {
     /// The labels of the resources, by index.
     resources: Box<[Box<str>]>,
     /// One for each worker thread; locked when one starts and at a scrape.
-    shards: Mutex<Vec<Arc<Shard>>>,
-    pub server: Server,
+    shards: Mutex<Vec<Arc<MetricsShard>>>,
+    pub server: ServerMetrics,
     /// Entries that the sweep deleted from the change log.
-    pub changes_swept: Count,
+    pub changes_swept: Counter,
     /// Reads of items whose stored value could not be decoded.
-    pub damaged_items: Arc<Count>,
+    pub damaged_items: Arc<Counter>,
     /// Exports that hold a snapshot open.
     pub exports: Gauge,
-    writer: OnceLock<Arc<Writer>>,
-    pool: OnceLock<Arc<Pool>>,
+    writer: OnceLock<Arc<WriterMetrics>>,
+    pool: OnceLock<Arc<PoolMetrics>>,
 }
 
 /// Connections, TLS handshakes and streams, and refusals before a request exists.
 #[derive(Debug, Default)]
-pub struct Server {
-    pub accepted: Count,
-    pub open: Gauge,
+pub struct ServerMetrics {
+    pub connections_accepted: Counter,
+    pub connections_open: Gauge,
     /// Over the limit of connections.
-    pub refused: Count,
-    pub streams_refused: Count,
-    pub cut_unread: Count,
-    pub cut_revoked: Count,
+    pub connections_refused: Counter,
+    pub streams_refused: Counter,
+    pub aborted_unread: Counter,
+    pub cut_revoked: Counter,
     /// Answers that went on, by how they ended.
-    pub flows_whole: Count,
-    pub flows_left: Count,
-    pub flows_cut: Count,
-    pub cut_streams: Count,
-    pub cut_frames: Count,
-    pub cut_handshake: Count,
-    pub handshakes_full: Count,
-    pub handshakes_resumed: Count,
-    pub handshakes_failed: Count,
+    pub streams_completed: Counter,
+    pub streams_abandoned: Counter,
+    pub streams_aborted: Counter,
+    pub aborted_open_streams: Counter,
+    pub aborted_frame_flood: Counter,
+    pub aborted_slow_handshake: Counter,
+    pub handshakes_full: Counter,
+    pub handshakes_resumed: Counter,
+    pub handshakes_failed: Counter,
     /// Plain HTTP on a TLS port.
-    pub handshakes_plain: Count,
+    pub handshakes_plain_http: Counter,
     /// Unix seconds, once there is a certificate.
-    certificate_end: OnceLock<Gauge>,
-    refusals: Statuses,
+    certificate_expiry: OnceLock<Gauge>,
+    refusals: StatusCounters,
 }
 
-impl Server {
-    pub fn set_certificate_end(&self, seconds: u64) {
-        let gauge = self.certificate_end.get_or_init(Gauge::default);
+impl ServerMetrics {
+    pub fn set_certificate_expiry(&self, seconds: u64) {
+        let gauge = self.certificate_expiry.get_or_init(Gauge::default);
         gauge.set(usize::try_from(seconds).unwrap_or(usize::MAX));
     }
 
     /// Counts a response to something that never became a request.
     pub fn count_refusal(&self, status: u16) {
-        if let Some(count) = self.refusals.of(status) {
+        if let Some(count) = self.refusals.counter(status) {
             count.add(1);
         }
     }
@@ -86,23 +86,23 @@ impl Server {
 
 /// Metrics of a backend with one writer thread.
 #[derive(Debug)]
-pub struct Writer {
+pub struct WriterMetrics {
     pub waiting: Gauge,
     /// Requests in a commit group.
     pub group_requests: Histogram,
     pub commit: Histogram,
     pub checkpoint: Histogram,
-    pub log_pages: Gauge,
+    pub wal_pages: Gauge,
     /// How often long reads were held back until the WAL could be reset, and how often in vain.
-    pub log_resets: Count,
-    pub log_resets_given_up: Count,
+    pub wal_resets: Counter,
+    pub wal_resets_given_up: Counter,
     /// Set when a commit failed with an unknown outcome: no more writes are accepted.
     pub stopped: Arc<AtomicBool>,
 }
 
 /// Metrics of a backend with a connection pool.
 #[derive(Debug)]
-pub struct Pool {
+pub struct PoolMetrics {
     pub open: Gauge,
     pub idle: Gauge,
     /// Requests that wait for a connection.
@@ -110,47 +110,47 @@ pub struct Pool {
     /// How long a request waited for its connection.
     pub wait: Histogram,
     /// Creates that one multi-row INSERT writes, of those that may be batched.
-    pub group_requests: Histogram,
-    pub opened: Count,
+    pub insert_batch_requests: Histogram,
+    pub opened: Counter,
     /// Connections that the server did not close itself.
-    pub lost: Count,
+    pub lost: Counter,
 }
 
-impl Default for Pool {
+impl Default for PoolMetrics {
     fn default() -> Self {
         Self {
             open: Gauge::default(),
             idle: Gauge::default(),
             waiting: Gauge::default(),
-            wait: Histogram::new(&TIMES),
-            group_requests: Histogram::new(&SIZES),
-            opened: Count::default(),
-            lost: Count::default(),
+            wait: Histogram::new(&DURATION_BUCKETS),
+            insert_batch_requests: Histogram::new(&GROUP_SIZE_BUCKETS),
+            opened: Counter::default(),
+            lost: Counter::default(),
         }
     }
 }
 
 /// Numbers that other modules keep, at the moment of a scrape.
 #[derive(Debug)]
-pub struct Now {
-    pub under_way: usize,
+pub struct ScrapeGauges {
+    pub in_flight: usize,
     pub waiting: usize,
-    pub held_bytes: usize,
+    pub reserved_bytes: usize,
     pub connection_bytes: usize,
-    pub flows: usize,
+    pub streams: usize,
     pub log_lines_dropped: u64,
     /// `None` when the store does not answer.
-    pub positions: Option<Positions>,
+    pub positions: Option<ChangeLogBounds>,
 }
 
 impl Metrics {
     pub fn new(model: &Model) -> Arc<Self> {
         Arc::new(Self {
-            started: clock::system(),
+            started: clock::system_time(),
             resources: model.resources.iter().map(|resource| resource.label.clone()).collect(),
             shards: Mutex::default(),
-            server: Server::default(),
-            changes_swept: Count::default(),
+            server: ServerMetrics::default(),
+            changes_swept: Counter::default(),
             damaged_items: Arc::default(),
             exports: Gauge::default(),
             writer: OnceLock::new(),
@@ -159,34 +159,34 @@ impl Metrics {
     }
 
     /// A handle for one more worker thread.
-    pub fn local(&self) -> Local {
-        let shard = Arc::new(Shard::new(self.resources.len()));
+    pub fn thread_metrics(&self) -> ThreadMetrics {
+        let shard = Arc::new(MetricsShard::new(self.resources.len()));
         self.shards().push(Arc::clone(&shard));
-        Local::new(shard)
+        ThreadMetrics::new(shard)
     }
 
     /// A handle for a backend that has a writer thread.
-    pub fn writer(&self) -> Arc<Writer> {
+    pub fn writer(&self) -> Arc<WriterMetrics> {
         Arc::clone(self.writer.get_or_init(|| {
-            Arc::new(Writer {
+            Arc::new(WriterMetrics {
                 waiting: Gauge::default(),
-                group_requests: Histogram::new(&SIZES),
-                commit: Histogram::new(&TIMES),
-                checkpoint: Histogram::new(&TIMES),
-                log_pages: Gauge::default(),
-                log_resets: Count::default(),
-                log_resets_given_up: Count::default(),
+                group_requests: Histogram::new(&GROUP_SIZE_BUCKETS),
+                commit: Histogram::new(&DURATION_BUCKETS),
+                checkpoint: Histogram::new(&DURATION_BUCKETS),
+                wal_pages: Gauge::default(),
+                wal_resets: Counter::default(),
+                wal_resets_given_up: Counter::default(),
                 stopped: Arc::default(),
             })
         }))
     }
 
     /// A handle for a backend that has a connection pool.
-    pub fn pool(&self) -> Arc<Pool> {
+    pub fn pool(&self) -> Arc<PoolMetrics> {
         Arc::clone(self.pool.get_or_init(Arc::default))
     }
 
-    fn shards(&self) -> MutexGuard<'_, Vec<Arc<Shard>>> {
+    fn shards(&self) -> MutexGuard<'_, Vec<Arc<MetricsShard>>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::count::{Count, Histogram, TIMES};
+use super::instruments::{Counter, DURATION_BUCKETS, Histogram};
 use crate::model::ResourceIndex;
 
 /// The label of values without a column of their own.
@@ -32,11 +32,11 @@ pub(super) const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", 
 const STATUS_MAX: usize = 600;
 
 /// From a status to its column.
-static COLUMN: [u8; STATUS_MAX] = columns();
+static STATUS_COLUMN: [u8; STATUS_MAX] = status_columns();
 
 #[expect(clippy::indexing_slicing, reason = "done by the compiler, which would say so")]
 #[expect(clippy::cast_possible_truncation, reason = "there are few columns")]
-const fn columns() -> [u8; STATUS_MAX] {
+const fn status_columns() -> [u8; STATUS_MAX] {
     let mut columns = [STATUSES.len() as u8; STATUS_MAX];
     let mut at = 0;
     while at < STATUSES.len() {
@@ -46,11 +46,11 @@ const fn columns() -> [u8; STATUS_MAX] {
     columns
 }
 
-fn column(status: u16) -> usize {
-    COLUMN.get(usize::from(status)).copied().map_or(STATUSES.len(), usize::from)
+fn status_column(status: u16) -> usize {
+    STATUS_COLUMN.get(usize::from(status)).copied().map_or(STATUSES.len(), usize::from)
 }
 
-fn line(verb: &str) -> usize {
+fn verb_index(verb: &str) -> usize {
     match verb {
         "GET" => 0,
         "HEAD" => 1,
@@ -63,7 +63,7 @@ fn line(verb: &str) -> usize {
     }
 }
 
-fn stage(name: &str) -> usize {
+fn stage_index(name: &str) -> usize {
     match name {
         "head" => 0,
         "body" => 1,
@@ -76,11 +76,11 @@ fn stage(name: &str) -> usize {
 
 /// Requests by status.
 #[derive(Debug, Default)]
-pub(super) struct Statuses([Count; COLUMNS]);
+pub(super) struct StatusCounters([Counter; COLUMNS]);
 
-impl Statuses {
-    pub(super) fn of(&self, status: u16) -> Option<&Count> {
-        self.0.get(column(status))
+impl StatusCounters {
+    pub(super) fn counter(&self, status: u16) -> Option<&Counter> {
+        self.0.get(status_column(status))
     }
 
     /// Adds these counts to sums by column.
@@ -95,29 +95,29 @@ impl Statuses {
 /// lines that the processor prefetches together (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Row([Statuses; VERBS.len()]);
+struct ResourceCounters([StatusCounters; VERBS.len()]);
 
 /// What one thread counts.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Shard {
-    whole: Histogram,
+pub(super) struct MetricsShard {
+    total: Histogram,
     stages: [Histogram; STAGES.len()],
     /// By resource; the last one is for requests without a resource.
-    rows: Box<[Row]>,
+    rows: Box<[ResourceCounters]>,
 }
 
-impl Shard {
+impl MetricsShard {
     pub(super) fn new(resources: usize) -> Self {
         Self {
-            whole: Histogram::new(&TIMES),
-            stages: array::from_fn(|_| Histogram::new(&TIMES)),
-            rows: (0..=resources).map(|_| Row::default()).collect(),
+            total: Histogram::new(&DURATION_BUCKETS),
+            stages: array::from_fn(|_| Histogram::new(&DURATION_BUCKETS)),
+            rows: (0..=resources).map(|_| ResourceCounters::default()).collect(),
         }
     }
 
-    pub(super) fn whole(&self) -> &Histogram {
-        &self.whole
+    pub(super) fn total(&self) -> &Histogram {
+        &self.total
     }
 
     pub(super) fn stage(&self, at: usize) -> Option<&Histogram> {
@@ -127,10 +127,10 @@ impl Shard {
 
 /// The requests of a row and a verb: each status with its count, where it is not zero.
 pub(super) fn by_status(
-    shards: &[Arc<Shard>],
+    shards: &[Arc<MetricsShard>],
     row: usize,
     verb: usize,
-    beside: Option<&Statuses>,
+    beside: Option<&StatusCounters>,
 ) -> impl Iterator<Item = (Option<u16>, u64)> {
     let mut sums = [0; COLUMNS];
     let counted = shards.iter().filter_map(|shard| shard.rows.get(row)?.0.get(verb));
@@ -143,7 +143,7 @@ pub(super) fn by_status(
 
 /// One answered request.
 #[derive(Debug)]
-pub struct Answered<'a> {
+pub struct RequestSample<'a> {
     /// The resource of its path; `None` where there is none.
     pub resource: Option<ResourceIndex>,
     pub verb: &'a str,
@@ -153,32 +153,32 @@ pub struct Answered<'a> {
 
 /// One thread's handle to count its requests. It can be moved to a thread, but not shared by two.
 #[derive(Debug)]
-pub struct Local {
-    shard: Arc<Shard>,
-    _of_one_thread: PhantomData<Cell<()>>,
+pub struct ThreadMetrics {
+    shard: Arc<MetricsShard>,
+    _not_sync: PhantomData<Cell<()>>,
 }
 
-impl Local {
-    pub(super) fn new(shard: Arc<Shard>) -> Self {
-        Self { shard, _of_one_thread: PhantomData }
+impl ThreadMetrics {
+    pub(super) fn new(shard: Arc<MetricsShard>) -> Self {
+        Self { shard, _not_sync: PhantomData }
     }
 
-    pub fn count(
+    pub fn record(
         &self,
-        answered: &Answered<'_>,
+        answered: &RequestSample<'_>,
         stages: impl Iterator<Item = (&'static str, Duration)>,
     ) {
         let shard = &*self.shard;
         let last = shard.rows.len().saturating_sub(1);
         let row = answered.resource.map_or(last, |resource| resource.0.min(last));
-        let statuses = shard.rows.get(row).and_then(|row| row.0.get(line(answered.verb)));
-        if let Some(count) = statuses.and_then(|statuses| statuses.of(answered.status)) {
-            count.add_alone(1);
+        let statuses = shard.rows.get(row).and_then(|row| row.0.get(verb_index(answered.verb)));
+        if let Some(count) = statuses.and_then(|statuses| statuses.counter(answered.status)) {
+            count.add_single_writer(1);
         }
-        shard.whole.observe_time_alone(answered.took);
+        shard.total.observe_time_single_writer(answered.took);
         for (name, took) in stages {
-            if let Some(histogram) = shard.stages.get(stage(name)) {
-                histogram.observe_time_alone(took);
+            if let Some(histogram) = shard.stages.get(stage_index(name)) {
+                histogram.observe_time_single_writer(took);
             }
         }
     }
@@ -192,40 +192,41 @@ mod tests {
     #[test]
     fn every_problem_status_has_a_column() {
         for kind in problem::ALL {
-            assert!(column(kind.status.as_u16()) < STATUSES.len(), "{kind:?}");
+            assert!(status_column(kind.status.as_u16()) < STATUSES.len(), "{kind:?}");
         }
         for (at, status) in STATUSES.into_iter().enumerate() {
-            assert_eq!(column(status), at);
+            assert_eq!(status_column(status), at);
         }
         for status in [0, 199, 299, 599, 600, u16::MAX] {
-            assert_eq!(column(status), STATUSES.len(), "{status}");
+            assert_eq!(status_column(status), STATUSES.len(), "{status}");
         }
     }
 
     #[test]
     fn every_verb_and_stage_has_an_index() {
         for (at, verb) in VERBS.into_iter().enumerate() {
-            assert_eq!(line(verb), at);
+            assert_eq!(verb_index(verb), at);
         }
         for (at, name) in STAGES.into_iter().enumerate() {
-            assert_eq!(stage(name), at);
+            assert_eq!(stage_index(name), at);
         }
-        assert_eq!(line("get"), line(OTHER));
+        assert_eq!(verb_index("get"), verb_index(OTHER));
     }
 
     #[test]
     fn shards_share_no_cache_line() {
-        assert_eq!((align_of::<Row>(), align_of::<Shard>()), (128, 128));
-        assert_eq!((size_of::<Row>() % 128, size_of::<Shard>() % 128), (0, 0));
+        assert_eq!((align_of::<ResourceCounters>(), align_of::<MetricsShard>()), (128, 128));
+        assert_eq!((size_of::<ResourceCounters>() % 128, size_of::<MetricsShard>() % 128), (0, 0));
     }
 
     #[test]
     fn unknown_resource_counts_as_none() {
-        let shard = Arc::new(Shard::new(1));
-        let local = Local::new(Arc::clone(&shard));
+        let shard = Arc::new(MetricsShard::new(1));
+        let local = ThreadMetrics::new(Arc::clone(&shard));
         for resource in [None, Some(ResourceIndex(1)), Some(ResourceIndex(9))] {
-            let answered = Answered { resource, verb: "GET", status: 200, took: Duration::ZERO };
-            local.count(&answered, [("head", Duration::ZERO)].into_iter());
+            let answered =
+                RequestSample { resource, verb: "GET", status: 200, took: Duration::ZERO };
+            local.record(&answered, [("head", Duration::ZERO)].into_iter());
         }
         let shards = [shard];
         let counted = |row| by_status(&shards, row, 0, None).collect::<Vec<_>>();

@@ -6,19 +6,19 @@
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
-use super::count::Seen;
+use super::instruments::HistogramSnapshot;
 use super::requests::{OTHER, STAGES, VERBS, by_status};
-use super::text::{Kind, Text};
-use super::{Metrics, Now, process};
+use super::text::{MetricKind, PrometheusText};
+use super::{Metrics, ScrapeGauges, process};
 
 /// The label of requests without a resource; no resource can have this name.
 const NO_RESOURCE: &str = "-";
 
 impl Metrics {
     /// All metrics in the Prometheus text format.
-    pub fn text(&self, now: &Now) -> String {
-        let mut text = Text::with_capacity(16 << 10);
-        text.family("nouns_build_info", Kind::Gauge, "Version of the server")
+    pub fn render(&self, now: &ScrapeGauges) -> String {
+        let mut text = PrometheusText::with_capacity(16 << 10);
+        text.family("nouns_build_info", MetricKind::Gauge, "Version of the server")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
         self.write_requests(&mut text);
         self.write_server(&mut text, now);
@@ -30,11 +30,11 @@ impl Metrics {
         text.finish()
     }
 
-    fn write_requests(&self, text: &mut Text) {
+    fn write_requests(&self, text: &mut PrometheusText) {
         let shards = self.shards();
         text.family(
             "nouns_requests_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Requests answered, by resource (- for none), verb and status",
         );
         let names = self.resources.iter().map(|name| &**name).chain([NO_RESOURCE]);
@@ -52,30 +52,30 @@ impl Metrics {
         }
         text.family(
             "nouns_request_seconds",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Time from the headers of a request to its response",
         );
-        if let Some(seen) = Seen::by(shards.iter().map(|shard| shard.whole())) {
+        if let Some(seen) = HistogramSnapshot::merge(shards.iter().map(|shard| shard.total())) {
             text.histogram(&[], &seen);
         }
         text.family(
             "nouns_stage_seconds",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Time of requests in each stage of the pipeline",
         );
         for (at, stage) in STAGES.into_iter().enumerate() {
-            let seen = Seen::by(shards.iter().filter_map(|shard| shard.stage(at)));
+            let seen = HistogramSnapshot::merge(shards.iter().filter_map(|shard| shard.stage(at)));
             if let Some(seen) = seen.filter(|seen| seen.count() > 0) {
                 text.histogram(&[("stage", stage)], &seen);
             }
         }
     }
 
-    fn write_server(&self, text: &mut Text, now: &Now) {
-        use Kind::{Counter, Gauge};
+    fn write_server(&self, text: &mut PrometheusText, now: &ScrapeGauges) {
+        use MetricKind::{Counter, Gauge};
         let server = &self.server;
         text.family("nouns_requests_under_way", Gauge, "Requests in flight in the store")
-            .sample(&[], now.under_way);
+            .sample(&[], now.in_flight);
         text.family("nouns_requests_waiting", Gauge, "Requests queued for admission to the store")
             .sample(&[], now.waiting);
         text.family(
@@ -83,24 +83,24 @@ impl Metrics {
             Gauge,
             "Bytes of request bodies and large responses in memory",
         )
-        .sample(&[], now.held_bytes);
+        .sample(&[], now.reserved_bytes);
         text.family(
             "nouns_connection_bytes",
             Gauge,
             "Bytes of connections, request headers and small responses in memory",
         )
         .sample(&[], now.connection_bytes);
-        self.write_flows(text, now);
+        self.write_streams(text, now);
         text.family("nouns_connections_open", Gauge, "Open connections")
-            .sample(&[], server.open.value());
+            .sample(&[], server.connections_open.value());
         text.family("nouns_connections_accepted_total", Counter, "Connections accepted")
-            .sample(&[], server.accepted.value());
+            .sample(&[], server.connections_accepted.value());
         text.family(
             "nouns_connections_refused_total",
             Counter,
             "Connections refused because connections_max was reached",
         )
-        .sample(&[], server.refused.value());
+        .sample(&[], server.connections_refused.value());
         text.family(
             "nouns_connections_cut_total",
             Counter,
@@ -110,11 +110,11 @@ impl Metrics {
              out (handshake)",
         );
         for (reason, count) in [
-            ("unread", &server.cut_unread),
+            ("unread", &server.aborted_unread),
             ("revoked", &server.cut_revoked),
-            ("streams", &server.cut_streams),
-            ("frames", &server.cut_frames),
-            ("handshake", &server.cut_handshake),
+            ("streams", &server.aborted_open_streams),
+            ("frames", &server.aborted_frame_flood),
+            ("handshake", &server.aborted_slow_handshake),
         ] {
             if count.value() > 0 {
                 text.sample(&[("reason", reason)], count.value());
@@ -134,35 +134,35 @@ impl Metrics {
         .sample(&[], now.log_lines_dropped);
     }
 
-    fn write_flows(&self, text: &mut Text, now: &Now) {
+    fn write_streams(&self, text: &mut PrometheusText, now: &ScrapeGauges) {
         let server = &self.server;
         let about = "Streaming responses in flight";
-        text.family("nouns_flows_under_way", Kind::Gauge, about).sample(&[], now.flows);
+        text.family("nouns_flows_under_way", MetricKind::Gauge, about).sample(&[], now.streams);
         text.family(
             "nouns_flows_ended_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Streaming responses that ended: sent completely (whole), client disconnected (left), \
              aborted by a limit or a failure (cut)",
         );
         for (end, count) in [
-            ("whole", &server.flows_whole),
-            ("left", &server.flows_left),
-            ("cut", &server.flows_cut),
+            ("whole", &server.streams_completed),
+            ("left", &server.streams_abandoned),
+            ("cut", &server.streams_aborted),
         ] {
             if count.value() > 0 {
                 text.sample(&[("end", end)], count.value());
             }
         }
         let about = "Exports in flight, each with a snapshot and a thread or a database connection";
-        text.family("nouns_exports_under_way", Kind::Gauge, about)
+        text.family("nouns_exports_under_way", MetricKind::Gauge, about)
             .sample(&[], self.exports.value());
     }
 
-    fn write_tls(&self, text: &mut Text) {
+    fn write_tls(&self, text: &mut PrometheusText) {
         let server = &self.server;
         text.family(
             "nouns_tls_handshakes_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "TLS handshakes: complete (full), session resumption (resumed), failed (failed), \
              client spoke HTTP without TLS (plain)",
         );
@@ -170,7 +170,7 @@ impl Metrics {
             ("full", &server.handshakes_full),
             ("resumed", &server.handshakes_resumed),
             ("failed", &server.handshakes_failed),
-            ("plain", &server.handshakes_plain),
+            ("plain", &server.handshakes_plain_http),
         ] {
             if count.value() > 0 {
                 text.sample(&[("result", result)], count.value());
@@ -178,135 +178,143 @@ impl Metrics {
         }
         text.family(
             "nouns_tls_certificate_end_seconds",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Expiry of the TLS certificate, in seconds since 1970",
         )
-        .optional(server.certificate_end.get().map(|end| end.value()));
+        .optional(server.certificate_expiry.get().map(|end| end.value()));
     }
 
-    fn write_changes(&self, text: &mut Text, now: &Now) {
+    fn write_changes(&self, text: &mut PrometheusText, now: &ScrapeGauges) {
         let positions = now.positions.as_ref();
         text.family(
             "nouns_changes_newest_sequence",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Sequence number of the newest change log entry",
         )
         .optional(positions.and_then(|positions| positions.newest));
         text.family(
             "nouns_changes_oldest_sequence",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Sequence number of the oldest change log entry",
         )
         .optional(positions.and_then(|positions| positions.oldest));
         text.family(
             "nouns_changes_swept_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Change log entries that this server has removed after changes_keep",
         )
         .sample(&[], self.changes_swept.value());
         text.family(
             "nouns_damaged_items_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Reads of items with an invalid stored value; the log names them",
         )
         .sample(&[], self.damaged_items.value());
     }
 
     /// SQLite.
-    fn write_writer(&self, text: &mut Text) {
+    fn write_writer(&self, text: &mut PrometheusText) {
         let writer = self.writer.get().map(|writer| &**writer);
-        text.family("nouns_writer_waiting", Kind::Gauge, "Writes queued for the writer thread")
-            .optional(writer.map(|writer| writer.waiting.value()));
+        text.family(
+            "nouns_writer_waiting",
+            MetricKind::Gauge,
+            "Writes queued for the writer thread",
+        )
+        .optional(writer.map(|writer| writer.waiting.value()));
         text.family(
             "nouns_writer_group_requests",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Requests in one commit (group commit)",
         )
         .optional_histogram(writer.map(|writer| &writer.group_requests));
         text.family(
             "nouns_writer_commit_seconds",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Time of a commit, including fsync",
         )
         .optional_histogram(writer.map(|writer| &writer.commit));
         text.family(
             "nouns_writer_checkpoint_seconds",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Time of a checkpoint of the write-ahead log",
         )
         .optional_histogram(writer.map(|writer| &writer.checkpoint));
-        text.family("nouns_writer_log_pages", Kind::Gauge, "Pages in the write-ahead log")
-            .optional(writer.map(|writer| writer.log_pages.value()));
+        text.family("nouns_writer_log_pages", MetricKind::Gauge, "Pages in the write-ahead log")
+            .optional(writer.map(|writer| writer.wal_pages.value()));
         let family = text.family(
             "nouns_writer_log_resets_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Times that long reads were paused to reset the write-ahead log, by outcome",
         );
         if let Some(writer) = writer {
             family
-                .sample(&[("outcome", "done")], writer.log_resets.value())
-                .sample(&[("outcome", "given_up")], writer.log_resets_given_up.value());
+                .sample(&[("outcome", "done")], writer.wal_resets.value())
+                .sample(&[("outcome", "given_up")], writer.wal_resets_given_up.value());
         }
         text.family(
             "nouns_writer_stopped",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "1 if writes have stopped after a storage failure",
         )
         .optional(writer.map(|writer| u8::from(writer.stopped.load(Ordering::Relaxed))));
     }
 
     /// PostgreSQL.
-    fn write_pool(&self, text: &mut Text) {
+    fn write_pool(&self, text: &mut PrometheusText) {
         let pool = self.pool.get().map(|pool| &**pool);
-        text.family("nouns_pool_connections_open", Kind::Gauge, "Open database connections")
+        text.family("nouns_pool_connections_open", MetricKind::Gauge, "Open database connections")
             .optional(pool.map(|pool| pool.open.value()));
-        text.family("nouns_pool_connections_idle", Kind::Gauge, "Idle database connections")
+        text.family("nouns_pool_connections_idle", MetricKind::Gauge, "Idle database connections")
             .optional(pool.map(|pool| pool.idle.value()));
         text.family(
             "nouns_pool_connections_opened_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Database connections opened",
         )
         .optional(pool.map(|pool| pool.opened.value()));
         text.family(
             "nouns_pool_connections_lost_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "Database connections that ended by failure",
         )
         .optional(pool.map(|pool| pool.lost.value()));
-        text.family("nouns_pool_waiting", Kind::Gauge, "Requests queued for a database connection")
-            .optional(pool.map(|pool| pool.waiting.value()));
+        text.family(
+            "nouns_pool_waiting",
+            MetricKind::Gauge,
+            "Requests queued for a database connection",
+        )
+        .optional(pool.map(|pool| pool.waiting.value()));
         text.family(
             "nouns_pool_wait_seconds",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Time that requests waited for a database connection",
         )
         .optional_histogram(pool.map(|pool| &pool.wait));
         text.family(
             "nouns_pool_group_requests",
-            Kind::Histogram,
+            MetricKind::Histogram,
             "Creates in one INSERT statement (insert batching)",
         )
-        .optional_histogram(pool.map(|pool| &pool.group_requests));
+        .optional_histogram(pool.map(|pool| &pool.insert_batch_requests));
     }
 
     /// The conventional process metrics of Prometheus clients.
-    fn write_process(&self, text: &mut Text) {
-        text.family("process_cpu_seconds_total", Kind::Counter, "CPU time used, in seconds")
+    fn write_process(&self, text: &mut PrometheusText) {
+        text.family("process_cpu_seconds_total", MetricKind::Counter, "CPU time used, in seconds")
             .sample(&[], process::cpu_seconds());
         let (resident, virtual_) = process::memory_bytes();
-        text.family("process_resident_memory_bytes", Kind::Gauge, "Resident memory")
+        text.family("process_resident_memory_bytes", MetricKind::Gauge, "Resident memory")
             .optional(resident);
-        text.family("process_virtual_memory_bytes", Kind::Gauge, "Virtual memory")
+        text.family("process_virtual_memory_bytes", MetricKind::Gauge, "Virtual memory")
             .optional(virtual_);
-        text.family("process_open_fds", Kind::Gauge, "Open file descriptors")
+        text.family("process_open_fds", MetricKind::Gauge, "Open file descriptors")
             .optional(process::open_files());
-        text.family("process_max_fds", Kind::Gauge, "Limit of open file descriptors")
+        text.family("process_max_fds", MetricKind::Gauge, "Limit of open file descriptors")
             .optional(process::open_files_max());
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         text.family(
             "process_start_time_seconds",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Start of the server, in seconds since 1970",
         )
         .sample(&[], started.as_secs_f64());

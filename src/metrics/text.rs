@@ -6,17 +6,17 @@
 
 use std::fmt::{Display, Write};
 
-use super::count::{Histogram, Seen};
+use super::instruments::{Histogram, HistogramSnapshot};
 
 /// The type of a metric family.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -30,12 +30,12 @@ type Labels<'a> = [(&'a str, &'a str)];
 
 /// A text under construction. Writing to a `String` cannot fail.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct PrometheusText {
     out: String,
     name: &'static str,
 }
 
-impl Text {
+impl PrometheusText {
     pub(super) fn with_capacity(bytes: usize) -> Self {
         Self { out: String::with_capacity(bytes), name: "" }
     }
@@ -45,7 +45,7 @@ impl Text {
     }
 
     /// Begins a family: the samples that follow belong to it.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) -> &mut Self {
+    pub(super) fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> &mut Self {
         self.name = name;
         let kind = kind.as_str();
         let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -53,7 +53,7 @@ impl Text {
     }
 
     pub(super) fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
-        self.line("", labels, None, &value);
+        self.write_line("", labels, None, &value);
         self
     }
 
@@ -66,23 +66,23 @@ impl Text {
     }
 
     pub(super) fn optional_histogram(&mut self, histogram: Option<&Histogram>) -> &mut Self {
-        if let Some(seen) = Seen::by(histogram) {
+        if let Some(seen) = HistogramSnapshot::merge(histogram) {
             self.histogram(&[], &seen);
         }
         self
     }
 
-    pub(super) fn histogram(&mut self, labels: &Labels<'_>, seen: &Seen) -> &mut Self {
-        for (bound, count) in seen.up_to() {
-            self.line("_bucket", labels, Some(&seen.scale.shown(bound)), &count);
+    pub(super) fn histogram(&mut self, labels: &Labels<'_>, seen: &HistogramSnapshot) -> &mut Self {
+        for (bound, count) in seen.cumulative() {
+            self.write_line("_bucket", labels, Some(&seen.scale.to_unit(bound)), &count);
         }
-        self.line("_bucket", labels, Some(&"+Inf"), &seen.count());
-        self.line("_sum", labels, None, &seen.scale.shown(seen.sum));
-        self.line("_count", labels, None, &seen.count());
+        self.write_line("_bucket", labels, Some(&"+Inf"), &seen.count());
+        self.write_line("_sum", labels, None, &seen.scale.to_unit(seen.sum));
+        self.write_line("_count", labels, None, &seen.count());
         self
     }
 
-    fn line(
+    fn write_line(
         &mut self,
         end: &str,
         labels: &Labels<'_>,
@@ -111,19 +111,19 @@ impl Text {
 mod tests {
     use expect_test::expect;
 
-    use super::super::count::{Histogram, SIZES};
+    use super::super::instruments::{GROUP_SIZE_BUCKETS, Histogram};
     use super::*;
 
     #[test]
     fn prometheus_text_lines() {
-        let mut text = Text::with_capacity(64);
-        text.family("a_total", Kind::Counter, "Of a.").sample(&[], 3);
-        text.family("b", Kind::Gauge, "Of b.").sample(&[("x", "1"), ("y", "-")], 0.5);
-        text.family("c", Kind::Histogram, "Of c.");
-        let histogram = Histogram::new(&SIZES);
+        let mut text = PrometheusText::with_capacity(64);
+        text.family("a_total", MetricKind::Counter, "Of a.").sample(&[], 3);
+        text.family("b", MetricKind::Gauge, "Of b.").sample(&[("x", "1"), ("y", "-")], 0.5);
+        text.family("c", MetricKind::Histogram, "Of c.");
+        let histogram = Histogram::new(&GROUP_SIZE_BUCKETS);
         histogram.observe(3);
         histogram.observe(600);
-        text.histogram(&[("x", "1")], &Seen::by([&histogram]).unwrap());
+        text.histogram(&[("x", "1")], &HistogramSnapshot::merge([&histogram]).unwrap());
         expect![[r#"
             # HELP a_total Of a.
             # TYPE a_total counter

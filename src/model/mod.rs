@@ -8,9 +8,9 @@ pub mod diff;
 pub mod expr;
 mod file;
 mod nearest;
-mod network;
-mod origins;
-pub mod own;
+mod ip_network;
+mod cors_origins;
+pub mod builtin;
 mod report;
 pub mod schema;
 pub mod settings;
@@ -21,8 +21,8 @@ use regex::Regex;
 use crate::value::{Decimal, IdKind, Value};
 pub use expr::Expr;
 pub use file::{read, read_shape};
+pub use ip_network::Network;
 pub use nearest::nearest;
-pub use network::Network;
 pub use report::ModelErrors;
 pub use settings::ServerTable;
 pub use types::FieldType;
@@ -51,7 +51,7 @@ pub struct ResourceIndex(pub usize);
 pub struct Realm {
     pub name: Box<str>,
     /// In the order of the challenges; not empty.
-    pub schemes: Vec<Scheme>,
+    pub schemes: Vec<AuthScheme>,
     /// Strongest first; not empty. This and the following apply to Digest only.
     pub algorithms: Vec<Algorithm>,
     /// The offered qualities of protection; `auth-int` is always accepted.
@@ -62,7 +62,7 @@ pub struct Realm {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
+pub enum AuthScheme {
     Basic,
     Digest,
 }
@@ -95,7 +95,7 @@ pub struct Resource {
     pub name: Box<str>,
     pub plural: Box<str>,
     /// Whether it is built in: its path is under `/-/`, and no model file declares it.
-    pub is_own: bool,
+    pub is_builtin: bool,
     /// The table of its items.
     pub table: Box<str>,
     /// Its name in the change log and the metrics.
@@ -115,9 +115,9 @@ pub struct Resource {
     /// An index into `Model::realms`.
     pub realm: usize,
     pub fields: Vec<Field>,
-    pub unique: Vec<Unique>,
+    pub unique: Vec<UniqueRule>,
     pub require_if_match: bool,
-    pub changes: ChangesKept,
+    pub changes: ChangeLogDetail,
     pub deprecated: Option<Deprecated>,
 }
 
@@ -137,7 +137,7 @@ pub enum OnDelete {
 
 /// Field indices whose combined values are unique, in the whole resource or within one parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unique {
+pub struct UniqueRule {
     pub fields: Vec<usize>,
     pub scope: UniqueScope,
 }
@@ -150,7 +150,7 @@ pub enum UniqueScope {
 
 /// Which data of an item the change log stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChangesKept {
+pub enum ChangeLogDetail {
     Values,
     Ids,
 }
@@ -176,15 +176,15 @@ pub struct Field {
     pub fixed: bool,
     pub default: Option<Value>,
     pub computed: Option<Expr>,
-    pub rules: Rules,
+    pub rules: FieldRules,
     pub deprecated: Option<Deprecated>,
 }
 
 /// The constraints of a field; those that its type does not allow are never set.
 #[derive(Debug, Default)]
-pub struct Rules {
-    pub min: Option<Bound>,
-    pub max: Option<Bound>,
+pub struct FieldRules {
+    pub min: Option<ValueBound>,
+    pub max: Option<ValueBound>,
     pub min_length: Option<usize>,
     pub max_length: Option<usize>,
     pub pattern: Option<Regex>,
@@ -194,17 +194,17 @@ pub struct Rules {
     /// Decimal places of a `decimal`.
     pub scale: u8,
     /// What a `ref` references.
-    pub to: Option<Target>,
-    pub states: Option<States>,
+    pub reference: Option<ReferenceTarget>,
+    pub states: Option<StateMachine>,
     /// The element of a `list`.
-    pub of: Option<Box<Field>>,
+    pub element: Option<Box<Field>>,
     /// The fields of an `object`.
     pub fields: Vec<Field>,
 }
 
 /// The resource that a `ref` references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
+pub struct ReferenceTarget {
     pub resource: ResourceIndex,
     /// The kind of id of that resource.
     pub id: IdKind,
@@ -213,7 +213,7 @@ pub struct Target {
 
 /// A `min` or `max` in the field's own type.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Bound {
+pub enum ValueBound {
     Integer(i64),
     Number(f64),
     Decimal(Decimal),
@@ -223,14 +223,14 @@ pub enum Bound {
 
 /// A declared state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct States {
+pub struct StateMachine {
     pub initial: Box<str>,
     /// Each state with its allowed successors.
     pub next: Vec<(Box<str>, Vec<Box<str>>)>,
 }
 
-impl States {
-    pub fn allowed(&self, from: &str) -> &[Box<str>] {
+impl StateMachine {
+    pub fn successors(&self, from: &str) -> &[Box<str>] {
         self.next.iter().find(|(state, _)| &**state == from).map_or(&[], |(_, next)| next)
     }
 }
@@ -241,21 +241,21 @@ pub struct Role {
     pub name: Box<str>,
     pub grants: Vec<Grant>,
     /// Whether it may read `/-/metrics`.
-    pub reads_metrics: bool,
+    pub can_read_metrics: bool,
 }
 
 #[derive(Debug)]
 pub struct Grant {
     pub resource: ResourceIndex,
-    pub verbs: Vec<Verb>,
-    pub only: Option<Expr>,
+    pub verbs: Vec<GrantVerb>,
+    pub condition: Option<Expr>,
     /// Field indices.
     pub hide: Vec<usize>,
     pub readonly: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum GrantVerb {
     Get,
     Post,
     Put,
@@ -265,7 +265,7 @@ pub enum Verb {
 
 /// The storage class of a value, independent of the database: field types name a class, never a column type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum StorageClass {
     Text,
     Integer,
     Decimal,
@@ -278,7 +278,7 @@ pub enum Class {
 impl Model {
     /// The resources of the model file, without the built-in ones.
     pub fn declared(&self) -> impl Iterator<Item = &Resource> {
-        self.resources.iter().filter(|resource| !resource.is_own)
+        self.resources.iter().filter(|resource| !resource.is_builtin)
     }
 
     #[expect(
@@ -315,16 +315,16 @@ pub const SORTED_CHARS_MAX: usize = 256;
 
 impl Field {
     /// Whether its texts are short enough to be sorted as a whole.
-    pub fn is_short(&self) -> bool {
-        let Rules { max_length, one_of, states, to, .. } = &self.rules;
+    pub fn is_sorted_whole(&self) -> bool {
+        let FieldRules { max_length, one_of, states, reference: to, .. } = &self.rules;
         let fits = |chars: usize| chars <= SORTED_CHARS_MAX;
         let has_short = |value: &Value| match value {
             Value::Text(text) => fits(text.chars().count()),
             _ => true,
         };
         let are_states_short =
-            |states: &States| states.next.iter().all(|(state, _)| fits(state.len()));
-        self.class() != Class::Text
+            |states: &StateMachine| states.next.iter().all(|(state, _)| fits(state.len()));
+        self.storage_class() != StorageClass::Text
             || to.is_some()
             || max_length.is_some_and(fits)
             || self.kind.chars_max().is_some_and(fits)
@@ -333,7 +333,7 @@ impl Field {
     }
 
     /// The storage class of its values.
-    pub fn class(&self) -> Class {
+    pub fn storage_class(&self) -> StorageClass {
         self.kind.class(self)
     }
 }
@@ -344,7 +344,7 @@ impl Resource {
     }
 
     /// The state field, if it has one; `file` allows at most one.
-    pub fn state(&self) -> Option<(usize, &States)> {
+    pub fn state_field(&self) -> Option<(usize, &StateMachine)> {
         self.fields
             .iter()
             .enumerate()

@@ -9,9 +9,9 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 /// Maximum number of mistakes in a report.
-const SHOWN_MAX: usize = 100;
+const MISTAKES_SHOWN_MAX: usize = 100;
 /// Maximum number of mistakes stored; further ones are only counted.
-const KEPT_MAX: usize = 1000;
+const MISTAKES_STORED_MAX: usize = 1000;
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,15 +30,15 @@ pub struct ModelErrors {
     text: Box<str>,
     mistakes: Vec<Mistake>,
     /// The number of mistakes that were not stored.
-    uncounted: usize,
+    not_stored: usize,
 }
 
 impl ModelErrors {
     pub(super) fn new(file: &str, text: &str, found: Mistakes) -> Self {
-        let Mistakes { mut list, uncounted, is_shape: _ } = found;
+        let Mistakes { mut list, not_stored: uncounted, is_shape: _ } = found;
         list.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
         list.dedup();
-        Self { file: file.into(), text: text.into(), mistakes: list, uncounted }
+        Self { file: file.into(), text: text.into(), mistakes: list, not_stored: uncounted }
     }
 
     #[cfg(any(fuzzing, test))]
@@ -50,8 +50,8 @@ impl ModelErrors {
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
-        for mistake in self.mistakes.iter().take(SHOWN_MAX) {
-            let annotation = AnnotationKind::Primary.span(self.on_text(&mistake.span));
+        for mistake in self.mistakes.iter().take(MISTAKES_SHOWN_MAX) {
+            let annotation = AnnotationKind::Primary.span(self.to_char_boundaries(&mistake.span));
             let snippet = Snippet::source(&*self.text).path(&*self.file).annotation(annotation);
             let mut group = Level::ERROR.primary_title(&*mistake.message).element(snippet);
             if let Some(help) = &mistake.help {
@@ -63,7 +63,7 @@ impl ModelErrors {
             out.push_str(&renderer.render(&[group]));
             out.push('\n');
         }
-        let more = self.mistakes.len().saturating_sub(SHOWN_MAX) + self.uncounted;
+        let more = self.mistakes.len().saturating_sub(MISTAKES_SHOWN_MAX) + self.not_stored;
         if more > 0 {
             out.push_str(&format!("\nand {more} more\n"));
         }
@@ -71,7 +71,7 @@ impl ModelErrors {
     }
 
     /// The span, moved to character boundaries within the text.
-    fn on_text(&self, span: &Range<usize>) -> Range<usize> {
+    fn to_char_boundaries(&self, span: &Range<usize>) -> Range<usize> {
         let start = self.text.floor_char_boundary(span.start);
         let end = self.text.ceil_char_boundary(span.end).max(start);
         start..end
@@ -90,13 +90,13 @@ impl std::error::Error for ModelErrors {}
 #[derive(Debug, Default)]
 pub(super) struct Mistakes {
     list: Vec<Mistake>,
-    uncounted: usize,
+    not_stored: usize,
     /// The text is a stored shape, maybe of an earlier version that accepted more keys.
     is_shape: bool,
 }
 
 impl Mistakes {
-    pub(super) fn in_shape() -> Self {
+    pub(super) fn for_shape() -> Self {
         Self { is_shape: true, ..Self::default() }
     }
 
@@ -104,7 +104,7 @@ impl Mistakes {
         self.push(span, message.into(), None);
     }
 
-    pub(super) fn add_with(
+    pub(super) fn add_with_help(
         &mut self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -122,23 +122,23 @@ impl Mistakes {
         known: impl IntoIterator<Item = &'c str>,
     ) {
         // The search takes time proportional to the known words, and the report omits these mistakes anyway.
-        if self.list.len() >= KEPT_MAX {
-            self.uncounted += 1;
+        if self.list.len() >= MISTAKES_STORED_MAX {
+            self.not_stored += 1;
             return;
         }
         let known: Vec<&str> = known.into_iter().collect();
         let help = match super::nearest(word, known.iter().copied()) {
             Some(near) => Some(format!("did you mean `{near}`?")),
             None if known.is_empty() || known.len() > LISTED_MAX => None,
-            None => Some(format!("known here: {}", listed(&known))),
+            None => Some(format!("known here: {}", join_with_and(&known))),
         };
         self.push(span, message.into(), help);
     }
 
     /// Adds a mistake for a reserved key or value that has no effect yet.
-    pub(super) fn add_without_effect(&mut self, span: Range<usize>, what: &str, help: &str) {
+    pub(super) fn add_reserved(&mut self, span: Range<usize>, what: &str, help: &str) {
         if !self.is_shape {
-            self.add_with(span, format!("`{what}` has no effect yet"), help);
+            self.add_with_help(span, format!("`{what}` has no effect yet"), help);
         }
     }
 
@@ -147,14 +147,14 @@ impl Mistakes {
     }
 
     pub(super) fn count(&self) -> usize {
-        self.list.len() + self.uncounted
+        self.list.len() + self.not_stored
     }
 
     fn push(&mut self, span: Range<usize>, message: String, help: Option<String>) {
-        if self.list.len() < KEPT_MAX {
+        if self.list.len() < MISTAKES_STORED_MAX {
             self.list.push(Mistake { span, message, help });
         } else {
-            self.uncounted += 1;
+            self.not_stored += 1;
         }
     }
 }
@@ -163,7 +163,7 @@ impl Mistakes {
 const LISTED_MAX: usize = 20;
 
 /// Formats as `a`, `b` and `c`.
-pub(super) fn listed(words: &[&str]) -> String {
+pub(super) fn join_with_and(words: &[&str]) -> String {
     let mut out = String::new();
     for (index, word) in words.iter().enumerate() {
         if index > 0 {
@@ -185,7 +185,7 @@ mod tests {
     fn errors(text: &str, spans: impl IntoIterator<Item = Range<usize>>) -> ModelErrors {
         let mut mistakes = Mistakes::default();
         for span in spans {
-            mistakes.add_with(span, "something is wrong", "do it right");
+            mistakes.add_with_help(span, "something is wrong", "do it right");
         }
         ModelErrors::new("nouns.toml", text, mistakes)
     }

@@ -5,23 +5,23 @@
 
 use crate::json::{self, Json};
 
-use super::file::fits::{self, Place};
-use super::file::keys::{self, Holds, Key};
+use super::file::field_keys::{self, FieldPosition};
+use super::file::keys::{self, KeySpec, KeyValue};
 use super::settings::LIMITS;
 use super::types::{self, FieldType};
 
-type Schema = Json<'static>;
+type JsonSchema = Json<'static>;
 
 /// The schema as indented JSON.
 pub fn json_schema() -> String {
-    let mut root = table("", keys::ROOT, &["title", "resources"]);
+    let mut root = table_schema("", keys::ROOT, &["title", "resources"]);
     if let Json::Object(members) = &mut root {
         let head = [
-            ("$schema", text("https://json-schema.org/draft/2020-12/schema")),
-            ("title", text("nouns model file")),
+            ("$schema", json_text("https://json-schema.org/draft/2020-12/schema")),
+            ("title", json_text("nouns model file")),
             (
                 "description",
-                text(
+                json_text(
                     "Declares the resources of a service: their fields, relations, and who may do what.",
                 ),
             ),
@@ -30,44 +30,54 @@ pub fn json_schema() -> String {
         members.push(("$defs".into(), definitions()));
     }
     let mut out = Vec::new();
-    write(&mut out, &root, 0);
+    write_indented(&mut out, &root, 0);
     out.push(b'\n');
     String::from_utf8(out).unwrap_or_default()
 }
 
-fn definitions() -> Schema {
+fn definitions() -> JsonSchema {
     let limits = LIMITS.iter().map(|(name, default, about)| {
         let about = format!("{about}; default {default}");
         (
             *name,
-            object([
-                ("type", text("integer")),
+            json_object([
+                ("type", json_text("integer")),
                 ("minimum", Json::Number("1")),
-                ("description", owned(about)),
+                ("description", json_string(about)),
             ]),
         )
     });
-    object([
-        ("name", object([("type", text("string")), ("pattern", text("^[a-z][a-z0-9_]{0,39}$"))])),
-        ("realm", table("a protection space", keys::REALM, &[])),
-        ("resource", table("a noun", keys::RESOURCE, &[])),
-        ("field", any_of(Place::Resource)),
-        ("member", any_of(Place::Object { in_list: false })),
-        ("element", any_of(Place::Element)),
-        ("deprecated", table("marks something as going away", keys::DEPRECATED, &["since"])),
-        ("role", role()),
-        ("verbs", verbs()),
-        ("server", table("settings of the server", keys::SERVER, &[])),
-        ("limits", closed(limits, &[])),
+    json_object([
+        (
+            "name",
+            json_object([
+                ("type", json_text("string")),
+                ("pattern", json_text("^[a-z][a-z0-9_]{0,39}$")),
+            ]),
+        ),
+        ("realm", table_schema("a protection space", keys::REALM, &[])),
+        ("resource", table_schema("a noun", keys::RESOURCE, &[])),
+        ("field", field_schema(FieldPosition::Resource)),
+        ("member", field_schema(FieldPosition::Object { in_list: false })),
+        ("element", field_schema(FieldPosition::Element)),
+        ("deprecated", table_schema("marks something as going away", keys::DEPRECATED, &["since"])),
+        ("role", role_schema()),
+        ("verbs", verbs_schema()),
+        ("server", table_schema("settings of the server", keys::SERVER, &[])),
+        ("limits", closed_object(limits, &[])),
         (
             "rate_limit",
-            table("how often one caller may ask", keys::RATE_LIMIT, &["requests", "seconds"]),
+            table_schema(
+                "how often one caller may ask",
+                keys::RATE_LIMIT,
+                &["requests", "seconds"],
+            ),
         ),
     ])
 }
 
-fn role() -> Schema {
-    let mut grant = table("verbs with conditions", keys::GRANT, &["verbs"]);
+fn role_schema() -> JsonSchema {
+    let mut grant = table_schema("verbs with conditions", keys::GRANT, &["verbs"]);
     if let Json::Object(members) = &mut grant
         && let Some((_, Json::Object(properties))) =
             members.iter_mut().find(|(key, _)| key == "properties")
@@ -76,166 +86,190 @@ fn role() -> Schema {
         *holds = reference("verbs");
     }
     let choices = Json::List(vec![reference("verbs"), grant]);
-    object([
-        ("type", text("object")),
-        ("description", text("grants by resource; \"*\" stands for every resource not named here")),
-        ("properties", object(keys::SERVER_PATHS.map(|path| (path, get_alone())))),
-        ("additionalProperties", object([("anyOf", choices)])),
+    json_object([
+        ("type", json_text("object")),
+        (
+            "description",
+            json_text("grants by resource; \"*\" stands for every resource not named here"),
+        ),
+        ("properties", json_object(keys::SERVER_PATHS.map(|path| (path, get_only_grant())))),
+        ("additionalProperties", json_object([("anyOf", choices)])),
     ])
 }
 
 /// The schema of a grant for a server path.
-fn get_alone() -> Schema {
-    object([
-        ("description", text("reading a path of the server's own")),
-        ("const", Json::List(vec![text("get")])),
+fn get_only_grant() -> JsonSchema {
+    json_object([
+        ("description", json_text("reading a path of the server's own")),
+        ("const", Json::List(vec![json_text("get")])),
     ])
 }
 
-fn verbs() -> Schema {
-    object([(
+fn verbs_schema() -> JsonSchema {
+    json_object([(
         "anyOf",
         Json::List(vec![
-            object([("const", text("*"))]),
+            json_object([("const", json_text("*"))]),
             list_of(choice(&keys::words(keys::VERBS))),
         ]),
     )])
 }
 
 /// The schema of a field: one alternative for each type.
-fn any_of(place: Place) -> Schema {
-    let kinds = types::ALL.iter().copied().filter(|kind| fits::stands(place, *kind));
-    let mut shapes: Vec<Schema> = kinds.clone().map(|kind| shape(place, kind, true)).collect();
-    if place == Place::Element {
-        let implied = kinds.filter(|kind| kind.implied_by().is_some());
-        shapes.extend(implied.map(|kind| shape(place, kind, false)));
+fn field_schema(place: FieldPosition) -> JsonSchema {
+    let kinds = types::ALL.iter().copied().filter(|kind| field_keys::is_type_allowed(place, *kind));
+    let mut shapes: Vec<JsonSchema> =
+        kinds.clone().map(|kind| typed_field_schema(place, kind, true)).collect();
+    if place == FieldPosition::Element {
+        let implied = kinds.filter(|kind| kind.implying_key().is_some());
+        shapes.extend(implied.map(|kind| typed_field_schema(place, kind, false)));
     }
-    object([("anyOf", Json::List(shapes))])
+    json_object([("anyOf", Json::List(shapes))])
 }
 
-fn shape(place: Place, kind: &'static dyn FieldType, says_type: bool) -> Schema {
+fn typed_field_schema(
+    place: FieldPosition,
+    kind: &'static dyn FieldType,
+    says_type: bool,
+) -> JsonSchema {
     let properties = keys::FIELD
         .iter()
-        .filter(|key| fits::takes(place, kind, key.name))
+        .filter(|key| field_keys::is_key_allowed(place, kind, key.name))
         .filter(|key| says_type || key.name != "type");
     let properties = properties.map(|key| match key.name {
-        "type" => {
-            ("type", object([("const", text(kind.name())), ("description", text(kind.about()))]))
-        }
-        name => (name, described(key)),
+        "type" => (
+            "type",
+            json_object([
+                ("const", json_text(kind.name())),
+                ("description", json_text(kind.about())),
+            ]),
+        ),
+        name => (name, key_schema(key)),
     });
-    let needed = kind.needs().iter().map(|need| need.key);
+    let needed = kind.mandatory_keys().iter().map(|need| need.key);
     let required: Vec<&'static str> =
         says_type.then_some("type").into_iter().chain(needed).collect();
-    closed(properties, &required)
+    closed_object(properties, &required)
 }
 
-fn table(about: &'static str, keys: &'static [Key], required: &[&'static str]) -> Schema {
-    let mut schema = closed(keys.iter().map(|key| (key.name, described(key))), required);
+fn table_schema(
+    about: &'static str,
+    keys: &'static [KeySpec],
+    required: &[&'static str],
+) -> JsonSchema {
+    let mut schema = closed_object(keys.iter().map(|key| (key.name, key_schema(key))), required);
     if let Json::Object(members) = &mut schema
         && !about.is_empty()
     {
-        members.insert(0, ("description".into(), text(about)));
+        members.insert(0, ("description".into(), json_text(about)));
     }
     schema
 }
 
-fn closed(
-    properties: impl Iterator<Item = (&'static str, Schema)>,
+fn closed_object(
+    properties: impl Iterator<Item = (&'static str, JsonSchema)>,
     required: &[&'static str],
-) -> Schema {
+) -> JsonSchema {
     let mut members =
-        vec![("type", text("object")), ("additionalProperties", Json::Boolean(false))];
+        vec![("type", json_text("object")), ("additionalProperties", Json::Boolean(false))];
     if !required.is_empty() {
-        members.push(("required", Json::List(required.iter().map(|name| text(name)).collect())));
+        members
+            .push(("required", Json::List(required.iter().map(|name| json_text(name)).collect())));
     }
-    members.push(("properties", object(properties)));
-    object(members)
+    members.push(("properties", json_object(properties)));
+    json_object(members)
 }
 
-fn described(key: &'static Key) -> Schema {
-    let mut schema = holds(key.holds);
+fn key_schema(key: &'static KeySpec) -> JsonSchema {
+    let mut schema = value_schema(key.value);
     if let Json::Object(members) = &mut schema {
-        members.push(("description".into(), text(key.about)));
+        members.push(("description".into(), json_text(key.about)));
     }
     schema
 }
 
-fn holds(holds: Holds) -> Schema {
+fn value_schema(holds: KeyValue) -> JsonSchema {
     match holds {
-        Holds::Text => object([("type", text("string"))]),
-        Holds::Name => reference("name"),
-        Holds::Flag => object([("type", text("boolean"))]),
-        Holds::Count(0) => object([("type", text("integer")), ("minimum", Json::Number("0"))]),
-        Holds::Count(_) => object([("type", text("integer")), ("minimum", Json::Number("1"))]),
-        Holds::Choice(words) => choice(&words()),
-        Holds::Names => list_of(reference("name")),
-        Holds::Choices(words) => list_of(choice(&words())),
-        Holds::Value => object([]),
-        Holds::Values => object([("type", text("array")), ("minItems", Json::Number("1"))]),
-        Holds::Texts => object([(
+        KeyValue::Text => json_object([("type", json_text("string"))]),
+        KeyValue::Name => reference("name"),
+        KeyValue::Flag => json_object([("type", json_text("boolean"))]),
+        KeyValue::Count(0) => {
+            json_object([("type", json_text("integer")), ("minimum", Json::Number("0"))])
+        }
+        KeyValue::Count(_) => {
+            json_object([("type", json_text("integer")), ("minimum", Json::Number("1"))])
+        }
+        KeyValue::Choice(words) => choice(&words()),
+        KeyValue::Names => list_of(reference("name")),
+        KeyValue::Choices(words) => list_of(choice(&words())),
+        KeyValue::Value => json_object([]),
+        KeyValue::Values => {
+            json_object([("type", json_text("array")), ("minItems", Json::Number("1"))])
+        }
+        KeyValue::Texts => json_object([(
             "anyOf",
             Json::List(vec![
-                object([("type", text("string"))]),
-                list_of(object([("type", text("string"))])),
+                json_object([("type", json_text("string"))]),
+                list_of(json_object([("type", json_text("string"))])),
             ]),
         )]),
-        Holds::Table(name) => reference(name),
-        Holds::Tables("realm") => {
-            object([("type", text("object")), ("additionalProperties", reference("realm"))])
-        }
-        Holds::Tables(name) => object([
-            ("type", text("object")),
+        KeyValue::Table(name) => reference(name),
+        KeyValue::Tables("realm") => json_object([
+            ("type", json_text("object")),
+            ("additionalProperties", reference("realm")),
+        ]),
+        KeyValue::Tables(name) => json_object([
+            ("type", json_text("object")),
             ("propertyNames", reference("name")),
             ("additionalProperties", reference(name)),
         ]),
-        Holds::Unique => object([(
+        KeyValue::Unique => json_object([(
             "enum",
-            Json::List(vec![Json::Boolean(true), Json::Boolean(false), text("parent")]),
+            Json::List(vec![Json::Boolean(true), Json::Boolean(false), json_text("parent")]),
         )]),
-        Holds::UniqueGroups => {
+        KeyValue::UniqueGroups => {
             let mut group = list_of(reference("name"));
             if let Json::Object(members) = &mut group {
                 members.push(("minItems".into(), Json::Number("2")));
             }
-            object([("type", text("array")), ("items", group)])
+            json_object([("type", json_text("array")), ("items", group)])
         }
-        Holds::Transitions => object([
-            ("type", text("object")),
+        KeyValue::Transitions => json_object([
+            ("type", json_text("object")),
             ("propertyNames", reference("name")),
             (
                 "additionalProperties",
-                object([("type", text("array")), ("items", reference("name"))]),
+                json_object([("type", json_text("array")), ("items", reference("name"))]),
             ),
         ]),
     }
 }
 
-fn list_of(items: Schema) -> Schema {
-    object([("type", text("array")), ("items", items)])
+fn list_of(items: JsonSchema) -> JsonSchema {
+    json_object([("type", json_text("array")), ("items", items)])
 }
 
-fn choice(choices: &[&'static str]) -> Schema {
-    object([("enum", Json::List(choices.iter().map(|choice| text(choice)).collect()))])
+fn choice(choices: &[&'static str]) -> JsonSchema {
+    json_object([("enum", Json::List(choices.iter().map(|choice| json_text(choice)).collect()))])
 }
 
-fn reference(name: &str) -> Schema {
-    object([("$ref", owned(format!("#/$defs/{name}")))])
+fn reference(name: &str) -> JsonSchema {
+    json_object([("$ref", json_string(format!("#/$defs/{name}")))])
 }
 
-fn text(text: &'static str) -> Schema {
+fn json_text(text: &'static str) -> JsonSchema {
     Json::Text(text.into())
 }
 
-fn owned(text: String) -> Schema {
+fn json_string(text: String) -> JsonSchema {
     Json::Text(text.into())
 }
 
-fn object(members: impl IntoIterator<Item = (&'static str, Schema)>) -> Schema {
+fn json_object(members: impl IntoIterator<Item = (&'static str, JsonSchema)>) -> JsonSchema {
     Json::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }
 
-fn write(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {
+fn write_indented(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {
     let line = |out: &mut Vec<u8>, level: usize| {
         out.push(b'\n');
         out.extend(std::iter::repeat_n(b' ', level * 2));
@@ -246,7 +280,7 @@ fn write(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {
             for (index, element) in elements.iter().enumerate() {
                 out.extend_from_slice(if index == 0 { b"" } else { b"," });
                 line(out, level + 1);
-                write(out, element, level + 1);
+                write_indented(out, element, level + 1);
             }
             line(out, level);
             out.push(b']');
@@ -258,7 +292,7 @@ fn write(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {
                 line(out, level + 1);
                 json::write_text(out, key);
                 out.extend_from_slice(b": ");
-                write(out, member, level + 1);
+                write_indented(out, member, level + 1);
             }
             line(out, level);
             out.push(b'}');

@@ -8,10 +8,10 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
+use super::builtin::{ADMIN, ANYONE};
+use super::cors_origins;
 use super::file::keys;
-use super::file::tree::{Entry, Table, Text};
-use super::origins;
-use super::own::{ADMIN, ANYONE};
+use super::file::toml_tree::{TomlEntry, TomlTable, TomlText};
 use super::report::Mistakes;
 use super::types::{is_port, is_url};
 use super::{Network, Realm, Role};
@@ -35,18 +35,18 @@ pub struct ServerTable {
     pub hsts: Option<Duration>,
     pub open: Option<bool>,
     pub wait: Option<bool>,
-    pub log: Option<Log>,
+    pub log: Option<LogFormat>,
     /// The realm of `/` and `/-/`, one of the declared ones.
     pub realm: Option<String>,
     /// Begins with `/`, does not end with it.
     pub base_path: Option<String>,
     /// Scheme, host and optional port.
     pub base_url: Option<String>,
-    pub changes_keep: Option<Keep>,
+    pub changes_keep: Option<ChangeRetention>,
     /// Origins whose pages may use the server (CORS), as browsers send them.
     pub cors_origins: Vec<String>,
     pub http2_prior_knowledge: Option<bool>,
-    pub limits: Limits,
+    pub limits: ServerLimits,
     /// Rate limits of roles; other roles have none.
     pub rate_limits: Vec<RateLimit>,
 }
@@ -60,14 +60,14 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    pub fn span(&self) -> Duration {
+    pub fn window(&self) -> Duration {
         Duration::from_secs(self.seconds.into())
     }
 }
 
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Log {
+pub enum LogFormat {
     Pretty,
     Json,
 }
@@ -82,12 +82,12 @@ pub enum Pooling {
 
 /// The retention of the change log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub enum ChangeRetention {
     Forever,
     For(Duration),
 }
 
-impl Keep {
+impl ChangeRetention {
     /// `30d`, `12h`, `90m` or `forever`.
     pub fn parse(text: &str) -> Option<Self> {
         if text == "forever" {
@@ -110,11 +110,11 @@ macro_rules! limits {
     ($($name:ident: $type:ty = $default:expr, $about:literal;)*) => {
         /// Limits for everything that a client can make large, numerous or slow.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct Limits {
+        pub struct ServerLimits {
             $(#[doc = $about] pub $name: $type,)*
         }
 
-        impl Default for Limits {
+        impl Default for ServerLimits {
             fn default() -> Self {
                 Self { $($name: $default,)* }
             }
@@ -123,8 +123,8 @@ macro_rules! limits {
         /// Each limit with its default and a line of help.
         pub(super) static LIMITS: &[(&str, u64, &str)] = &[$((stringify!($name), $default, $about),)*];
 
-        impl Limits {
-            fn set(&mut self, entry: &Entry<'_>, mistakes: &mut Mistakes) {
+        impl ServerLimits {
+            fn set(&mut self, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) {
                 let Some(count) = entry.count(1..LIMIT_MAX + 1, mistakes) else { return };
                 match entry.key {
                     $(stringify!($name) => if let Ok(count) = count.try_into() { self.$name = count },)*
@@ -178,84 +178,94 @@ limits! {
 
 impl ServerTable {
     pub(super) fn read(
-        entry: &Entry<'_>,
+        entry: &TomlEntry<'_>,
         (realms, roles): (&[Realm], &[Role]),
         mistakes: &mut Mistakes,
     ) -> Option<Self> {
         let table = entry.table(mistakes)?;
-        table.only(&keys::names(keys::SERVER), "the server", mistakes);
+        table.refuse_unknown_keys(&keys::names(keys::SERVER), "the server", mistakes);
         Some(Self {
-            database: table.text("database", mistakes).and_then(|text| database(&text, mistakes)),
+            database: table
+                .text("database", mistakes)
+                .and_then(|text| check_database(&text, mistakes)),
             database_pooling: table.choice("database_pooling", keys::POOLINGS, mistakes),
             key_file: table
                 .text("key_file", mistakes)
-                .and_then(|text| file("key_file", &text, mistakes)),
-            listen: table.find("listen").and_then(|entry| listen(entry, mistakes)),
+                .and_then(|text| check_file("key_file", &text, mistakes)),
+            listen: table.find("listen").and_then(|entry| read_listen(entry, mistakes)),
             behind_proxy: table
                 .find("behind_proxy")
-                .and_then(|entry| Network::read(entry, mistakes)),
+                .and_then(|entry| Network::read_networks(entry, mistakes)),
             tls_cert: table
                 .text("tls_cert", mistakes)
-                .and_then(|text| file("tls_cert", &text, mistakes)),
+                .and_then(|text| check_file("tls_cert", &text, mistakes)),
             tls_key: table
                 .text("tls_key", mistakes)
-                .and_then(|text| file("tls_key", &text, mistakes)),
-            redirect: table.find("redirect").and_then(|entry| listen(entry, mistakes)),
-            hsts: table.text("hsts", mistakes).and_then(|text| hsts(&text, mistakes)),
+                .and_then(|text| check_file("tls_key", &text, mistakes)),
+            redirect: table.find("redirect").and_then(|entry| read_listen(entry, mistakes)),
+            hsts: table.text("hsts", mistakes).and_then(|text| parse_hsts(&text, mistakes)),
             open: table.flag("open", mistakes),
             wait: table.flag("wait", mistakes),
             log: table.choice("log", keys::LOGS, mistakes),
-            realm: table.text("realm", mistakes).and_then(|text| realm(&text, realms, mistakes)),
+            realm: table
+                .text("realm", mistakes)
+                .and_then(|text| check_realm(&text, realms, mistakes)),
             base_path: table
                 .text("base_path", mistakes)
-                .and_then(|text| base_path(&text, mistakes)),
-            base_url: table.text("base_url", mistakes).and_then(|text| base_url(&text, mistakes)),
+                .and_then(|text| check_base_path(&text, mistakes)),
+            base_url: table
+                .text("base_url", mistakes)
+                .and_then(|text| check_base_url(&text, mistakes)),
             changes_keep: table
                 .text("changes_keep", mistakes)
-                .and_then(|text| changes_keep(&text, mistakes)),
+                .and_then(|text| parse_changes_keep(&text, mistakes)),
             cors_origins: table
                 .find("cors_origins")
-                .and_then(|entry| origins::read(entry, mistakes))
+                .and_then(|entry| cors_origins::read(entry, mistakes))
                 .unwrap_or_default(),
             http2_prior_knowledge: table.flag("http2_prior_knowledge", mistakes),
             limits: table
                 .find("limits")
-                .and_then(|entry| limits(entry, mistakes))
+                .and_then(|entry| read_limits(entry, mistakes))
                 .unwrap_or_default(),
             rate_limits: table
                 .find("rate_limits")
-                .and_then(|entry| rate_limits(entry, roles, mistakes))
+                .and_then(|entry| read_rate_limits(entry, roles, mistakes))
                 .unwrap_or_default(),
         })
     }
 }
 
-fn rate_limits(
-    entry: &Entry<'_>,
+fn read_rate_limits(
+    entry: &TomlEntry<'_>,
     roles: &[Role],
     mistakes: &mut Mistakes,
 ) -> Option<Vec<RateLimit>> {
     let table = entry.table(mistakes)?;
     let entries = table.entries().iter();
-    Some(entries.filter_map(|entry| rate_limit(entry, roles, mistakes)).collect())
+    Some(entries.filter_map(|entry| read_rate_limit(entry, roles, mistakes)).collect())
 }
 
-fn rate_limit(entry: &Entry<'_>, roles: &[Role], mistakes: &mut Mistakes) -> Option<RateLimit> {
+fn read_rate_limit(
+    entry: &TomlEntry<'_>,
+    roles: &[Role],
+    mistakes: &mut Mistakes,
+) -> Option<RateLimit> {
     let known = roles.iter().map(|role| &*role.name).chain([ANYONE]);
     if entry.key == ADMIN {
         let help = "who looks after the server has to get in; leave this line out";
-        mistakes.add_with(entry.key_span.clone(), "the role `admin` cannot be limited", help);
+        mistakes.add_with_help(entry.key_span.clone(), "the role `admin` cannot be limited", help);
     } else if !known.clone().any(|name| name == entry.key) {
         let message = format!("there is no role `{}`", entry.key);
         mistakes.add_unknown(entry.key_span.clone(), message, entry.key, known);
     }
     let table = entry.table(mistakes)?;
-    table.only(&keys::names(keys::RATE_LIMIT), "a rate limit", mistakes);
+    table.refuse_unknown_keys(&keys::names(keys::RATE_LIMIT), "a rate limit", mistakes);
     let mut count = |key: &str, max: u64| {
         let Some(entry) = table.find(key) else {
             let help = "so many requests in so many seconds: { requests = 600, seconds = 60 }";
             let message = format!("a rate limit needs `{key}`");
-            mistakes.add_with(entry.key_span.clone(), message, help);
+            mistakes.add_with_help(entry.key_span.clone(), message, help);
             return None;
         };
         entry.count(1..max + 1, mistakes)?.try_into().ok()
@@ -264,7 +274,7 @@ fn rate_limit(entry: &Entry<'_>, roles: &[Role], mistakes: &mut Mistakes) -> Opt
     Some(RateLimit { role: entry.key.into(), requests: requests?, seconds: seconds? })
 }
 
-fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn check_database(text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<String> {
     // The store parses the rest of the address when it opens the database.
     let known = ["sqlite:", "postgres://", "postgresql://"];
     let rest = known.iter().find_map(|scheme| text.value.strip_prefix(scheme));
@@ -273,7 +283,7 @@ fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     }
     // The rest may contain a password.
     let scheme = text.value.split_once(':').map_or(text.value, |(scheme, _)| scheme);
-    mistakes.add_with(
+    mistakes.add_with_help(
         text.span.clone(),
         format!("`database` expected sqlite:PATH or postgres://USER@HOST/NAME, got \"{scheme}:…\""),
         "the database is a file, such as sqlite:nouns.db, or a PostgreSQL",
@@ -281,7 +291,7 @@ fn database(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     None
 }
 
-fn file(key: &str, text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn check_file(key: &str, text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<String> {
     if text.value.is_empty() {
         let message = format!("`{key}` expected the path of a file, got nothing");
         mistakes.add(text.span.clone(), message);
@@ -289,12 +299,12 @@ fn file(key: &str, text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     (!text.value.is_empty()).then(|| text.value.to_owned())
 }
 
-fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
+fn read_listen(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
     let texts = match entry.node.get_ref() {
         DeValue::String(_) => vec![entry.text(mistakes)?],
         DeValue::Array(_) => entry.texts(mistakes)?,
         _ => {
-            entry.expected("an address or a list of addresses", mistakes);
+            entry.add_expected("an address or a list of addresses", mistakes);
             return None;
         }
     };
@@ -308,7 +318,7 @@ fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
         });
         if bare || !split.is_some_and(|(host, port)| !host.is_empty() && is_port(port)) {
             let message = format!("`{}` expected ADDRESS:PORT, got {:?}", entry.key, text.value);
-            mistakes.add_with(
+            mistakes.add_with_help(
                 text.span.clone(),
                 message,
                 "such as 127.0.0.1:8080, [::1]:8080 or localhost:0",
@@ -318,7 +328,7 @@ fn listen(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
     Some(texts.iter().map(|text| text.value.to_owned()).collect())
 }
 
-fn realm(text: &Text<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> Option<String> {
+fn check_realm(text: &TomlText<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> Option<String> {
     if realms.iter().any(|realm| *realm.name == *text.value) {
         return Some(text.value.to_owned());
     }
@@ -332,7 +342,7 @@ fn realm(text: &Text<'_>, realms: &[Realm], mistakes: &mut Mistakes) -> Option<S
     None
 }
 
-fn base_path(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn check_base_path(text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<String> {
     // RFC 3986 §2.3: unreserved characters are equal in every encoding.
     let segment = |segment: &str| {
         !matches!(segment, "" | "." | "..")
@@ -342,7 +352,7 @@ fn base_path(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
         return Some(text.value.to_owned());
     }
     let help = "it begins with `/`, does not end with it, and has letters, digits and `-._~`";
-    mistakes.add_with(
+    mistakes.add_with_help(
         text.span.clone(),
         format!("`base_path` expected a path such as \"/v1\", got {:?}", text.value),
         help,
@@ -350,14 +360,14 @@ fn base_path(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     None
 }
 
-fn base_url(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
+fn check_base_url(text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<String> {
     let plain = |uri: Uri| uri.path().trim_start_matches('/').is_empty() && uri.query().is_none();
     let has_tail = text.value.ends_with('/') || text.value.contains(['#', '@']);
     if is_url(text.value) && !has_tail && text.value.parse().is_ok_and(plain) {
         return Some(text.value.to_owned());
     }
     let help = "scheme and host, and a port where needed; a path goes into `base_path`";
-    mistakes.add_with(
+    mistakes.add_with_help(
         text.span.clone(),
         format!(
             "`base_url` expected an address such as \"https://example.com\", got {:?}",
@@ -368,12 +378,12 @@ fn base_url(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<String> {
     None
 }
 
-fn changes_keep(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Keep> {
-    let keep = Keep::parse(text.value);
+fn parse_changes_keep(text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<ChangeRetention> {
+    let keep = ChangeRetention::parse(text.value);
     if keep.is_none() {
         let message =
             format!("`changes_keep` expected a time such as \"30d\", got {:?}", text.value);
-        mistakes.add_with(
+        mistakes.add_with_help(
             text.span.clone(),
             message,
             "a number and `d` for days, `h` for hours or `m` for minutes, or \"forever\"",
@@ -382,11 +392,11 @@ fn changes_keep(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Keep> {
     keep
 }
 
-fn hsts(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Duration> {
-    if let Some(Keep::For(time)) = Keep::parse(text.value) {
+fn parse_hsts(text: &TomlText<'_>, mistakes: &mut Mistakes) -> Option<Duration> {
+    if let Some(ChangeRetention::For(time)) = ChangeRetention::parse(text.value) {
         return Some(time);
     }
-    mistakes.add_with(
+    mistakes.add_with_help(
         text.span.clone(),
         format!("`hsts` expected a time such as \"180d\", got {:?}", text.value),
         "a number and `d` for days, `h` for hours or `m` for minutes",
@@ -394,10 +404,10 @@ fn hsts(text: &Text<'_>, mistakes: &mut Mistakes) -> Option<Duration> {
     None
 }
 
-fn limits(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Limits> {
-    let table: Table<'_> = entry.table(mistakes)?;
-    table.only(&LIMITS.iter().map(|(name, _, _)| *name), "`limits`", mistakes);
-    let mut limits = Limits::default();
+fn read_limits(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<ServerLimits> {
+    let table: TomlTable<'_> = entry.table(mistakes)?;
+    table.refuse_unknown_keys(&LIMITS.iter().map(|(name, _, _)| *name), "`limits`", mistakes);
+    let mut limits = ServerLimits::default();
     for entry in table.entries() {
         if LIMITS.iter().any(|(name, _, _)| *name == entry.key) {
             limits.set(entry, mistakes);
@@ -426,13 +436,13 @@ mod tests {
 
     #[test]
     fn retention_requires_a_unit() {
-        let days = |days: u64| Some(Keep::For(Duration::from_secs(days * 86_400)));
-        assert_eq!(Keep::parse("30d"), days(30));
-        assert_eq!(Keep::parse("48h"), days(2));
-        assert_eq!(Keep::parse("1440m"), days(1));
-        assert_eq!(Keep::parse("forever"), Some(Keep::Forever));
+        let days = |days: u64| Some(ChangeRetention::For(Duration::from_secs(days * 86_400)));
+        assert_eq!(ChangeRetention::parse("30d"), days(30));
+        assert_eq!(ChangeRetention::parse("48h"), days(2));
+        assert_eq!(ChangeRetention::parse("1440m"), days(1));
+        assert_eq!(ChangeRetention::parse("forever"), Some(ChangeRetention::Forever));
         for bad in ["", "d", "30", "0d", "-1d", "+1d", "1.5d", "1w", "30 d", "99999999999d", "é"] {
-            assert_eq!(Keep::parse(bad), None, "{bad}");
+            assert_eq!(ChangeRetention::parse(bad), None, "{bad}");
         }
     }
 }

@@ -5,154 +5,172 @@
 //! response apply. `auth` establishes who the caller is. What may surprise: callers without restrictions have
 //! no scope at all, and nothing is checked for them.
 
-mod reach;
+mod access_scope;
 mod rights;
 mod warnings;
 
 use std::sync::{Arc, LazyLock};
 
-use crate::intent::{Place, Route, Verb};
+use crate::intent::{RequestVerb, Route, RouteTarget};
 use crate::model;
 use crate::problem::{self, Problem};
-pub use reach::{Reach, Unseen};
+pub use access_scope::{AccessScope, UnreadableFields};
 pub use rights::{Access, Rights};
 pub use warnings::warnings;
 
 /// Who sent the request, and what they may do.
 #[derive(Debug, Clone)]
-pub struct Caller(Who);
+pub struct Caller(CallerKind);
 
 #[derive(Debug, Clone)]
-enum Who {
+enum CallerKind {
     /// The server was started with `--open` and requires no credentials.
     Open,
-    Anyone(Arc<Rights>),
+    Anonymous(Arc<Rights>),
     User(Arc<str>, Arc<Rights>),
 }
 
-static ALL: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::all()));
+static UNRESTRICTED: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::unrestricted()));
 
 impl Caller {
     /// Every client of a server that was started with `--open`.
     pub fn open() -> Self {
-        Self(Who::Open)
+        Self(CallerKind::Open)
     }
 
     /// A caller without credentials.
-    pub fn anyone(rights: Arc<Rights>) -> Self {
-        Self(Who::Anyone(rights))
+    pub fn anonymous(rights: Arc<Rights>) -> Self {
+        Self(CallerKind::Anonymous(rights))
     }
 
     pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
-        Self(Who::User(name, rights))
+        Self(CallerKind::User(name, rights))
     }
 
     /// The caller's name in the log and in the change log.
     pub fn name(&self) -> &str {
         match &self.0 {
-            Who::Open => "open",
-            Who::Anyone(_) => "anyone",
-            Who::User(name, _) => name,
+            CallerKind::Open => "open",
+            CallerKind::Anonymous(_) => "anyone",
+            CallerKind::User(name, _) => name,
         }
     }
 
     pub fn rights(&self) -> &Arc<Rights> {
         match &self.0 {
-            Who::Open => &ALL,
-            Who::Anyone(rights) | Who::User(_, rights) => rights,
+            CallerKind::Open => &UNRESTRICTED,
+            CallerKind::Anonymous(rights) | CallerKind::User(_, rights) => rights,
         }
     }
 
     /// The value of `$user` in expressions; `None` for an anonymous caller.
     pub fn user_name(&self) -> Option<&str> {
         match &self.0 {
-            Who::Open | Who::Anyone(_) => None,
-            Who::User(name, _) => Some(name),
+            CallerKind::Open | CallerKind::Anonymous(_) => None,
+            CallerKind::User(name, _) => Some(name),
         }
     }
 
     /// Whether the caller has sent valid credentials.
-    pub fn is_proved(&self) -> bool {
-        matches!(self.0, Who::User(..))
+    pub fn is_authenticated(&self) -> bool {
+        matches!(self.0, CallerKind::User(..))
     }
 
-    fn is_all(&self) -> bool {
+    fn is_unrestricted(&self) -> bool {
         match &self.0 {
-            Who::Open => true,
-            Who::Anyone(rights) | Who::User(_, rights) => rights.is_all(),
+            CallerKind::Open => true,
+            CallerKind::Anonymous(rights) | CallerKind::User(_, rights) => rights.is_unrestricted(),
         }
     }
 }
 
 /// Why a caller may not do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denied {
+pub enum AccessDenied {
     /// The caller is anonymous: 401, so that the client can send credentials.
-    Unproved,
+    Unauthenticated,
     /// The caller is known, but their roles do not grant it: 403.
     NotGranted,
 }
 
-impl Denied {
+impl AccessDenied {
     pub fn problem(self) -> Problem {
         Problem::new(match self {
-            Self::Unproved => &problem::CREDENTIALS_NEEDED,
+            Self::Unauthenticated => &problem::CREDENTIALS_NEEDED,
             Self::NotGranted => &problem::FORBIDDEN,
         })
     }
 }
 
 /// Indices of the fields that are hidden from the caller, for the route's verb and resource.
-pub fn hidden<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
-    let resource = route.resource().filter(|_| !caller.is_all());
+pub fn hidden_fields<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
+    let resource = route.resource().filter(|_| !caller.is_unrestricted());
     let wanted = resource.zip(granted_verb(route.verb));
     let access = wanted.and_then(|(resource, verb)| caller.rights().access(resource, verb));
     access.map_or(&[], |access| &access.hidden)
 }
 
 /// Whether the route is public: the server answers it without credentials.
-pub fn is_open(route: &Route) -> bool {
-    match (route.verb, &route.place) {
-        (Verb::Options, _) => true,
-        (_, Place::Health | Place::Ready | Place::Explanation(_) | Place::Server) => true,
-        (_, Place::Logout(_)) => true,
-        (_, Place::Home | Place::Metrics | Place::Collection(_) | Place::Item(_)) => false,
+pub fn is_public(route: &Route) -> bool {
+    match (route.verb, &route.target) {
+        (RequestVerb::Options, _) => true,
+        (
+            _,
+            RouteTarget::Health
+            | RouteTarget::Ready
+            | RouteTarget::ProblemPage(_)
+            | RouteTarget::Server,
+        ) => true,
+        (_, RouteTarget::Logout(_)) => true,
+        (
+            _,
+            RouteTarget::Home
+            | RouteTarget::Metrics
+            | RouteTarget::Collection(_)
+            | RouteTarget::Item(_),
+        ) => false,
     }
 }
 
 /// Step 5 of the order of checks: the verb alone. The store applies the row filters later, as if filtered
 /// rows did not exist.
-pub fn check(caller: &Caller, route: &Route) -> Result<(), Denied> {
+pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
     crate::fault::point("permit");
-    if caller.is_all() || is_open(route) || is_granted(caller.rights(), route) {
+    if caller.is_unrestricted() || is_public(route) || is_granted(caller.rights(), route) {
         return Ok(());
     }
-    Err(if caller.is_proved() { Denied::NotGranted } else { Denied::Unproved })
+    Err(if caller.is_authenticated() {
+        AccessDenied::NotGranted
+    } else {
+        AccessDenied::Unauthenticated
+    })
 }
 
 fn is_granted(rights: &Rights, route: &Route) -> bool {
-    match &route.place {
+    match &route.target {
         // A caller with any grant may see the list of resources.
-        Place::Home => rights.has_any(),
-        Place::Collection(address) | Place::Item(address) => granted_verb(route.verb)
+        RouteTarget::Home => rights.has_any(),
+        RouteTarget::Collection(address) | RouteTarget::Item(address) => granted_verb(route.verb)
             .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
-        Place::Metrics => rights.reads_metrics(),
+        RouteTarget::Metrics => rights.can_read_metrics(),
         // `check` has admitted the public ones before.
-        Place::Health | Place::Ready | Place::Logout(_) | Place::Explanation(_) | Place::Server => {
-            false
-        }
+        RouteTarget::Health
+        | RouteTarget::Ready
+        | RouteTarget::Logout(_)
+        | RouteTarget::ProblemPage(_)
+        | RouteTarget::Server => false,
     }
 }
 
 /// The verb of a grant that a request needs: HEAD counts as GET.
-fn granted_verb(verb: Verb) -> Option<model::Verb> {
+fn granted_verb(verb: RequestVerb) -> Option<model::GrantVerb> {
     match verb {
-        Verb::Get | Verb::Head => Some(model::Verb::Get),
-        Verb::Post | Verb::PostItems(_) => Some(model::Verb::Post),
-        Verb::Put => Some(model::Verb::Put),
-        Verb::Patch(_) => Some(model::Verb::Patch),
-        Verb::Delete => Some(model::Verb::Delete),
-        Verb::Options => None,
+        RequestVerb::Get | RequestVerb::Head => Some(model::GrantVerb::Get),
+        RequestVerb::Post | RequestVerb::PostItems(_) => Some(model::GrantVerb::Post),
+        RequestVerb::Put => Some(model::GrantVerb::Put),
+        RequestVerb::Patch(_) => Some(model::GrantVerb::Patch),
+        RequestVerb::Delete => Some(model::GrantVerb::Delete),
+        RequestVerb::Options => None,
     }
 }
 

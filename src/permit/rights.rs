@@ -7,61 +7,66 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::model::own::{ADMIN, ANYONE};
+use crate::model::builtin::{ADMIN, ANYONE};
 use crate::model::settings::RateLimit;
-use crate::model::{Expr, Grant, Model, Resource, ResourceIndex, Role, Verb};
+use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role};
 use crate::value::Value;
 
-const VERBS: [Verb; 5] = [Verb::Get, Verb::Post, Verb::Put, Verb::Patch, Verb::Delete];
+const VERBS: [GrantVerb; 5] =
+    [GrantVerb::Get, GrantVerb::Post, GrantVerb::Put, GrantVerb::Patch, GrantVerb::Delete];
 
 /// The combined rights of a caller's roles.
 #[derive(Debug)]
 pub struct Rights {
     /// By resource; `None` is unrestricted.
-    grants: Option<Vec<Verbs>>,
-    reads_metrics: bool,
+    grants: Option<Vec<VerbGrants>>,
+    can_read_metrics: bool,
     /// The rate limit of the caller; `None`: unlimited.
     pub rate_limit: Option<RateLimit>,
     key: u128,
 }
 
-type Verbs = [Option<Access>; VERBS.len()];
+type VerbGrants = [Option<Access>; VERBS.len()];
 
 /// What one verb may do with the items of one resource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Access {
     /// Row filters: a row is accessible if one of them holds; an empty list allows all rows.
-    pub only: Vec<Expr>,
+    pub row_filters: Vec<Expr>,
     /// Field indices, in order: hidden from the caller.
     pub hidden: Vec<usize>,
     /// Field indices, in order: readable, but not writable.
     pub readonly: Vec<usize>,
     /// A hash of the hidden fields; zero when nothing is hidden.
-    pub mark: u32,
+    pub hidden_hash: u32,
 }
 
 impl Access {
-    const ALL: Self = Self { only: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), mark: 0 };
+    const UNRESTRICTED: Self =
+        Self { row_filters: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), hidden_hash: 0 };
 
     /// Allows no row.
-    pub(super) fn nothing() -> Self {
-        Self { only: vec![Expr::never()], ..Self::ALL }
+    pub(super) fn none() -> Self {
+        Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
 
     /// Whether the row filters allow a row. `values` are in the resource's field order, with lists and
     /// objects parsed.
-    pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only.holds(values, user))
+    pub fn allows_row(&self, values: &[Value], user: Option<&str>) -> bool {
+        self.row_filters.is_empty() || self.row_filters.iter().any(|only| only.holds(values, user))
     }
 
-    fn of<'g>(resource: &Resource, grants: impl Iterator<Item = &'g Grant>) -> Option<Self> {
+    fn from_grants<'g>(
+        resource: &Resource,
+        grants: impl Iterator<Item = &'g Grant>,
+    ) -> Option<Self> {
         let grants: Vec<&Grant> = grants.collect();
         if grants.is_empty() {
             return None;
         }
         let mut only: Vec<Expr> = Vec::new();
-        if grants.iter().all(|grant| grant.only.is_some()) {
-            for expression in grants.iter().filter_map(|grant| grant.only.as_ref()) {
+        if grants.iter().all(|grant| grant.condition.is_some()) {
+            for expression in grants.iter().filter_map(|grant| grant.condition.as_ref()) {
                 if !only.contains(expression) {
                     only.push(expression.clone());
                 }
@@ -70,7 +75,9 @@ impl Access {
         // Whether every accessible row is granted by a role that allows it. Two filters are only compared for
         // equality; neither is known to imply the other.
         let is_everywhere = |allows: &dyn Fn(&Grant) -> bool| {
-            let covers = |one: &Grant, other: &Grant| one.only.is_none() || one.only == other.only;
+            let covers = |one: &Grant, other: &Grant| {
+                one.condition.is_none() || one.condition == other.condition
+            };
             grants
                 .iter()
                 .all(|grant| grants.iter().any(|other| allows(other) && covers(other, grant)))
@@ -83,12 +90,12 @@ impl Access {
         let (shown, hidden): (Vec<usize>, Vec<usize>) =
             fields.partition(|index| is_everywhere(&shows(*index)));
         let readonly = shown.into_iter().filter(|index| !is_everywhere(&changes(*index))).collect();
-        let mark = mark(resource, &hidden);
-        Some(Self { only, hidden, readonly, mark })
+        let mark = hash_hidden_fields(resource, &hidden);
+        Some(Self { row_filters: only, hidden, readonly, hidden_hash: mark })
     }
 }
 
-fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
+fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
     if hidden.is_empty() {
         return 0;
     }
@@ -104,16 +111,16 @@ fn mark(resource: &Resource, hidden: &[usize]) -> u32 {
 
 impl Rights {
     /// Unrestricted, including `/-/`.
-    pub fn all() -> Self {
-        Self { grants: None, reads_metrics: true, rate_limit: None, key: 0 }
+    pub fn unrestricted() -> Self {
+        Self { grants: None, can_read_metrics: true, rate_limit: None, key: 0 }
     }
 
     /// The combined rights of these roles. `admin` is unrestricted; names that the model does not declare
     /// grant nothing.
-    pub fn of<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
+    pub fn of_roles<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
         let names: Vec<&str> = roles.chain([ANYONE]).collect();
         if names.contains(&ADMIN) {
-            return Self::all();
+            return Self::unrestricted();
         }
         let is_among = |role: &&Role| names.contains(&&*role.name);
         let roles: Vec<&Role> = model.roles.iter().filter(is_among).collect();
@@ -123,22 +130,27 @@ impl Rights {
                 let grants = grants.filter(|grant| {
                     grant.resource == resource.index && grant.verbs.contains(&verb)
                 });
-                Access::of(resource, grants)
+                Access::from_grants(resource, grants)
             })
         };
         let grants = model.resources.iter().map(of_resource).collect();
-        let reads_metrics = roles.iter().any(|role| role.reads_metrics);
-        let rate_limit = rate_limit(model, &roles);
-        Self { grants: Some(grants), reads_metrics, rate_limit, key: key(&roles) }
+        let reads_metrics = roles.iter().any(|role| role.can_read_metrics);
+        let rate_limit = widest_rate_limit(model, &roles);
+        Self {
+            grants: Some(grants),
+            can_read_metrics: reads_metrics,
+            rate_limit,
+            key: hash_roles(&roles),
+        }
     }
 
     /// Whether both grant the same, whatever the roles.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn is_equivalent(&self, other: &Self) -> bool {
         self.key == other.key
-            || (self.grants == other.grants && self.reads_metrics == other.reads_metrics)
+            || (self.grants == other.grants && self.can_read_metrics == other.can_read_metrics)
     }
 
-    pub fn is_all(&self) -> bool {
+    pub fn is_unrestricted(&self) -> bool {
         self.grants.is_none()
     }
 
@@ -146,26 +158,26 @@ impl Rights {
     pub fn has_any(&self) -> bool {
         match &self.grants {
             None => true,
-            Some(grants) => self.reads_metrics || grants.iter().flatten().any(Option::is_some),
+            Some(grants) => self.can_read_metrics || grants.iter().flatten().any(Option::is_some),
         }
     }
 
     /// Whether they grant reading `/-/metrics`.
-    pub fn reads_metrics(&self) -> bool {
-        self.reads_metrics
+    pub fn can_read_metrics(&self) -> bool {
+        self.can_read_metrics
     }
 
     /// `None` when the verb is not granted.
-    pub fn access(&self, resource: ResourceIndex, verb: Verb) -> Option<&Access> {
-        static ALL: Access = Access::ALL;
+    pub fn access(&self, resource: ResourceIndex, verb: GrantVerb) -> Option<&Access> {
+        static UNRESTRICTED: Access = Access::UNRESTRICTED;
         match &self.grants {
-            None => Some(&ALL),
-            Some(grants) => grants.get(resource.0)?.get(position(verb))?.as_ref(),
+            None => Some(&UNRESTRICTED),
+            Some(grants) => grants.get(resource.0)?.get(verb_index(verb))?.as_ref(),
         }
     }
 
     /// Whether they grant any verb on the resource.
-    pub fn knows(&self, resource: ResourceIndex) -> bool {
+    pub fn has_any_grant(&self, resource: ResourceIndex) -> bool {
         VERBS.iter().any(|verb| self.access(resource, *verb).is_some())
     }
 
@@ -177,7 +189,7 @@ impl Rights {
 
 /// The rate limit of a caller with these roles: the highest of them, and none if one of the roles has none.
 /// The limit of `anyone` applies only to callers without a role.
-fn rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
+fn widest_rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
     let limit_of = |name: &str| model.server.rate_limits.iter().find(|limit| *limit.role == *name);
     let own = roles.iter().map(|role| &*role.name).filter(|name| *name != ANYONE);
     let own: Vec<Option<&RateLimit>> = own.map(limit_of).collect();
@@ -193,18 +205,18 @@ fn rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
     own?.iter().max_by(width).copied().cloned()
 }
 
-fn position(verb: Verb) -> usize {
+fn verb_index(verb: GrantVerb) -> usize {
     match verb {
-        Verb::Get => 0,
-        Verb::Post => 1,
-        Verb::Put => 2,
-        Verb::Patch => 3,
-        Verb::Delete => 4,
+        GrantVerb::Get => 0,
+        GrantVerb::Post => 1,
+        GrantVerb::Put => 2,
+        GrantVerb::Patch => 3,
+        GrantVerb::Delete => 4,
     }
 }
 
 /// A hash of the declared roles, in the model's order; never zero, which stands for unrestricted.
-fn key(roles: &[&Role]) -> u128 {
+fn hash_roles(roles: &[&Role]) -> u128 {
     let mut hash = Sha256::new();
     for role in roles {
         hash.update(role.name.as_bytes());

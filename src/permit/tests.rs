@@ -46,22 +46,22 @@ fn read() -> Model {
 
 fn check_access(roles: &[&str], expected: &Expect) {
     let model = read();
-    let rights = Rights::of(&model, roles.iter().copied());
+    let rights = Rights::of_roles(&model, roles.iter().copied());
     let mut shown = String::new();
     for resource in &model.resources {
         for verb in ["get", "post", "put", "delete"] {
             let as_verb = match verb {
-                "get" => model::Verb::Get,
-                "post" => model::Verb::Post,
-                "put" => model::Verb::Put,
-                _ => model::Verb::Delete,
+                "get" => model::GrantVerb::Get,
+                "post" => model::GrantVerb::Post,
+                "put" => model::GrantVerb::Put,
+                _ => model::GrantVerb::Delete,
             };
             let Some(access) = rights.access(resource.index, as_verb) else { continue };
             let names = |indices: &[usize]| {
                 let names = indices.iter().map(|index| &*resource.fields[*index].name);
                 names.collect::<Vec<_>>().join(" ")
             };
-            let only: Vec<_> = access.only.iter().map(|only| &*only.text).collect();
+            let only: Vec<_> = access.row_filters.iter().map(|only| &*only.text).collect();
             writeln!(
                 shown,
                 "{} {verb}: rows [{}] hidden [{}] readonly [{}]",
@@ -71,7 +71,7 @@ fn check_access(roles: &[&str], expected: &Expect) {
                 names(&access.readonly)
             )
             .unwrap();
-            assert_eq!(access.mark == 0, access.hidden.is_empty());
+            assert_eq!(access.hidden_hash == 0, access.hidden.is_empty());
         }
     }
     expected.assert_eq(&shown);
@@ -119,9 +119,9 @@ fn rights_of_several_roles_are_their_union() {
 #[test]
 fn rights_of_unknown_roles_are_empty_and_of_admin_unrestricted() {
     let model = read();
-    let of = |roles: &[&str]| Rights::of(&model, roles.iter().copied());
-    assert!(of(&["idle", "admin"]).is_all());
-    assert!(!of(&["Admin", "administrator", "*"]).is_all());
+    let of = |roles: &[&str]| Rights::of_roles(&model, roles.iter().copied());
+    assert!(of(&["idle", "admin"]).is_unrestricted());
+    assert!(!of(&["Admin", "administrator", "*"]).is_unrestricted());
     assert_eq!(of(&["nobody"]).key(), of(&[]).key());
     assert_eq!(of(&["clerk", "idle"]).key(), of(&["idle", "clerk", "nobody"]).key());
     assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
@@ -134,11 +134,11 @@ fn is_same_counts_the_grant_of_the_metrics() {
                 [roles.other]\nthing = [\"get\"]\n\
                 [roles.monitor]\nthing = [\"get\"]\n\"/-/metrics\" = [\"get\"]\n";
     let model = model::read("t.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
-    let of = |roles: &[&str]| Rights::of(&model, roles.iter().copied());
+    let of = |roles: &[&str]| Rights::of_roles(&model, roles.iter().copied());
     let (reader, monitor) = (of(&["reader"]), of(&["monitor"]));
-    assert!(reader.is_same(&of(&["other", "reader"])));
-    assert!(monitor.is_same(&of(&["reader", "monitor"])));
-    assert!(!reader.is_same(&monitor) && !monitor.is_same(&reader));
+    assert!(reader.is_equivalent(&of(&["other", "reader"])));
+    assert!(monitor.is_equivalent(&of(&["reader", "monitor"])));
+    assert!(!reader.is_equivalent(&monitor) && !monitor.is_equivalent(&reader));
 }
 
 /// The fields that one role shows for its rows stay hidden in the rows of another role.
@@ -161,9 +161,9 @@ person = ["get", "put"]
 "#;
     let model = model::read("m.toml", text).unwrap();
     let shown = |roles: &[&str]| {
-        let rights = Rights::of(&model, roles.iter().copied());
-        let access = rights.access(model.resources[0].index, model::Verb::Put).unwrap();
-        (access.only.len(), access.hidden.clone(), access.readonly.clone())
+        let rights = Rights::of_roles(&model, roles.iter().copied());
+        let access = rights.access(model.resources[0].index, model::GrantVerb::Put).unwrap();
+        (access.row_filters.len(), access.hidden.clone(), access.readonly.clone())
     };
     assert_eq!(shown(&["own"]), (1, vec![], vec![]));
     assert_eq!(shown(&["list"]), (0, vec![1], vec![2]));
@@ -175,8 +175,9 @@ person = ["get", "put"]
 #[test]
 fn check_for_each_caller_and_route() {
     let model = read();
-    let user =
-        |role: &str| Caller::user("ann".into(), Arc::new(Rights::of(&model, [role].into_iter())));
+    let user = |role: &str| {
+        Caller::user("ann".into(), Arc::new(Rights::of_roles(&model, [role].into_iter())))
+    };
     let nothing =
         model::read("m.toml", "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n")
             .unwrap();
@@ -185,8 +186,8 @@ fn check_for_each_caller_and_route() {
         ("admin", user("admin")),
         ("clerk", user("clerk")),
         ("shopper", user("shopper")),
-        ("anyone", Caller::anyone(Arc::new(Rights::of(&model, [].into_iter())))),
-        ("closed", Caller::anyone(Arc::new(Rights::of(&nothing, [].into_iter())))),
+        ("anyone", Caller::anonymous(Arc::new(Rights::of_roles(&model, [].into_iter())))),
+        ("closed", Caller::anonymous(Arc::new(Rights::of_roles(&nothing, [].into_iter())))),
     ];
     let id = "01890a5d-ac96-774b-bcce-b302099a8057";
     let places = [
@@ -209,11 +210,11 @@ fn check_for_each_caller_and_route() {
             };
             let answers = callers.iter().map(|(name, caller)| match check(caller, &route) {
                 Ok(()) => format!(" {name}"),
-                Err(Denied::Unproved) => format!(" {name}:401"),
-                Err(Denied::NotGranted) => format!(" {name}:403"),
+                Err(AccessDenied::Unauthenticated) => format!(" {name}:401"),
+                Err(AccessDenied::NotGranted) => format!(" {name}:403"),
             });
             let place = place.replace(id, "1");
-            let open = if is_open(&route) { " (open)" } else { "" };
+            let open = if is_public(&route) { " (open)" } else { "" };
             writeln!(shown, "{method} {place}{open}:{}", answers.collect::<String>()).unwrap();
         }
     }
@@ -229,15 +230,15 @@ fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     )
     .unwrap();
     let reach = |role: &str| {
-        let rights = Arc::new(Rights::of(&model, [role].into_iter()));
-        Reach::of(&Caller::user("ann".into(), rights), model::Verb::Get)
+        let rights = Arc::new(Rights::of_roles(&model, [role].into_iter()));
+        AccessScope::new(&Caller::user("ann".into(), rights), model::GrantVerb::Get)
     };
     let (a, b) = (ResourceIndex(0), ResourceIndex(1));
-    assert!(!reach("below").leads_to(&model, b));
-    assert!(reach("above").leads_to(&model, b));
-    assert!(reach("admin").leads_to(&model, b) && reach("admin").is_all());
-    assert!(reach("below").knows(b) && !reach("below").knows(a));
+    assert!(!reach("below").can_read_ancestors(&model, b));
+    assert!(reach("above").can_read_ancestors(&model, b));
+    assert!(reach("admin").can_read_ancestors(&model, b) && reach("admin").is_unrestricted());
+    assert!(reach("below").has_any_grant(b) && !reach("below").has_any_grant(a));
     // `check` was not called here, and still no row is accessible.
-    assert!(!reach("below").access(a).unwrap().holds(&[], Some("ann")));
-    assert!(reach("below").is_part(&model, b) && !reach("above").is_part(&model, b));
+    assert!(!reach("below").access(a).unwrap().allows_row(&[], Some("ann")));
+    assert!(reach("below").has_row_filter(&model, b) && !reach("above").has_row_filter(&model, b));
 }

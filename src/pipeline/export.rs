@@ -11,25 +11,25 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{HeaderValue, header};
 
-use super::{App, Asked, StreamRights, identity, revocation};
-use crate::formats::{Format, Lines};
-use crate::gate::{Full, Stream, Whose};
-use crate::intent::{List, Stop};
-use crate::log::Stages;
+use super::{App, RequestContext, StreamRights, identity, revocation};
+use crate::admission::{CallerKey, StreamLimit, StreamPermit};
+use crate::formats::{Format, StreamWriter};
+use crate::intent::{ListQuery, RouteError};
+use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
-use crate::reply::{self, Content, Cut, Flow, Pieces, Reply};
-use crate::store::{Export, Exported, Fetcher};
+use crate::reply::{self, BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
+use crate::store::{Consumer, ExportBody, ExportRequest};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
-pub(super) fn lines(format: &Format, list: &List) -> Option<&'static Lines> {
-    format.lines.filter(|_| !list.is_limit_said)
+pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'static StreamWriter> {
+    format.stream_writer.filter(|_| !list.has_explicit_limit)
 }
 
 /// Step 9, where it depends on the format: line formats have no place for a count.
-pub(super) fn check(format: &Format, list: Option<&Arc<List>>) -> Result<(), Problem> {
+pub(super) fn check_format(format: &Format, list: Option<&Arc<ListQuery>>) -> Result<(), Problem> {
     match list {
-        Some(list) if list.is_counted && format.lines.is_some() => {
+        Some(list) if list.is_counted && format.stream_writer.is_some() => {
             let essence = format.media.essence;
             let detail = format!(
                 "count: expected application/json, which has a place for it, got {essence}"
@@ -41,15 +41,15 @@ pub(super) fn check(format: &Format, list: Option<&Arc<List>>) -> Result<(), Pro
 }
 
 /// Starts the export; returns when the first chunk is there.
-pub(super) async fn begin(
+pub(super) async fn start_export(
     app: &App,
-    asked: &Asked<'_>,
-    (collection, list): (Collection, Arc<List>),
-    (format, lines): (&'static Format, &'static Lines),
-    stages: &mut Stages,
-) -> Result<Reply, Stop> {
+    asked: &RequestContext<'_>,
+    (collection, list): (Collection, Arc<ListQuery>),
+    (format, lines): (&'static Format, &'static StreamWriter),
+    stages: &mut StageTimes,
+) -> Result<Reply, RouteError> {
     let shared = &app.shared;
-    let place = place(app, asked)?;
+    let place = acquire_stream(app, asked)?;
     let (about, asked_for) = (collection.clone(), list.clone());
     let mut head = Vec::new();
     (lines.head)(&mut head, reply::view(&shared.model, &about, Some(&list)));
@@ -57,35 +57,40 @@ pub(super) async fn begin(
     let write = move |out: &mut Vec<u8>, item: &_| {
         (lines.line)(out, reply::view(&model, &known.0, Some(&known.1)), item);
     };
-    let export = Export { collection, list, head, write: Box::new(write) };
-    let begun = shared.gate.pass(asked.until, || app.store.export(export)).await;
+    let export = ExportRequest { collection, list, head, write: Box::new(write) };
+    let begun = shared.admission.admit(asked.deadline, || app.store.export(export)).await;
     stages.mark("store");
-    identity::require_unchanged(app, asked, stages.now()).await?;
+    identity::require_unchanged_rights(app, asked, stages.now()).await?;
     let rights = match &begun {
-        Ok(Exported::Begun(_, fetcher)) => StreamRights::new(asked, fetcher.stopper()),
-        Ok(Exported::Whole(_)) | Err(_) => None,
+        Ok(ExportBody::Streaming(_, fetcher)) => StreamRights::new(asked, fetcher.canceller()),
+        Ok(ExportBody::Complete(_)) | Err(_) => None,
     };
     if let Some(rights) = &rights {
-        let _ = asked.stream.set(Arc::clone(rights));
+        let _ = asked.stream_rights.set(Arc::clone(rights));
     }
     let asked = (Some(&about), Some(&*asked_for));
     let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
     let content = match begun.map_err(failed)? {
-        Exported::Whole(bytes) => Content::Whole(bytes),
-        Exported::Begun(first, fetcher) => {
+        ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
+        ExportBody::Streaming(first, fetcher) => {
             let first = Some(first);
-            Content::Flow(Flow::new(Exporting { first, fetcher, rights, _place: place }))
+            ResponseBody::Stream(BodyStream::new(ExportStream {
+                first,
+                fetcher,
+                rights,
+                _permit: place,
+            }))
         }
     };
-    Ok(shared.replies.export(&shared.model, (&about, &asked_for.conditions), format, content)?)
+    Ok(shared.replies.export(&shared.model, (&about, &asked_for.preconditions), format, content)?)
 }
 
-fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {
-    let user_name = asked.known.get().and_then(|known| known.caller.user_name());
-    let whose = Whose::new(user_name, asked.sender.address);
-    app.shared.gate.streams.begin(whose).map_err(|full| match full {
-        Full::All => Problem::new(&problem::BUSY).detail("too many answers go on at once"),
-        Full::Caller => {
+fn acquire_stream(app: &App, asked: &RequestContext<'_>) -> Result<StreamPermit, Problem> {
+    let user_name = asked.identified.get().and_then(|known| known.caller.user_name());
+    let whose = CallerKey::new(user_name, asked.sender.address);
+    app.shared.admission.streams.acquire(whose).map_err(|full| match full {
+        StreamLimit::Total => Problem::new(&problem::BUSY).detail("too many answers go on at once"),
+        StreamLimit::PerCaller => {
             let seconds = HeaderValue::from_static("1");
             Problem::new(&problem::TOO_MANY_STREAMS).header(header::RETRY_AFTER, seconds)
         }
@@ -93,21 +98,24 @@ fn place(app: &App, asked: &Asked<'_>) -> Result<Stream, Problem> {
 }
 
 /// An export as a response body.
-struct Exporting {
+struct ExportStream {
     first: Option<Bytes>,
-    fetcher: Fetcher,
+    fetcher: Consumer,
     rights: Option<Arc<StreamRights>>,
-    _place: Stream,
+    _permit: StreamPermit,
 }
 
-impl Pieces for Exporting {
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+impl BodyChunks for ExportStream {
+    fn poll_chunk(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
         if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
-            return Poll::Ready(Some(Err(Cut(revocation::CAUSE.to_owned()))));
+            return Poll::Ready(Some(Err(StreamAborted(revocation::REVOKED_CAUSE.to_owned()))));
         }
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
-            None => self.fetcher.poll(context).map_err(|error| Cut(error.to_string())),
+            None => self.fetcher.poll(context).map_err(|error| StreamAborted(error.to_string())),
         }
     }
 }

@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::clock;
 use crate::formats::accept::Accept;
-use crate::formats::json::{FORMAT, Occasion};
-use crate::intent::conditions::Conditions;
-use crate::intent::{self, Stop};
+use crate::formats::json::{FORMAT, ProblemContext};
+use crate::intent::preconditions::Preconditions;
+use crate::intent::{self, RouteError};
 use crate::model::{self, Model};
-use crate::permit::{self, Caller, Denied, Rights};
-use crate::plan::{self, By, Plan};
+use crate::permit::{self, AccessDenied, Caller, Rights};
+use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::Problem;
-use crate::reply::{self, Replies, Reply};
-use crate::store::{Worker, WriteOptions, real};
+use crate::reply::{self, Reply, ReplyBuilder};
+use crate::store::{StoreWorker, WriteOptions, test_stores};
 
 const ROLES: &[&str] =
     &["admin", "manager", "lead", "member", "outsider", "clerk", "none", "anyone"];
@@ -33,95 +33,100 @@ fn read() -> Arc<Model> {
 
 /// Every caller is named ann, but for `anyone`, who has no name.
 fn caller(model: &Model, role: &str) -> Caller {
-    let rights = Arc::new(Rights::of(model, [role].into_iter()));
-    if role == "anyone" { Caller::anyone(rights) } else { Caller::user("ann".into(), rights) }
+    let rights = Arc::new(Rights::of_roles(model, [role].into_iter()));
+    if role == "anyone" { Caller::anonymous(rights) } else { Caller::user("ann".into(), rights) }
 }
 
-struct Server<'a> {
+struct GrantsServer<'a> {
     model: &'a Model,
-    worker: &'a Worker,
-    replies: Replies,
+    worker: &'a StoreWorker,
+    replies: ReplyBuilder,
 }
 
-struct Answer {
+struct GrantsAnswer {
     status: u16,
     headers: HeaderMap,
     body: Value,
 }
 
-impl<'a> Server<'a> {
-    fn new(model: &'a Model, worker: &'a Worker) -> Self {
-        Self { model, worker, replies: Replies::new(model) }
+impl<'a> GrantsServer<'a> {
+    fn new(model: &'a Model, worker: &'a StoreWorker) -> Self {
+        Self { model, worker, replies: ReplyBuilder::new(model) }
     }
 
-    async fn answer(&self, caller: &Caller, asked: &str, body: &str) -> Result<Reply, Stop> {
+    async fn answer(&self, caller: &Caller, asked: &str, body: &str) -> Result<Reply, RouteError> {
         let Self { model, worker, replies } = self;
         let (method, path) = asked.split_once(' ').unwrap();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let route = intent::route(model, &method, path, None)?;
-        permit::check(caller, &route).map_err(Denied::problem)?;
-        let by = || By { actor: caller.name().into(), request_id: "r".into() };
+        permit::check(caller, &route).map_err(AccessDenied::problem)?;
+        let by = || ChangeAuthor { actor: caller.name().into(), request_id: "r".into() };
         let intent = intent::read(model, route, (None, &[]), body.as_bytes())?;
         let plan = plan::make(model, intent, caller, by)?;
-        let (about, list) = (plan.about().cloned(), plan.list().cloned());
+        let (about, list) = (plan.collection().cloned(), plan.list().cloned());
         let done = match plan {
-            Plan::Say(saying) => return Ok(reply::saying(model, &saying)),
-            Plan::Measure => return Ok(reply::metrics(String::new())),
+            Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
+            Plan::Metrics => return Ok(reply::metrics(String::new())),
             Plan::Read(read) => worker.read(read).await,
             Plan::Write(write) => {
                 worker
-                    .write(write, WriteOptions::until(clock::now() + Duration::from_secs(60)))
+                    .write(
+                        write,
+                        WriteOptions::with_deadline(clock::now() + Duration::from_secs(60)),
+                    )
                     .await
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-        let asked = (about, list.as_deref(), &Conditions::default());
+        let asked = (about, list.as_deref(), &Preconditions::default());
         Ok(replies.outcome(model, asked, &FORMAT, &outcome)?)
     }
 
-    async fn ask(&self, caller: &Caller, asked: &str, body: &str) -> Answer {
+    async fn request(&self, caller: &Caller, asked: &str, body: &str) -> GrantsAnswer {
         let reply = match self.answer(caller, asked, body).await {
             Ok(reply) => reply,
-            Err(Stop::Moved(to)) => panic!("moved to {to}"),
-            Err(Stop::Problem(problem)) => said(&problem),
+            Err(RouteError::Redirect(to)) => panic!("moved to {to}"),
+            Err(RouteError::Problem(problem)) => problem_reply(&problem),
         };
         let body = serde_json::from_slice(reply.body.whole().unwrap()).unwrap_or(Value::Null);
-        Answer { status: reply.status.as_u16(), headers: reply.headers, body }
+        GrantsAnswer { status: reply.status.as_u16(), headers: reply.headers, body }
     }
 
     /// Creates an item as a caller with all rights; returns its path.
     async fn make(&self, path: &str, body: &str) -> String {
-        let answer = self.ask(&Caller::open(), &format!("POST {path}"), body).await;
+        let answer = self.request(&Caller::open(), &format!("POST {path}"), body).await;
         assert_eq!(answer.status, 201, "{path} {body}: {}", answer.body);
         answer.headers["location"].to_str().unwrap().to_owned()
     }
 }
 
-fn said(problem: &Problem) -> Reply {
-    let occasion = Occasion { base_path: "", path: None, request_id: "r" };
+fn problem_reply(problem: &Problem) -> Reply {
+    let occasion = ProblemContext { base_path: "", path: None, request_id: "r" };
     reply::problem(problem, &Accept::Anything, occasion)
 }
 
 /// Two of each resource: one that ann is related to, and one that she is not. The names are those of the
 /// routes.
-struct Rows(Vec<(&'static str, String)>);
+struct GrantsRows(Vec<(&'static str, String)>);
 
-impl Rows {
-    async fn make(server: &Server<'_>, of: &str) -> Self {
+impl GrantsRows {
+    async fn make(server: &GrantsServer<'_>, of: &str) -> Self {
         let mut rows = Self(Vec::new());
         for (name, asked) in ROWS.lines().map(|line| line.split_once(' ').unwrap()) {
-            let (asked, body) = parted(asked);
-            let (asked, body) = (rows.path(asked), body.replace("OF", of));
+            let (asked, body) = split_body(asked);
+            let (asked, body) = (rows.fill_paths(asked), body.replace("OF", of));
             match asked.strip_prefix("POST ") {
                 Some(path) => rows.0.push((name, server.make(path, &body).await)),
-                None => assert_eq!(server.ask(&Caller::open(), &asked, &body).await.status, 200),
+                None => {
+                    assert_eq!(server.request(&Caller::open(), &asked, &body).await.status, 200)
+                }
             }
         }
         rows
     }
 
     /// A body with the ids in place of `{id:NAME}`.
-    fn ids(&self, body: &str) -> String {
+    fn fill_ids(&self, body: &str) -> String {
         let fill = |text: String, (name, path): &(&str, String)| {
             text.replace(&format!("{{id:{name}}}"), path.rsplit('/').next().unwrap())
         };
@@ -129,7 +134,7 @@ impl Rows {
     }
 
     /// A text with the names in place of the ids.
-    fn named(&self, text: String) -> String {
+    fn mask_ids(&self, text: String) -> String {
         let name = |text: String, (name, path): &(&str, String)| {
             text.replace(path.rsplit('/').next().unwrap(), &format!("{{id:{name}}}"))
         };
@@ -137,7 +142,7 @@ impl Rows {
     }
 
     /// A route with the paths in place of the names in braces.
-    fn path(&self, route: &str) -> String {
+    fn fill_paths(&self, route: &str) -> String {
         let fill = |text: String, (name, path): &(&str, String)| {
             text.replace(&format!("{{{name}}}"), path)
         };
@@ -152,7 +157,7 @@ const ROWS: &str = include_str!("grants/rows.txt");
 const ROUTES: &str = include_str!("grants/routes.txt");
 
 /// Method and path, and the body, which may be missing.
-fn parted(line: &str) -> (&str, &str) {
+fn split_body(line: &str) -> (&str, &str) {
     let (asked, body) = line.split_at(line.find(" {\"").unwrap_or(line.len()));
     (asked, body.trim_start())
 }
@@ -160,23 +165,27 @@ fn parted(line: &str) -> (&str, &str) {
 #[test]
 fn grants_every_verb_route_and_role_gives_the_expected_status() {
     let model = read();
-    real_check(
+    check_on_each_engine(
         &model,
         "grants_table",
         &async |server| {
             let mut columns = Vec::new();
             for role in ROLES {
-                let (caller, rows) = (caller(&model, role), Rows::make(server, role).await);
+                let (caller, rows) = (caller(&model, role), GrantsRows::make(server, role).await);
                 let mut column = vec![(*role).to_owned()];
-                for (route, body) in ROUTES.lines().map(parted) {
+                for (route, body) in ROUTES.lines().map(split_body) {
                     let body = body.replace("ROLE", role);
                     column.push(
-                        server.ask(&caller, &rows.path(route), &body).await.status.to_string(),
+                        server
+                            .request(&caller, &rows.fill_paths(route), &body)
+                            .await
+                            .status
+                            .to_string(),
                     );
                 }
                 columns.push(column);
             }
-            let names = [""].into_iter().chain(ROUTES.lines().map(|line| parted(line).0));
+            let names = [""].into_iter().chain(ROUTES.lines().map(|line| split_body(line).0));
             let lines = names.enumerate().map(|(line, route)| {
                 let cells = columns.iter().map(|column| format!("{:<9}", column[line]));
                 format!("{route:<26}{}\n", cells.collect::<String>().trim_end())
@@ -188,15 +197,15 @@ fn grants_every_verb_route_and_role_gives_the_expected_status() {
 }
 
 /// Checks that every engine gives the same transcript.
-fn real_check(
+fn check_on_each_engine(
     model: &Arc<Model>,
     name: &str,
-    work: &impl AsyncFn(&Server<'_>) -> String,
+    work: &impl AsyncFn(&GrantsServer<'_>) -> String,
     expected: &ExpectFile,
 ) {
     let shown = RefCell::new(Vec::new());
-    real::on_each(name, model, &async |worker| {
-        let text = work(&Server::new(model, worker)).await;
+    test_stores::on_each_engine(name, model, &async |worker| {
+        let text = work(&GrantsServer::new(model, worker)).await;
         shown.borrow_mut().push(text);
     });
     let shown = shown.into_inner();
@@ -205,13 +214,13 @@ fn real_check(
 }
 
 /// A request and its response, without ids and times.
-async fn shown(
-    server: &Server<'_>,
+async fn transcript(
+    server: &GrantsServer<'_>,
     caller: &Caller,
     (asked, body): (&str, &str),
-    rows: &Rows,
+    rows: &GrantsRows,
 ) -> String {
-    let answer = server.ask(caller, &rows.path(asked), &rows.ids(body)).await;
+    let answer = server.request(caller, &rows.fill_paths(asked), &rows.fill_ids(body)).await;
     let mut text = format!("{}\n  {}", format!("{asked} {body}").trim_end(), answer.status);
     let members = ["type", "detail", "state", "allowed", "errors"];
     for name in members.iter().filter(|name| answer.body[**name] != Value::Null) {
@@ -227,7 +236,7 @@ async fn shown(
         strip(&mut body);
         write!(text, " {body}").unwrap();
     }
-    rows.named(text) + "\n"
+    rows.mask_ids(text) + "\n"
 }
 
 /// Removes what differs from run to run.
@@ -249,16 +258,16 @@ fn grants_reads_show_each_role_its_rows_and_fields() {
     let model = read();
     let asked =
         ["GET /", "GET /teams", "GET {mine}/projects", "GET {mine.live}/tasks", "GET /labels"];
-    real_check(
+    check_on_each_engine(
         &model,
         "grants_seen",
         &async |server| {
-            let rows = Rows::make(server, "x").await;
+            let rows = GrantsRows::make(server, "x").await;
             let mut text = String::new();
             for role in ["manager", "lead", "member", "clerk", "anyone"] {
                 writeln!(text, "- {role}").unwrap();
                 for asked in asked {
-                    text += &shown(server, &caller(&model, role), (asked, ""), &rows).await;
+                    text += &transcript(server, &caller(&model, role), (asked, ""), &rows).await;
                 }
             }
             text
@@ -270,11 +279,11 @@ fn grants_reads_show_each_role_its_rows_and_fields() {
 #[test]
 fn etag_depends_on_the_fields_that_the_caller_sees() {
     let model = read();
-    real::on_each("grants_tags", &model, &async |worker| {
-        let server = Server::new(&model, worker);
-        let rows = Rows::make(&server, "x").await;
+    test_stores::on_each_engine("grants_tags", &model, &async |worker| {
+        let server = GrantsServer::new(&model, worker);
+        let rows = GrantsRows::make(&server, "x").await;
         let tag = async |role: &str, asked: &str| {
-            let answer = server.ask(&caller(&model, role), &rows.path(asked), "").await;
+            let answer = server.request(&caller(&model, role), &rows.fill_paths(asked), "").await;
             answer.headers["etag"].clone()
         };
         let all = tag("admin", "GET {mine}").await;
@@ -343,27 +352,28 @@ const CLERK: &[(&str, &str)] = &[
 #[test]
 fn grants_refusals_do_not_reveal_hidden_rows_or_fields() {
     let model = read();
-    real_check(
+    check_on_each_engine(
         &model,
         "grants_told",
         &async |server| {
-            let mut rows = Rows::make(server, "x").await;
+            let mut rows = GrantsRows::make(server, "x").await;
             let body = r#"{"task":{"text":"a","assignee":"ann","label":"{id:private}"}}"#;
-            let kept = server.make(&rows.path("{mine.live}/tasks"), &rows.ids(body)).await;
+            let kept =
+                server.make(&rows.fill_paths("{mine.live}/tasks"), &rows.fill_ids(body)).await;
             rows.0.push(("kept", kept));
             // A reference that blocks a removal, from a resource that the clerk cannot see.
-            let body = rows.ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
-            server.make(&rows.path("{theirs.live}/tasks"), &body).await;
+            let body = rows.fill_ids(r#"{"task":{"text":"held","label":"{id:private}"}}"#);
+            server.make(&rows.fill_paths("{theirs.live}/tasks"), &body).await;
             let mut text = String::new();
             for (role, asked) in [("member", MEMBER), ("lead", LEAD), ("clerk", CLERK)] {
                 writeln!(text, "- {role}").unwrap();
                 for asked in asked {
-                    text += &shown(server, &caller(&model, role), *asked, &rows).await;
+                    text += &transcript(server, &caller(&model, role), *asked, &rows).await;
                 }
             }
             // Fields that the member could not send keep their values.
             text += "- admin\n";
-            text + &shown(server, &Caller::open(), ("GET {mine.live}", ""), &rows).await
+            text + &transcript(server, &Caller::open(), ("GET {mine.live}", ""), &rows).await
         },
         &expect_file!["grants/told.txt"],
     );

@@ -10,69 +10,73 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 
-use super::{App, respond};
+use super::{App, build_response};
 use crate::formats::accept;
-use crate::formats::json::Occasion;
-use crate::log::{RequestLine, Stages};
-use crate::metrics::Answered;
+use crate::formats::json::ProblemContext;
+use crate::log::{RequestLine, StageTimes};
+use crate::metrics::RequestSample;
 use crate::problem::{self, Problem};
-use crate::reply::{Content, Reply};
-use crate::wire::{self, After, RequestId, Visitor, Way};
+use crate::reply::{Reply, ResponseBody};
+use crate::wire::{self, ConnectionReuse, CorsOrigin, PeerConnection, RequestId};
 use crate::{clock, fault, reply};
 
 /// Answers one request without reading its body.
-pub fn redirect(app: &App, request: Request<Incoming>, way: Way) -> Response<Content> {
-    let mut stages = Stages::start(clock::now());
+pub fn redirect(
+    app: &App,
+    request: Request<Incoming>,
+    way: PeerConnection,
+) -> Response<ResponseBody> {
+    let mut stages = StageTimes::start(clock::now());
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
-    let target = catch_unwind(AssertUnwindSafe(|| target(app, &parts)));
+    let target = catch_unwind(AssertUnwindSafe(|| https_location(app, &parts)));
     let internal = |panic: Box<dyn std::any::Any + Send>| {
-        Err(Problem::new(&problem::INTERNAL).cause(fault::words(&*panic)))
+        Err(Problem::new(&problem::INTERNAL).cause(fault::panic_message(&*panic)))
     };
     let (reply, problem) = match target.unwrap_or_else(internal) {
-        Ok(to) => (reply::moved(&to), None),
+        Ok(to) => (reply::permanent_redirect(&to), None),
         Err(problem) => {
             let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
             let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
             let occasion =
-                Occasion { base_path, path: Some(parts.uri.path()), request_id: id.as_str() };
+                ProblemContext { base_path, path: Some(parts.uri.path()), request_id: id.as_str() };
             (reply::problem(&problem, &accept::parse(accepted), occasion), Some(problem))
         }
     };
     stages.mark("head");
-    record(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
+    log_and_count(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
     // No cross-origin page may read this response.
-    respond(reply, &parts.method, &id, (After::Close, Visitor::Unasked))
+    build_response(reply, &parts.method, &id, (ConnectionReuse::Close, CorsOrigin::Disabled))
 }
 
-fn target(app: &App, parts: &Parts) -> Result<String, Problem> {
+fn https_location(app: &App, parts: &Parts) -> Result<String, Problem> {
     let server = &app.shared.model.server;
     wire::check_head(parts, &server.limits)?;
-    wire::secure_address(parts, server.base_url.as_deref(), app.shared.secure_port)
+    wire::https_url(parts, server.base_url.as_deref(), app.shared.https_port)
 }
 
-fn record(
+fn log_and_count(
     app: &App,
-    (parts, id, way): (&Parts, &RequestId, Way),
+    (parts, id, way): (&Parts, &RequestId, PeerConnection),
     (reply, problem): (&Reply, Option<&Problem>),
-    stages: &Stages,
+    stages: &StageTimes,
 ) {
     let (verb, status) = (parts.method.as_str(), reply.status.as_u16());
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
         request_id: id.as_str(),
         peer: way.peer,
-        client: wire::sender(way, &parts.headers, &app.shared.proxies).address,
+        client: wire::find_sender(way, &parts.headers, &app.shared.trusted_proxies).address,
         method: verb,
         path: parts.uri.path(),
         status,
         caller: "-",
-        bytes: reply.body.held_bytes(),
+        bytes: reply.body.buffered_bytes(),
         duration: stages.total(),
         problem: problem.map(|problem| problem.kind().slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
         is_cut: false,
         stages,
     });
-    let answered = Answered { resource: None, verb, status, took: stages.total() };
-    app.metrics.count(&answered, stages.iter());
+    let answered = RequestSample { resource: None, verb, status, took: stages.total() };
+    app.metrics.record(&answered, stages.iter());
 }

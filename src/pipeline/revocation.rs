@@ -8,25 +8,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{App, Asked};
-use crate::auth::{Known, Standing};
-use crate::store::Stopper;
+use super::{App, RequestContext};
+use crate::auth::{CallerStatus, IdentifiedCaller};
+use crate::store::ExportCanceller;
 
 /// The cause in the log.
-pub(super) const CAUSE: &str = "the rights of the caller have changed";
+pub(super) const REVOKED_CAUSE: &str = "the rights of the caller have changed";
 
 /// The rights that a streaming response was permitted by.
 #[derive(Debug)]
 pub struct StreamRights {
-    known: Known,
-    source: Stopper,
+    known: IdentifiedCaller,
+    source: ExportCanceller,
     is_revoked: AtomicBool,
 }
 
 impl StreamRights {
     /// `None` for an anonymous caller, whose rights cannot be revoked.
-    pub(super) fn new(asked: &Asked<'_>, source: Stopper) -> Option<Arc<Self>> {
-        let known = asked.known().filter(|known| known.caller.is_proved())?.without_info();
+    pub(super) fn new(asked: &RequestContext<'_>, source: ExportCanceller) -> Option<Arc<Self>> {
+        let known = asked
+            .latest_identified()
+            .filter(|known| known.caller.is_authenticated())?
+            .without_info();
         Some(Arc::new(Self { known, source, is_revoked: AtomicBool::new(false) }))
     }
 
@@ -37,7 +40,7 @@ impl StreamRights {
 
     fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
-        self.source.cut(CAUSE);
+        self.source.cancel(REVOKED_CAUSE);
     }
 }
 
@@ -45,13 +48,13 @@ impl StreamRights {
 pub async fn end_revoked(app: &App, streams: Vec<Arc<StreamRights>>) {
     let (auth, store) = (&app.shared.auth, &app.store);
     // If the read fails, the next sweep retries.
-    if auth.renew(store).await.is_err() {
+    if auth.renew_lease(store).await.is_err() {
         return;
     }
     for stream in streams {
-        match auth.standing(store, &stream.known).await {
-            Ok(Standing::Same) | Err(_) => {}
-            Ok(Standing::Changed(_) | Standing::Gone) => stream.revoke(),
+        match auth.caller_status(store, &stream.known).await {
+            Ok(CallerStatus::Unchanged) | Err(_) => {}
+            Ok(CallerStatus::Changed(_) | CallerStatus::Gone) => stream.revoke(),
         }
     }
 }

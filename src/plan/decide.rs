@@ -4,42 +4,44 @@
 //! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
 //! which only the database can see.
 
-use super::admit::complete;
-use super::{Action, Collection, Count, Draft, Outcome, Refusal, Values};
-use crate::intent::conditions::{Conditions, Validators, Verdict};
-use crate::model::{Field, Model, Resource, ResourceIndex, Unique, UniqueScope, types};
-use crate::permit::{Access, Unseen};
-use crate::problem::{Code, Fault};
+use super::validate::complete_values;
+use super::{
+    Cardinality, Collection, DraftValues, ItemDraft, Outcome, RequestRefusal, WriteAction,
+};
+use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
+use crate::model::{Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types};
+use crate::permit::{Access, UnreadableFields};
+use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Id, Item, Moment, Value};
 
 /// The stored data that a write depends on, as the store loaded it.
 #[derive(Debug)]
-pub struct Found {
+pub struct StoredState {
     pub now: Moment,
     /// The ids for new items, one for each draft.
     pub ids: Vec<Id>,
     /// The item to replace or remove.
     pub item: Option<Item>,
     /// The item after the patch.
-    pub draft: Option<Draft>,
+    pub draft: Option<ItemDraft>,
     /// JSON pointers of references to items that do not exist.
-    pub lost_references: Vec<String>,
+    pub dangling_references: Vec<String>,
     /// The item to remove and everything its removal cascades to, children before their parents.
-    pub going: Vec<Dependent>,
+    pub items_to_delete: Vec<Dependent>,
     /// A resource whose items reference the item and restrict its removal.
     pub restricted_by: Option<ResourceIndex>,
 }
 
-impl Found {
+impl StoredState {
     /// Before anything was loaded.
-    pub fn at(now: Moment) -> Self {
+    pub fn empty(now: Moment) -> Self {
         Self {
             now,
             ids: Vec::new(),
             item: None,
             draft: None,
-            lost_references: Vec::new(),
-            going: Vec::new(),
+            dangling_references: Vec::new(),
+            items_to_delete: Vec::new(),
             restricted_by: None,
         }
     }
@@ -55,14 +57,14 @@ pub struct Dependent {
 /// A transaction as data: the steps, and the result when all of them have run.
 #[derive(Debug, PartialEq)]
 pub struct Script {
-    pub steps: Vec<Step>,
-    pub said: Said,
+    pub steps: Vec<ScriptStep>,
+    pub result: ScriptResult,
 }
 
 /// One row and its entry in the change log. `changed` has field indices in the resource's order; `root` is
 /// the JSON pointer that a unique violation is reported at.
 #[derive(Debug, PartialEq)]
-pub enum Step {
+pub enum ScriptStep {
     Insert { item: Item, root: String },
     Update { before: Item, after: Item, changed: Vec<usize>, root: String },
     Delete(Dependent),
@@ -70,20 +72,20 @@ pub enum Step {
 
 /// What the items that the steps wrote become in the outcome.
 #[derive(Debug, PartialEq)]
-pub enum Said {
-    Created(Count),
+pub enum ScriptResult {
+    Created(Cardinality),
     Updated,
     /// The item does not change: no step, no new version, no entry in the change log.
     Unchanged(Item),
     Removed,
 }
 
-impl Said {
+impl ScriptResult {
     /// `items` are the ones that the steps wrote, in order.
-    pub fn outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
+    pub fn into_outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
         match self {
-            Self::Created(Count::One) => items.pop().map(Outcome::Created),
-            Self::Created(Count::Many) => Some(Outcome::CreatedMany(items)),
+            Self::Created(Cardinality::One) => items.pop().map(Outcome::Created),
+            Self::Created(Cardinality::Many) => Some(Outcome::CreatedMany(items)),
             Self::Updated => items.pop().map(Outcome::Updated),
             Self::Unchanged(item) => Some(Outcome::Updated(item)),
             Self::Removed => Some(Outcome::Removed),
@@ -94,88 +96,94 @@ impl Said {
 pub fn decide(
     model: &Model,
     collection: &Collection,
-    (action, conditions): (Action, &Conditions),
-    found: Found,
-) -> Result<Script, Refusal> {
+    (action, conditions): (WriteAction, &Preconditions),
+    found: StoredState,
+) -> Result<Script, RequestRefusal> {
     let resource = model.resource(collection.resource);
     match action {
-        Action::Create { drafts, count } => {
-            require(conditions, None)?;
-            refuse_lost(&found.lost_references)?;
+        WriteAction::Create { drafts, count } => {
+            check_preconditions(conditions, None)?;
+            refuse_dangling(&found.dangling_references)?;
             let steps = create(resource, collection, drafts, found)?;
-            Ok(Script { steps, said: Said::Created(count) })
+            Ok(Script { steps, result: ScriptResult::Created(count) })
         }
-        Action::Replace { draft, .. } => {
-            let stored = found.item.ok_or(Refusal::Missing)?;
-            require_of(model, collection, conditions, &stored)?;
-            let limits = Limits::of_stored(resource, collection, &stored);
+        WriteAction::Replace { draft, .. } => {
+            let stored = found.item.ok_or(RequestRefusal::Missing)?;
+            check_item_preconditions(model, collection, conditions, &stored)?;
+            let limits = ItemRights::for_stored(resource, collection, &stored);
             // A stored reference was visible when it was set; it may stay although the caller can no longer
             // see its target.
-            let lost = found.lost_references.into_iter();
-            let stays = |at: &String| is_unchanged(resource, limits.unseen, (&stored, &draft), at);
+            let lost = found.dangling_references.into_iter();
+            let stays =
+                |at: &String| is_stored_reference(resource, limits.unseen, (&stored, &draft), at);
             let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
-            refuse_lost(&lost)?;
+            refuse_dangling(&lost)?;
             replace(resource, limits, (stored, draft), found.now)
         }
         // The store has turned it into a `Replace` before.
-        Action::Amend { .. } => Err(Refusal::Missing),
-        Action::Remove { .. } => {
-            let stored = found.item.as_ref().ok_or(Refusal::Missing)?;
-            require_of(model, collection, conditions, stored)?;
+        WriteAction::Patch { .. } => Err(RequestRefusal::Missing),
+        WriteAction::Remove { .. } => {
+            let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
+            check_item_preconditions(model, collection, conditions, stored)?;
             if let Some(by) = found.restricted_by {
-                return Err(Refusal::Referenced(Some(by)));
+                return Err(RequestRefusal::Referenced(Some(by)));
             }
-            let steps = found.going.into_iter().map(Step::Delete).collect();
-            Ok(Script { steps, said: Said::Removed })
+            let steps = found.items_to_delete.into_iter().map(ScriptStep::Delete).collect();
+            Ok(Script { steps, result: ScriptResult::Removed })
         }
     }
 }
 
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
 /// tag matches, and the refusal reveals neither its version nor its date.
-pub fn require_of(
+pub fn check_item_preconditions(
     model: &Model,
     collection: &Collection,
-    conditions: &Conditions,
+    conditions: &Preconditions,
     item: &Item,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     let resource = model.resource(collection.resource);
     if resource.require_if_match && !conditions.has_if_match() {
-        return Err(Refusal::Unconditional);
+        return Err(RequestRefusal::PreconditionRequired);
     }
-    let is_shown = conditions.is_none() || collection.reach.shows(resource, item);
-    require(conditions, is_shown.then(|| Validators::of(item)))
+    let is_shown = conditions.is_none() || collection.scope.can_read_item(resource, item);
+    check_preconditions(conditions, is_shown.then(|| Validators::of_item(item)))
 }
 
 /// Step 11, for a target that may have no validators.
-pub fn require(conditions: &Conditions, current: Option<Validators>) -> Result<(), Refusal> {
-    match conditions.judge(current, false) {
-        Verdict::Holds => Ok(()),
-        Verdict::NotModified | Verdict::Fails => Err(Refusal::Unmet(current)),
+pub fn check_preconditions(
+    conditions: &Preconditions,
+    current: Option<Validators>,
+) -> Result<(), RequestRefusal> {
+    match conditions.evaluate(current, false) {
+        PreconditionResult::Holds => Ok(()),
+        PreconditionResult::NotModified | PreconditionResult::Fails => {
+            Err(RequestRefusal::PreconditionFailed(current))
+        }
     }
 }
 
 /// What the caller may do with one item.
 #[derive(Clone, Copy)]
-struct Limits<'a> {
+struct ItemRights<'a> {
     access: Option<&'a Access>,
     user: Option<&'a str>,
     /// The stored values that no answer may reveal.
-    unseen: Unseen<'a>,
+    unseen: UnreadableFields<'a>,
 }
 
-impl<'a> Limits<'a> {
-    fn of(collection: &'a Collection) -> Self {
-        let reach = &collection.reach;
-        let unseen = Unseen::Fields(&[]);
-        Self { access: reach.access(collection.resource), user: reach.user(), unseen }
+impl<'a> ItemRights<'a> {
+    fn new(collection: &'a Collection) -> Self {
+        let reach = &collection.scope;
+        let unseen = UnreadableFields::Fields(&[]);
+        Self { access: reach.access(collection.resource), user: reach.user_name(), unseen }
     }
 
-    fn of_stored(resource: &Resource, collection: &'a Collection, stored: &Item) -> Self {
-        Self { unseen: collection.reach.unseen(resource, stored), ..Self::of(collection) }
+    fn for_stored(resource: &Resource, collection: &'a Collection, stored: &Item) -> Self {
+        Self { unseen: collection.scope.unreadable(resource, stored), ..Self::new(collection) }
     }
 
-    fn hidden(self) -> &'a [usize] {
+    fn hidden_fields(self) -> &'a [usize] {
         self.access.map_or(&[], |access| &access.hidden)
     }
 
@@ -187,66 +195,68 @@ impl<'a> Limits<'a> {
         root: &str,
         values: &[Value],
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let Some(access) = self.access else { return Ok(()) };
         let fields = access.readonly.iter().filter_map(|at| {
             let field = resource.fields.get(*at).filter(|field| field.computed.is_none())?;
             is_changed(*at, field).then_some(field)
         });
-        let fault = |field: &Field| Fault {
+        let fault = |field: &Field| FieldFault {
             pointer: format!("{root}/{}", field.name),
-            code: Code::ReadOnly,
+            code: FaultCode::ReadOnly,
             detail: "your roles do not let you change this".to_owned(),
         };
-        let faults: Vec<Fault> = fields.map(fault).collect();
+        let faults: Vec<FieldFault> = fields.map(fault).collect();
         if !faults.is_empty() {
-            return Err(Refusal::ReadOnly(faults));
+            return Err(RequestRefusal::ReadOnly(faults));
         }
-        if access.only.is_empty() {
+        if access.row_filters.is_empty() {
             return Ok(());
         }
         let open = resource.fields.iter().zip(values);
         let open: Vec<Value> =
-            open.map(|(field, value)| types::unseal(field, value.clone())).collect();
-        if access.holds(&open, self.user) {
+            open.map(|(field, value)| types::parse_canonical(field, value.clone())).collect();
+        if access.allows_row(&open, self.user) {
             return Ok(());
         }
-        Err(Refusal::Outside(self.outside(resource, root, values, is_changed)))
+        Err(RequestRefusal::OutsideRowFilter(
+            self.row_filter_faults(resource, root, values, is_changed),
+        ))
     }
 
     /// The faults of the fields that the caller has set and that one of the caller's row filters reads. None
     /// where the item could also violate a unique rule together with an item that the caller cannot see: both
     /// cases get the same answer, and faults would tell them apart.
-    fn outside(
+    fn row_filter_faults(
         self,
         resource: &Resource,
         root: &str,
         values: &[Value],
         is_changed: impl Fn(usize, &Field) -> bool,
-    ) -> Vec<Fault> {
-        let is_known = |at: usize| !self.hidden().contains(&at) && !self.unseen.contains(at);
+    ) -> Vec<FieldFault> {
+        let is_known = |at: usize| !self.hidden_fields().contains(&at) && !self.unseen.contains(at);
         let is_set = |at: usize| {
             let field = resource.fields.get(at).filter(|field| field.computed.is_none());
             field.is_some_and(|field| is_changed(at, field))
         };
         let is_there =
             |at: usize| !is_known(at) || values.get(at).is_some_and(|value| !value.is_null());
-        let may_clash = |unique: &Unique| {
+        let may_clash = |unique: &UniqueRule| {
             unique.fields.iter().all(|at| is_there(*at))
                 && unique.fields.iter().any(|at| is_set(*at))
         };
         if resource.unique.iter().any(may_clash) {
             return Vec::new();
         }
-        let only = self.access.map_or(&[][..], |access| &access.only);
+        let only = self.access.map_or(&[][..], |access| &access.row_filters);
         let fields = resource.fields.iter().enumerate();
         let named = fields.filter(|(at, _)| {
-            is_known(*at) && is_set(*at) && only.iter().any(|only| only.mentions(*at))
+            is_known(*at) && is_set(*at) && only.iter().any(|only| only.reads_field(*at))
         });
-        let fault = |field: &Field| Fault {
+        let fault = |field: &Field| FieldFault {
             pointer: format!("{root}/{}", field.name),
-            code: Code::Outside,
-            detail: Code::Outside.meaning().to_owned(),
+            code: FaultCode::Outside,
+            detail: FaultCode::Outside.meaning().to_owned(),
         };
         named.map(|(_, field)| fault(field)).collect()
     }
@@ -254,10 +264,10 @@ impl<'a> Limits<'a> {
 
 /// Whether the reference at a pointer equals the stored one. Never where the caller may not see the stored
 /// value.
-fn is_unchanged(
+fn is_stored_reference(
     resource: &Resource,
-    unseen: Unseen<'_>,
-    (stored, draft): (&Item, &Draft),
+    unseen: UnreadableFields<'_>,
+    (stored, draft): (&Item, &ItemDraft),
     pointer: &str,
 ) -> bool {
     let name = pointer.strip_prefix(&*draft.root).and_then(|rest| rest.strip_prefix('/'));
@@ -266,8 +276,8 @@ fn is_unchanged(
         return false;
     }
     let sent = match &draft.values {
-        Values::Complete(values) => values.get(index),
-        Values::Partial(values) => values.get(index).and_then(Option::as_ref),
+        DraftValues::Complete(values) => values.get(index),
+        DraftValues::Partial(values) => values.get(index).and_then(Option::as_ref),
     };
     sent.is_some() && sent == stored.values.get(index)
 }
@@ -275,25 +285,25 @@ fn is_unchanged(
 fn create(
     resource: &Resource,
     collection: &Collection,
-    drafts: Vec<Draft>,
-    found: Found,
-) -> Result<Vec<Step>, Refusal> {
+    drafts: Vec<ItemDraft>,
+    found: StoredState,
+) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let mut steps = Vec::with_capacity(drafts.len());
-    let limits = Limits::of(collection);
+    let limits = ItemRights::new(collection);
     for (draft, id) in drafts.into_iter().zip(found.ids) {
-        let Draft { root, values, .. } = draft;
-        let values = settle(resource, (&root, limits.hidden()), values, None)?;
+        let ItemDraft { root, values, .. } = draft;
+        let values = merge_stored_values(resource, (&root, limits.hidden_fields()), values, None)?;
         let is_changed = |at: usize, field: &Field| {
-            let default = field.default.clone().map_or(Value::Null, types::seal);
+            let default = field.default.clone().map_or(Value::Null, types::canonicalize);
             values.get(at) != Some(&default)
         };
         limits.check(resource, &root, &values, is_changed)?;
         // A new item starts in the initial state.
-        if let Some((index, states)) = resource.state()
+        if let Some((index, states)) = resource.state_field()
             && let Some(Value::Text(to)) = values.get(index)
             && *to != states.initial
         {
-            return Err(Refusal::Transition {
+            return Err(RequestRefusal::Transition {
                 from: None,
                 to: to.clone(),
                 allowed: vec![states.initial.clone()],
@@ -303,7 +313,7 @@ fn create(
         // The timestamp inside a UUIDv7, so that sorting by `created_at` and sorting by id agree.
         let created_at = id.created_at().unwrap_or(found.now);
         let updated_at = created_at;
-        steps.push(Step::Insert {
+        steps.push(ScriptStep::Insert {
             item: Item { id, parent, created_at, updated_at, version: 1, values },
             root,
         });
@@ -313,30 +323,31 @@ fn create(
 
 fn replace(
     resource: &Resource,
-    limits: Limits<'_>,
-    (stored, draft): (Item, Draft),
+    limits: ItemRights<'_>,
+    (stored, draft): (Item, ItemDraft),
     now: Moment,
-) -> Result<Script, Refusal> {
-    let Draft { root, values, .. } = draft;
-    let sent = sent_unseen(resource, limits.unseen, &values);
-    let values = settle(resource, (&root, limits.hidden()), values, Some(&stored))?;
-    refuse_unfixed(resource, &root, &stored.values, &values)?;
+) -> Result<Script, RequestRefusal> {
+    let ItemDraft { root, values, .. } = draft;
+    let sent = sent_unreadable(resource, limits.unseen, &values);
+    let values =
+        merge_stored_values(resource, (&root, limits.hidden_fields()), values, Some(&stored))?;
+    refuse_fixed_changes(resource, &root, &stored.values, &values)?;
     // A comparison with a stored value that the caller cannot see would reveal that value.
     let is_changed =
         |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
     limits.check(resource, &root, &values, is_changed)?;
-    if let Some((index, states)) = resource.state()
+    if let Some((index, states)) = resource.state_field()
         && let (Some(Value::Text(from)), Some(Value::Text(to))) =
             (stored.values.get(index), values.get(index))
         && from != to
-        && !states.allowed(from).contains(to)
+        && !states.successors(from).contains(to)
     {
         let (from, to) = (from.clone(), to.clone());
         if limits.unseen.contains(index) {
-            return Err(Refusal::UnseenTransition { to });
+            return Err(RequestRefusal::HiddenTransition { to });
         }
-        let allowed = states.allowed(&from).to_vec();
-        return Err(Refusal::Transition { from: Some(from), to, allowed });
+        let allowed = states.successors(&from).to_vec();
+        return Err(RequestRefusal::Transition { from: Some(from), to, allowed });
     }
     let pairs = stored.values.iter().zip(&values).enumerate();
     let changed: Vec<usize> = pairs
@@ -344,7 +355,7 @@ fn replace(
         .map(|(at, _)| at)
         .collect();
     if changed.is_empty() {
-        return Ok(Script { steps: Vec::new(), said: Said::Unchanged(stored) });
+        return Ok(Script { steps: Vec::new(), result: ScriptResult::Unchanged(stored) });
     }
     // If the clock was set back, an update must not look older than the version it replaces.
     let updated_at = now.max(stored.updated_at);
@@ -352,17 +363,21 @@ fn replace(
         (stored.id, stored.parent, stored.created_at, stored.version + 1);
     let after = Item { id, parent, created_at, updated_at, version, values };
     Ok(Script {
-        steps: vec![Step::Update { before: stored, after, changed, root }],
-        said: Said::Updated,
+        steps: vec![ScriptStep::Update { before: stored, after, changed, root }],
+        result: ScriptResult::Updated,
     })
 }
 
 /// The fields that were sent and that the caller cannot see, secrets included. They always count as changed:
 /// an answer must not reveal whether the value is the stored one.
-fn sent_unseen(resource: &Resource, unseen: Unseen<'_>, values: &Values) -> Vec<usize> {
+fn sent_unreadable(
+    resource: &Resource,
+    unseen: UnreadableFields<'_>,
+    values: &DraftValues,
+) -> Vec<usize> {
     let is_sent = |at: usize| match values {
-        Values::Complete(_) => true,
-        Values::Partial(values) => values.get(at).is_some_and(Option::is_some),
+        DraftValues::Complete(_) => true,
+        DraftValues::Partial(values) => values.get(at).is_some_and(Option::is_some),
     };
     let fields = resource.fields.iter().enumerate();
     let hidden = fields
@@ -371,64 +386,77 @@ fn sent_unseen(resource: &Resource, unseen: Unseen<'_>, values: &Values) -> Vec<
 }
 
 /// Refuses changes of fields that are fixed at creation.
-fn refuse_unfixed(
+fn refuse_fixed_changes(
     resource: &Resource,
     root: &str,
     stored: &[Value],
     values: &[Value],
-) -> Result<(), Refusal> {
+) -> Result<(), RequestRefusal> {
     let fields = resource.fields.iter().zip(stored.iter().zip(values));
     let other = fields.filter(|(field, (old, new))| field.fixed && old != new);
-    let fault = |field: &Field| Fault {
+    let fault = |field: &Field| FieldFault {
         pointer: format!("{root}/{}", field.name),
-        code: Code::ReadOnly,
+        code: FaultCode::ReadOnly,
         detail: format!("a {} keeps its {}", resource.name, field.name),
     };
-    let faults: Vec<Fault> = other.map(|(field, _)| fault(field)).collect();
-    if faults.is_empty() { Ok(()) } else { Err(Refusal::Invalid(faults)) }
+    let faults: Vec<FieldFault> = other.map(|(field, _)| fault(field)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::Invalid(faults)) }
 }
 
 /// The complete values as they will be stored: fields that were left out keep their stored value.
-fn settle(
+fn merge_stored_values(
     resource: &Resource,
     place: (&str, &[usize]),
-    values: Values,
+    values: DraftValues,
     stored: Option<&Item>,
-) -> Result<Vec<Value>, Refusal> {
+) -> Result<Vec<Value>, RequestRefusal> {
     let values = match values {
-        Values::Complete(values) => return Ok(values),
-        Values::Partial(values) => values,
+        DraftValues::Complete(values) => return Ok(values),
+        DraftValues::Partial(values) => values,
     };
     let stays = |index: usize| {
         stored.and_then(|item| item.values.get(index)).cloned().unwrap_or(Value::Null)
     };
     let whole = values.into_iter().zip(&resource.fields).enumerate();
-    let whole = whole
-        .map(|(index, (value, field))| value.unwrap_or_else(|| types::unseal(field, stays(index))));
-    complete(resource, place, whole.collect()).map_err(Refusal::Invalid)
+    let whole = whole.map(|(index, (value, field))| {
+        value.unwrap_or_else(|| types::parse_canonical(field, stays(index)))
+    });
+    complete_values(resource, place, whole.collect()).map_err(RequestRefusal::Invalid)
 }
 
-fn refuse_lost(pointers: &[String]) -> Result<(), Refusal> {
-    if pointers.is_empty() { Ok(()) } else { Err(Refusal::Invalid(lost(pointers))) }
+fn refuse_dangling(pointers: &[String]) -> Result<(), RequestRefusal> {
+    if pointers.is_empty() {
+        Ok(())
+    } else {
+        Err(RequestRefusal::Invalid(dangling_faults(pointers)))
+    }
 }
 
 /// The faults of references to items that do not exist.
-pub fn lost(pointers: &[String]) -> Vec<Fault> {
-    let fault = |pointer: &String| Fault {
+pub fn dangling_faults(pointers: &[String]) -> Vec<FieldFault> {
+    let fault = |pointer: &String| FieldFault {
         pointer: pointer.clone(),
-        code: Code::Reference,
+        code: FaultCode::Reference,
         detail: "no such item".to_owned(),
     };
     pointers.iter().map(fault).collect()
 }
 
 /// The refusal for unique rules that other items' values violate. It does not name hidden fields.
-pub fn taken(resource: &Resource, rules: &[&Unique], (root, hidden): (&str, &[usize])) -> Refusal {
-    let faults = rules.iter().flat_map(|unique| taken_by(resource, unique, (root, hidden)));
-    Refusal::Taken(faults.collect())
+pub fn unique_violation(
+    resource: &Resource,
+    rules: &[&UniqueRule],
+    (root, hidden): (&str, &[usize]),
+) -> RequestRefusal {
+    let faults = rules.iter().flat_map(|unique| unique_faults(resource, unique, (root, hidden)));
+    RequestRefusal::NotUnique(faults.collect())
 }
 
-fn taken_by(resource: &Resource, unique: &Unique, (root, hidden): (&str, &[usize])) -> Vec<Fault> {
+fn unique_faults(
+    resource: &Resource,
+    unique: &UniqueRule,
+    (root, hidden): (&str, &[usize]),
+) -> Vec<FieldFault> {
     let within = match unique.scope {
         UniqueScope::Resource => "",
         UniqueScope::Parent => " under the same parent",
@@ -436,9 +464,9 @@ fn taken_by(resource: &Resource, unique: &Unique, (root, hidden): (&str, &[usize
     let together = if unique.fields.len() > 1 { "these values together" } else { "this value" };
     let fields = unique.fields.iter().filter(|index| !hidden.contains(index));
     let fields = fields.filter_map(|index| resource.fields.get(*index));
-    let fault = |name: &str| Fault {
+    let fault = |name: &str| FieldFault {
         pointer: format!("{root}/{name}"),
-        code: Code::Taken,
+        code: FaultCode::Taken,
         detail: format!("another {} has {together}{within}", resource.name),
     };
     fields.map(|field| fault(&field.name)).collect()

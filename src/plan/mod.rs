@@ -4,75 +4,86 @@
 //! store calls inside its transaction, decides the rest and returns a `Script`: the transaction as data. A
 //! plan owns its values, so that it can be sent to another thread.
 
-mod admit;
+mod validate;
 pub mod decide;
-mod mandate;
-mod once;
-mod patched;
+mod rights_lease;
+mod idempotency;
+mod patch;
 mod refusal;
 mod secrets;
 
-pub use admit::{Draft, Reference, Values};
-pub use decide::{Dependent, Found, Step, decide};
-pub use mandate::{Grantee, Mandate};
-pub use once::{Once, Said, Says};
-pub use patched::patched;
-pub use refusal::Refusal;
+pub use decide::{Dependent, ScriptStep, StoredState, decide};
+pub use idempotency::{IdempotentRequest, IdempotentResponse, RenderResponse};
+pub use patch::apply_patch;
+pub use refusal::RequestRefusal;
+pub use rights_lease::{RightsHolder, RightsLease};
+pub use validate::{DraftValues, ItemDraft, Reference};
 
 use std::sync::Arc;
 
-use crate::intent::conditions::Conditions;
-use crate::intent::{Address, Bodies, Body, Ids, Intent, List, Members, Patch, Place};
-use crate::model::{Model, ResourceIndex, Verb};
-use crate::permit::{Caller, Reach};
-use crate::problem::{self, Code, Fault, Kind, Problem};
+use crate::intent::preconditions::Preconditions;
+use crate::intent::{
+    CreateBody, Intent, ItemBody, JsonMembers, ListQuery, Patch, PathIds, ResourcePath, RouteTarget,
+};
+use crate::model::{GrantVerb, Model, ResourceIndex};
+use crate::permit::{AccessScope, Caller};
+use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
 use crate::value::{Id, Item, Page};
-use admit::{Aim, FieldRights, Sent};
+use validate::{BodyPurpose, FieldRights, SentItem};
 
 /// What the server will do for a request.
 #[derive(Debug)]
 pub enum Plan {
     /// Needs no stored data.
-    Say(Saying),
+    Static(StaticContent),
     /// The metrics; of the store it reads only the bounds of the change log.
-    Measure,
-    Read(Read),
+    Metrics,
+    Read(ReadPlan),
     /// Boxed, since it is large and moved often.
-    Write(Box<Write>),
+    Write(Box<WritePlan>),
 }
 
 impl Plan {
     /// The collection it reads or writes, if any.
-    pub fn about(&self) -> Option<&Collection> {
+    pub fn collection(&self) -> Option<&Collection> {
         match self {
-            Self::Say(_) | Self::Measure => None,
-            Self::Read(Read::Ready | Read::Positions | Read::User(_) | Read::UsersStamp) => None,
-            Self::Read(Read::Item(collection, ..) | Read::Page(collection, _)) => Some(collection),
-            Self::Read(Read::Kept(_)) => None,
-            Self::Read(Read::Refuse(refuse)) => Some(&refuse.collection),
+            Self::Static(_) | Self::Metrics => None,
+            Self::Read(
+                ReadPlan::Ready
+                | ReadPlan::ChangeLogBounds
+                | ReadPlan::User(_)
+                | ReadPlan::UsersStamp,
+            ) => None,
+            Self::Read(ReadPlan::Item(collection, ..) | ReadPlan::Page(collection, _)) => {
+                Some(collection)
+            }
+            Self::Read(ReadPlan::IdempotentResponse(_)) => None,
+            Self::Read(ReadPlan::InvalidWrite(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
         }
     }
 
     /// The list query it reads, if any; for one item, the selection of its members.
-    pub fn list(&self) -> Option<&Arc<List>> {
+    pub fn list(&self) -> Option<&Arc<ListQuery>> {
         match self {
-            Self::Read(Read::Page(_, list)) => Some(list),
-            Self::Read(Read::Item(_, _, selection)) => selection.as_ref(),
-            Self::Say(_) | Self::Measure | Self::Read(_) | Self::Write(_) => None,
+            Self::Read(ReadPlan::Page(_, list)) => Some(list),
+            Self::Read(ReadPlan::Item(_, _, selection)) => selection.as_ref(),
+            Self::Static(_) | Self::Metrics | Self::Read(_) | Self::Write(_) => None,
         }
     }
 
     /// Adds preconditions. The store evaluates those of a write; those of a read are evaluated when the item
     /// is known.
-    pub fn only_if(mut self, conditions: &Conditions) -> Self {
+    pub fn with_preconditions(mut self, conditions: &Preconditions) -> Self {
         match &mut self {
-            Self::Write(write) => conditions.clone_into(&mut write.conditions),
-            Self::Read(Read::Refuse(refuse)) => conditions.clone_into(&mut refuse.conditions),
-            Self::Read(Read::Page(_, list)) => {
-                conditions.clone_into(&mut Arc::make_mut(list).conditions);
+            Self::Write(write) => conditions.clone_into(&mut write.preconditions),
+            Self::Read(ReadPlan::InvalidWrite(refuse)) => {
+                conditions.clone_into(&mut refuse.preconditions)
             }
-            Self::Say(_) | Self::Measure | Self::Read(_) => {}
+            Self::Read(ReadPlan::Page(_, list)) => {
+                conditions.clone_into(&mut Arc::make_mut(list).preconditions);
+            }
+            Self::Static(_) | Self::Metrics | Self::Read(_) => {}
         }
         self
     }
@@ -80,57 +91,57 @@ impl Plan {
 
 /// What the server can answer from the model alone.
 #[derive(Debug)]
-pub enum Saying {
+pub enum StaticContent {
     /// The resources that this caller may access.
-    Home(Reach),
+    Home(AccessScope),
     Health,
-    Explain(&'static Kind),
-    Options(Place),
+    ExplainProblem(&'static ProblemKind),
+    Options(RouteTarget),
 }
 
 #[derive(Debug)]
-pub enum Read {
+pub enum ReadPlan {
     /// Whether the store can serve requests.
     Ready,
     /// The bounds of the change log.
-    Positions,
+    ChangeLogBounds,
     /// A user by name, with the password hash.
     User(Box<str>),
     /// A number that changes with every change of the users.
     UsersStamp,
     /// The stored response of an idempotent request.
-    Kept(Box<Once>),
+    IdempotentResponse(Box<IdempotentRequest>),
     /// With a list query if only some of the members are shown.
-    Item(Collection, Id, Option<Arc<List>>),
-    Page(Collection, Arc<List>),
+    Item(Collection, Id, Option<Arc<ListQuery>>),
+    Page(Collection, Arc<ListQuery>),
     /// The body has faults, but 404 comes before 422 in the order of checks.
-    Refuse(Box<Refuse>),
+    InvalidWrite(Box<InvalidWrite>),
 }
 
-impl Read {
+impl ReadPlan {
     /// Whether it may scan a whole table, so that its duration has no useful bound.
-    pub fn is_wide(&self) -> bool {
-        matches!(self, Self::Page(_, list) if !list.is_plain() || list.is_counted)
+    pub fn is_full_scan(&self) -> bool {
+        matches!(self, Self::Page(_, list) if !list.is_whole_by_id() || list.is_counted)
     }
 
     /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
     /// much head-of-line blocking. Health checks get a connection of their own.
-    pub fn is_small(&self) -> bool {
+    pub fn is_point_lookup(&self) -> bool {
         match self {
-            Self::Ready | Self::Positions | Self::Page(..) | Self::Refuse(_) => false,
-            Self::User(_) | Self::UsersStamp | Self::Kept(_) | Self::Item(..) => true,
+            Self::Ready | Self::ChangeLogBounds | Self::Page(..) | Self::InvalidWrite(_) => false,
+            Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }
 }
 
 /// A write that is refused because its body has faults.
 #[derive(Debug)]
-pub struct Refuse {
+pub struct InvalidWrite {
     pub collection: Collection,
     pub item: Option<Id>,
     pub references: Vec<Reference>,
-    pub faults: Vec<Fault>,
-    pub conditions: Conditions,
+    pub faults: Vec<FieldFault>,
+    pub preconditions: Preconditions,
 }
 
 /// The items of a resource under one parent, within the caller's access scope.
@@ -139,60 +150,68 @@ pub struct Collection {
     pub resource: ResourceIndex,
     /// The ids of the items in the path, the top-level one first.
     pub ancestors: Vec<Id>,
-    pub reach: Reach,
+    pub scope: AccessScope,
 }
 
 impl Collection {
     /// A hash of the hidden fields, part of the entity tag, since hidden fields change the bytes of an item.
     /// Responses show what GET shows, so they have the tags of GET.
-    pub fn mark(&self) -> u32 {
-        self.reach.read_access(self.resource).map_or(0, |access| access.mark)
+    pub fn hidden_fields_hash(&self) -> u32 {
+        self.scope.read_access(self.resource).map_or(0, |access| access.hidden_hash)
     }
 }
 
 /// One transaction that may change something.
 #[derive(Debug, Clone)]
-pub struct Write {
+pub struct WritePlan {
     pub collection: Collection,
-    pub action: Action,
+    pub action: WriteAction,
     /// The preconditions that the item must meet.
-    pub conditions: Conditions,
-    pub by: By,
+    pub preconditions: Preconditions,
+    pub author: ChangeAuthor,
     /// Set for a request with an `Idempotency-Key`.
-    pub once: Option<Box<Once>>,
+    pub idempotency: Option<Box<IdempotentRequest>>,
     /// Whether it may remove the last administrator.
-    pub is_forced: bool,
+    pub can_remove_last_admin: bool,
     /// `None`: the write needs no user's rights, or the rights cannot be revoked.
-    pub mandate: Option<Mandate>,
+    pub rights_lease: Option<RightsLease>,
 }
 
-impl Write {
+impl WritePlan {
     /// An unconditional write without an idempotency key, whose rights are not checked again.
-    pub fn new(collection: Collection, action: Action, by: By) -> Write {
-        let conditions = Conditions::default();
-        Write { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
+    pub fn new(collection: Collection, action: WriteAction, by: ChangeAuthor) -> WritePlan {
+        let conditions = Preconditions::default();
+        WritePlan {
+            collection,
+            action,
+            preconditions: conditions,
+            author: by,
+            idempotency: None,
+            can_remove_last_admin: false,
+            rights_lease: None,
+        }
     }
 }
 
 /// Who made a change, as the change log records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct By {
+pub struct ChangeAuthor {
     pub actor: Box<str>,
     pub request_id: Box<str>,
 }
 
 #[derive(Debug, Clone)]
-pub enum Action {
+pub enum WriteAction {
     Create {
-        drafts: Vec<Draft>,
-        count: Count,
+        drafts: Vec<ItemDraft>,
+        count: Cardinality,
     },
     Replace {
         id: Id,
-        draft: Draft,
+        draft: ItemDraft,
     },
     /// The store turns it into a `Replace` once the item is known.
-    Amend {
+    Patch {
         id: Id,
         patch: Patch,
     },
@@ -204,7 +223,7 @@ pub enum Action {
 
 /// Whether the client sent one item or a list; the response has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Count {
+pub enum Cardinality {
     One,
     Many,
 }
@@ -213,7 +232,7 @@ pub enum Count {
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Ready,
-    Positions(Positions),
+    ChangeLogBounds(ChangeLogBounds),
     User(Option<Item>),
     Stamp(i64),
     Item(Item),
@@ -221,15 +240,15 @@ pub enum Outcome {
     Created(Item),
     CreatedMany(Vec<Item>),
     Updated(Item),
-    Amended(Item),
+    Patched(Item),
     Removed,
     /// The response of an idempotent write, replayed or just stored.
-    Said(Said),
+    Idempotent(IdempotentResponse),
 }
 
 /// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Positions {
+pub struct ChangeLogBounds {
     pub oldest: Option<i64>,
     pub newest: Option<i64>,
 }
@@ -240,18 +259,18 @@ const LARGE_BYTES: usize = 256 << 10;
 impl Outcome {
     /// Whether the response should be serialized on a blocking thread instead of the worker thread.
     pub fn is_large(&self) -> bool {
-        self.items().iter().map(Item::bytes).sum::<usize>() >= LARGE_BYTES
+        self.items().iter().map(Item::approximate_bytes).sum::<usize>() >= LARGE_BYTES
     }
 
     /// The items in it.
     pub fn items(&self) -> &[Item] {
         match self {
-            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Amended(item) => {
+            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {
                 std::slice::from_ref(item)
             }
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
-            Self::Ready | Self::Positions(_) | Self::Removed | Self::Said(_) => &[],
+            Self::Ready | Self::ChangeLogBounds(_) | Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) => &[],
         }
@@ -264,73 +283,80 @@ pub fn make(
     model: &Model,
     intent: Intent<'_>,
     caller: &Caller,
-    by: impl FnOnce() -> By,
+    by: impl FnOnce() -> ChangeAuthor,
 ) -> Result<Plan, Problem> {
     crate::fault::point("plan");
-    let collection = |address, verb| collection(model, address, Reach::of(caller, verb));
+    let collection =
+        |address, verb| resolve_collection(model, address, AccessScope::new(caller, verb));
     let item = |address, verb| {
         let (collection, item) = collection(address, verb)?;
         Ok::<_, Problem>((collection, item.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?))
     };
     Ok(match intent {
-        Intent::Home => Plan::Say(Saying::Home(Reach::of(caller, Verb::Get))),
-        Intent::Health => Plan::Say(Saying::Health),
-        Intent::Explain(kind) => Plan::Say(Saying::Explain(kind)),
-        Intent::Options(place) => Plan::Say(Saying::Options(place)),
-        Intent::Metrics => Plan::Measure,
-        Intent::Ready => Plan::Read(Read::Ready),
-        Intent::Show(address, selection) => {
-            let (collection, id) = item(address, Verb::Get)?;
-            Plan::Read(Read::Item(collection, id, selection))
+        Intent::Home => Plan::Static(StaticContent::Home(AccessScope::new(caller, GrantVerb::Get))),
+        Intent::Health => Plan::Static(StaticContent::Health),
+        Intent::ExplainProblem(kind) => Plan::Static(StaticContent::ExplainProblem(kind)),
+        Intent::Options(place) => Plan::Static(StaticContent::Options(place)),
+        Intent::Metrics => Plan::Metrics,
+        Intent::Ready => Plan::Read(ReadPlan::Ready),
+        Intent::Get(address, selection) => {
+            let (collection, id) = item(address, GrantVerb::Get)?;
+            Plan::Read(ReadPlan::Item(collection, id, selection))
         }
         Intent::List(address, list) => {
-            Plan::Read(Read::Page(collection(address, Verb::Get)?.0, list))
+            Plan::Read(ReadPlan::Page(collection(address, GrantVerb::Get)?.0, list))
         }
         Intent::Create(address, bodies) => {
-            create(model, collection(address, Verb::Post)?.0, bodies, by())
+            plan_create(model, collection(address, GrantVerb::Post)?.0, bodies, by())
         }
         Intent::Replace(address, body) => {
-            let (collection, id) = item(address, Verb::Put)?;
-            replace(model, collection, id, body, by())
+            let (collection, id) = item(address, GrantVerb::Put)?;
+            plan_replace(model, collection, id, body, by())
         }
-        Intent::Amend(address, patch) => {
-            let (collection, id) = item(address, Verb::Patch)?;
-            let action = Action::Amend { id, patch };
-            Plan::Write(Box::new(Write::new(collection, action, by())))
+        Intent::Patch(address, patch) => {
+            let (collection, id) = item(address, GrantVerb::Patch)?;
+            let action = WriteAction::Patch { id, patch };
+            Plan::Write(Box::new(WritePlan::new(collection, action, by())))
         }
         Intent::Remove(address) => {
-            let (collection, id) = item(address, Verb::Delete)?;
+            let (collection, id) = item(address, GrantVerb::Delete)?;
             let action =
-                Action::Remove { id, dependents_max: model.server.limits.cascade_items_max };
-            Plan::Write(Box::new(Write::new(collection, action, by())))
+                WriteAction::Remove { id, dependents_max: model.server.limits.cascade_items_max };
+            Plan::Write(Box::new(WritePlan::new(collection, action, by())))
         }
     })
 }
 
-fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> Plan {
-    let access = collection.reach.access(collection.resource);
-    let admit = |root: String, members: Members<'_>| {
+fn plan_create(
+    model: &Model,
+    collection: Collection,
+    bodies: CreateBody<'_>,
+    by: ChangeAuthor,
+) -> Plan {
+    let access = collection.scope.access(collection.resource);
+    let admit = |root: String, members: JsonMembers<'_>| {
         let parent = collection.ancestors.last().copied();
-        admit::admit(
+        validate::validate_body(
             model.resource(collection.resource),
-            Sent { root, parent, members },
-            Aim::Create,
+            SentItem { root, parent, members },
+            BodyPurpose::Create,
             FieldRights { access, unseen: &[] },
         )
     };
     let (count, admitted) = match bodies {
-        Bodies::One(Body { wrapper, members }) => {
-            (Count::One, vec![admit(["/", wrapper].concat(), members)])
+        CreateBody::One(ItemBody { wrapper, members }) => {
+            (Cardinality::One, vec![admit(["/", wrapper].concat(), members)])
         }
-        Bodies::Many(wrapper, list) if list.is_empty() => {
+        CreateBody::Many(wrapper, list) if list.is_empty() => {
             let detail = "expected at least one item, got none".to_owned();
-            let fault = Fault { pointer: format!("/{wrapper}"), code: Code::Items, detail };
-            return refuse(collection, None, Vec::new(), vec![fault]);
+            let fault =
+                FieldFault { pointer: format!("/{wrapper}"), code: FaultCode::Items, detail };
+            return plan_invalid_write(collection, None, Vec::new(), vec![fault]);
         }
-        Bodies::Many(wrapper, list) => {
+        CreateBody::Many(wrapper, list) => {
             let list = list.into_iter().enumerate();
             (
-                Count::Many,
+                Cardinality::Many,
                 list.map(|(at, members)| admit(format!("/{wrapper}/{at}"), members)).collect(),
             )
         }
@@ -342,51 +368,57 @@ fn create(model: &Model, collection: Collection, bodies: Bodies<'_>, by: By) -> 
         drafts.push(draft);
     }
     if faults.is_empty() {
-        let action = Action::Create { drafts, count };
-        return Plan::Write(Box::new(Write::new(collection, action, by)));
+        let action = WriteAction::Create { drafts, count };
+        return Plan::Write(Box::new(WritePlan::new(collection, action, by)));
     }
-    refuse(collection, None, drafts, faults)
+    plan_invalid_write(collection, None, drafts, faults)
 }
 
-fn replace(model: &Model, collection: Collection, id: Id, body: Body<'_>, by: By) -> Plan {
+fn plan_replace(
+    model: &Model,
+    collection: Collection,
+    id: Id,
+    body: ItemBody<'_>,
+    by: ChangeAuthor,
+) -> Plan {
     let parent = collection.ancestors.last().copied();
-    let sent = Sent { root: format!("/{}", body.wrapper), parent, members: body.members };
-    let access = collection.reach.access(collection.resource);
+    let sent = SentItem { root: format!("/{}", body.wrapper), parent, members: body.members };
+    let access = collection.scope.access(collection.resource);
     let rights =
-        FieldRights { access, unseen: collection.reach.unseen_fields(collection.resource) };
+        FieldRights { access, unseen: collection.scope.unreadable_fields(collection.resource) };
     let resource = model.resource(collection.resource);
-    let (draft, faults) = admit::admit(resource, sent, Aim::Replace(id), rights);
+    let (draft, faults) = validate::validate_body(resource, sent, BodyPurpose::Replace(id), rights);
     if faults.is_empty() {
-        let action = Action::Replace { id, draft };
-        Plan::Write(Box::new(Write::new(collection, action, by)))
+        let action = WriteAction::Replace { id, draft };
+        Plan::Write(Box::new(WritePlan::new(collection, action, by)))
     } else {
-        refuse(collection, Some(id), vec![draft], faults)
+        plan_invalid_write(collection, Some(id), vec![draft], faults)
     }
 }
 
-fn refuse(
+fn plan_invalid_write(
     collection: Collection,
     item: Option<Id>,
-    drafts: Vec<Draft>,
-    faults: Vec<Fault>,
+    drafts: Vec<ItemDraft>,
+    faults: Vec<FieldFault>,
 ) -> Plan {
     let references = drafts.into_iter().flat_map(|draft| draft.references).collect();
-    let conditions = Conditions::default();
-    let refuse = Refuse { collection, item, references, faults, conditions };
-    Plan::Read(Read::Refuse(Box::new(refuse)))
+    let conditions = Preconditions::default();
+    let refuse = InvalidWrite { collection, item, references, faults, preconditions: conditions };
+    Plan::Read(ReadPlan::InvalidWrite(Box::new(refuse)))
 }
 
 /// Step 10, as far as the path alone tells: a segment that cannot be an id is 404, and so is everything below
 /// a resource that the caller cannot read at all.
-fn collection(
+fn resolve_collection(
     model: &Model,
-    address: Address,
-    reach: Reach,
+    address: ResourcePath,
+    reach: AccessScope,
 ) -> Result<(Collection, Option<Id>), Problem> {
-    let Address { resource, ids } = address;
-    let ids = ids.filter(|_| reach.leads_to(model, resource));
-    let Ids { ancestors, item } = ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
-    Ok((Collection { resource, ancestors, reach }, item))
+    let ResourcePath { resource, ids } = address;
+    let ids = ids.filter(|_| reach.can_read_ancestors(model, resource));
+    let PathIds { ancestors, item } = ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
+    Ok((Collection { resource, ancestors, scope: reach }, item))
 }
 
 #[cfg(test)]

@@ -1,46 +1,46 @@
 //! Refusals: why the store does not do a write or finds nothing, as data and without HTTP.
 
-use crate::intent::conditions::Validators;
+use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
-use crate::problem::Fault;
+use crate::problem::FieldFault;
 
 /// Why nothing was done: the stored data, or the data sent, does not allow it.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// The item or one of its ancestors does not exist.
     Missing,
     /// The resource requires `If-Match`, and the client sent none.
-    Unconditional,
+    PreconditionRequired,
     /// The preconditions fail for the current version; a list has no validators.
-    Unmet(Option<Validators>),
+    PreconditionFailed(Option<Validators>),
     /// The patch does not fit the stored item.
     Patch(String),
-    Invalid(Vec<Fault>),
+    Invalid(Vec<FieldFault>),
     Transition {
         from: Option<Box<str>>,
         to: Box<str>,
         allowed: Vec<Box<str>>,
     },
     /// A transition that is not allowed, for a caller who may not see the state.
-    UnseenTransition {
+    HiddenTransition {
         to: Box<str>,
     },
     /// Fields that the caller may not change.
-    ReadOnly(Vec<Fault>),
+    ReadOnly(Vec<FieldFault>),
     /// The item would be outside the caller's row filter, or violates a unique rule with an item that is. Has
     /// the fields that were sent and break the filter; none where naming them would tell the two cases apart.
-    Outside(Vec<Fault>),
+    OutsideRowFilter(Vec<FieldFault>),
     /// Values that violate a unique rule; only fields that the caller can see.
-    Taken(Vec<Fault>),
+    NotUnique(Vec<FieldFault>),
     /// Items of this resource reference the item; `None` where the model does not declare the reference.
     Referenced(Option<ResourceIndex>),
-    TooMany {
+    TooManyDependents {
         dependents_max: usize,
     },
     /// No enabled user would have the role `admin`.
     LastAdmin,
     /// Another request was sent with the same idempotency key.
-    KeyUsed,
+    IdempotencyKeyReused,
     /// A request with the same idempotency key is in flight.
-    KeyUnderWay,
+    IdempotencyKeyInFlight,
 }

@@ -3,22 +3,32 @@
 //! A secret that was sent is a `Value::Clear`, which no store accepts; `auth` replaces it before the
 //! write.
 
-use super::{Action, By, Collection, Count, Draft, Read, Values, Write};
-use crate::intent::List;
-use crate::intent::conditions::Conditions;
-use crate::model::own::{NAME, PASSWORD};
+use super::{
+    Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, ReadPlan, WriteAction, WritePlan,
+};
+use crate::intent::ListQuery;
+use crate::intent::preconditions::Preconditions;
+use crate::model::builtin::{NAME, PASSWORD};
 use crate::model::{Model, Resource, ResourceIndex};
-use crate::permit::Reach;
+use crate::permit::AccessScope;
 use crate::value::{Id, Value};
 
-impl Write {
+impl WritePlan {
     /// The write that creates a user. `values` are in the order of the user's fields, with the password
     /// hashed.
-    pub fn create_user(model: &Model, values: Vec<Value>, by: By) -> Self {
-        let drafts = vec![user_draft(Values::Complete(values))];
-        let action = Action::Create { drafts, count: Count::One };
-        let (collection, conditions) = (Collection::users(model), Conditions::default());
-        Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
+    pub fn create_user(model: &Model, values: Vec<Value>, by: ChangeAuthor) -> Self {
+        let drafts = vec![user_draft(DraftValues::Complete(values))];
+        let action = WriteAction::Create { drafts, count: Cardinality::One };
+        let (collection, conditions) = (Collection::users(model), Preconditions::default());
+        Self {
+            collection,
+            action,
+            preconditions: conditions,
+            author: by,
+            idempotency: None,
+            can_remove_last_admin: false,
+            rights_lease: None,
+        }
     }
 
     /// The write that changes one value of a user, unless the user has changed since that version.
@@ -26,21 +36,30 @@ impl Write {
         model: &Model,
         (id, version): (Id, i64),
         (at, value): (usize, Value),
-        by: By,
+        by: ChangeAuthor,
     ) -> Self {
         let mut values: Vec<_> = model.resource(model.users).fields.iter().map(|_| None).collect();
         if let Some(place) = values.get_mut(at) {
             *place = Some(value);
         }
-        let draft = user_draft(Values::Partial(values));
-        let action = Action::Replace { id, draft };
-        let (collection, conditions) = (Collection::users(model), Conditions::version(version));
-        Self { collection, action, conditions, by, once: None, is_forced: false, mandate: None }
+        let draft = user_draft(DraftValues::Partial(values));
+        let action = WriteAction::Replace { id, draft };
+        let (collection, conditions) =
+            (Collection::users(model), Preconditions::if_version(version));
+        Self {
+            collection,
+            action,
+            preconditions: conditions,
+            author: by,
+            idempotency: None,
+            can_remove_last_admin: false,
+            rights_lease: None,
+        }
     }
 
     /// Whether it is a patch of this resource that is not yet applied.
     pub fn is_patch_of(&self, resource: ResourceIndex) -> bool {
-        self.collection.resource == resource && matches!(self.action, Action::Amend { .. })
+        self.collection.resource == resource && matches!(self.action, WriteAction::Patch { .. })
     }
 
     /// For each draft of a user with a password: the user's name, and the password, which is `Value::Clear`
@@ -49,99 +68,103 @@ impl Write {
         let is_users = self.collection.resource == model.users;
         let drafts = drafts_mut(&mut self.action).iter_mut().filter(move |_| is_users);
         drafts.filter_map(|draft| match &mut draft.values {
-            Values::Complete(values) => {
+            DraftValues::Complete(values) => {
                 let [name, password] = values.get_disjoint_mut([NAME, PASSWORD]).ok()?;
-                pair(name, password)
+                name_and_password(name, password)
             }
-            Values::Partial(values) => {
+            DraftValues::Partial(values) => {
                 let [name, password] = values.get_disjoint_mut([NAME, PASSWORD]).ok()?;
-                pair(name.as_mut()?, password.as_mut()?)
+                name_and_password(name.as_mut()?, password.as_mut()?)
             }
         })
     }
 
     /// Whether a secret is still in clear text.
-    pub fn has_clear(&self, model: &Model) -> bool {
+    pub fn has_clear_text(&self, model: &Model) -> bool {
         let resource: &Resource = model.resource(self.collection.resource);
         if !resource.fields.iter().any(|field| field.secret) {
             return false;
         }
-        drafts(&self.action).iter().any(Draft::has_clear)
+        drafts(&self.action).iter().any(ItemDraft::has_clear_text)
     }
 }
 
-impl Draft {
+impl ItemDraft {
     /// Whether a secret is still in clear text.
-    pub fn has_clear(&self) -> bool {
+    pub fn has_clear_text(&self) -> bool {
         let is_clear = |value: &Value| matches!(value, Value::Clear(_));
         match &self.values {
-            Values::Complete(values) => values.iter().any(is_clear),
-            Values::Partial(values) => values.iter().flatten().any(is_clear),
+            DraftValues::Complete(values) => values.iter().any(is_clear),
+            DraftValues::Partial(values) => values.iter().flatten().any(is_clear),
         }
     }
 }
 
-fn user_draft(values: Values) -> Draft {
-    Draft { root: "/user".to_owned(), values, references: Vec::new() }
+fn user_draft(values: DraftValues) -> ItemDraft {
+    ItemDraft { root: "/user".to_owned(), values, references: Vec::new() }
 }
 
 impl Collection {
     /// All users, with unrestricted access, for the server itself.
     pub fn users(model: &Model) -> Self {
-        Self { resource: model.users, ancestors: Vec::new(), reach: Reach::default() }
+        Self { resource: model.users, ancestors: Vec::new(), scope: AccessScope::default() }
     }
 }
 
-impl Read {
+impl ReadPlan {
     /// A page of users, with unrestricted access, for the server itself.
     pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
-        Self::Page(Collection::users(model), List::of(limit, after).into())
+        Self::Page(Collection::users(model), ListQuery::by_id(limit, after).into())
     }
 }
 
-fn pair<'a>(name: &'a mut Value, password: &'a mut Value) -> Option<(&'a str, &'a mut Value)> {
+fn name_and_password<'a>(
+    name: &'a mut Value,
+    password: &'a mut Value,
+) -> Option<(&'a str, &'a mut Value)> {
     match name {
         Value::Text(name) => Some((name, password)),
         _ => None,
     }
 }
 
-fn drafts_mut(action: &mut Action) -> &mut [Draft] {
+fn drafts_mut(action: &mut WriteAction) -> &mut [ItemDraft] {
     match action {
-        Action::Create { drafts, .. } => drafts,
-        Action::Replace { draft, .. } => std::slice::from_mut(draft),
-        Action::Amend { .. } | Action::Remove { .. } => &mut [],
+        WriteAction::Create { drafts, .. } => drafts,
+        WriteAction::Replace { draft, .. } => std::slice::from_mut(draft),
+        WriteAction::Patch { .. } | WriteAction::Remove { .. } => &mut [],
     }
 }
 
-fn drafts(action: &Action) -> &[Draft] {
+fn drafts(action: &WriteAction) -> &[ItemDraft] {
     match action {
-        Action::Create { drafts, .. } => drafts,
-        Action::Replace { draft, .. } => std::slice::from_ref(draft),
-        Action::Amend { .. } | Action::Remove { .. } => &[],
+        WriteAction::Create { drafts, .. } => drafts,
+        WriteAction::Replace { draft, .. } => std::slice::from_ref(draft),
+        WriteAction::Patch { .. } | WriteAction::Remove { .. } => &[],
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::{self, Address, Ids, Place, Route, Verb};
+    use crate::intent::{self, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
     use crate::model;
-    use crate::plan::{By, Plan, make};
+    use crate::plan::{ChangeAuthor, Plan, make};
     use crate::value::{Id, IdKind};
 
     const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
-    fn planned(model: &Model, item: Option<Id>, body: &str) -> Write {
-        let ids = Some(Ids { ancestors: Vec::new(), item });
-        let address = Address { resource: model.users, ids };
+    fn planned(model: &Model, item: Option<Id>, body: &str) -> WritePlan {
+        let ids = Some(PathIds { ancestors: Vec::new(), item });
+        let address = ResourcePath { resource: model.users, ids };
         let (verb, place) = match item {
-            None => (Verb::Post, Place::Collection(address)),
-            Some(_) => (Verb::Put, Place::Item(address)),
+            None => (RequestVerb::Post, RouteTarget::Collection(address)),
+            Some(_) => (RequestVerb::Put, RouteTarget::Item(address)),
         };
         let intent =
-            intent::read(model, Route { verb, place }, (None, &[]), body.as_bytes()).unwrap();
-        match make(model, intent, &crate::permit::Caller::open(), || By {
+            intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes())
+                .unwrap();
+        match make(model, intent, &crate::permit::Caller::open(), || ChangeAuthor {
             actor: "-".into(),
             request_id: "-".into(),
         })
@@ -160,7 +183,7 @@ mod tests {
         let model = model::read("t.toml", text).unwrap();
         let mut write = planned(&model, item, body);
         assert!(!format!("{write:?}").contains("secret "), "{write:?}");
-        assert_eq!(write.has_clear(&model), !expected.is_empty());
+        assert_eq!(write.has_clear_text(&model), !expected.is_empty());
         let mut found = Vec::new();
         for (name, secret) in write.secrets(&model) {
             let Value::Clear(clear) = &*secret else { panic!("{secret:?}") };
@@ -169,7 +192,7 @@ mod tests {
         }
         let found: Vec<_> = found.iter().map(|(name, clear)| (&**name, &**clear)).collect();
         assert_eq!(found, expected);
-        assert!(!write.has_clear(&model));
+        assert!(!write.has_clear_text(&model));
         assert_eq!(write.secrets(&model).count(), expected.len());
     }
 

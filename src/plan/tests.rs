@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use uuid::Uuid;
 
-use super::decide::{Said, Script};
+use super::decide::{Script, ScriptResult};
 use super::*;
-use crate::intent::{self, Route, Verb};
+use crate::intent::{self, RequestVerb, Route};
 use crate::model;
 use crate::value::{Moment, Value};
 
@@ -39,22 +39,26 @@ fn order() -> Id {
     Id::Uuid(Uuid::from_u128(ORDER))
 }
 
-fn address(item: Option<Id>) -> Address {
-    let ids = Ids { ancestors: vec![Id::Integer(7)], item };
-    Address { resource: ResourceIndex(1), ids: Some(ids) }
+fn address(item: Option<Id>) -> ResourcePath {
+    let ids = PathIds { ancestors: vec![Id::Integer(7)], item };
+    ResourcePath { resource: ResourceIndex(1), ids: Some(ids) }
 }
 
-fn plan(model: &Model, verb: Verb, body: &str) -> Plan {
+fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
     let place = match verb {
-        Verb::Post => Place::Collection(address(None)),
-        _ => Place::Item(address(Some(order()))),
+        RequestVerb::Post => RouteTarget::Collection(address(None)),
+        _ => RouteTarget::Item(address(Some(order()))),
     };
-    let intent = intent::read(model, Route { verb, place }, (None, &[]), body.as_bytes()).unwrap();
-    make(model, intent, &Caller::open(), || By { actor: "ann".into(), request_id: "r1".into() })
-        .unwrap()
+    let intent =
+        intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes()).unwrap();
+    make(model, intent, &Caller::open(), || ChangeAuthor {
+        actor: "ann".into(),
+        request_id: "r1".into(),
+    })
+    .unwrap()
 }
 
-fn show_faults(faults: &[Fault]) -> String {
+fn show_faults(faults: &[FieldFault]) -> String {
     faults.iter().fold(String::new(), |mut text, fault| {
         writeln!(text, "{} {} {}", fault.pointer, fault.code.as_str(), fault.detail).unwrap();
         text
@@ -74,14 +78,14 @@ fn read() -> Model {
     model::read("shop.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn check_admit(verb: Verb, body: &str, expected: &Expect) {
+fn check_admit(verb: RequestVerb, body: &str, expected: &Expect) {
     let shown = match plan(&read(), verb, body) {
         Plan::Write(write) => match &write.action {
-            Action::Create { drafts, .. } => drafts.iter().map(show_draft).collect(),
-            Action::Replace { draft, .. } => show_draft(draft),
+            WriteAction::Create { drafts, .. } => drafts.iter().map(show_draft).collect(),
+            WriteAction::Replace { draft, .. } => show_draft(draft),
             other => format!("{other:?}"),
         },
-        Plan::Read(Read::Refuse(refuse)) => {
+        Plan::Read(ReadPlan::InvalidWrite(refuse)) => {
             let references = refuse
                 .references
                 .iter()
@@ -93,20 +97,22 @@ fn check_admit(verb: Verb, body: &str, expected: &Expect) {
     expected.assert_eq(&shown);
 }
 
-fn show_draft(draft: &Draft) -> String {
+fn show_draft(draft: &ItemDraft) -> String {
     match &draft.values {
-        Values::Complete(values) => show_values(values),
-        Values::Partial(values) => values.iter().fold(String::new(), |text, value| match value {
-            Some(value) => text + &format!("{value:?}\n"),
-            None => text + "stays\n",
-        }),
+        DraftValues::Complete(values) => show_values(values),
+        DraftValues::Partial(values) => {
+            values.iter().fold(String::new(), |text, value| match value {
+                Some(value) => text + &format!("{value:?}\n"),
+                None => text + "stays\n",
+            })
+        }
     }
 }
 
 #[test]
 fn create_without_faults_is_a_complete_draft() {
     check_admit(
-        Verb::Post,
+        RequestVerb::Post,
         r#"{"order":{"lines":[{"count":2,"price":5},{"price":1}],"note":"hi"}}"#,
         &expect![[r#"
         "placed"
@@ -123,7 +129,7 @@ fn create_without_faults_is_a_complete_draft() {
 #[test]
 fn create_with_faults_lists_all_of_them_and_looks_up_references() {
     check_admit(
-        Verb::Post,
+        RequestVerb::Post,
         r#"{"orders":[{"lines":[{}],"note":"too long","total":1,"friend":3},{"id":"x","curency":"EUR","status":7,"shop_id":8}]}"#,
         &expect![[r#"
             /orders/0/lines/0/price required expected an integer, got nothing
@@ -147,7 +153,7 @@ fn replace_accepts_server_set_members_of_the_right_type() {
             "created_at":"2026-11-15T02:28:14.000000Z","updated_at":"2026-11-15T02:28:14.000000Z","version":3}}}}"#
     );
     check_admit(
-        Verb::Put,
+        RequestVerb::Put,
         &body,
         &expect![[r#"
         "paid"
@@ -161,7 +167,7 @@ fn replace_accepts_server_set_members_of_the_right_type() {
     );
     let body = r#"{"order":{"id":7,"shop_id":"7","lines":[],"total":"many","created_at":"noon","updated_at":null,"version":"3"}}"#;
     check_admit(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         &expect![[r#"
             /order/id mismatch the path says 01890a5d-ac96-774b-bcce-b302099a8057
@@ -177,7 +183,7 @@ fn replace_accepts_server_set_members_of_the_right_type() {
 #[test]
 fn replace_without_state_keeps_the_stored_state() {
     check_admit(
-        Verb::Put,
+        RequestVerb::Put,
         r#"{"orders":{"lines":[]}}"#,
         &expect![[r#"
         stays
@@ -195,7 +201,7 @@ fn replace_without_state_keeps_the_stored_state() {
 fn computed_field_out_of_range_is_a_fault() {
     let body = r#"{"order":{"lines":[{"count":9007199254740991,"price":2}]}}"#;
     check_admit(
-        Verb::Post,
+        RequestVerb::Post,
         body,
         &expect![[r#"
         /order/total overflow the computed value is out of range
@@ -225,21 +231,22 @@ fn stored(status: &str) -> Item {
     }
 }
 
-fn found(item: Option<Item>) -> Found {
+fn found(item: Option<Item>) -> StoredState {
     // Earlier than the stored item: the clock was set back.
     let now = Moment::parse("2026-11-15T01:00:00Z").unwrap();
-    Found { ids: vec![order()], item, ..Found::at(now) }
+    StoredState { ids: vec![order()], item, ..StoredState::empty(now) }
 }
 
-fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {
+fn check_decide(verb: RequestVerb, body: &str, found: StoredState, expected: &Expect) {
     let model = read();
     let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
-    let shown = match decide(&model, &write.collection, (write.action, &write.conditions), found) {
-        Err(Refusal::Invalid(faults)) => show_faults(&faults),
+    let shown = match decide(&model, &write.collection, (write.action, &write.preconditions), found)
+    {
+        Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),
         Err(refusal) => format!("{refusal:?}\n"),
-        Ok(Script { steps, said }) => {
+        Ok(Script { steps, result: said }) => {
             let steps = steps.iter().map(show_step).collect::<String>();
-            let said = if let Said::Unchanged(_) = said {
+            let said = if let ScriptResult::Unchanged(_) = said {
                 "Unchanged".to_owned()
             } else {
                 format!("{said:?}")
@@ -250,15 +257,15 @@ fn check_decide(verb: Verb, body: &str, found: Found, expected: &Expect) {
     expected.assert_eq(&shown);
 }
 
-fn show_step(step: &Step) -> String {
+fn show_step(step: &ScriptStep) -> String {
     match step {
-        Step::Insert { item, root } => {
+        ScriptStep::Insert { item, root } => {
             format!("insert {root} v{} {}\n", item.version, item.updated_at)
         }
-        Step::Update { after, changed, root, .. } => {
+        ScriptStep::Update { after, changed, root, .. } => {
             format!("update {root} v{} {} {changed:?}\n", after.version, after.updated_at)
         }
-        Step::Delete(dependent) => {
+        ScriptStep::Delete(dependent) => {
             format!("delete {:?} {}\n", dependent.collection.resource, dependent.id)
         }
     }
@@ -267,7 +274,7 @@ fn show_step(step: &Step) -> String {
 #[test]
 fn replace_with_equal_values_makes_no_step() {
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         r#"{"order":{"lines":[]}}"#,
         found(Some(stored("paid"))),
         &expect![[r#"
@@ -280,7 +287,7 @@ fn replace_with_equal_values_makes_no_step() {
 fn replace_lists_changed_fields_and_never_lowers_updated_at() {
     let body = r#"{"order":{"lines":[{"price":4}],"status":"gone"}}"#;
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         found(Some(stored("paid"))),
         &expect![[r#"
@@ -294,7 +301,7 @@ fn replace_lists_changed_fields_and_never_lowers_updated_at() {
 fn state_transition_not_declared_is_refused() {
     let body = r#"{"order":{"lines":[],"status":"placed"}}"#;
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         found(Some(stored("paid"))),
         &expect![[r#"
@@ -302,7 +309,7 @@ fn state_transition_not_declared_is_refused() {
     "#]],
     );
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         found(Some(stored("placed"))),
         &expect![[r#"
@@ -310,7 +317,7 @@ fn state_transition_not_declared_is_refused() {
     "#]],
     );
     check_decide(
-        Verb::Post,
+        RequestVerb::Post,
         r#"{"order":{"lines":[],"status":"paid"}}"#,
         found(None),
         &expect![[r#"
@@ -322,9 +329,10 @@ fn state_transition_not_declared_is_refused() {
 #[test]
 fn replace_of_missing_item_is_refused_before_dangling_references() {
     let body = r#"{"order":{"lines":[],"friend":9}}"#;
-    let lost = |item| Found { lost_references: vec!["/order/friend".into()], ..found(item) };
+    let lost =
+        |item| StoredState { dangling_references: vec!["/order/friend".into()], ..found(item) };
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         lost(None),
         &expect![[r#"
@@ -332,7 +340,7 @@ fn replace_of_missing_item_is_refused_before_dangling_references() {
     "#]],
     );
     check_decide(
-        Verb::Put,
+        RequestVerb::Put,
         body,
         lost(Some(stored("paid"))),
         &expect![[r#"
@@ -347,7 +355,7 @@ fn deletes_run_in_discovery_order_unless_restricted() {
         collection: Collection {
             resource: ResourceIndex(0),
             ancestors: vec![],
-            reach: Reach::default(),
+            scope: AccessScope::default(),
         },
         id: Id::Integer(1),
     };
@@ -355,13 +363,14 @@ fn deletes_run_in_discovery_order_unless_restricted() {
         collection: Collection {
             resource: ResourceIndex(1),
             ancestors: vec![],
-            reach: Reach::default(),
+            scope: AccessScope::default(),
         },
         id: order(),
     };
-    let going = Found { going: vec![dependent, own], ..found(Some(stored("paid"))) };
+    let going =
+        StoredState { items_to_delete: vec![dependent, own], ..found(Some(stored("paid"))) };
     check_decide(
-        Verb::Delete,
+        RequestVerb::Delete,
         "",
         going,
         &expect![[r#"
@@ -370,9 +379,9 @@ fn deletes_run_in_discovery_order_unless_restricted() {
         Removed
     "#]],
     );
-    let held = Found { restricted_by: Some(ResourceIndex(0)), ..found(Some(stored("paid"))) };
+    let held = StoredState { restricted_by: Some(ResourceIndex(0)), ..found(Some(stored("paid"))) };
     check_decide(
-        Verb::Delete,
+        RequestVerb::Delete,
         "",
         held,
         &expect![[r#"
@@ -380,7 +389,7 @@ fn deletes_run_in_discovery_order_unless_restricted() {
     "#]],
     );
     check_decide(
-        Verb::Delete,
+        RequestVerb::Delete,
         "",
         found(None),
         &expect![[r#"

@@ -5,14 +5,14 @@
 use http::{HeaderValue, header};
 
 use crate::model::{Model, ResourceIndex};
-use crate::plan::{Collection, Refusal};
-use crate::problem::{self, Member, Problem};
-use crate::store::{Broken, StoreError};
+use crate::plan::{Collection, RequestRefusal};
+use crate::problem::{self, ExtensionValue, Problem};
+use crate::store::{InternalError, StoreError};
 
 /// Maps an error of the store to a problem for the client.
 pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
     match error {
-        StoreError::Refused(refusal) => refused(model, about, refusal),
+        StoreError::Refused(refusal) => refusal_problem(model, about, refusal),
         StoreError::Busy => Problem::new(&problem::BUSY),
         StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
         StoreError::RightsChanged => {
@@ -21,42 +21,50 @@ pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> 
         }
         StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),
         StoreError::OutcomeUnknown(cause) => Problem::new(&problem::OUTCOME_UNKNOWN).cause(cause),
-        StoreError::Broken(Broken(cause)) => Problem::new(&problem::INTERNAL).cause(cause),
+        StoreError::Broken(InternalError(cause)) => Problem::new(&problem::INTERNAL).cause(cause),
     }
 }
 
-fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Problem {
+fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRefusal) -> Problem {
     let name = about.map_or("item", |about| &model.resource(about.resource).name);
     match refusal {
-        Refusal::Missing => Problem::new(&problem::NOT_FOUND),
-        Refusal::Unconditional => Problem::new(&problem::PRECONDITION_REQUIRED)
+        RequestRefusal::Missing => Problem::new(&problem::NOT_FOUND),
+        RequestRefusal::PreconditionRequired => Problem::new(&problem::PRECONDITION_REQUIRED)
             .detail(format!("expected If-Match with the ETag of the {name}")),
-        Refusal::Unmet(Some(now)) => Problem::new(&problem::PRECONDITION_FAILED)
-            .detail(format!("the {name} has version {} now", now.version)),
-        Refusal::Unmet(None) => Problem::new(&problem::PRECONDITION_FAILED),
-        Refusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
-        Refusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
-        Refusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
-        Refusal::Outside(faults) if faults.is_empty() => Problem::new(&problem::OUTSIDE_GRANT),
-        Refusal::Outside(faults) => Problem::new(&problem::OUTSIDE_GRANT).faults(faults),
+        RequestRefusal::PreconditionFailed(Some(now)) => {
+            Problem::new(&problem::PRECONDITION_FAILED)
+                .detail(format!("the {name} has version {} now", now.version))
+        }
+        RequestRefusal::PreconditionFailed(None) => Problem::new(&problem::PRECONDITION_FAILED),
+        RequestRefusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
+        RequestRefusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
+        RequestRefusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
+        RequestRefusal::OutsideRowFilter(faults) if faults.is_empty() => {
+            Problem::new(&problem::OUTSIDE_GRANT)
+        }
+        RequestRefusal::OutsideRowFilter(faults) => {
+            Problem::new(&problem::OUTSIDE_GRANT).faults(faults)
+        }
         // Every field of the conflict is hidden from the caller.
-        Refusal::Taken(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
-        Refusal::Taken(faults) => Problem::new(&problem::TAKEN).faults(faults),
-        Refusal::Referenced(by) => {
-            let is_seen = |by: &ResourceIndex| about.is_none_or(|about| about.reach.sees(*by));
+        RequestRefusal::NotUnique(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
+        RequestRefusal::NotUnique(faults) => Problem::new(&problem::TAKEN).faults(faults),
+        RequestRefusal::Referenced(by) => {
+            let is_seen = |by: &ResourceIndex| about.is_none_or(|about| about.scope.can_read(*by));
             let by = by.filter(is_seen).map_or("items", |by| &*model.resource(by).plural);
             Problem::new(&problem::REFERENCED)
                 .detail(format!("there are {by} that belong or refer to this {name}"))
         }
-        Refusal::TooMany { dependents_max } => Problem::new(&problem::TOO_MANY_CHILDREN)
-            .detail(format!("more than {dependents_max} items would go with this {name}")),
-        Refusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
-        Refusal::KeyUsed => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
-        Refusal::KeyUnderWay => Problem::new(&problem::REQUEST_UNDER_WAY)
+        RequestRefusal::TooManyDependents { dependents_max } => {
+            Problem::new(&problem::TOO_MANY_CHILDREN)
+                .detail(format!("more than {dependents_max} items would go with this {name}"))
+        }
+        RequestRefusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
+        RequestRefusal::IdempotencyKeyReused => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
+        RequestRefusal::IdempotencyKeyInFlight => Problem::new(&problem::REQUEST_UNDER_WAY)
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
-        Refusal::UnseenTransition { to } => Problem::new(&problem::TRANSITION_NOT_ALLOWED)
+        RequestRefusal::HiddenTransition { to } => Problem::new(&problem::TRANSITION_NOT_ALLOWED)
             .detail(format!("the {name} cannot become {to} now")),
-        Refusal::Transition { from, to, allowed } => {
+        RequestRefusal::Transition { from, to, allowed } => {
             let texts = allowed.iter().map(ToString::to_string).collect();
             let detail = match &from {
                 Some(from) => format!("the {name} is {from} and cannot become {to}"),
@@ -64,10 +72,10 @@ fn refused(model: &Model, about: Option<&Collection>, refusal: Refusal) -> Probl
             };
             let problem = Problem::new(&problem::TRANSITION_NOT_ALLOWED).detail(detail);
             let problem = match from {
-                Some(from) => problem.member("state", Member::Text(from.into())),
+                Some(from) => problem.member("state", ExtensionValue::Text(from.into())),
                 None => problem,
             };
-            problem.member("allowed", Member::Texts(texts))
+            problem.member("allowed", ExtensionValue::Texts(texts))
         }
     }
 }
@@ -84,14 +92,14 @@ mod tests {
     fn store_errors_map_to_problems() {
         let cause = || "a cause".to_owned();
         let errors = [
-            StoreError::Refused(Refusal::Missing),
-            StoreError::Refused(Refusal::Taken(Vec::new())),
+            StoreError::Refused(RequestRefusal::Missing),
+            StoreError::Refused(RequestRefusal::NotUnique(Vec::new())),
             StoreError::Busy,
             StoreError::TimedOut,
             StoreError::RightsChanged,
             StoreError::Unavailable(cause()),
             StoreError::OutcomeUnknown(cause()),
-            StoreError::Broken(Broken(cause())),
+            StoreError::Broken(InternalError(cause())),
         ];
         let model =
             model::read("nouns.toml", include_str!("../../examples/store/nouns.toml")).unwrap();

@@ -15,78 +15,85 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::Door;
+use super::ListenerKind;
 use super::connection;
-use super::refusal::Refusals;
-use super::worker::Worker;
+use super::refusal::RefusalContext;
+use super::worker::WorkerHandle;
+use crate::admission::MemoryPressure;
 use crate::clock;
 use crate::formats::accept::Accept;
-use crate::gate::MemoryPressure;
 use crate::log::Level;
 use crate::pipeline;
 use crate::problem::{self, Problem};
-use crate::wire::Way;
+use crate::wire::PeerConnection;
 
 /// The maximum number of concurrent refusals.
 const REFUSALS_MAX: usize = 64;
 /// RFC 8446 §6: a fatal alert, `internal_error`: what can be sent in place of a handshake.
-const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
+const INTERNAL_ERROR_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 /// The minimum time between two equal warnings.
-const REPEAT: Duration = Duration::from_secs(5);
+const WARNING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait when the system has no resources for one more connection.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Acceptor {
-    workers: Vec<Worker>,
+    workers: Vec<WorkerHandle>,
     connections_max: usize,
     /// Of the pipeline: its gate says whether there is memory for one more.
-    shared: Arc<pipeline::Shared>,
-    pub(super) refusals: Refusals,
+    shared: Arc<pipeline::SharedState>,
+    pub(super) refusals: RefusalContext,
     /// Refusals in flight.
-    refusing: Cell<usize>,
-    complained: Cell<Option<Instant>>,
+    refusals_in_flight: Cell<usize>,
+    last_warning: Cell<Option<Instant>>,
 }
 
 impl Acceptor {
     pub(super) fn new(
-        workers: Vec<Worker>,
+        workers: Vec<WorkerHandle>,
         connections_max: usize,
-        shared: Arc<pipeline::Shared>,
-        refusals: Refusals,
+        shared: Arc<pipeline::SharedState>,
+        refusals: RefusalContext,
     ) -> Self {
         Self {
             workers,
             connections_max,
             shared,
             refusals,
-            refusing: Cell::new(0),
-            complained: Cell::new(None),
+            refusals_in_flight: Cell::new(0),
+            last_warning: Cell::new(None),
         }
     }
 
-    fn take(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, door: Door) -> io::Result<()> {
+    fn assign_worker(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        door: ListenerKind,
+    ) -> io::Result<()> {
         crate::fault::point("accept");
         // Responses are written whole; waiting to fill a packet (Nagle) would only delay them.
         stream.set_nodelay(true)?;
-        self.refusals.metrics.server.accepted.add(1);
-        if self.workers.iter().map(Worker::open).sum::<usize>() >= self.connections_max {
+        self.refusals.metrics.server.connections_accepted.add(1);
+        if self.workers.iter().map(WorkerHandle::open_connections).sum::<usize>()
+            >= self.connections_max
+        {
             let cause = format!("at most {} are served at a time", self.connections_max);
-            self.complain("too many connections", &cause);
+            self.warn_rate_limited("too many connections", &cause);
             self.refuse(stream, peer, door);
             return Ok(());
         }
-        if self.shared.gate.memory_pressure() == MemoryPressure::Exhausted {
+        if self.shared.admission.memory_pressure() == MemoryPressure::Exhausted {
             let cause = "what clients send and are sent takes up more than memory_bytes_max";
-            self.complain("connections refused: memory is exhausted", cause);
+            self.warn_rate_limited("connections refused: memory is exhausted", cause);
             self.refuse(stream, peer, door);
             return Ok(());
         }
         let mut arrival = (stream.into_std()?, peer, door);
-        let mut by_load: Vec<&Worker> = self.workers.iter().collect();
-        by_load.sort_by_key(|worker| worker.open());
+        let mut by_load: Vec<&WorkerHandle> = self.workers.iter().collect();
+        by_load.sort_by_key(|worker| worker.open_connections());
         for worker in by_load {
-            match worker.hand(arrival) {
+            match worker.assign(arrival) {
                 Ok(()) => return Ok(()),
                 Err(back) => arrival = back,
             }
@@ -94,48 +101,48 @@ impl Acceptor {
         Err(io::Error::other("no worker thread is left"))
     }
 
-    fn refuse(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, door: Door) {
-        self.refusals.metrics.server.refused.add(1);
-        if self.refusing.get() >= REFUSALS_MAX {
+    fn refuse(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, door: ListenerKind) {
+        self.refusals.metrics.server.connections_refused.add(1);
+        if self.refusals_in_flight.get() >= REFUSALS_MAX {
             return;
         }
-        self.refusing.set(self.refusing.get() + 1);
+        self.refusals_in_flight.set(self.refusals_in_flight.get() + 1);
         let acceptor = Rc::clone(self);
         tokio::task::spawn_local(async move {
             match door {
-                Door::Plain | Door::Redirect => {
+                ListenerKind::Plain | ListenerKind::Redirect => {
                     let busy = Problem::new(&problem::BUSY).detail("too many connections");
-                    let way = Way { peer, is_tls: false };
+                    let way = PeerConnection { peer, is_tls: false };
                     let said = (&busy, &Accept::Anything);
                     connection::refuse(stream, said, way, &acceptor.refusals).await;
                 }
                 // A handshake would be too expensive.
-                Door::Tls => {
-                    if stream.write_all(&ALERT).await.is_ok() {
-                        connection::close(stream).await;
+                ListenerKind::Tls => {
+                    if stream.write_all(&INTERNAL_ERROR_ALERT).await.is_ok() {
+                        connection::lingering_close(stream).await;
                     }
                 }
             }
-            acceptor.refusing.set(acceptor.refusing.get() - 1);
+            acceptor.refusals_in_flight.set(acceptor.refusals_in_flight.get() - 1);
         });
     }
 
-    fn complain(&self, message: &str, cause: &str) {
+    fn warn_rate_limited(&self, message: &str, cause: &str) {
         let now = clock::now();
-        if self.complained.get().is_none_or(|last| now.duration_since(last) >= REPEAT) {
-            self.complained.set(Some(now));
+        if self.last_warning.get().is_none_or(|last| now.duration_since(last) >= WARNING_INTERVAL) {
+            self.last_warning.set(Some(now));
             self.refusals.log.event(Level::Warning, message, &[("cause", &cause)]);
         }
     }
 }
 
 /// Accepts on one socket until it is dropped.
-pub(super) async fn run(socket: TcpListener, door: Door, acceptor: Rc<Acceptor>) {
+pub(super) async fn accept_loop(socket: TcpListener, door: ListenerKind, acceptor: Rc<Acceptor>) {
     loop {
         let taken = match socket.accept().await {
             // A panic costs one connection, never the socket.
             Ok((stream, peer)) => {
-                let take = || acceptor.take(stream, peer, door);
+                let take = || acceptor.assign_worker(stream, peer, door);
                 catch_unwind(AssertUnwindSafe(take)).unwrap_or(Ok(()))
             }
             Err(error) => Err(error),
@@ -149,8 +156,8 @@ pub(super) async fn run(socket: TcpListener, door: Door, acceptor: Rc<Acceptor>)
                     | io::ErrorKind::InvalidInput
             );
             if !harmless {
-                acceptor.complain("a connection cannot be accepted", &error.to_string());
-                sleep(PAUSE).await;
+                acceptor.warn_rate_limited("a connection cannot be accepted", &error.to_string());
+                sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }

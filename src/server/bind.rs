@@ -26,12 +26,12 @@ const UNSENT_BYTES_MAX: u32 = 128 << 10;
 pub struct Listener {
     pub(super) sockets: Vec<TcpListener>,
     addresses: Vec<SocketAddr>,
-    pub(super) door: Door,
+    pub(super) kind: ListenerKind,
 }
 
 /// What a listener serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum ListenerKind {
     /// HTTP.
     Plain,
     /// HTTPS.
@@ -63,7 +63,7 @@ impl fmt::Display for BindError {
 impl std::error::Error for BindError {}
 
 /// Binds all addresses or none.
-pub fn bind(addresses: &[String], door: Door) -> Result<Vec<Listener>, BindError> {
+pub fn bind(addresses: &[String], door: ListenerKind) -> Result<Vec<Listener>, BindError> {
     addresses
         .iter()
         .map(|address| {
@@ -72,8 +72,8 @@ pub fn bind(addresses: &[String], door: Door) -> Result<Vec<Listener>, BindError
         .collect()
 }
 
-fn bind_one(address: &str, door: Door) -> Result<Listener, String> {
-    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new(), door };
+fn bind_one(address: &str, door: ListenerKind) -> Result<Listener, String> {
+    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new(), kind: door };
     let mut unavailable = None;
     for mut candidate in resolve(address)? {
         if let (0, Some(first)) = (candidate.port(), listener.addresses.first()) {
@@ -86,11 +86,11 @@ fn bind_one(address: &str, door: Door) -> Result<Listener, String> {
             }
             // A machine without IPv6 still resolves names to it.
             Err(error) if is_unavailable(&error) => unavailable = Some(error),
-            Err(error) => return Err(explain(&error)),
+            Err(error) => return Err(explain_bind_error(&error)),
         }
     }
     match unavailable {
-        Some(error) if listener.sockets.is_empty() => Err(explain(&error)),
+        Some(error) if listener.sockets.is_empty() => Err(explain_bind_error(&error)),
         _ => Ok(listener),
     }
 }
@@ -138,7 +138,7 @@ fn is_unavailable(error: &io::Error) -> bool {
         || error.raw_os_error() == Some(97)
 }
 
-fn explain(error: &io::Error) -> String {
+fn explain_bind_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "the port is taken; stop the program that has it, or choose another port (0 picks a free one)".to_owned()
@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     fn message(address: &str) -> String {
-        bind(&[address.to_owned()], Door::Plain)
+        bind(&[address.to_owned()], ListenerKind::Plain)
             .map_or_else(|error| error.to_string(), |_| "fine".to_owned())
     }
 
     #[test]
     fn bind_port_0_picks_a_port_and_a_taken_port_is_refused() {
-        let first = bind(&["127.0.0.1:0".to_owned()], Door::Plain).unwrap();
+        let first = bind(&["127.0.0.1:0".to_owned()], ListenerKind::Plain).unwrap();
         let taken = first[0].addresses()[0];
         assert_ne!(taken.port(), 0);
         let expected = format!(
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn bind_name_takes_all_its_addresses_with_one_port() {
-        let listeners = bind(&["localhost:0".to_owned()], Door::Plain).unwrap();
+        let listeners = bind(&["localhost:0".to_owned()], ListenerKind::Plain).unwrap();
         let addresses = listeners[0].addresses();
         assert!(addresses.iter().all(|a| a.ip().is_loopback() && a.port() == addresses[0].port()));
         assert_eq!(addresses.len(), listeners[0].sockets.len());

@@ -24,28 +24,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::answer::Answer;
-use super::message::BodyLength;
-use super::refusal::Refusals;
-use super::socket::{Stream, Watched};
-use super::tls::{Tls, Turns};
-use super::watch::{Ask, Exchange, Phase, Watch};
-use super::{Door, Settings};
-use crate::boxed::boxed;
+use super::http1_framing::BodyLength;
+use super::outgoing_body::OutgoingBody;
+use super::refusal::RefusalContext;
+use super::tls::{HandshakeScheduler, TlsConfig};
+use super::watchdog::{ConnectionPhase, ConnectionWatchdog, Exchange, WatchdogSignal};
+use super::watched_stream::{ByteStream, WatchedStream};
+use super::{ListenerKind, ServerOptions};
+use crate::admission::MemoryPressure;
+use crate::box_future::box_future;
 use crate::clock;
 use crate::formats::accept::Accept;
-use crate::gate::MemoryPressure;
-use crate::log::{Level, RequestLine, Stages};
-use crate::model::settings::Limits;
+use crate::log::{Level, RequestLine, StageTimes};
+use crate::model::settings::ServerLimits;
 use crate::pipeline::{self, App, StreamRights};
 use crate::problem::Problem;
-use crate::wire::{RequestId, TargetFragment, Way};
+use crate::wire::{PeerConnection, RequestId, TargetFragment};
 
 /// RFC 9113 §3.4: the preface of a client with prior knowledge of HTTP/2.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long, and how much, a closed connection is still drained.
-const LINGER_MAX: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 16 << 20;
 
 /// Sockets that a worker closes in one round of its tasks.
@@ -53,7 +53,7 @@ const CLOSINGS_MAX: usize = 4;
 
 /// Why a connection is aborted.
 #[derive(Debug, Clone, Copy)]
-enum Cut {
+enum AbortReason {
     Unread,
     Revoked,
     Streams,
@@ -61,23 +61,23 @@ enum Cut {
 }
 
 /// What all connections of one worker share.
-pub(super) struct Shared {
+pub(super) struct ConnectionContext {
     pub(super) app: Rc<App>,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: RefusalContext,
     http1: conn::http1::Builder,
     http2_prior_knowledge: bool,
     head_bytes_max: usize,
-    limits: Limits,
-    closings: Semaphore,
-    pub(super) tls: Option<Arc<Tls>>,
-    pub(super) turns: Turns,
+    limits: ServerLimits,
+    close_permits: Semaphore,
+    pub(super) tls: Option<Arc<TlsConfig>>,
+    pub(super) handshakes: HandshakeScheduler,
 }
 
 /// What is known of a connection when HTTP begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Guest {
-    pub(super) way: Way,
-    pub(super) door: Door,
+pub(super) struct ConnectionInfo {
+    pub(super) way: PeerConnection,
+    pub(super) listener_kind: ListenerKind,
     pub(super) protocol: Protocol,
 }
 
@@ -86,11 +86,11 @@ pub(super) enum Protocol {
     Http1,
     Http2,
     /// HTTP/1, unless it begins with the preface of HTTP/2 and that is offered.
-    Untold,
+    Undetermined,
 }
 
-impl Shared {
-    pub(super) fn new(app: App, refusals: Refusals, settings: &Settings) -> Self {
+impl ConnectionContext {
+    pub(super) fn new(app: App, refusals: RefusalContext, settings: &ServerOptions) -> Self {
         let limits = settings.limits;
         Self {
             app: Rc::new(app),
@@ -99,36 +99,37 @@ impl Shared {
             http2_prior_knowledge: settings.http2_prior_knowledge,
             head_bytes_max: head_bytes_max(&limits),
             limits,
-            closings: Semaphore::new(CLOSINGS_MAX),
+            close_permits: Semaphore::new(CLOSINGS_MAX),
             tls: settings.tls.clone(),
-            turns: Turns::new(),
+            handshakes: HandshakeScheduler::new(),
         }
     }
 
     /// Closes a socket when a permit is free: thousands of clients that disconnect at one moment must not
     /// delay those who stay.
-    async fn close_in_turn<S>(&self, stream: S) {
-        let turn = self.closings.acquire().await;
+    async fn close_when_permitted<S>(&self, stream: S) {
+        let turn = self.close_permits.acquire().await;
         drop(stream);
         drop(turn);
     }
 
-    fn say_cut(&self, why: Cut, peer: SocketAddr) {
+    fn log_abort(&self, why: AbortReason, peer: SocketAddr) {
         let server = &self.refusals.metrics.server;
         let (count, message) = match why {
-            Cut::Unread => {
-                (&server.cut_unread, "connection cut: the client does not read its answer")
+            AbortReason::Unread => {
+                (&server.aborted_unread, "connection cut: the client does not read its answer")
             }
-            Cut::Revoked => (
+            AbortReason::Revoked => (
                 &server.cut_revoked,
                 "connection cut: the caller may not have the rest of an answer that the client does not read",
             ),
-            Cut::Streams => {
-                (&server.cut_streams, "connection cut: too many requests are left open")
+            AbortReason::Streams => {
+                (&server.aborted_open_streams, "connection cut: too many requests are left open")
             }
-            Cut::Frames => {
-                (&server.cut_frames, "connection cut: too many frames that ask for nothing")
-            }
+            AbortReason::Frames => (
+                &server.aborted_frame_flood,
+                "connection cut: too many frames that ask for nothing",
+            ),
         };
         count.add(1);
         self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
@@ -138,7 +139,7 @@ impl Shared {
 /// Runs the streams of one connection of HTTP/2 on its thread, each until it is done or revoked.
 #[derive(Debug, Clone)]
 struct StreamExecutor {
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionWatchdog>,
 }
 
 impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
@@ -170,12 +171,12 @@ fn head_bytes(request: &Request<Incoming>) -> usize {
 }
 
 /// The parsers let somewhat more through than the limits, so that it is our check that answers.
-fn head_bytes_max(limits: &Limits) -> usize {
+fn head_bytes_max(limits: &ServerLimits) -> usize {
     const SLACK_BYTES: usize = 16 << 10;
     limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES
 }
 
-fn http1_builder(limits: &Limits) -> conn::http1::Builder {
+fn http1_builder(limits: &ServerLimits) -> conn::http1::Builder {
     const HEADERS_BY_DEFAULT: usize = 100;
     let head_bytes_max = head_bytes_max(limits);
     let mut builder = conn::http1::Builder::new();
@@ -193,7 +194,10 @@ fn http1_builder(limits: &Limits) -> conn::http1::Builder {
     builder
 }
 
-fn http2_builder(limits: &Limits, watch: &Rc<Watch>) -> conn::http2::Builder<StreamExecutor> {
+fn http2_builder(
+    limits: &ServerLimits,
+    watch: &Rc<ConnectionWatchdog>,
+) -> conn::http2::Builder<StreamExecutor> {
     const WINDOW_BYTES: u32 = 256 << 10;
     let executor = StreamExecutor { watch: Rc::clone(watch) };
     let mut builder = conn::http2::Builder::new(executor);
@@ -212,25 +216,34 @@ fn http2_builder(limits: &Limits, watch: &Rc<Watch>) -> conn::http2::Builder<Str
 }
 
 /// Serves a stream until it ends.
-pub(super) async fn serve<S>(stream: S, guest: Guest, shared: Rc<Shared>, watch: Rc<Watch>)
-where
-    S: Stream,
+pub(super) async fn serve<S>(
+    stream: S,
+    guest: ConnectionInfo,
+    shared: Rc<ConnectionContext>,
+    watch: Rc<ConnectionWatchdog>,
+) where
+    S: ByteStream,
 {
-    let mut stream = Watched::new(stream, Rc::clone(&watch));
+    let mut stream = WatchedStream::new(stream, Rc::clone(&watch));
     let is_http2 = match guest.protocol {
         Protocol::Http2 => true,
-        Protocol::Untold if shared.http2_prior_knowledge => {
-            match with_cut(&watch, begins_with_preface(&mut stream)).await {
+        Protocol::Undetermined if shared.http2_prior_knowledge => {
+            match until_ended(&watch, begins_with_preface(&mut stream)).await {
                 Some(is_http2) => is_http2,
                 None => return,
             }
         }
-        Protocol::Http1 | Protocol::Untold => false,
+        Protocol::Http1 | Protocol::Undetermined => false,
     };
-    let Guest { way, door, .. } = guest;
-    let service = Requests { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, door };
+    let ConnectionInfo { way, listener_kind: door, .. } = guest;
+    let service = RequestService {
+        shared: Rc::clone(&shared),
+        watch: Rc::clone(&watch),
+        way,
+        listener_kind: door,
+    };
     if is_http2 {
-        watch.enter(Phase::Streams);
+        watch.enter_phase(ConnectionPhase::Streams);
         // Boxed, so that other connections do not take up its memory.
         Box::pin(serve_http2(stream, service)).await;
     } else {
@@ -239,7 +252,7 @@ where
 }
 
 /// Whether the client begins with the HTTP/2 preface. The bytes are put back.
-async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
+async fn begins_with_preface<S: ByteStream>(stream: &mut WatchedStream<S>) -> bool {
     let mut seen = Vec::with_capacity(PREFACE.len());
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
         let mut more = [0; PREFACE.len()];
@@ -250,23 +263,26 @@ async fn begins_with_preface<S: Stream>(stream: &mut Watched<S>) -> bool {
         }
     }
     let found = seen == PREFACE;
-    stream.put_back(&seen);
+    stream.unread(&seen);
     found
 }
 
 /// Runs a future until it is done, or the watchdog ends the connection.
-pub(super) async fn with_cut<F: Future>(watch: &Watch, future: F) -> Option<F::Output> {
+pub(super) async fn until_ended<F: Future>(
+    watch: &ConnectionWatchdog,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
-    poll_fn(|cx| match watch.asked(cx) {
-        Ask::Nothing | Ask::Park => future.as_mut().poll(cx).map(Some),
-        Ask::Leave | Ask::Cut => Poll::Ready(None),
+    poll_fn(|cx| match watch.poll_signal(cx) {
+        WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
+        WatchdogSignal::Drain | WatchdogSignal::Abort => Poll::Ready(None),
     })
     .await
 }
 
-async fn serve_http2<S>(stream: Watched<S>, service: Requests)
+async fn serve_http2<S>(stream: WatchedStream<S>, service: RequestService)
 where
-    S: Stream,
+    S: ByteStream,
 {
     let (shared, watch, peer) =
         (Rc::clone(&service.shared), Rc::clone(&service.watch), service.way.peer);
@@ -274,17 +290,17 @@ where
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut leaving = false;
     let why_cut = poll_fn(|cx| {
-        match watch.asked(cx) {
-            Ask::Nothing | Ask::Park => {}
-            Ask::Leave if leaving => {}
-            Ask::Leave => {
+        match watch.poll_signal(cx) {
+            WatchdogSignal::Continue | WatchdogSignal::Park => {}
+            WatchdogSignal::Drain if leaving => {}
+            WatchdogSignal::Drain => {
                 leaving = true;
                 connection.as_mut().graceful_shutdown();
             }
-            Ask::Cut => {
+            WatchdogSignal::Abort => {
                 let why = match (watch.has_unread(), watch.is_idle()) {
-                    (true, _) => Cut::Unread,
-                    (false, false) => Cut::Streams,
+                    (true, _) => AbortReason::Unread,
+                    (false, false) => AbortReason::Streams,
                     (false, true) => return Poll::Ready(None),
                 };
                 // hyper owns the stream, which reports the error at its last poll.
@@ -298,9 +314,9 @@ where
     })
     .await;
     if let Some(why) = why_cut {
-        shared.say_cut(why, peer);
-    } else if watch.is_overspent() {
-        shared.say_cut(Cut::Frames, peer);
+        shared.log_abort(why, peer);
+    } else if watch.is_frame_budget_exhausted() {
+        shared.log_abort(AbortReason::Frames, peer);
     }
 }
 
@@ -308,16 +324,16 @@ where
 pub(super) async fn refuse<S>(
     mut stream: S,
     (problem, accept): (&Problem, &Accept<'_>),
-    way: Way,
-    refusals: &Refusals,
+    way: PeerConnection,
+    refusals: &RefusalContext,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut stages = Stages::start(clock::now());
+    let mut stages = StageTimes::start(clock::now());
     let id = RequestId::new();
-    let answer = refusals.answer(problem, accept, &id, way);
+    let answer = refusals.render(problem, accept, &id, way);
     refusals.metrics.server.count_refusal(problem.kind().status.as_u16());
-    let sent = timeout(LINGER_MAX, stream.write_all(&answer)).await;
+    let sent = timeout(LINGER_TIMEOUT, stream.write_all(&answer)).await;
     stages.mark("refuse");
     refusals.log.request(&RequestLine {
         time: clock::moment(),
@@ -337,12 +353,12 @@ pub(super) async fn refuse<S>(
         stages: &stages,
     });
     if let Ok(Ok(())) = sent {
-        close(stream).await;
+        lingering_close(stream).await;
     }
 }
 
 /// Shuts down our side, then reads and discards what the other side is still sending.
-pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+pub(super) async fn lingering_close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let drain = async {
         // Over TLS even the close is data to be sent, which a client that does not read blocks.
         if stream.shutdown().await.is_err() {
@@ -358,20 +374,20 @@ pub(super) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
         }
     };
     // Whether the time was enough makes no difference.
-    let _ = timeout(LINGER_MAX, drain).await;
+    let _ = timeout(LINGER_TIMEOUT, drain).await;
 }
 
 /// Passes the requests of one connection to the pipeline.
-struct Requests {
-    shared: Rc<Shared>,
-    watch: Rc<Watch>,
-    way: Way,
-    door: Door,
+struct RequestService {
+    shared: Rc<ConnectionContext>,
+    watch: Rc<ConnectionWatchdog>,
+    way: PeerConnection,
+    listener_kind: ListenerKind,
 }
 
-impl Requests {
+impl RequestService {
     /// Tells the framing how hyper delimits the body, and the pipeline what hyper has not told it.
-    fn follow_message(&self, request: &mut Request<Incoming>) {
+    fn begin_framing(&self, request: &mut Request<Incoming>) {
         let mut message = self.watch.message();
         if message.has_fragment() {
             request.extensions_mut().insert(TargetFragment);
@@ -385,40 +401,44 @@ impl Requests {
     }
 }
 
-impl Service<Request<Incoming>> for Requests {
-    type Response = Response<Answer>;
+impl Service<Request<Incoming>> for RequestService {
+    type Response = Response<OutgoingBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>>>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        if self.watch.phase() != Phase::Streams {
-            self.follow_message(&mut request);
+        if self.watch.phase() != ConnectionPhase::Streams {
+            self.begin_framing(&mut request);
         }
         let is_exhausted =
-            || self.shared.app.shared.gate.memory_pressure() == MemoryPressure::Exhausted;
-        if !self.watch.has_room() || (self.watch.has_many_streams() && is_exhausted()) {
+            || self.shared.app.shared.admission.memory_pressure() == MemoryPressure::Exhausted;
+        if !self.watch.can_accept_request() || (self.watch.has_many_streams() && is_exhausted()) {
             self.shared.refusals.metrics.server.streams_refused.add(1);
-            if self.watch.may_complain() {
+            if self.watch.should_log_streams() {
                 let message = "requests refused: too many streams of HTTP/2 are under way";
                 self.shared.refusals.log.event(Level::Warning, message, &[]);
             }
-            let mut answer = Answer::too_many_streams();
-            pipeline::secure(&self.shared.app, (self.way, request.headers()), answer.headers_mut());
+            let mut answer = OutgoingBody::too_many_streams();
+            pipeline::add_hsts_to_refusal(
+                &self.shared.app,
+                (self.way, request.headers()),
+                answer.headers_mut(),
+            );
             return Box::pin(ready(Ok(answer)));
         }
         let exchange = Exchange::begin(&self.watch);
         exchange.has_head(head_bytes(&request));
         let (app, way) = (Rc::clone(&self.shared.app), self.way);
-        if self.door == Door::Redirect {
+        if self.listener_kind == ListenerKind::Redirect {
             let response = pipeline::redirect(&app, request, way);
             return Box::pin(ready(Ok(
-                response.map(|body| Answer::new(exchange, &app, body, None))
+                response.map(|body| OutgoingBody::new(exchange, &app, body, None))
             )));
         }
         // The closure captures only pointers, so that the future is built in its box; anything larger would
         // be copied there, at the full size of the future.
         let request = Box::new(request);
-        boxed(|| async move {
+        box_future(|| async move {
             let mut response = pipeline::serve(&app, request, way).await;
             let rights = response.extensions_mut().remove::<Arc<StreamRights>>();
             if exchange.is_last() {
@@ -426,7 +446,7 @@ impl Service<Request<Incoming>> for Requests {
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(response.map(|body| Answer::new(exchange, &app, body, rights)))
+            Ok(response.map(|body| OutgoingBody::new(exchange, &app, body, rights)))
         })
     }
 }

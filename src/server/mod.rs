@@ -5,16 +5,16 @@
 //! share the port (no `SO_REUSEPORT`), so that a second server on it fails to start.
 
 mod accept;
-mod answer;
+mod outgoing_body;
 mod bind;
 mod connection;
-mod files;
-mod frames;
-mod message;
+mod file_limit;
+mod http2_frames;
+mod http1_framing;
 mod refusal;
-mod socket;
+mod watched_stream;
 pub mod tls;
-mod watch;
+mod watchdog;
 mod worker;
 
 use std::io::IsTerminal;
@@ -33,37 +33,37 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::accept::Acceptor;
-pub use self::bind::{Door, Listener, bind};
-use self::refusal::Refusals;
-use self::tls::Tls;
-use self::worker::{Reports, Seed, Worker};
+pub use self::bind::{Listener, ListenerKind, bind};
+use self::refusal::RefusalContext;
+use self::tls::TlsConfig;
+use self::worker::{WorkerConfig, WorkerHandle, WorkerReports};
 use crate::clock;
-use crate::log::{Level, Log};
+use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
-use crate::model::settings::Limits;
+use crate::model::settings::ServerLimits;
 use crate::pipeline::App;
 
 /// How long requests in flight may take during a graceful shutdown.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// A thread that is told to abort may be in the middle of a query.
-const STOP_MAX: Duration = Duration::from_millis(500);
+const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A signal that follows the first within this time is the same request: wrappers such as `timeout` and
 /// `npm` send theirs beside that of the terminal or the supervisor.
 const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
 /// The minimum of concurrent HTTP/2 streams of a worker, however few connections are allowed.
-const STREAMS_LEAST: usize = 1_000;
+const STREAMS_MIN: usize = 1_000;
 
 #[derive(Debug, Clone)]
-pub struct Settings {
-    pub limits: Limits,
+pub struct ServerOptions {
+    pub limits: ServerLimits,
     /// HTTP/2 without TLS, for clients with prior knowledge.
     pub http2_prior_knowledge: bool,
     /// The deployment's prefix of every path; may be empty.
     pub base_path: Arc<str>,
     pub metrics: Arc<Metrics>,
-    pub tls: Option<Arc<Tls>>,
+    pub tls: Option<Arc<TlsConfig>>,
     /// The `Strict-Transport-Security` header, if it is configured.
     pub hsts: Option<HeaderValue>,
 }
@@ -74,7 +74,7 @@ pub enum ExitOutcome {
     /// By a signal, with everything answered.
     Finished,
     /// By a signal, but some connections had to be aborted.
-    CutShort,
+    DrainTimedOut,
     /// By two signals; this was the second.
     Forced(u8),
     /// An essential thread has died.
@@ -86,7 +86,7 @@ pub enum ExitOutcome {
 impl ExitOutcome {
     pub fn code(&self) -> ExitCode {
         match self {
-            Self::Finished | Self::CutShort => ExitCode::SUCCESS,
+            Self::Finished | Self::DrainTimedOut => ExitCode::SUCCESS,
             Self::Forced(number) => ExitCode::from(128_u8.saturating_add(*number)),
             Self::Broken(_) => ExitCode::FAILURE,
             Self::Failed(_) => ExitCode::from(2),
@@ -96,26 +96,26 @@ impl ExitOutcome {
 
 /// What the workers are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ShutdownStage {
     Serving,
-    Leaving,
-    Ended,
+    Draining,
+    Aborting,
 }
 
 /// Serves until a signal ends it: one worker thread for each app. Calls `ready` when connections are
 /// accepted, with the address to display of each listener.
 pub fn run(
     listeners: Vec<Listener>,
-    settings: Settings,
-    log: Log,
+    settings: ServerOptions,
+    log: Logger,
     apps: Vec<App>,
     ready: impl FnOnce(&[SocketAddr]),
 ) -> ExitOutcome {
     let serve = || -> io::Result<ExitOutcome> {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-        let (stage, _) = channel::channel(Stage::Serving);
-        let refusals = Refusals {
+        let (stage, _) = channel::channel(ShutdownStage::Serving);
+        let refusals = RefusalContext {
             log,
             base_path: Arc::clone(&settings.base_path),
             metrics: Arc::clone(&settings.metrics),
@@ -124,35 +124,35 @@ pub fn run(
         let tls = settings.tls.clone();
         let settings = Arc::new(settings);
         // HTTP/1 has at most one request per connection; HTTP/2 should have no more of them in all.
-        let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_LEAST);
+        let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_MIN);
         let shared = apps.first().map(|app| Arc::clone(&app.shared));
         let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
         let (mut workers, mut reports) = (Vec::new(), Vec::new());
         for (index, app) in apps.into_iter().enumerate() {
-            let seed = Seed {
+            let seed = WorkerConfig {
                 settings: Arc::clone(&settings),
                 refusals: refusals.clone(),
                 app,
                 streams_max,
                 stage: stage.subscribe(),
             };
-            let (worker, report) = Worker::start(index, seed)?;
+            let (worker, report) = WorkerHandle::start(index, seed)?;
             workers.push(worker);
             reports.push(report);
         }
         let connections_max =
-            files::connections_max(settings.limits.connections_max, &refusals.log);
+            file_limit::connections_max(settings.limits.connections_max, &refusals.log);
         let acceptor = Acceptor::new(workers, connections_max, shared, refusals);
-        runtime.block_on(until_told(listeners, (acceptor, tls), reports, &stage, ready))
+        runtime.block_on(serve_until_signal(listeners, (acceptor, tls), reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
 }
 
-async fn until_told(
+async fn serve_until_signal(
     listeners: Vec<Listener>,
-    (acceptor, tls): (Acceptor, Option<Arc<Tls>>),
-    mut reports: Vec<Reports>,
-    stage: &Sender<Stage>,
+    (acceptor, tls): (Acceptor, Option<Arc<TlsConfig>>),
+    mut reports: Vec<WorkerReports>,
+    stage: &Sender<ShutdownStage>,
     ready: impl FnOnce(&[SocketAddr]),
 ) -> io::Result<ExitOutcome> {
     for report in &mut reports {
@@ -167,21 +167,21 @@ async fn until_told(
     let mut accepting = JoinSet::new();
     let mut shown = Vec::new();
     for listener in listeners {
-        match (listener.door, listener.addresses().first()) {
-            (Door::Plain | Door::Tls, first) => shown.extend(first),
-            (Door::Redirect, None) => {}
-            (Door::Redirect, Some(first)) => {
+        match (listener.kind, listener.addresses().first()) {
+            (ListenerKind::Plain | ListenerKind::Tls, first) => shown.extend(first),
+            (ListenerKind::Redirect, None) => {}
+            (ListenerKind::Redirect, Some(first)) => {
                 let message = "callers without TLS are sent to HTTPS";
                 log.event(Level::Info, message, &[("address", first)]);
             }
         }
         for socket in listener.sockets {
             let socket = tokio::net::TcpListener::from_std(socket)?;
-            accepting.spawn_local(accept::run(socket, listener.door, Rc::clone(&acceptor)));
+            accepting.spawn_local(accept::accept_loop(socket, listener.kind, Rc::clone(&acceptor)));
         }
     }
     let keeping = (log.clone(), Arc::clone(&acceptor.refusals.metrics));
-    let keeper = tokio::task::spawn_local(tls::keep(tls, hangups, keeping));
+    let keeper = tokio::task::spawn_local(tls::watch_certificate(tls, hangups, keeping));
     ready(&shown);
     let mut working = JoinSet::new();
     for report in reports {
@@ -204,16 +204,16 @@ async fn until_told(
     accepting.shutdown().await;
     keeper.abort();
     // This fails only when all workers have died.
-    let _ = stage.send(Stage::Leaving);
+    let _ = stage.send(ShutdownStage::Draining);
     let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
     let outcome = tokio::select! {
         () = &mut all_done => return Ok(died.map_or(ExitOutcome::Finished, ExitOutcome::Broken)),
-        () = tokio::time::sleep(DRAIN_MAX) => ExitOutcome::CutShort,
-        second = signals.second(repeated_until) => ExitOutcome::Forced(second),
+        () = tokio::time::sleep(DRAIN_TIMEOUT) => ExitOutcome::DrainTimedOut,
+        second = signals.next_distinct(repeated_until) => ExitOutcome::Forced(second),
     };
-    let _ = stage.send(Stage::Ended);
-    let _ = timeout(STOP_MAX, all_done).await;
+    let _ = stage.send(ShutdownStage::Aborting);
+    let _ = timeout(ABORT_TIMEOUT, all_done).await;
     Ok(died.map_or(outcome, ExitOutcome::Broken))
 }
 
@@ -236,7 +236,7 @@ impl Signals {
     }
 
     /// The number of the next signal that is not a repetition of the first.
-    async fn second(&mut self, repeated_until: Option<Instant>) -> u8 {
+    async fn next_distinct(&mut self, repeated_until: Option<Instant>) -> u8 {
         loop {
             let number = self.next().await;
             if repeated_until.is_none_or(|until| clock::now() >= until) {

@@ -10,18 +10,22 @@ use http::{HeaderValue, header};
 
 use crate::clock;
 use crate::formats::accept::{self, Accept};
-use crate::formats::json::Occasion;
-use crate::log::Log;
+use crate::formats::json::ProblemContext;
+use crate::log::Logger;
 use crate::metrics::Metrics;
-use crate::model::settings::Limits;
-use crate::problem::{self, Kind, Problem};
+use crate::model::settings::ServerLimits;
+use crate::problem::{self, Problem, ProblemKind};
 use crate::reply::{self, Reply};
-use crate::wire::{RequestId, Way};
+use crate::wire::{PeerConnection, RequestId};
 
 /// Maps hyper's error to a problem. `unparsed` is what the parser has not consumed.
-pub(super) fn of_parser(error: &hyper::Error, unparsed: &[u8], limits: &Limits) -> Problem {
+pub(super) fn from_parser_error(
+    error: &hyper::Error,
+    unparsed: &[u8],
+    limits: &ServerLimits,
+) -> Problem {
     if error.is_parse_too_large() {
-        return Problem::new(what_is_too_large(unparsed, limits.target_bytes_max));
+        return Problem::new(too_large_kind(unparsed, limits.target_bytes_max));
     }
     let refused = Problem::new(&problem::BAD_REQUEST).cause(error.to_string());
     // RFC 9113 §3.4: the first line of the HTTP/2 preface.
@@ -64,7 +68,7 @@ fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
 
 /// hyper says only that something is too large; the head is still there to inspect, unless it was the
 /// Content-Length, which is parsed later.
-fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind {
+fn too_large_kind(unparsed: &[u8], target_bytes_max: usize) -> &'static ProblemKind {
     let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
     // RFC 9112 §3: a method, which is a token, a target and a version. A body may end like one, but JSON
     // does not begin like one.
@@ -81,7 +85,7 @@ fn what_is_too_large(unparsed: &[u8], target_bytes_max: usize) -> &'static Kind 
 }
 
 /// The client's `Accept`, as far as its head can be read.
-pub(super) fn accept_in(head: &[u8]) -> Accept<'_> {
+pub(super) fn find_accept(head: &[u8]) -> Accept<'_> {
     let head = head.trim_ascii_start().split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
     let lines = head.take_while(|line| !line.is_empty()).filter_map(|line| {
         let (name, value) = line.split_at_checked(b"accept:".len())?;
@@ -92,24 +96,25 @@ pub(super) fn accept_in(head: &[u8]) -> Accept<'_> {
 
 /// What the refusals of all connections need.
 #[derive(Debug, Clone)]
-pub(super) struct Refusals {
-    pub(super) log: Log,
+pub(super) struct RefusalContext {
+    pub(super) log: Logger,
     pub(super) base_path: Arc<str>,
     pub(super) metrics: Arc<Metrics>,
     /// Sent over secure connections only.
     pub(super) hsts: Option<HeaderValue>,
 }
 
-impl Refusals {
+impl RefusalContext {
     /// A complete HTTP/1.1 message.
-    pub(super) fn answer(
+    pub(super) fn render(
         &self,
         problem: &Problem,
         accept: &Accept<'_>,
         id: &RequestId,
-        way: Way,
+        way: PeerConnection,
     ) -> Vec<u8> {
-        let occasion = Occasion { base_path: &self.base_path, path: None, request_id: id.as_str() };
+        let occasion =
+            ProblemContext { base_path: &self.base_path, path: None, request_id: id.as_str() };
         let Reply { status, mut headers, body } = reply::problem(problem, accept, occasion);
         if let Some(hsts) = self.hsts.as_ref().filter(|_| way.is_secure()) {
             headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
@@ -117,9 +122,9 @@ impl Refusals {
         let mut text = format!(
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
-            reply::reason(status).or(status.canonical_reason()).unwrap_or_default(),
-            body.held_bytes(),
-            httpdate::fmt_http_date(clock::system()),
+            reply::reason_phrase(status).or(status.canonical_reason()).unwrap_or_default(),
+            body.buffered_bytes(),
+            httpdate::fmt_http_date(clock::system_time()),
             id.as_str(),
         )
         .into_bytes();
@@ -151,7 +156,7 @@ mod tests {
             ("{\"customer\": 1}GET / HTTP/1.1\r\n".to_owned(), "too-large"),
             (String::new(), "too-large"),
         ] {
-            let found = what_is_too_large(unparsed.as_bytes(), 8192).slug;
+            let found = too_large_kind(unparsed.as_bytes(), 8192).slug;
             assert_eq!(found, expected, "{}", &unparsed[..unparsed.len().min(40)]);
         }
     }
@@ -179,30 +184,30 @@ mod tests {
     fn refusal_finds_accept_in_an_unparsable_head() {
         let only_json =
             b"GET / HTTP/1.1\r\nX : a\r\nACCEPT:  application/json\r\n\r\nAccept: text/plain";
-        assert_eq!(accept_in(only_json), Accept::Json);
-        assert_eq!(accept_in(&[b"\r\n\n", &only_json[..]].concat()), Accept::Json);
-        assert_eq!(accept_in(b"garbage"), Accept::Anything);
+        assert_eq!(find_accept(only_json), Accept::Json);
+        assert_eq!(find_accept(&[b"\r\n\n", &only_json[..]].concat()), Accept::Json);
+        assert_eq!(find_accept(b"garbage"), Accept::Anything);
     }
 
     #[test]
     fn refusal_is_a_complete_message_with_a_json_body() {
         let id = RequestId::new();
-        let log = Log::start_to(crate::log::Style::Json, std::io::sink()).unwrap();
+        let log = Logger::start_to(crate::log::LogStyle::Json, std::io::sink()).unwrap();
         let model =
             crate::model::read("nouns.toml", include_str!("../../examples/store/nouns.toml"));
         let metrics = Metrics::new(&model.unwrap());
         let hsts = Some(HeaderValue::from_static("max-age=60"));
-        let refusals = Refusals { log, base_path: "/v1".into(), metrics, hsts };
-        let way = |is_tls| Way { peer: ([127, 0, 0, 1], 1).into(), is_tls };
+        let refusals = RefusalContext { log, base_path: "/v1".into(), metrics, hsts };
+        let way = |is_tls| PeerConnection { peer: ([127, 0, 0, 1], 1).into(), is_tls };
         for problem in [
             Problem::new(&problem::BAD_REQUEST).detail("a \"quoted\" \\ word\r\n"),
             Problem::new(&problem::BUSY),
             Problem::new(&problem::HEADERS_TOO_LARGE),
         ] {
             let text =
-                String::from_utf8(refusals.answer(&problem, &Accept::Anything, &id, way(true)))
+                String::from_utf8(refusals.render(&problem, &Accept::Anything, &id, way(true)))
                     .unwrap();
-            let plain = refusals.answer(&problem, &Accept::Anything, &id, way(false));
+            let plain = refusals.render(&problem, &Accept::Anything, &id, way(false));
             assert!(!String::from_utf8(plain).unwrap().contains("strict-transport-security"));
             assert!(text.contains("strict-transport-security: max-age=60\r\n"), "{text}");
             let (head, body) = text.split_once("\r\n\r\n").unwrap();

@@ -7,7 +7,7 @@
 
 mod certificate;
 mod handshake;
-mod pair;
+mod certificate_pair;
 mod stream;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,62 +19,62 @@ use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-pub(super) use self::handshake::{Turns, serve};
-pub use self::pair::{Files, PairError};
+pub use self::certificate_pair::{CertificateError, CertificateFiles};
+pub(super) use self::handshake::{HandshakeScheduler, serve};
 use crate::clock;
-use crate::log::{Level, Log};
+use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
 use crate::value::Moment;
-use certificate::shown;
-use pair::Pair;
+use certificate::format_to_seconds;
+use certificate_pair::CertificatePair;
 
 /// How long before its expiry a certificate is warned of.
-const WARNINGS: [Duration; 3] =
+const EXPIRY_WARNINGS: [Duration; 3] =
     [Duration::from_secs(14 * 86_400), Duration::from_secs(86_400), Duration::ZERO];
 /// The system clock may be set, so it is checked now and then.
-const LOOK: Duration = Duration::from_secs(60 * 60);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// What the TLS listeners serve.
 #[derive(Debug)]
-pub struct Tls {
-    files: Files,
-    pair: RwLock<Pair>,
+pub struct TlsConfig {
+    files: CertificateFiles,
+    pair: RwLock<CertificatePair>,
 }
 
-impl Tls {
-    pub fn read(files: Files) -> Result<Self, PairError> {
-        let pair = pair::read(&files, clock::moment())?;
+impl TlsConfig {
+    pub fn read(files: CertificateFiles) -> Result<Self, CertificateError> {
+        let pair = certificate_pair::read(&files, clock::moment())?;
         Ok(Self { files, pair: RwLock::new(pair) })
     }
 
     /// Whether the certificate is self-signed, so that clients must be told to trust it.
     pub fn is_self_signed(&self) -> bool {
-        self.with(|pair| pair.said.is_self_signed)
+        self.with_pair(|pair| pair.info.is_self_signed)
     }
 
-    pub fn files(&self) -> &Files {
+    pub fn files(&self) -> &CertificateFiles {
         &self.files
     }
 
-    fn with<T>(&self, look: impl FnOnce(&Pair) -> T) -> T {
+    fn with_pair<T>(&self, look: impl FnOnce(&CertificatePair) -> T) -> T {
         look(&self.pair.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The configuration for one more connection.
-    fn config(&self) -> Arc<ServerConfig> {
-        self.with(|pair| Arc::clone(&pair.config))
+    fn server_config(&self) -> Arc<ServerConfig> {
+        self.with_pair(|pair| Arc::clone(&pair.config))
     }
 
-    fn end(&self) -> Moment {
-        self.with(|pair| pair.said.end)
+    fn expiry(&self) -> Moment {
+        self.with_pair(|pair| pair.info.not_after)
     }
 
     /// Reads both files again. Existing connections keep the old pair; its session tickets become invalid.
-    fn reload(&self, log: &Log) {
+    fn reload(&self, log: &Logger) {
         let certificate = self.files.certificate.display();
-        match pair::read(&self.files, clock::moment()) {
+        match certificate_pair::read(&self.files, clock::moment()) {
             Ok(pair) => {
-                let end = shown(pair.said.end);
+                let end = format_to_seconds(pair.info.not_after);
                 *self.pair.write().unwrap_or_else(PoisonError::into_inner) = pair;
                 let pairs: [(&str, &dyn std::fmt::Display); 2] =
                     [("certificate", &certificate), ("end", &end)];
@@ -95,10 +95,10 @@ pub fn is_dns_name(name: &str) -> bool {
 }
 
 /// Reloads the certificate at SIGHUP, and warns before it expires, for as long as it is polled.
-pub(super) async fn keep(
-    tls: Option<Arc<Tls>>,
+pub(super) async fn watch_certificate(
+    tls: Option<Arc<TlsConfig>>,
     mut hangups: Signal,
-    (log, metrics): (Log, Arc<Metrics>),
+    (log, metrics): (Logger, Arc<Metrics>),
 ) {
     let (told_again, mut again) = mpsc::channel(1);
     let Some(tls) = tls else {
@@ -110,11 +110,11 @@ pub(super) async fn keep(
     let warn = async {
         let mut told = 0;
         loop {
-            let end = tls.end();
-            metrics.server.set_certificate_end(end.since_1970().0);
-            let (passed, wait) = nearing(end, clock::moment());
+            let end = tls.expiry();
+            metrics.server.set_certificate_expiry(end.since_1970().0);
+            let (passed, wait) = due_warnings(end, clock::moment());
             if passed > told {
-                warn(&log, &tls, passed);
+                warn_expiry(&log, &tls, passed);
             }
             told = passed;
             tokio::select! {
@@ -136,16 +136,21 @@ pub(super) async fn keep(
 }
 
 /// How many of the warnings are due, and how long to wait before the next check.
-fn nearing(end: Moment, now: Moment) -> (usize, Duration) {
+fn due_warnings(end: Moment, now: Moment) -> (usize, Duration) {
     let left = u64::try_from(end.micros().saturating_sub(now.micros())).unwrap_or(0);
     let left = Duration::from_micros(left);
-    let due = WARNINGS.iter().filter(|warning| left <= **warning).count();
-    let next = WARNINGS.get(due).map(|warning| left - *warning);
+    let due = EXPIRY_WARNINGS.iter().filter(|warning| left <= **warning).count();
+    let next = EXPIRY_WARNINGS.get(due).map(|warning| left - *warning);
     // A little later than the moment itself, so that it has passed.
-    (due, next.map_or(LOOK, |next| (next + Duration::from_millis(10)).min(LOOK)))
+    (
+        due,
+        next.map_or(EXPIRY_CHECK_INTERVAL, |next| {
+            (next + Duration::from_millis(10)).min(EXPIRY_CHECK_INTERVAL)
+        }),
+    )
 }
 
-fn warn(log: &Log, tls: &Tls, due: usize) {
+fn warn_expiry(log: &Logger, tls: &TlsConfig, due: usize) {
     let (level, message) = match due {
         1 => (Level::Warning, "the certificate ends within 14 days: renew it, then send SIGHUP"),
         2 => (Level::Warning, "the certificate ends within a day: renew it, then send SIGHUP"),
@@ -154,7 +159,7 @@ fn warn(log: &Log, tls: &Tls, due: usize) {
             "the certificate has ended: clients refuse it; renew it, then send SIGHUP",
         ),
     };
-    let (certificate, end) = (tls.files.certificate.display(), shown(tls.end()));
+    let (certificate, end) = (tls.files.certificate.display(), format_to_seconds(tls.expiry()));
     log.event(level, message, &[("certificate", &certificate), ("end", &end)]);
 }
 
@@ -168,19 +173,19 @@ mod tests {
         let seconds = |seconds: u64| Duration::from_secs(seconds);
         let day = 86_400;
         for (left, due, wait) in [
-            (100 * day, 0, LOOK),
+            (100 * day, 0, EXPIRY_CHECK_INTERVAL),
             (14 * day + 60, 0, seconds(60) + Duration::from_millis(10)),
-            (14 * day, 1, LOOK),
+            (14 * day, 1, EXPIRY_CHECK_INTERVAL),
             (day + 1, 1, seconds(1) + Duration::from_millis(10)),
-            (day, 2, LOOK),
+            (day, 2, EXPIRY_CHECK_INTERVAL),
             (5, 2, seconds(5) + Duration::from_millis(10)),
-            (0, 3, LOOK),
+            (0, 3, EXPIRY_CHECK_INTERVAL),
         ] {
-            let now = end.earlier(seconds(left)).unwrap();
-            assert_eq!(nearing(end, now), (due, wait), "{left}");
+            let now = end.checked_sub(seconds(left)).unwrap();
+            assert_eq!(due_warnings(end, now), (due, wait), "{left}");
         }
         let after = Moment::from_micros(end.micros() + 1).unwrap();
-        assert_eq!(nearing(end, after), (3, LOOK));
+        assert_eq!(due_warnings(end, after), (3, EXPIRY_CHECK_INTERVAL));
     }
 
     #[test]

@@ -16,48 +16,50 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::connection::{self, Guest, Protocol, Shared};
-use super::refusal::Refusals;
-use super::watch::{Ask, Patience, TICK, Watch, Watches};
-use super::{Door, Settings, Stage, tls};
+use super::connection::{self, ConnectionContext, ConnectionInfo, Protocol};
+use super::refusal::RefusalContext;
+use super::watchdog::{
+    ConnectionWatchdog, PhaseTimeouts, SWEEP_INTERVAL, WatchdogSignal, WorkerConnections,
+};
+use super::{ListenerKind, ServerOptions, ShutdownStage, tls};
 use crate::log::Level;
 use crate::pipeline::{self, App, StreamRights};
-use crate::wire::Way;
+use crate::wire::PeerConnection;
 
 /// The timeout of large heads and responses under memory pressure.
-const HURRY: Duration = Duration::from_secs(2);
+const PRESSURE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a head, once begun, may still arrive during a shutdown.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// How long aborted connections may take to close at the end of a shutdown.
-const CUT_MAX: Duration = Duration::from_millis(200);
+const ABORT_GRACE: Duration = Duration::from_millis(200);
 
 /// Blocking threads per worker, for large bodies and responses: one, since such work may take many times
 /// the memory of its bytes.
-const ASIDE_MAX: usize = 1;
+const BLOCKING_THREADS_MAX: usize = 1;
 
 /// An accepted connection on its way to a worker.
-pub(super) type Arrival = (TcpStream, SocketAddr, Door);
+pub(super) type AcceptedConnection = (TcpStream, SocketAddr, ListenerKind);
 
 /// A handle to a worker thread.
 #[derive(Debug)]
-pub(super) struct Worker {
-    arrivals: mpsc::UnboundedSender<Arrival>,
+pub(super) struct WorkerHandle {
+    accepted: mpsc::UnboundedSender<AcceptedConnection>,
     open: Arc<AtomicUsize>,
 }
 
 /// What a worker thread reports.
 #[derive(Debug)]
-pub(super) struct Reports {
+pub(super) struct WorkerReports {
     /// Resolves once the thread can serve; fails if it never will.
     pub(super) ready: oneshot::Receiver<()>,
     /// Resolves, or fails, when the thread is done.
     pub(super) done: oneshot::Receiver<()>,
 }
 
-impl Worker {
-    pub(super) fn start(index: usize, seed: Seed) -> io::Result<(Self, Reports)> {
+impl WorkerHandle {
+    pub(super) fn start(index: usize, seed: WorkerConfig) -> io::Result<(Self, WorkerReports)> {
         let (arrivals, received) = mpsc::unbounded_channel();
         let (say_ready, ready) = oneshot::channel();
         let (say_done, done) = oneshot::channel();
@@ -66,10 +68,10 @@ impl Worker {
         thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
             match Builder::new_current_thread()
                 .enable_all()
-                .max_blocking_threads(ASIDE_MAX)
+                .max_blocking_threads(BLOCKING_THREADS_MAX)
                 .build_local(LocalOptions::default())
             {
-                Ok(runtime) => runtime.block_on(run(seed, received, count, say_ready)),
+                Ok(runtime) => runtime.block_on(run_worker(seed, received, count, say_ready)),
                 Err(error) => {
                     seed.refusals.log.event(
                         Level::Error,
@@ -81,17 +83,17 @@ impl Worker {
             // Nobody listens any more when the shutdown was forced.
             let _ = say_done.send(());
         })?;
-        Ok((Self { arrivals, open }, Reports { ready, done }))
+        Ok((Self { accepted: arrivals, open }, WorkerReports { ready, done }))
     }
 
     /// Its open connections, including those on their way.
-    pub(super) fn open(&self) -> usize {
+    pub(super) fn open_connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    pub(super) fn hand(&self, arrival: Arrival) -> Result<(), Arrival> {
+    pub(super) fn assign(&self, arrival: AcceptedConnection) -> Result<(), AcceptedConnection> {
         self.open.fetch_add(1, Ordering::Relaxed);
-        self.arrivals.send(arrival).map_err(|refused| {
+        self.accepted.send(arrival).map_err(|refused| {
             self.open.fetch_sub(1, Ordering::Relaxed);
             refused.0
         })
@@ -99,51 +101,51 @@ impl Worker {
 }
 
 /// What a worker starts with.
-pub(super) struct Seed {
-    pub(super) settings: Arc<Settings>,
-    pub(super) refusals: Refusals,
+pub(super) struct WorkerConfig {
+    pub(super) settings: Arc<ServerOptions>,
+    pub(super) refusals: RefusalContext,
     pub(super) app: App,
     /// The maximum of its HTTP/2 requests in flight.
     pub(super) streams_max: usize,
-    pub(super) stage: watch::Receiver<Stage>,
+    pub(super) stage: watch::Receiver<ShutdownStage>,
 }
 
-async fn run(
-    mut seed: Seed,
-    mut arrivals: mpsc::UnboundedReceiver<Arrival>,
+async fn run_worker(
+    mut seed: WorkerConfig,
+    mut arrivals: mpsc::UnboundedReceiver<AcceptedConnection>,
     open: Arc<AtomicUsize>,
     say_ready: oneshot::Sender<()>,
 ) {
     let limits = &seed.settings.limits;
-    let patience = Patience {
-        handshake: Patience::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
-        head: Patience::ticks(Duration::from_secs(limits.header_seconds_max.into())),
-        idle: Patience::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
-        sending: Patience::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
-        hurry: Patience::ticks(HURRY),
-        stop: Patience::ticks(STOP_GRACE),
+    let patience = PhaseTimeouts {
+        handshake: PhaseTimeouts::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
+        head: PhaseTimeouts::ticks(Duration::from_secs(limits.header_seconds_max.into())),
+        idle: PhaseTimeouts::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
+        sending: PhaseTimeouts::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
+        under_pressure: PhaseTimeouts::ticks(PRESSURE_TIMEOUT),
+        shutdown: PhaseTimeouts::ticks(STOP_GRACE),
     };
-    let shared = Rc::new(Shared::new(seed.app, seed.refusals, &seed.settings));
+    let shared = Rc::new(ConnectionContext::new(seed.app, seed.refusals, &seed.settings));
     let _ = say_ready.send(());
-    let mut watches = Watches::new(seed.streams_max);
-    let mut memory = shared.app.shared.gate.reserve_connections();
+    let mut watches = WorkerConnections::new(seed.streams_max);
+    let mut memory = shared.app.shared.admission.reserve_connections();
     let ended = Rc::new(Notify::new());
-    let revocations = Revocations::default();
-    let mut sweep = interval(TICK);
+    let revocations = RevocationCheck::default();
+    let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leaving = false;
     while !(leaving && open.load(Ordering::Relaxed) == 0) {
         tokio::select! {
             changed = seed.stage.changed() => match (changed, *seed.stage.borrow()) {
-                (Ok(()), Stage::Serving) => {}
-                (Ok(()), Stage::Leaving) => {
+                (Ok(()), ShutdownStage::Serving) => {}
+                (Ok(()), ShutdownStage::Draining) => {
                     leaving = true;
-                    watches.stop();
+                    watches.drain();
                 }
-                (Ok(()), Stage::Ended) | (Err(_), _) => {
-                    watches.cut_unread();
+                (Ok(()), ShutdownStage::Aborting) | (Err(_), _) => {
+                    watches.abort_unread();
                     let gone = async { while open.load(Ordering::Relaxed) > 0 { ended.notified().await } };
-                    let _ = timeout(CUT_MAX, gone).await;
+                    let _ = timeout(ABORT_GRACE, gone).await;
                     return;
                 }
             },
@@ -155,18 +157,18 @@ async fn run(
                 }
                 let watch = watches.add();
                 if leaving {
-                    watch.ask(Ask::Leave);
+                    watch.set_signal(WatchdogSignal::Drain);
                 }
-                shared.refusals.metrics.server.open.raise();
-                let place = Place { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
+                shared.refusals.metrics.server.connections_open.increment();
+                let place = ConnectionSlot { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
                 tokio::task::spawn_local(place.serve(stream, door));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
                 watches.sweep(&patience, |bytes| {
                     memory.set(bytes);
-                    shared.app.shared.gate.memory_pressure()
+                    shared.app.shared.admission.memory_pressure()
                 });
-                revocations.look(&shared.app, watches.streams());
+                revocations.start(&shared.app, watches.stream_rights());
             },
             () = ended.notified(), if leaving => {}
         }
@@ -175,16 +177,16 @@ async fn run(
 
 /// Checks beside the sweep whether the callers of streams still have their rights, one check at a time.
 #[derive(Default)]
-struct Revocations {
-    is_looking: Rc<Cell<bool>>,
+struct RevocationCheck {
+    is_running: Rc<Cell<bool>>,
 }
 
-impl Revocations {
-    fn look(&self, app: &Rc<App>, streams: Vec<Arc<StreamRights>>) {
-        if streams.is_empty() || self.is_looking.replace(true) {
+impl RevocationCheck {
+    fn start(&self, app: &Rc<App>, streams: Vec<Arc<StreamRights>>) {
+        if streams.is_empty() || self.is_running.replace(true) {
             return;
         }
-        let (app, looking) = (Rc::clone(app), Looking(Rc::clone(&self.is_looking)));
+        let (app, looking) = (Rc::clone(app), RevocationCheckGuard(Rc::clone(&self.is_running)));
         tokio::task::spawn_local(async move {
             let _looking = looking;
             pipeline::end_revoked(&app, streams).await;
@@ -193,40 +195,43 @@ impl Revocations {
 }
 
 /// A check in flight, however it ends.
-struct Looking(Rc<Cell<bool>>);
+struct RevocationCheckGuard(Rc<Cell<bool>>);
 
-impl Drop for Looking {
+impl Drop for RevocationCheckGuard {
     fn drop(&mut self) {
         self.0.set(false);
     }
 }
 
 /// A connection's slot in its worker, released however the connection ends.
-struct Place {
-    watch: Rc<Watch>,
+struct ConnectionSlot {
+    watch: Rc<ConnectionWatchdog>,
     open: Arc<AtomicUsize>,
     ended: Rc<Notify>,
-    shared: Rc<Shared>,
+    shared: Rc<ConnectionContext>,
     peer: SocketAddr,
 }
 
-impl Place {
-    async fn serve(self, stream: TcpStream, door: Door) {
+impl ConnectionSlot {
+    async fn serve(self, stream: TcpStream, door: ListenerKind) {
         crate::fault::point("connection");
         match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
-                let way = Way { peer: self.peer, is_tls: false };
-                let guest = |protocol| Guest { way, door, protocol };
+                let way = PeerConnection { peer: self.peer, is_tls: false };
+                let guest = |protocol| ConnectionInfo { way, listener_kind: door, protocol };
                 match door {
-                    Door::Plain => {
-                        connection::serve(stream, guest(Protocol::Untold), shared, watch).await;
+                    ListenerKind::Plain => {
+                        connection::serve(stream, guest(Protocol::Undetermined), shared, watch)
+                            .await;
                     }
-                    Door::Redirect => {
+                    ListenerKind::Redirect => {
                         connection::serve(stream, guest(Protocol::Http1), shared, watch).await;
                     }
                     // Boxed, so that other connections do not take up its memory.
-                    Door::Tls => Box::pin(tls::serve(stream, self.peer, shared, watch)).await,
+                    ListenerKind::Tls => {
+                        Box::pin(tls::serve(stream, self.peer, shared, watch)).await
+                    }
                 }
             }
             Err(error) => self.shared.refusals.log.event(
@@ -238,7 +243,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         if thread::panicking() {
             self.shared.refusals.log.event(
@@ -249,7 +254,7 @@ impl Drop for Place {
         }
         self.watch.end();
         self.open.fetch_sub(1, Ordering::Relaxed);
-        self.shared.refusals.metrics.server.open.lower();
+        self.shared.refusals.metrics.server.connections_open.decrement();
         self.ended.notify_one();
     }
 }

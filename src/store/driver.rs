@@ -8,82 +8,82 @@ use std::borrow::Cow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use super::Broken;
+use super::InternalError;
 use crate::model::Resource;
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
 /// A connection inside a transaction.
-pub(super) trait Driver {
+pub(super) trait DatabaseDriver {
     /// Whether transactions of several requests share one commit (group commit), so that an error which would
     /// fail the commit has to be found before it.
-    const SHARES_COMMIT: bool;
+    const HAS_SHARED_COMMIT: bool;
 
     /// Runs a statement and reads rows until `is_enough` holds.
-    async fn rows_until<T>(
+    async fn query_until<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure>;
+    ) -> Result<Vec<T>, StatementError>;
 
     /// Runs a statement and reads every row.
-    async fn rows<T>(
+    async fn query<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
-    ) -> Result<Vec<T>, Failure> {
-        self.rows_until(sql, binds, read, |_| false).await
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<Vec<T>, StatementError> {
+        self.query_until(sql, binds, read, |_| false).await
     }
 
     /// As `query_until`, for a statement that is unlikely to be repeated: it is not put into the statement
     /// cache.
-    async fn rows_once<T>(
+    async fn query_uncached<T>(
         &mut self,
-        stroke: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        stroke: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        self.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await
+    ) -> Result<Vec<T>, StatementError> {
+        self.query_until(&stroke.sql, &stroke.binds, read, is_enough).await
     }
 
     /// Runs two statements in one round trip where the backend can; reads rows of the second until
     /// `is_enough` holds.
-    async fn rows_behind<A, T>(
+    async fn query_pair<A, T>(
         &mut self,
-        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
-        then: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
+        then: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), Failure> {
-        let before = self.rows(&first.sql, &first.binds, read_first).await?;
-        Ok((before, self.rows_until(&then.sql, &then.binds, read, is_enough).await?))
+    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
+        let before = self.query(&first.sql, &first.binds, read_first).await?;
+        Ok((before, self.query_until(&then.sql, &then.binds, read, is_enough).await?))
     }
 
     /// Runs a statement and returns the number of rows it changed.
-    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure>;
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError>;
 
     /// Runs statements in order and reads the rows of each; `read` gets the index of the statement.
-    async fn rows_each<T>(
+    async fn query_each<T>(
         &mut self,
-        strokes: &[Stroke<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, Broken>,
-    ) -> Result<Vec<Vec<T>>, Failure> {
+        strokes: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut all = Vec::with_capacity(strokes.len());
         for (at, stroke) in strokes.iter().enumerate() {
-            all.push(self.rows(&stroke.sql, &stroke.binds, |row| read(at, row)).await?);
+            all.push(self.query(&stroke.sql, &stroke.binds, |row| read(at, row)).await?);
         }
         Ok(all)
     }
 
     /// Runs statements in order, each of which must change exactly one row.
-    async fn execute_each(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+    async fn execute_each(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
         for (at, stroke) in strokes.iter().enumerate() {
             let done = self.execute(&stroke.sql, &stroke.binds).await;
-            let count = done.map_err(|failure| Stopped { at, failure })?;
+            let count = done.map_err(|failure| FailedStatement { at, failure })?;
             if count != 1 {
-                return Err(Stopped { at, failure: changed_while_locked() });
+                return Err(FailedStatement { at, failure: changed_while_locked_error() });
             }
         }
         Ok(())
@@ -91,66 +91,66 @@ pub(super) trait Driver {
 
     /// Makes the connection usable for reads after a statement was refused. The writes of the transaction may
     /// be rolled back by then.
-    async fn recover(&mut self) -> Result<(), Failure> {
+    async fn recover(&mut self) -> Result<(), StatementError> {
         Ok(())
     }
 
     /// Runs the last statements of a transaction. A backend that commits by itself commits with them.
-    async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+    async fn finish(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
         self.execute_each(strokes).await
     }
 
     /// Sets a savepoint: from here on `rollback_to_savepoint` undoes the writes, and `finish` no longer ends
     /// the transaction; `finish_savepoint` does.
-    async fn hold(&mut self) -> Result<(), Failure> {
+    async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
         Ok(())
     }
 
     /// Undoes everything since `begin_savepoint`.
-    async fn undo(&mut self) -> Result<(), Failure>;
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError>;
 
     /// Runs the last statements after `begin_savepoint`.
-    async fn end(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
+    async fn finish_savepoint(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
         self.execute_each(strokes).await
     }
 
     /// Runs slow computation where it blocks no other task.
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StatementError> {
         Ok(work())
     }
 
     /// Allocates ids for new items; an id is never allocated twice.
-    async fn allocate(
+    async fn allocate_ids(
         &mut self,
         resource: &Resource,
         count: usize,
         now: Moment,
-    ) -> Result<Vec<Id>, Failure>;
+    ) -> Result<Vec<Id>, StatementError>;
 
     /// The current time; a transaction asks once.
     fn now(&self) -> Moment;
 
     /// The low-water mark of the change log: every change up to this number is visible. With a single writer
     /// all visible changes are complete.
-    fn settled(&self) -> i64 {
+    fn low_watermark(&self) -> i64 {
         i64::MAX
     }
 
     /// Caches a low-water mark for the next reader.
-    fn settle(&self, _number: i64) {}
+    fn raise_low_watermark(&self, _number: i64) {}
 }
 
 /// An SQL statement with its parameters.
 #[derive(Debug)]
-pub(super) struct Stroke<'a> {
+pub(super) struct Statement<'a> {
     pub(super) sql: Cow<'a, str>,
     pub(super) binds: Vec<Bind<'a>>,
 }
 
-impl<'a> Stroke<'a> {
+impl<'a> Statement<'a> {
     pub(super) fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
         Self { sql: sql.into(), binds }
     }
@@ -158,21 +158,21 @@ impl<'a> Stroke<'a> {
 
 /// Which of several statements failed, and how.
 #[derive(Debug)]
-pub(super) struct Stopped {
+pub(super) struct FailedStatement {
     pub(super) at: usize,
-    pub(super) failure: Failure,
+    pub(super) failure: StatementError,
 }
 
 /// A statement guarded by a version did not find its row.
-pub(super) fn changed_while_locked() -> Failure {
-    Failure::Engine("the item changed while it was locked".into())
+pub(super) fn changed_while_locked_error() -> StatementError {
+    StatementError::Engine("the item changed while it was locked".into())
 }
 
 /// Why a statement failed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum StatementError {
     /// A unique index was violated. The text is the engine's message or the index's name.
-    Taken(String),
+    UniqueViolation(String),
     /// The statement exceeded its time limit and was cancelled.
     TimedOut,
     /// Another process holds the lock of the database.
@@ -183,20 +183,20 @@ pub(super) enum Failure {
     Sync(String),
     /// Any other error of the engine, such as an invalid statement.
     Engine(String),
-    Broken(Broken),
+    Internal(InternalError),
 }
 
-impl Failure {
+impl StatementError {
     /// The message for the operator.
-    pub(super) fn words(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         match self {
             Self::TimedOut => "it took too long",
             Self::Locked => "another process has locked it",
-            Self::Taken(cause)
+            Self::UniqueViolation(cause)
             | Self::Storage(cause)
             | Self::Sync(cause)
             | Self::Engine(cause)
-            | Self::Broken(Broken(cause)) => cause,
+            | Self::Internal(InternalError(cause)) => cause,
         }
     }
 }
@@ -237,16 +237,16 @@ impl<'a> Bind<'a> {
 
 /// The columns of one row, by position.
 pub(super) trait Columns {
-    fn integer(&self, at: usize) -> Result<Option<i64>, Broken>;
-    fn real(&self, at: usize) -> Result<Option<f64>, Broken>;
-    fn boolean(&self, at: usize) -> Result<Option<bool>, Broken>;
-    fn text(&self, at: usize) -> Result<Option<&str>, Broken>;
-    fn moment(&self, at: usize) -> Result<Option<Moment>, Broken>;
-    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, Broken>;
+    fn integer(&self, at: usize) -> Result<Option<i64>, InternalError>;
+    fn real(&self, at: usize) -> Result<Option<f64>, InternalError>;
+    fn boolean(&self, at: usize) -> Result<Option<bool>, InternalError>;
+    fn text(&self, at: usize) -> Result<Option<&str>, InternalError>;
+    fn moment(&self, at: usize) -> Result<Option<Moment>, InternalError>;
+    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, InternalError>;
 }
 
 /// Polls a future once; `None` if it is not ready.
-pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,

@@ -7,15 +7,15 @@
 //! foreign key is dropped and added again; SQLite, which can do neither, makes it follow a table that is
 //! renamed. A foreign key that is not ours is never dropped: it stands in the way.
 
-use super::driver::{Bind, Columns, Driver, Failure};
-use super::schema::Mismatch;
-use super::sql::{self, Dialect, quoted};
+use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
+use super::schema_migration::MigrationError;
+use super::sql::{self, Dialect, quote_name};
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::value::IdKind;
 
 /// Why a model cannot be applied while a resource has items.
 #[derive(Debug)]
-pub(super) struct Conflict {
+pub(super) struct SchemaConflict {
     /// Its name in the old model.
     pub(super) resource: Box<str>,
     pub(super) reason: String,
@@ -23,7 +23,7 @@ pub(super) struct Conflict {
 
 /// The tables to rebuild.
 #[derive(Debug, Default)]
-pub(super) struct Rebuild {
+pub(super) struct EmptyTableRebuild {
     /// In the old model.
     old: Vec<ResourceIndex>,
     /// In the new model; a resource that it does not have is only dropped.
@@ -33,29 +33,31 @@ pub(super) struct Rebuild {
 }
 
 /// Finds the tables to rebuild, or refuses if a conflicting resource has items. Locks and changes nothing.
-pub(super) async fn find<D: Driver>(
+pub(super) async fn plan_rebuild<D: DatabaseDriver>(
     driver: &mut D,
     (old, new): (&Model, &Model),
-    conflicts: &[Conflict],
-) -> Result<Rebuild, Mismatch> {
-    let mut rebuild = Rebuild::default();
+    conflicts: &[SchemaConflict],
+) -> Result<EmptyTableRebuild, MigrationError> {
+    let mut rebuild = EmptyTableRebuild::default();
     let mut refused = Vec::new();
-    for Conflict { resource, reason } in conflicts {
-        match by_name(old, resource) {
+    for SchemaConflict { resource, reason } in conflicts {
+        match resource_by_name(old, resource) {
             Some(resource) if rebuild.old.contains(&resource.index) => {}
-            Some(resource) if is_empty(driver, resource).await? => rebuild.old.push(resource.index),
+            Some(resource) if is_table_empty(driver, resource).await? => {
+                rebuild.old.push(resource.index)
+            }
             _ => refused.push(reason.clone()),
         }
     }
-    rebuild.take_in_referrers(driver, old).await?;
+    rebuild.add_empty_referrers(driver, old).await?;
     for resource in old.declared().filter(|one| !rebuild.old.contains(&one.index)) {
-        let Some(after) = by_name(new, &resource.name) else { continue };
+        let Some(after) = resource_by_name(new, &resource.name) else { continue };
         for field in &resource.fields {
-            let target = field.rules.to.filter(|to| rebuild.old.contains(&to.resource));
+            let target = field.rules.reference.filter(|to| rebuild.old.contains(&to.resource));
             let (Some(target), Some((at, kept))) = (target, after.field(&field.name)) else {
                 continue;
             };
-            match kept.rules.to {
+            match kept.rules.reference {
                 Some(to) if to.id == target.id => rebuild.relinked.push((after.index, at)),
                 _ => refused.push(format!(
                     "{}.{}: the kind of id changed that it refers to",
@@ -65,31 +67,35 @@ pub(super) async fn find<D: Driver>(
         }
     }
     if !refused.is_empty() {
-        return Err(Mismatch::Refused(refused));
+        return Err(MigrationError::Refused(refused));
     }
-    let kept = rebuild.old.iter().filter_map(|index| by_name(new, &old.resource(*index).name));
+    let kept =
+        rebuild.old.iter().filter_map(|index| resource_by_name(new, &old.resource(*index).name));
     rebuild.new = kept.map(|resource| resource.index).collect();
     Ok(rebuild)
 }
 
-fn by_name<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
+fn resource_by_name<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
-async fn is_empty<D: Driver>(driver: &mut D, resource: &Resource) -> Result<bool, Failure> {
-    let any = format!("SELECT 1 FROM {} LIMIT 1", quoted(&resource.table));
-    Ok(driver.rows(&any, &[], |_| Ok(())).await?.is_empty())
+async fn is_table_empty<D: DatabaseDriver>(
+    driver: &mut D,
+    resource: &Resource,
+) -> Result<bool, StatementError> {
+    let any = format!("SELECT 1 FROM {} LIMIT 1", quote_name(&resource.table));
+    Ok(driver.query(&any, &[], |_| Ok(())).await?.is_empty())
 }
 
 /// The resources that a resource refers to.
-fn targets(resource: &Resource) -> impl Iterator<Item = ResourceIndex> {
-    let fields = resource.fields.iter().filter_map(|field| Some(field.rules.to?.resource));
+fn reference_targets(resource: &Resource) -> impl Iterator<Item = ResourceIndex> {
+    let fields = resource.fields.iter().filter_map(|field| Some(field.rules.reference?.resource));
     resource.parent.into_iter().chain(fields)
 }
 
-impl Rebuild {
+impl EmptyTableRebuild {
     /// A line for each table.
-    pub(super) fn lines(&self, old: &Model) -> Vec<String> {
+    pub(super) fn describe(&self, old: &Model) -> Vec<String> {
         let name = |index: &ResourceIndex| &old.resource(*index).name;
         self.old
             .iter()
@@ -103,17 +109,17 @@ impl Rebuild {
     }
 
     /// Empty tables that refer to one that is made anew are made anew too.
-    async fn take_in_referrers<D: Driver>(
+    async fn add_empty_referrers<D: DatabaseDriver>(
         &mut self,
         driver: &mut D,
         old: &Model,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StatementError> {
         loop {
             let before = self.old.len();
             for resource in old.declared() {
                 let is_new = !self.old.contains(&resource.index);
-                let refers = targets(resource).any(|target| self.old.contains(&target));
-                if is_new && refers && is_empty(driver, resource).await? {
+                let refers = reference_targets(resource).any(|target| self.old.contains(&target));
+                if is_new && refers && is_table_empty(driver, resource).await? {
                     self.old.push(resource.index);
                 }
             }
@@ -124,17 +130,17 @@ impl Rebuild {
     }
 
     /// Drops the old tables and creates the new ones, inside the transaction of the migration.
-    pub(super) async fn run<D: Driver>(
+    pub(super) async fn run<D: DatabaseDriver>(
         &self,
         driver: &mut D,
         (old, new): (&Model, &Model),
         dialect: &Dialect,
-    ) -> Result<(), Mismatch> {
+    ) -> Result<(), MigrationError> {
         let tables: Vec<_> = self.old.iter().map(|index| old.resource(*index)).collect();
         let mut last_ids = Vec::new();
         for resource in &tables {
-            lock(driver, resource, dialect).await?;
-            let after = by_name(new, &resource.name)
+            lock_empty_table(driver, resource, dialect).await?;
+            let after = resource_by_name(new, &resource.name)
                 .filter(|after| (resource.id, after.id) == (IdKind::Integer, IdKind::Integer));
             let last = match after {
                 Some(_) => last_id(driver, resource, dialect).await?,
@@ -143,7 +149,7 @@ impl Rebuild {
             last_ids.extend(after.zip(last));
         }
         drop_foreign_keys(driver, (old, &tables), dialect).await?;
-        match dialect.adds_references {
+        match dialect.has_separate_foreign_keys {
             true => drop_tables(driver, &tables).await?,
             false => drop_renamed(driver, new, &tables).await?,
         }
@@ -152,7 +158,7 @@ impl Rebuild {
         }
         for (resource, last) in last_ids {
             let binds = [Bind::Text(&resource.table), Bind::Integer(last)];
-            driver.rows(dialect.set_last_id, &binds, |_| Ok(())).await?;
+            driver.query(dialect.set_last_id, &binds, |_| Ok(())).await?;
         }
         Ok(())
     }
@@ -175,29 +181,29 @@ impl Rebuild {
 }
 
 /// Locks the table against writers, and checks again that it is empty.
-async fn lock<D: Driver>(
+async fn lock_empty_table<D: DatabaseDriver>(
     driver: &mut D,
     resource: &Resource,
     dialect: &Dialect,
-) -> Result<(), Mismatch> {
+) -> Result<(), MigrationError> {
     let Some(lock) = dialect.lock_table else { return Ok(()) };
-    driver.execute(&lock(&quoted(&resource.table)), &[]).await?;
-    match is_empty(driver, resource).await? {
+    driver.execute(&lock(&quote_name(&resource.table)), &[]).await?;
+    match is_table_empty(driver, resource).await? {
         true => Ok(()),
         false => {
             let line = format!("{}: it had no items, and now it has", resource.name);
-            Err(Mismatch::Refused(vec![line]))
+            Err(MigrationError::Refused(vec![line]))
         }
     }
 }
 
 /// Drops the foreign keys that refer to the tables, where no table can be dropped before. Refused when one
 /// of a table that stays is not ours.
-async fn drop_foreign_keys<D: Driver>(
+async fn drop_foreign_keys<D: DatabaseDriver>(
     driver: &mut D,
     (old, tables): (&Model, &[&Resource]),
     dialect: &Dialect,
-) -> Result<(), Mismatch> {
+) -> Result<(), MigrationError> {
     let Some(list) = dialect.foreign_keys_to else { return Ok(()) };
     let read = |row: &dyn Columns| {
         let text = |at| Ok(row.text(at)?.map(str::to_owned));
@@ -205,7 +211,7 @@ async fn drop_foreign_keys<D: Driver>(
     };
     let mut refused = Vec::new();
     for resource in tables {
-        let keys = driver.rows(list, &[Bind::Text(&resource.table)], read).await?;
+        let keys = driver.query(list, &[Bind::Text(&resource.table)], read).await?;
         for (quoted_table, table, key) in keys {
             let goes = tables.iter().any(|one| table.as_deref() == Some(&*one.table));
             if !goes && !table.as_deref().is_some_and(|table| is_ours(old, table, &key)) {
@@ -219,7 +225,7 @@ async fn drop_foreign_keys<D: Driver>(
             driver.execute(&sql::drop_constraint(&quoted_table, &key), &[]).await?;
         }
     }
-    if refused.is_empty() { Ok(()) } else { Err(Mismatch::Refused(refused)) }
+    if refused.is_empty() { Ok(()) } else { Err(MigrationError::Refused(refused)) }
 }
 
 /// Whether a foreign key has the name of one that the model asks for.
@@ -227,13 +233,16 @@ fn is_ours(model: &Model, table: &str, key: &str) -> bool {
     let Some(resource) = model.declared().find(|resource| &*resource.table == table) else {
         return false;
     };
-    let fields = resource.fields.iter().filter(|field| field.rules.to.is_some());
+    let fields = resource.fields.iter().filter(|field| field.rules.reference.is_some());
     let mut columns =
         resource.parent_key.as_deref().into_iter().chain(fields.map(|field| &*field.name));
     columns.any(|column| sql::foreign_key_names(resource, column).iter().any(|name| name == key))
 }
 
-async fn drop_tables<D: Driver>(driver: &mut D, tables: &[&Resource]) -> Result<(), Failure> {
+async fn drop_tables<D: DatabaseDriver>(
+    driver: &mut D,
+    tables: &[&Resource],
+) -> Result<(), StatementError> {
     for resource in tables {
         driver.execute(&sql::drop_table(&resource.table), &[]).await?;
     }
@@ -243,12 +252,13 @@ async fn drop_tables<D: Driver>(driver: &mut D, tables: &[&Resource]) -> Result<
 /// Drops the tables where foreign keys cannot be changed. A table that gets another name is renamed before
 /// it is dropped: the foreign keys that refer to it then name the table that is made in its place. All of
 /// these have a name of their own in between, since one may get the name of another.
-async fn drop_renamed<D: Driver>(
+async fn drop_renamed<D: DatabaseDriver>(
     driver: &mut D,
     new: &Model,
     tables: &[&Resource],
-) -> Result<(), Failure> {
-    let after = |resource: &Resource| by_name(new, &resource.name).map(|after| &after.table);
+) -> Result<(), StatementError> {
+    let after =
+        |resource: &Resource| resource_by_name(new, &resource.name).map(|after| &after.table);
     let (renamed, kept): (Vec<&Resource>, Vec<&Resource>) = tables
         .iter()
         .partition(|resource| after(resource).is_some_and(|table| *table != resource.table));
@@ -266,11 +276,11 @@ async fn drop_renamed<D: Driver>(
 }
 
 /// The last number that was given as an id.
-async fn last_id<D: Driver>(
+async fn last_id<D: DatabaseDriver>(
     driver: &mut D,
     resource: &Resource,
     dialect: &Dialect,
-) -> Result<Option<i64>, Failure> {
+) -> Result<Option<i64>, StatementError> {
     let binds = [Bind::Text(&resource.table)];
-    Ok(driver.rows(dialect.last_id, &binds, |row| row.integer(0)).await?.pop().flatten())
+    Ok(driver.query(dialect.last_id, &binds, |row| row.integer(0)).await?.pop().flatten())
 }

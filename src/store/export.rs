@@ -9,31 +9,31 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::driver::{Columns, Driver, Stroke};
-use super::pipe::{Fetcher, PIECE_BYTES};
-use super::reached::Reached;
+use super::byte_channel::{CHUNK_BYTES, Consumer};
+use super::driver::{Columns, DatabaseDriver, Statement};
 use super::rows::read_item;
-use super::sql::Listing;
-use super::transaction::{self, Context};
-use super::{Broken, StoreError};
-use crate::intent::List;
+use super::scoped_statements::ScopedStatements;
+use super::sql::ListStatements;
+use super::transaction::{self, StoreContext};
+use super::{InternalError, StoreError};
+use crate::intent::ListQuery;
 use crate::metrics::Metrics;
 use crate::plan::Collection;
 use crate::value::{Id, Item};
 
 /// Encodes one item.
-pub type Scribe = dyn Fn(&mut Vec<u8>, &Item) + Send;
+pub type ItemEncoder = dyn Fn(&mut Vec<u8>, &Item) + Send;
 
 /// The collection to read, and how to encode its items.
-pub struct Export {
+pub struct ExportRequest {
     pub collection: Collection,
-    pub list: Arc<List>,
+    pub list: Arc<ListQuery>,
     /// Bytes that precede the first item.
     pub head: Vec<u8>,
-    pub write: Box<Scribe>,
+    pub write: Box<ItemEncoder>,
 }
 
-impl std::fmt::Debug for Export {
+impl std::fmt::Debug for ExportRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Export").field("collection", &self.collection).finish_non_exhaustive()
     }
@@ -41,57 +41,57 @@ impl std::fmt::Debug for Export {
 
 /// A complete body, or the first chunk of a streaming response.
 #[derive(Debug)]
-pub enum Exported {
-    Whole(Bytes),
-    Begun(Bytes, Fetcher),
+pub enum ExportBody {
+    Complete(Bytes),
+    Streaming(Bytes, Consumer),
 }
 
-impl Exported {
+impl ExportBody {
     /// Waits for the first chunk, so that an early failure is still an error response.
-    pub(super) async fn begin(mut fetcher: Fetcher) -> Result<Self, StoreError> {
-        Ok(match fetcher.first().await? {
-            (first, true) => Self::Whole(first),
-            (first, false) => Self::Begun(first, fetcher),
+    pub(super) async fn from_first_chunk(mut fetcher: Consumer) -> Result<Self, StoreError> {
+        Ok(match fetcher.first_chunk().await? {
+            (first, true) => Self::Complete(first),
+            (first, false) => Self::Streaming(first, fetcher),
         })
     }
 }
 
-impl Export {
+impl ExportRequest {
     /// A missing parent (404) takes precedence. This read also opens the snapshot for the rest.
-    pub(super) async fn check<D: Driver>(
+    pub(super) async fn require_parents<D: DatabaseDriver>(
         &self,
         driver: &mut D,
-        context: &Context,
+        context: &StoreContext,
     ) -> Result<(), StoreError> {
         transaction::require_parents(driver, context, &self.collection).await
     }
 
     /// The statements that read the collection.
-    pub(super) fn source<'a>(&'a self, context: &'a Context) -> Source<'a> {
+    pub(super) fn statements<'a>(&'a self, context: &'a StoreContext) -> ExportStatements<'a> {
         let Self { collection, list, .. } = self;
-        if list.is_plain() {
-            let reached = context.reached(collection.resource, &collection.reach);
+        if list.is_whole_by_id() {
+            let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
-            return Source::Plain { reached, after, ancestors: &collection.ancestors };
+            return ExportStatements::ById { reached, after, ancestors: &collection.ancestors };
         }
-        Source::Listing(transaction::listing(context, collection, list))
+        ExportStatements::Filtered(transaction::list_statements(context, collection, list))
     }
 }
 
 /// The statements of an export.
-pub(super) enum Source<'a> {
-    Plain { reached: Reached<'a>, after: Option<Id>, ancestors: &'a [Id] },
-    Listing(Listing<'a>),
+pub(super) enum ExportStatements<'a> {
+    ById { reached: ScopedStatements<'a>, after: Option<Id>, ancestors: &'a [Id] },
+    Filtered(ListStatements<'a>),
 }
 
-impl Source<'_> {
+impl ExportStatements<'_> {
     /// The export is the concatenation of their rows, in this order.
-    pub(super) fn strokes(&self) -> Vec<Stroke<'_>> {
+    pub(super) fn to_vec(&self) -> Vec<Statement<'_>> {
         match self {
-            Self::Plain { reached, after, ancestors } => {
+            Self::ById { reached, after, ancestors } => {
                 vec![reached.page(i64::MAX, *after, ancestors)]
             }
-            Self::Listing(listing) => {
+            Self::Filtered(listing) => {
                 let sections = listing.sections().into_iter();
                 sections.map(|section| listing.page(section, i64::MAX)).collect()
             }
@@ -101,44 +101,44 @@ impl Source<'_> {
 
 /// Counts an export in the metrics until it is dropped.
 #[derive(Debug)]
-pub(super) struct Counted(Arc<Metrics>);
+pub(super) struct ExportCountGuard(Arc<Metrics>);
 
-impl Counted {
+impl ExportCountGuard {
     pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
-        metrics.exports.raise();
+        metrics.exports.increment();
         Self(Arc::clone(metrics))
     }
 }
 
-impl Drop for Counted {
+impl Drop for ExportCountGuard {
     fn drop(&mut self) {
-        self.0.exports.lower();
+        self.0.exports.decrement();
     }
 }
 
 /// Encoded items, collected into chunks.
 #[derive(Debug)]
-pub(super) struct Press(Vec<u8>);
+pub(super) struct ChunkBuffer(Vec<u8>);
 
-impl Press {
+impl ChunkBuffer {
     /// Starts with the bytes of `head`, which is left empty.
     pub(super) fn new(head: &mut Vec<u8>) -> Self {
-        let mut out = Self::room();
+        let mut out = Self::empty_chunk();
         out.append(head);
         Self(out)
     }
 
-    fn room() -> Vec<u8> {
-        Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 8)
+    fn empty_chunk() -> Vec<u8> {
+        Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8)
     }
 
     /// Encodes one item; returns its size in bytes.
-    pub(super) fn write(
+    pub(super) fn write_item(
         &mut self,
-        export: &Export,
-        context: &Context,
+        export: &ExportRequest,
+        context: &StoreContext,
         row: &dyn Columns,
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, InternalError> {
         let resource = context.model.resource(export.collection.resource);
         let item = read_item(&context.model, resource, row, &context.damaged_items)?;
         let before = self.0.len();
@@ -147,13 +147,13 @@ impl Press {
     }
 
     /// The next chunk, if it is full.
-    pub(super) fn piece(&mut self) -> Option<Bytes> {
-        let is_enough = self.0.len() >= PIECE_BYTES;
-        is_enough.then(|| std::mem::replace(&mut self.0, Self::room()).into())
+    pub(super) fn take_full_chunk(&mut self) -> Option<Bytes> {
+        let is_enough = self.0.len() >= CHUNK_BYTES;
+        is_enough.then(|| std::mem::replace(&mut self.0, Self::empty_chunk()).into())
     }
 
     /// The remaining bytes.
-    pub(super) fn rest(self) -> Bytes {
+    pub(super) fn into_last_chunk(self) -> Bytes {
         self.0.into()
     }
 }

@@ -3,32 +3,32 @@
 //! `open` opens a `Store` once; each worker thread takes a `StoreWorker` from it. A plan goes in, an
 //! `Outcome` or a `StoreError` comes out. The store knows nothing of HTTP.
 
-mod beside;
-mod changes;
-mod claims;
+mod admin;
+mod change_reader;
+mod replay_protection;
 mod driver;
 mod empty_tables;
 mod export;
 #[cfg(test)]
-mod faulty;
-mod gather;
-mod ids;
-mod look;
-mod once;
-mod pipe;
-mod place;
-mod plain;
-mod positions;
+mod fault_injection;
+mod cascade;
+mod uuid_v7;
+mod decision_input;
+mod idempotency;
+mod byte_channel;
+mod collection_version;
+mod batchable_create;
+mod change_log_bounds;
 mod postgres;
-mod reached;
+mod scoped_statements;
 #[cfg(test)]
-pub mod real;
+pub mod test_stores;
 mod rows;
-mod schema;
+mod schema_migration;
 mod script;
 mod sql;
 mod sqlite;
-mod sweep;
+mod retention;
 mod transaction;
 mod users;
 
@@ -40,25 +40,25 @@ use std::time::Instant;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::log::Log;
+use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
-use crate::plan::{Outcome, Read, Refusal, Write};
-use crate::reservation::Reservation;
-pub use beside::Beside;
-pub use changes::Changes;
-pub use claims::{Claim, Claimed, NONCE_SECONDS};
-use driver::Failure;
-pub use export::{Export, Exported};
-pub use pipe::{Fetcher, Stopper};
-pub use postgres::{Address, Environment};
+use crate::plan::{Outcome, ReadPlan, RequestRefusal, WritePlan};
+use crate::reservation::SharedReservation;
+pub use admin::AdminStore;
+pub use byte_channel::{Consumer, ExportCanceller};
+pub use change_reader::ChangeReader;
+use driver::StatementError;
+pub use export::{ExportBody, ExportRequest};
+pub use postgres::{LibpqEnvironment, PostgresUrl};
+pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
 pub use users::RoleGroup;
 
 /// Why a plan was not carried out.
 #[derive(Debug)]
 pub enum StoreError {
     /// The stored data does not allow it: not found, a conflict, a failed precondition.
-    Refused(Refusal),
+    Refused(RequestRefusal),
     /// Load shedding: a queue is full; nothing was written.
     Busy,
     /// The deadline passed; nothing was written.
@@ -70,13 +70,13 @@ pub enum StoreError {
     /// The commit itself failed, so it is unknown whether the change is durable.
     OutcomeUnknown(String),
     /// The stored data does not fit the model, or there is a bug in this program.
-    Broken(Broken),
+    Broken(InternalError),
 }
 
 impl StoreError {
     /// An internal error with a message for the log.
-    pub fn broken(words: impl Into<String>) -> Self {
-        Self::Broken(Broken(words.into()))
+    pub fn internal(words: impl Into<String>) -> Self {
+        Self::Broken(InternalError(words.into()))
     }
 }
 
@@ -92,38 +92,40 @@ impl fmt::Display for StoreError {
             Self::OutcomeUnknown(cause) => {
                 write!(f, "{cause}; it is not known whether the change was made")
             }
-            Self::Broken(Broken(cause)) => f.write_str(cause),
+            Self::Broken(InternalError(cause)) => f.write_str(cause),
         }
     }
 }
 
 /// A violated invariant (corrupt data or a bug), with a message for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Broken(pub String);
+pub struct InternalError(pub String);
 
-impl From<Failure> for StoreError {
-    fn from(failure: Failure) -> Self {
+impl From<StatementError> for StoreError {
+    fn from(failure: StatementError) -> Self {
         match failure {
-            Failure::TimedOut => Self::TimedOut,
-            Failure::Locked => {
+            StatementError::TimedOut => Self::TimedOut,
+            StatementError::Locked => {
                 Self::Unavailable("another process has locked the database".to_owned())
             }
-            Failure::Storage(cause) => Self::Unavailable(cause),
-            Failure::Sync(cause) => Self::OutcomeUnknown(cause),
+            StatementError::Storage(cause) => Self::Unavailable(cause),
+            StatementError::Sync(cause) => Self::OutcomeUnknown(cause),
             // An invalid statement, or a unique index that no rule of the model explains.
-            Failure::Engine(cause) | Failure::Taken(cause) => Self::Broken(Broken(cause)),
-            Failure::Broken(broken) => Self::Broken(broken),
+            StatementError::Engine(cause) | StatementError::UniqueViolation(cause) => {
+                Self::Broken(InternalError(cause))
+            }
+            StatementError::Internal(broken) => Self::Broken(broken),
         }
     }
 }
 
 /// The limit of the Linux kernel on symbolic links in one path.
-const LINKS_MAX: usize = 40;
+const SYMLINKS_MAX: usize = 40;
 
 /// Resolves symbolic links. A dangling link resolves to the path it names, where a file can be created.
-pub fn follow_links(path: &Path) -> PathBuf {
+pub fn resolve_links(path: &Path) -> PathBuf {
     let mut target = path.to_owned();
-    for _ in 0..LINKS_MAX {
+    for _ in 0..SYMLINKS_MAX {
         let Ok(to) = fs::read_link(&target) else { break };
         target = target.parent().unwrap_or(Path::new("")).join(to);
     }
@@ -134,14 +136,14 @@ pub fn follow_links(path: &Path) -> PathBuf {
 #[derive(Debug, Clone)]
 pub enum Database {
     Sqlite(PathBuf),
-    Postgres(Arc<Address>),
+    Postgres(Arc<PostgresUrl>),
 }
 
 impl Database {
-    pub fn parse(text: &str, environment: &Environment) -> Result<Self, String> {
+    pub fn parse(text: &str, environment: &LibpqEnvironment) -> Result<Self, String> {
         const EXPECTED: &str = "database: expected sqlite:PATH or postgres://…";
-        if Address::is_meant(text) {
-            let address = Address::parse(text, environment)?;
+        if PostgresUrl::is_postgres_url(text) {
+            let address = PostgresUrl::parse(text, environment)?;
             return Ok(Self::Postgres(Arc::new(address)));
         }
         match text.split_once(':') {
@@ -158,7 +160,7 @@ impl Database {
         const END: &str = "admin-password";
         match self {
             // Two databases with the same file name lie in different folders, so the names cannot clash.
-            Self::Sqlite(path) => follow_links(path).with_extension(END),
+            Self::Sqlite(path) => resolve_links(path).with_extension(END),
             Self::Postgres(address) => {
                 let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
                 let name = address.database_name().replace(|c| !is_plain(c), "_");
@@ -168,7 +170,7 @@ impl Database {
     }
 
     /// The error of a command that needs an existing database.
-    fn is_missing(&self) -> OpenError {
+    fn missing_error(&self) -> OpenError {
         OpenError(match self {
             Self::Sqlite(path) => format!(
                 "there is no database {}; name it with --database sqlite:PATH, or make it with: nouns serve",
@@ -213,8 +215,8 @@ impl fmt::Display for OpenError {
 /// An open store, shared by all threads.
 #[derive(Debug)]
 pub enum Store {
-    Sqlite(Arc<sqlite::Shared>),
-    Postgres(Arc<postgres::Shared>),
+    Sqlite(Arc<sqlite::SqliteStore>),
+    Postgres(Arc<postgres::PostgresStore>),
 }
 
 /// Opens the store for serving: takes its lock, migrates its tables to the model, starts its threads. With
@@ -222,7 +224,7 @@ pub enum Store {
 pub fn open(
     database: &Database,
     model: &Arc<Model>,
-    (log, metrics): (&Log, &Arc<Metrics>),
+    (log, metrics): (&Logger, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Store, OpenError> {
     match database {
@@ -236,18 +238,19 @@ pub fn open(
 /// Whether the tables of one model can be created, migrated to another and queried. `Ok(false)`: the
 /// migration was refused.
 #[cfg(any(fuzzing, test))]
-pub fn rehearse(before: &Model, after: &Model) -> Result<bool, String> {
-    sqlite::rehearse(before, after)
+pub fn check_migration(before: &Model, after: &Model) -> Result<bool, String> {
+    sqlite::check_migration(before, after)
 }
 
 impl Store {
     /// A handle for one of `workers` worker threads.
-    pub fn worker(&self, workers: usize) -> Result<Worker, OpenError> {
+    pub fn worker(&self, workers: usize) -> Result<StoreWorker, OpenError> {
         match self {
-            Self::Sqlite(shared) => {
-                sqlite::Worker::new(shared).map(|worker| Worker::Sqlite(Box::new(worker)))
+            Self::Sqlite(shared) => sqlite::SqliteWorker::new(shared)
+                .map(|worker| StoreWorker::Sqlite(Box::new(worker))),
+            Self::Postgres(shared) => {
+                Ok(StoreWorker::Postgres(postgres::PostgresWorker::new(shared, workers)))
             }
-            Self::Postgres(shared) => Ok(Worker::Postgres(postgres::Worker::new(shared, workers))),
         }
     }
 
@@ -268,28 +271,28 @@ pub struct WriteOptions {
     /// A write that is still queued at the deadline is dropped; one that has begun runs to its end.
     pub deadline: Instant,
     /// Memory reservation, held until the write has ended, even if the client disconnects.
-    pub memory: Option<Arc<Reservation>>,
+    pub memory: Option<Arc<SharedReservation>>,
     /// Admission permit, held while the write does work that no other limit bounds.
     pub place: Option<OwnedSemaphorePermit>,
 }
 
 impl WriteOptions {
     /// For a write that the server makes on its own behalf.
-    pub fn until(deadline: Instant) -> Self {
+    pub fn with_deadline(deadline: Instant) -> Self {
         Self { bytes: 0, deadline, memory: None, place: None }
     }
 }
 
 /// The handle of one worker thread to the store.
 #[derive(Debug)]
-pub enum Worker {
-    Sqlite(Box<sqlite::Worker>),
-    Postgres(postgres::Worker),
+pub enum StoreWorker {
+    Sqlite(Box<sqlite::SqliteWorker>),
+    Postgres(postgres::PostgresWorker),
 }
 
-impl Worker {
+impl StoreWorker {
     /// For a read that the server makes by itself.
-    pub async fn read(&self, read: Read) -> Result<Outcome, StoreError> {
+    pub async fn read(&self, read: ReadPlan) -> Result<Outcome, StoreError> {
         self.read_in(None, read).await
     }
 
@@ -297,7 +300,7 @@ impl Worker {
     pub async fn read_in(
         &self,
         place: Option<OwnedSemaphorePermit>,
-        read: Read,
+        read: ReadPlan,
     ) -> Result<Outcome, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.read(read, place).await,
@@ -306,7 +309,7 @@ impl Worker {
     }
 
     /// Streams a whole collection from one snapshot. Returns when the first chunk is ready.
-    pub async fn export(&self, export: Export) -> Result<Exported, StoreError> {
+    pub async fn export(&self, export: ExportRequest) -> Result<ExportBody, StoreError> {
         match self {
             Self::Sqlite(worker) => worker.export(export).await,
             Self::Postgres(worker) => worker.export(export).await,
@@ -314,33 +317,33 @@ impl Worker {
     }
 
     /// The epoch that new nonces carry; nonces of another epoch are stale.
-    pub async fn epoch(&self) -> Result<u64, StoreError> {
+    pub async fn nonce_epoch(&self) -> Result<u64, StoreError> {
         match self {
-            Self::Sqlite(worker) => Ok(worker.epoch()),
+            Self::Sqlite(worker) => Ok(worker.nonce_epoch()),
             Self::Postgres(worker) => worker.epoch().await,
         }
     }
 
     /// Whether `claim_nonce_locally` can decide.
-    pub fn can_claim_here(&self, claim: &Claim) -> bool {
+    pub fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
         match self {
             Self::Sqlite(_) => true,
-            Self::Postgres(worker) => worker.can_claim_here(claim),
+            Self::Postgres(worker) => worker.can_claim_nonce_locally(claim),
         }
     }
 
     /// `claim_nonce` without I/O. `None` where the other servers have to be asked.
-    pub fn claim_here(&self, claim: &Claim) -> Option<Claimed> {
+    pub fn claim_nonce_locally(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
         match self {
-            Self::Sqlite(worker) => Some(worker.claim(claim)),
-            Self::Postgres(worker) => worker.claim_here(claim),
+            Self::Sqlite(worker) => Some(worker.claim_nonce(claim)),
+            Self::Postgres(worker) => worker.claim_nonce_locally(claim),
         }
     }
 
     /// Replay protection: claims one (nonce, count) pair. Across all servers exactly one claim is the first.
-    pub async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+    pub async fn claim_nonce(&self, claim: &NonceClaim) -> Result<NonceClaimResult, StoreError> {
         match self {
-            Self::Sqlite(worker) => Ok(worker.claim(claim)),
+            Self::Sqlite(worker) => Ok(worker.claim_nonce(claim)),
             Self::Postgres(worker) => worker.claim(claim).await,
         }
     }
@@ -348,7 +351,7 @@ impl Worker {
     /// Returns after the commit is durable.
     pub async fn write(
         &self,
-        write: Box<Write>,
+        write: Box<WritePlan>,
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         match self {

@@ -2,11 +2,11 @@
 //!
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
-use super::Broken;
+use super::InternalError;
 use super::driver::{Bind, Columns};
 use super::sql::ENTRY_BINDS;
-use crate::metrics::Count;
-use crate::model::{Class, Field, Model, Resource, Unique, UniqueScope};
+use crate::metrics::Counter;
+use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
 
 /// The parameters of an INSERT, with capacity for a change log entry after them.
@@ -19,7 +19,9 @@ pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<
         Bind::Moment(item.updated_at),
         Bind::Integer(item.version),
     ]);
-    binds.extend(item.values.iter().zip(&resource.fields).map(|(value, field)| bind(field, value)));
+    binds.extend(
+        item.values.iter().zip(&resource.fields).map(|(value, field)| bind_field(field, value)),
+    );
     binds
 }
 
@@ -33,9 +35,9 @@ pub(super) fn update_binds<'a>(
     let mut binds = Vec::with_capacity(changed.len() + 4 + ENTRY_BINDS);
     binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
     binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
-    let values = changed
-        .iter()
-        .filter_map(|index| Some(bind(resource.fields.get(*index)?, after.values.get(*index)?)));
+    let values = changed.iter().filter_map(|index| {
+        Some(bind_field(resource.fields.get(*index)?, after.values.get(*index)?))
+    });
     binds.extend(values);
     binds
 }
@@ -43,7 +45,7 @@ pub(super) fn update_binds<'a>(
 /// The parameters of a unique rule's columns, in order; `None` if one of them is null.
 pub(super) fn unique_binds<'a>(
     resource: &Resource,
-    unique: &Unique,
+    unique: &UniqueRule,
     item: &'a Item,
 ) -> Option<Vec<Bind<'a>>> {
     let parent = match unique.scope {
@@ -52,7 +54,7 @@ pub(super) fn unique_binds<'a>(
     };
     let mut binds = Vec::from_iter(parent);
     for at in &unique.fields {
-        match bind(resource.fields.get(*at)?, item.values.get(*at)?) {
+        match bind_field(resource.fields.get(*at)?, item.values.get(*at)?) {
             Bind::Null => return None,
             value => binds.push(value),
         }
@@ -61,9 +63,9 @@ pub(super) fn unique_binds<'a>(
 }
 
 /// A reference is stored as an id, not as text.
-fn bind<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
+fn bind_field<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     match value {
-        Value::Text(text) if field.rules.to.is_some() => {
+        Value::Text(text) if field.rules.reference.is_some() => {
             IdKind::Uuid.parse(text).map_or(Bind::Text(text), Bind::Id)
         }
         value => Bind::value(value),
@@ -75,48 +77,57 @@ pub(super) fn read_item(
     model: &Model,
     resource: &Resource,
     row: &dyn Columns,
-    damaged: &Count,
-) -> Result<Item, Broken> {
-    read_columns(model, resource, row).map_err(|Broken(cause)| {
+    damaged: &Counter,
+) -> Result<Item, InternalError> {
+    read_columns(model, resource, row).map_err(|InternalError(cause)| {
         damaged.add(1);
         let name = &resource.name;
-        Broken(match row.id(0, resource.id) {
+        InternalError(match row.id(0, resource.id) {
             Ok(Some(id)) => format!("the stored {name} {id} is damaged: {cause}"),
             Ok(None) | Err(_) => format!("a stored {name} is damaged: {cause}"),
         })
     })
 }
 
-fn read_columns(model: &Model, resource: &Resource, row: &dyn Columns) -> Result<Item, Broken> {
+fn read_columns(
+    model: &Model,
+    resource: &Resource,
+    row: &dyn Columns,
+) -> Result<Item, InternalError> {
     let mut at = 0..;
     let mut next = || at.next().unwrap_or_default();
-    let id = required("id", row.id(next(), resource.id))?;
+    let id = required_column("id", row.id(next(), resource.id))?;
     let parent = match resource.parent {
-        Some(parent) => named("the id of its parent", row.id(next(), model.resource(parent).id))?,
+        Some(parent) => {
+            with_column_name("the id of its parent", row.id(next(), model.resource(parent).id))?
+        }
         None => None,
     };
-    let created_at = required("created_at", row.moment(next()))?;
-    let updated_at = required("updated_at", row.moment(next()))?;
-    let version = required("version", row.integer(next()))?;
+    let created_at = required_column("created_at", row.moment(next()))?;
+    let updated_at = required_column("updated_at", row.moment(next()))?;
+    let version = required_column("version", row.integer(next()))?;
     let values = resource
         .fields
         .iter()
-        .map(|field| named(&field.name, read_value(field, row, next())))
+        .map(|field| with_column_name(&field.name, read_value(field, row, next())))
         .collect::<Result<_, _>>()?;
     Ok(Item { id, parent, created_at, updated_at, version, values })
 }
 
 /// Adds the column's name to an error.
-fn named<T>(column: &str, read: Result<T, Broken>) -> Result<T, Broken> {
-    read.map_err(|Broken(cause)| Broken(format!("{column}: {cause}")))
+fn with_column_name<T>(column: &str, read: Result<T, InternalError>) -> Result<T, InternalError> {
+    read.map_err(|InternalError(cause)| InternalError(format!("{column}: {cause}")))
 }
 
-fn required<T>(column: &str, read: Result<Option<T>, Broken>) -> Result<T, Broken> {
-    named(column, read)?.ok_or_else(|| Broken(format!("{column} has no value")))
+fn required_column<T>(
+    column: &str,
+    read: Result<Option<T>, InternalError>,
+) -> Result<T, InternalError> {
+    with_column_name(column, read)?.ok_or_else(|| InternalError(format!("{column} has no value")))
 }
 
-fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, Broken> {
-    if let Some(target) = field.rules.to {
+fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, InternalError> {
+    if let Some(target) = field.rules.reference {
         let id = row.id(at, target.id)?;
         return Ok(match id {
             None => Value::Null,
@@ -124,16 +135,16 @@ fn read_value(field: &Field, row: &dyn Columns, at: usize) -> Result<Value, Brok
             Some(id) => Value::text(&id.to_string()),
         });
     }
-    let value = match field.class() {
-        Class::Text => row.text(at)?.map(Value::text),
-        Class::Json => row.text(at)?.map(|text| Value::Json(text.into())),
-        Class::Integer => row.integer(at)?.map(Value::Integer),
-        Class::Decimal => row
+    let value = match field.storage_class() {
+        StorageClass::Text => row.text(at)?.map(Value::text),
+        StorageClass::Json => row.text(at)?.map(|text| Value::Json(text.into())),
+        StorageClass::Integer => row.integer(at)?.map(Value::Integer),
+        StorageClass::Decimal => row
             .integer(at)?
             .map(|units| Value::Decimal(Decimal { units, scale: field.rules.scale })),
-        Class::Real => row.real(at)?.map(Value::Number),
-        Class::Boolean => row.boolean(at)?.map(Value::Boolean),
-        Class::Moment => row.moment(at)?.map(Value::Moment),
+        StorageClass::Real => row.real(at)?.map(Value::Number),
+        StorageClass::Boolean => row.boolean(at)?.map(Value::Boolean),
+        StorageClass::Moment => row.moment(at)?.map(Value::Moment),
     };
     Ok(value.unwrap_or(Value::Null))
 }

@@ -5,27 +5,28 @@
 //! the comment of each statement lists them. DDL is in `ddl`.
 
 mod condition;
-mod define;
+mod ddl;
 mod dialect;
 mod insert;
-mod keys;
+mod idempotency;
 mod list;
-mod part;
-mod words;
+mod row_filter;
+mod expressions;
 
 use std::fmt::Write;
 
-use super::driver::{Bind, Stroke};
+use super::driver::{Bind, Statement};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
-pub(super) use define::{
-    ForeignKey, Index, add_column, create_table, drop_column, drop_constraint, drop_index,
-    drop_table, foreign_key_names, foreign_keys, forget, indexes, is_unique_index, recall,
-    remember, remember_first, rename_table, unique_columns, unique_rule,
+pub(super) use ddl::{
+    ForeignKey, IndexDefinition, add_column, create_table, drop_column, drop_constraint,
+    drop_index, drop_table, foreign_key_names, foreign_keys, forget, indexes,
+    insert_system_value_if_absent, is_unique_index, rename_table, select_system_value,
+    unique_columns, upsert_system_value, violated_unique_rule,
 };
 pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
-pub(super) use keys::{KEYS_CLOCK, Keys, NEWEST_KEY};
-pub(super) use list::Listing;
-pub(super) use part::{Part, seen_holders};
+pub(super) use idempotency::{IDEMPOTENCY_CLOCK, IdempotencyStatements, NEWEST_IDEMPOTENCY_KEY};
+pub(super) use list::ListStatements;
+pub(super) use row_filter::{RowFilter, visible_unique_conflicts};
 
 /// The number of parameters of a change log entry: its columns without the sequence.
 pub(super) const ENTRY_BINDS: usize = 11;
@@ -33,11 +34,11 @@ const ENTRY_COLUMNS: &str =
     "time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after";
 
 /// The readiness check.
-pub(super) const READY: &str = "SELECT 1 FROM nouns_system";
+pub(super) const PING: &str = "SELECT 1 FROM nouns_system";
 
 /// The first and the last number of the change log. Each subquery reads one end of the primary key; `min` and
 /// `max` in one query would scan the table.
-pub(super) const POSITIONS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
+pub(super) const CHANGE_LOG_BOUNDS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
      (SELECT max(sequence) FROM nouns_changes)";
 
 /// The key in `nouns_system` of the last sweep of the change log, as with `IDEMPOTENCY_CLOCK`.
@@ -65,13 +66,19 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
 /// The version of a collection and the low-water mark of the change log. 1: the low-water mark that is
 /// already known; 2: the resource; 3: the parent, if `has_parent`.
 /// A collection without an entry has not changed since the oldest entry that is kept.
-fn place(dialect: &Dialect, has_parent: bool) -> String {
-    let Dialect { placeholder: p, place_resource, place_parent, place_order, .. } = dialect;
+fn collection_version_query(dialect: &Dialect, has_parent: bool) -> String {
+    let Dialect {
+        placeholder: p,
+        version_resource: place_resource,
+        version_parent: place_parent,
+        version_order: place_order,
+        ..
+    } = dialect;
     let parent = match has_parent {
         true => format!("= {p}3"),
-        false => dialect.place_top.to_owned(),
+        false => dialect.version_top_level.to_owned(),
     };
-    (dialect.settled_at)(&format!(
+    (dialect.version_query)(&format!(
         "coalesce((SELECT sequence FROM nouns_changes WHERE {place_resource} = {p}2 AND {place_parent} {parent} ORDER BY {place_order} LIMIT 1), \
          (SELECT min(sequence) FROM nouns_changes), 0)"
     ))
@@ -82,15 +89,15 @@ const ROLE_GROUPS_MAX: usize = 1000;
 
 /// The statements of a model in one dialect.
 #[derive(Debug)]
-pub(super) struct Sql {
+pub(super) struct SqlStatements {
     pub(super) dialect: &'static Dialect,
-    tables: Vec<Table>,
+    tables: Vec<TableStatements>,
     entry: String,
-    joins_entry: bool,
+    is_entry_combined: bool,
     /// Reads a user. 1: name.
     pub(super) user: String,
     /// Reads the stamp, which every change of the users changes.
-    pub(super) stamp: &'static str,
+    pub(super) users_stamp: &'static str,
     /// Finds an enabled admin. 1: the id of a user to leave out.
     pub(super) other_admin: String,
     /// Whether entries have expired. 1: the time before which, 2: how many a batch examines.
@@ -98,13 +105,13 @@ pub(super) struct Sql {
     /// Deletes expired entries. 1: the time before which, 2: how many at most.
     pub(super) sweep: String,
     /// See `collection_version_query`: of a top-level collection, and of one with a parent.
-    pub(super) places: [String; 2],
-    pub(super) keys: Keys,
+    pub(super) collection_versions: [String; 2],
+    pub(super) keys: IdempotencyStatements,
 }
 
 /// The statements of one resource. "chain" stands for the ids of the ancestors from the nearest.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TableStatements {
     /// 1: id, then the chain.
     pub(super) item: String,
     /// As `item`, and locks the row against changes until the transaction ends.
@@ -123,36 +130,36 @@ pub(super) struct Table {
     pub(super) insert: String,
     /// Multi-row INSERT with the change log entries, where one statement writes both: each parameter is an
     /// array with one value for each row.
-    pub(super) insert_all: Option<String>,
+    pub(super) insert_batch: Option<String>,
     /// The text before the changed fields.
     update: String,
     dialect: &'static Dialect,
     /// 1: id.
     pub(super) delete: String,
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<IncomingReference>,
     /// For each unique rule: finds another row with these values. 1: id, then the rule's columns.
-    pub(super) holders: Vec<String>,
+    pub(super) unique_conflicts: Vec<String>,
 }
 
-impl Table {
+impl TableStatements {
     /// Sets only the changed fields: the engine then updates only the indexes of these columns.
     /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields; then the change log entry,
     /// where one statement writes both.
-    pub(super) fn update(&self, resource: &Resource, changed: &[usize]) -> String {
+    pub(super) fn update_statement(&self, resource: &Resource, changed: &[usize]) -> String {
         let dialect = self.dialect;
         let p = dialect.placeholder;
         let mut text = String::with_capacity(self.update.len() + 400 + 24 * changed.len());
         text.push_str(&self.update);
         let fields = changed.iter().filter_map(|index| resource.fields.get(*index));
         for (field, number) in fields.zip(5..) {
-            let _ = write!(text, ", {} = {p}{number}", quoted(&field.name));
+            let _ = write!(text, ", {} = {p}{number}", quote_name(&field.name));
         }
         let _ = write!(text, " WHERE \"id\" = {p}1 AND \"version\" = {p}2");
-        match dialect.next_change {
+        match dialect.next_change_function {
             None => text,
             // No entry if the update matched no row.
             Some(_) => {
-                let entry = entry(dialect, 5 + changed.len(), Some("written"));
+                let entry = entry_insert_sql(dialect, 5 + changed.len(), Some("written"));
                 format!("WITH written AS ({text} RETURNING 1) {entry}")
             }
         }
@@ -161,14 +168,14 @@ impl Table {
 
 /// Items that may refer to an item of this table: its children, or items with a `ref` field.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct IncomingReference {
     pub(super) resource: ResourceIndex,
     pub(super) on_delete: OnDelete,
     /// 1: id, 2: the limit. Returns the id of each dependent, then its chain.
     pub(super) dependents: String,
 }
 
-impl Sql {
+impl SqlStatements {
     pub(super) fn new(model: &Model, dialect: &'static Dialect) -> Self {
         let p = dialect.placeholder;
         Self {
@@ -176,15 +183,16 @@ impl Sql {
             tables: model
                 .resources
                 .iter()
-                .map(|resource| table(model, resource, dialect))
+                .map(|resource| build_table_statements(model, resource, dialect))
                 .collect(),
-            entry: entry(dialect, 1, None),
-            user: user(model.resource(model.users), dialect),
-            stamp: dialect.users_stamp,
-            other_admin: other_admin(model.resource(model.users), dialect),
-            keys: Keys::new(dialect),
-            joins_entry: dialect.next_change.is_some(),
-            places: [false, true].map(|has_parent| place(dialect, has_parent)),
+            entry: entry_insert_sql(dialect, 1, None),
+            user: user_by_name_query(model.resource(model.users), dialect),
+            users_stamp: dialect.users_stamp,
+            other_admin: other_admin_query(model.resource(model.users), dialect),
+            keys: IdempotencyStatements::new(dialect),
+            is_entry_combined: dialect.next_change_function.is_some(),
+            collection_versions: [false, true]
+                .map(|has_parent| collection_version_query(dialect, has_parent)),
             sweep_due: format!(
                 "SELECT 1 FROM (SELECT time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
                  WHERE time < {p}1 LIMIT 1"
@@ -201,46 +209,50 @@ impl Sql {
 
     /// All statements, for tests.
     #[cfg(any(fuzzing, test))]
-    pub(super) fn texts(&self, model: &Model) -> Vec<String> {
+    pub(super) fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
-        all.extend(self.places.clone());
-        all.extend([self.user.clone(), self.stamp.to_owned()]);
-        all.extend(self.keys.texts());
+        all.extend(self.collection_versions.clone());
+        all.extend([self.user.clone(), self.users_stamp.to_owned()]);
+        all.extend(self.keys.all_texts());
         for (table, resource) in self.tables.iter().zip(&model.resources) {
-            let Table { item, exists, exists_anywhere, page, page_after, .. } = table;
-            let Table { insert, insert_all, delete, links, .. } = table;
+            let TableStatements { item, exists, exists_anywhere, page, page_after, .. } = table;
+            let TableStatements { insert, insert_batch: insert_all, delete, links, .. } = table;
             all.extend(insert_all.clone());
             let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
             all.extend(fixed.into_iter().cloned());
-            all.push(table.update(resource, &Vec::from_iter(0..resource.fields.len())));
+            all.push(table.update_statement(resource, &Vec::from_iter(0..resource.fields.len())));
             all.extend(links.iter().map(|link| link.dependents.clone()));
         }
         all
     }
 
     /// A change log entry alone. `is_first`: the first of its transaction.
-    pub(super) fn entry<'a>(&'a self, binds: &[Bind<'a>], is_first: bool) -> Stroke<'a> {
+    pub(super) fn entry_statement<'a>(
+        &'a self,
+        binds: &[Bind<'a>],
+        is_first: bool,
+    ) -> Statement<'a> {
         let mut binds = binds.to_vec();
-        if self.joins_entry {
+        if self.is_entry_combined {
             binds.push(Bind::Boolean(is_first));
         }
-        Stroke::new(&self.entry, binds)
+        Statement::new(&self.entry, binds)
     }
 
     /// Appends the statements of a row and its change log entry: two statements, or one that writes both.
     pub(super) fn push_with_entry<'a>(
         &'a self,
-        strokes: &mut Vec<Stroke<'a>>,
-        mut row: Stroke<'a>,
+        strokes: &mut Vec<Statement<'a>>,
+        mut row: Statement<'a>,
         (entry, is_first): (&[Bind<'a>], bool),
     ) {
-        if self.joins_entry {
+        if self.is_entry_combined {
             row.binds.extend_from_slice(entry);
             row.binds.push(Bind::Boolean(is_first));
             strokes.push(row);
         } else {
             strokes.push(row);
-            strokes.push(self.entry(entry, is_first));
+            strokes.push(self.entry_statement(entry, is_first));
         }
     }
 
@@ -248,13 +260,13 @@ impl Sql {
         clippy::indexing_slicing,
         reason = "one table for each resource of the model, made in new"
     )]
-    pub(super) fn table(&self, index: ResourceIndex) -> &Table {
+    pub(super) fn table_statements(&self, index: ResourceIndex) -> &TableStatements {
         &self.tables[index.0]
     }
 }
 
 /// A quoted name. Names contain no quotes: the model has checked them.
-pub(super) fn quoted(name: &str) -> String {
+pub(super) fn quote_name(name: &str) -> String {
     format!("\"{name}\"")
 }
 
@@ -271,9 +283,9 @@ fn columns(resource: &Resource) -> Vec<String> {
 }
 
 /// The select list of all columns, each with a prefix.
-fn selected(resource: &Resource, before: &str) -> String {
+fn select_list(resource: &Resource, before: &str) -> String {
     let columns = columns(resource);
-    let columns = columns.iter().map(|column| format!("{before}{}", quoted(column)));
+    let columns = columns.iter().map(|column| format!("{before}{}", quote_name(column)));
     columns.collect::<Vec<_>>().join(", ")
 }
 
@@ -284,10 +296,10 @@ fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
 
 /// Inserts a change log entry; its parameters are numbered from `first`. With `from`, one entry for each row
 /// of that relation. Where the engine has a function for the next number, its parameter comes last.
-fn entry(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
+fn entry_insert_sql(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
     let mut columns = ENTRY_COLUMNS.to_owned();
     let mut values = placeholders(dialect, first, ENTRY_BINDS);
-    if let Some(next_change) = dialect.next_change {
+    if let Some(next_change) = dialect.next_change_function {
         columns.insert_str(0, "sequence, ");
         let is_first = first + ENTRY_BINDS;
         values.insert_str(0, &format!("{next_change}({}{is_first}), ", dialect.placeholder));
@@ -298,17 +310,21 @@ fn entry(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
     }
 }
 
-fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table {
+fn build_table_statements(
+    model: &Model,
+    resource: &Resource,
+    dialect: &'static Dialect,
+) -> TableStatements {
     let p = dialect.placeholder;
-    let name = quoted(&resource.table);
-    let chain = Chain::new(model, resource, false);
+    let name = quote_name(&resource.table);
+    let chain = AncestorJoin::new(model, resource, false);
     let from = &chain.from;
-    let (select, insert) = (selected(resource, "t0."), selected(resource, ""));
-    let by_id = chain.condition(&format!("t0.\"id\" = {p}1"), p, 2);
-    let whole = chain.condition("", p, 2);
-    let after = chain.condition(&format!("t0.\"id\" > {p}2"), p, 3);
+    let (select, insert) = (select_list(resource, "t0."), select_list(resource, ""));
+    let by_id = chain.where_clause(&format!("t0.\"id\" = {p}1"), p, 2);
+    let whole = chain.where_clause("", p, 2);
+    let after = chain.where_clause(&format!("t0.\"id\" > {p}2"), p, 3);
     let Dialect { lock_for_update, lock_for_delete, .. } = dialect;
-    Table {
+    TableStatements {
         item: format!("SELECT {select} FROM {from}{by_id}"),
         item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),
         item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
@@ -316,19 +332,22 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
         exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
         page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
         page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
-        insert: insert::row(resource, dialect),
-        insert_all: insert::rows(model, resource, dialect),
+        insert: insert::insert_row(resource, dialect),
+        insert_batch: insert::insert_rows(model, resource, dialect),
         update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
         dialect,
         delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
-        links: links(model, resource, p),
-        holders: resource
+        links: find_incoming_references(model, resource, p),
+        unique_conflicts: resource
             .unique
             .iter()
             .map(|unique| {
                 let columns = unique_columns(resource, unique);
                 let same = columns.iter().zip(2..).map(|(column, number)| {
-                    format!(" AND {}", define::holds(resource, ("", column), number, dialect))
+                    format!(
+                        " AND {}",
+                        ddl::equals_parameter(resource, ("", column), number, dialect)
+                    )
                 });
                 let same: String = same.collect();
                 format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
@@ -337,15 +356,17 @@ fn table(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Table
     }
 }
 
-fn user(users: &Resource, dialect: &Dialect) -> String {
-    let columns = columns(users).iter().map(|column| quoted(column)).collect::<Vec<_>>().join(", ");
-    let (table, same) = (quoted(&users.table), define::holds(users, ("", "name"), 1, dialect));
+fn user_by_name_query(users: &Resource, dialect: &Dialect) -> String {
+    let columns =
+        columns(users).iter().map(|column| quote_name(column)).collect::<Vec<_>>().join(", ");
+    let (table, same) =
+        (quote_name(&users.table), ddl::equals_parameter(users, ("", "name"), 1, dialect));
     format!("SELECT {columns} FROM {table} WHERE {same}")
 }
 
 /// The roles are a JSON array of names, in which only a whole name stands between quotes.
-fn other_admin(users: &Resource, dialect: &Dialect) -> String {
-    let (table, p) = (quoted(&users.table), dialect.placeholder);
+fn other_admin_query(users: &Resource, dialect: &Dialect) -> String {
+    let (table, p) = (quote_name(&users.table), dialect.placeholder);
     format!(
         "SELECT 1 FROM {table} WHERE \"id\" <> {p}1 AND \"disabled\" IS NOT TRUE \
          AND CAST(\"roles\" AS text) LIKE '%\"admin\"%' LIMIT 1"
@@ -353,8 +374,8 @@ fn other_admin(users: &Resource, dialect: &Dialect) -> String {
 }
 
 /// Groups the users by roles and disabled flag, with the count and the first name.
-pub(super) fn role_groups(users: &Resource) -> String {
-    let table = quoted(&users.table);
+pub(super) fn role_groups_query(users: &Resource) -> String {
+    let table = quote_name(&users.table);
     format!(
         "SELECT CAST(\"roles\" AS text), CAST(CASE WHEN \"disabled\" THEN 1 ELSE 0 END AS bigint), count(*), min(\"name\") \
          FROM {table} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {ROLE_GROUPS_MAX}"
@@ -362,24 +383,25 @@ pub(super) fn role_groups(users: &Resource) -> String {
 }
 
 /// The join of a row to the ids in its path: its own parent column, and those of its ancestors.
-struct Chain {
+struct AncestorJoin {
     from: String,
     /// From the nearest ancestor.
     columns: Vec<String>,
 }
 
-impl Chain {
+impl AncestorJoin {
     /// `is_whole`: also joins the row of the topmost ancestor.
     fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
         let mut chain =
-            Self { from: format!("{} t0", quoted(&resource.table)), columns: Vec::new() };
+            Self { from: format!("{} t0", quote_name(&resource.table)), columns: Vec::new() };
         let mut level = resource;
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
-            let (column, parent) = (format!("t{depth}.{}", quoted(key)), model.resource(parent));
+            let (column, parent) =
+                (format!("t{depth}.{}", quote_name(key)), model.resource(parent));
             // The row of the topmost ancestor is not needed to prove that it exists: the foreign key does.
             if parent.parent.is_some() || is_whole {
-                let (above, table) = (depth + 1, quoted(&parent.table));
+                let (above, table) = (depth + 1, quote_name(&parent.table));
                 let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
             }
             chain.columns.push(column);
@@ -389,7 +411,7 @@ impl Chain {
     }
 
     /// The WHERE clause: one more condition, then each column with its parameter, numbered from `first`.
-    fn condition(&self, other: &str, p: char, first: usize) -> String {
+    fn where_clause(&self, other: &str, p: char, first: usize) -> String {
         let tied = self
             .columns
             .iter()
@@ -401,7 +423,7 @@ impl Chain {
     }
 }
 
-fn links(model: &Model, resource: &Resource, p: char) -> Vec<Link> {
+fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<IncomingReference> {
     let children = resource.children.iter().filter_map(|index| {
         let child = model.resource(*index);
         Some((child, child.parent_key.as_deref()?, child.on_delete))
@@ -411,14 +433,14 @@ fn links(model: &Model, resource: &Resource, p: char) -> Vec<Link> {
         Some((by, &*by.fields.get(referrer.field)?.name, referrer.on_delete))
     });
     let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
-        let Chain { from, columns } = Chain::new(model, by, false);
+        let AncestorJoin { from, columns } = AncestorJoin::new(model, by, false);
         let ids =
             ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
-        let column = quoted(column);
+        let column = quote_name(column);
         let dependents = format!(
             "SELECT {ids} FROM {from} WHERE t0.{column} = {p}1 ORDER BY t0.\"id\" LIMIT {p}2"
         );
-        Link { resource: by.index, on_delete, dependents }
+        IncomingReference { resource: by.index, on_delete, dependents }
     };
     children.chain(referrers).map(link).collect()
 }

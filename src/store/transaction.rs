@@ -11,164 +11,172 @@ use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 
-use super::driver::{Columns, Driver, Failure, Stroke};
-use super::look::{Place, look, surroundings};
-use super::once;
-use super::place::{self, Standing};
-use super::positions;
-use super::reached::PARTS_MAX;
+use super::change_log_bounds;
+use super::collection_version::{self, CollectionKey};
+use super::decision_input::{ExistenceCheck, check_existence, load_decision_input};
+use super::driver::{Columns, DatabaseDriver, Statement, StatementError};
+use super::idempotency;
 use super::rows::read_item;
-use super::script::{self, Log};
-use super::sql::{Dialect, Listing, Part, READY, Sql};
+use super::scoped_statements::ROW_FILTERS_MAX;
+use super::script::{self, ChangeLogContext};
+use super::sql::{Dialect, ListStatements, PING, RowFilter, SqlStatements};
 use super::{StoreError, users};
 use crate::clock;
-use crate::intent::List;
-use crate::intent::conditions::Conditions;
-use crate::metrics::Count;
-use crate::model::{Model, Resource, ResourceIndex, Verb};
-use crate::permit::Unseen;
-use crate::plan::decide::{Script, lost, require, require_of};
+use crate::intent::ListQuery;
+use crate::intent::preconditions::Preconditions;
+use crate::metrics::Counter;
+use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
+use crate::permit::UnreadableFields;
+use crate::plan::decide::{Script, check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{
-    Action, Collection, Found, Outcome, Read, Reference, Refusal, Refuse, Write, decide,
+    Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal, StoredState,
+    WriteAction, WritePlan, decide,
 };
 use crate::value::{Id, IdKind, Item, Page, Value};
 
 /// The model, its SQL statements and the cache of row filters.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct StoreContext {
     pub(super) model: Arc<Model>,
-    pub(super) sql: Sql,
+    pub(super) sql: SqlStatements,
     /// Cache of row filters, by the fingerprint of the rights, the verb and the resource.
-    pub(super) parts: Cache<(u128, Verb, ResourceIndex), Arc<Part>>,
+    pub(super) row_filters: Cache<(u128, GrantVerb, ResourceIndex), Arc<RowFilter>>,
     /// Metric: stored items that could not be decoded.
-    pub(super) damaged_items: Arc<Count>,
+    pub(super) damaged_items: Arc<Counter>,
 }
 
-impl Context {
+impl StoreContext {
     pub(super) fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
-        Self::counted(model, dialect, Arc::default())
+        Self::with_metrics(model, dialect, Arc::default())
     }
 
     /// With the metric of a server.
-    pub(super) fn counted(
+    pub(super) fn with_metrics(
         model: &Arc<Model>,
         dialect: &'static Dialect,
-        damaged_items: Arc<Count>,
+        damaged_items: Arc<Counter>,
     ) -> Arc<Self> {
-        let (sql, parts) = (Sql::new(model, dialect), Cache::new(PARTS_MAX));
-        Arc::new(Self { model: Arc::clone(model), sql, parts, damaged_items })
+        let (sql, parts) = (SqlStatements::new(model, dialect), Cache::new(ROW_FILTERS_MAX));
+        Arc::new(Self { model: Arc::clone(model), sql, row_filters: parts, damaged_items })
     }
 }
 
 /// Whether a write shares its commit with others (group commit); one that does must be short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
-    Shared,
-    Alone,
+pub(super) enum CommitMode {
+    Grouped,
+    Exclusive,
 }
 
 /// A write of more rows than this gets a commit of its own.
-pub(super) const SHARED_ROWS_MAX: usize = 100;
+pub(super) const GROUPED_ROWS_MAX: usize = 100;
 
 /// A page of large items ends early: the size of a response is bounded too.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Why a write was not executed.
 #[derive(Debug)]
-pub(super) enum Halt<T> {
+pub(super) enum WriteError<T> {
     /// It has more rows than a commit group should wait for: run it again with `CommitMode::Exclusive`.
-    TooLong(T),
+    ExceedsGroup(T),
     Error(StoreError),
 }
 
-impl<T> From<Failure> for Halt<T> {
-    fn from(failure: Failure) -> Self {
+impl<T> From<StatementError> for WriteError<T> {
+    fn from(failure: StatementError) -> Self {
         Self::Error(failure.into())
     }
 }
 
-impl<T> From<Refusal> for Halt<T> {
-    fn from(refusal: Refusal) -> Self {
+impl<T> From<RequestRefusal> for WriteError<T> {
+    fn from(refusal: RequestRefusal) -> Self {
         Self::Error(StoreError::Refused(refusal))
     }
 }
 
 /// A write to execute: borrowed where it may be retried, owned where it is executed once.
-pub(super) enum Given<'a> {
-    Lent(&'a Write),
-    Whole(Box<Write>),
+pub(super) enum WriteRef<'a> {
+    Borrowed(&'a WritePlan),
+    Owned(Box<WritePlan>),
 }
 
-impl Given<'_> {
-    fn into_whole(self) -> Box<Write> {
+impl WriteRef<'_> {
+    fn into_owned(self) -> Box<WritePlan> {
         match self {
-            Self::Lent(write) => Box::new(write.clone()),
-            Self::Whole(write) => write,
+            Self::Borrowed(write) => Box::new(write.clone()),
+            Self::Owned(write) => write,
         }
     }
 }
 
-impl Deref for Given<'_> {
-    type Target = Write;
+impl Deref for WriteRef<'_> {
+    type Target = WritePlan;
 
-    fn deref(&self) -> &Write {
+    fn deref(&self) -> &WritePlan {
         match self {
-            Self::Lent(write) => write,
-            Self::Whole(write) => write,
+            Self::Borrowed(write) => write,
+            Self::Owned(write) => write,
         }
     }
 }
 
-pub(super) async fn read<D: Driver>(
+pub(super) async fn read<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
-    read: &Read,
+    context: &StoreContext,
+    read: &ReadPlan,
 ) -> Result<Outcome, StoreError> {
     match read {
-        Read::Ready => {
-            driver.rows(READY, &[], |_| Ok(())).await?;
+        ReadPlan::Ready => {
+            driver.query(PING, &[], |_| Ok(())).await?;
             Ok(Outcome::Ready)
         }
-        Read::Positions => Ok(Outcome::Positions(positions::read(driver).await?)),
-        Read::User(name) => Ok(Outcome::User(users::user(driver, context, name).await?)),
-        Read::UsersStamp => Ok(Outcome::Stamp(users::stamp(driver, context).await?)),
-        Read::Kept(kept) => once::read(driver, context, kept).await,
-        Read::Item(collection, id, _) => {
-            let reached = context.reached(collection.resource, &collection.reach);
-            let stroke = reached.item(*id, &collection.ancestors);
-            let item = item(driver, context, collection.resource, stroke).await?;
-            item.map(Outcome::Item).ok_or(StoreError::Refused(Refusal::Missing))
+        ReadPlan::ChangeLogBounds => {
+            Ok(Outcome::ChangeLogBounds(change_log_bounds::read(driver).await?))
         }
-        Read::Page(collection, list) => {
-            let known = place::unchanged(driver, context, collection, list).await?;
+        ReadPlan::User(name) => {
+            Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
+        }
+        ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver, context).await?)),
+        ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,
+        ReadPlan::Item(collection, id, _) => {
+            let reached = context.scoped_statements(collection.resource, &collection.scope);
+            let stroke = reached.item(*id, &collection.ancestors);
+            let item = load_item(driver, context, collection.resource, stroke).await?;
+            item.map(Outcome::Item).ok_or(StoreError::Refused(RequestRefusal::Missing))
+        }
+        ReadPlan::Page(collection, list) => {
+            let known =
+                collection_version::not_modified_page(driver, context, collection, list).await?;
             let page = match known {
                 Some(page) => page,
                 // Boxed: otherwise the future of a single item would be as large as that of a page.
-                None => Box::pin(page(driver, context, collection, list)).await?,
+                None => Box::pin(load_page(driver, context, collection, list)).await?,
             };
             Ok(Outcome::Page(page))
         }
-        Read::Refuse(refuse) => Err(StoreError::Refused(refused(driver, context, refuse).await?)),
+        ReadPlan::InvalidWrite(refuse) => {
+            Err(StoreError::Refused(refuse_invalid(driver, context, refuse).await?))
+        }
     }
 }
 
 /// Reads one item, with the statement that only reads it or the one that locks it.
-pub(super) async fn item<D: Driver>(
+pub(super) async fn load_item<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     resource: ResourceIndex,
-    stroke: Stroke<'_>,
-) -> Result<Option<Item>, Failure> {
+    stroke: Statement<'_>,
+) -> Result<Option<Item>, StatementError> {
     let resource = context.model.resource(resource);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
-    Ok(driver.rows(&stroke.sql, &stroke.binds, read).await?.pop())
+    Ok(driver.query(&stroke.sql, &stroke.binds, read).await?.pop())
 }
 
-async fn page<D: Driver>(
+async fn load_page<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     collection: &Collection,
-    list: &List,
+    list: &ListQuery,
 ) -> Result<Page, StoreError> {
     let model = &context.model;
     let resource = model.resource(collection.resource);
@@ -178,48 +186,50 @@ async fn page<D: Driver>(
     let bytes = Cell::new(0);
     let is_full = || bytes.get() > PAGE_BYTES_MAX;
     let is_enough = |item: &Item| {
-        bytes.set(bytes.get() + item.bytes());
+        bytes.set(bytes.get() + item.approximate_bytes());
         is_full()
     };
-    let standing = Standing::of(context, collection);
-    let place = standing.as_ref().map(|standing| standing.stroke(driver.settled()));
-    let (place, mut items) = if list.is_plain() {
-        let reached = context.reached(collection.resource, &collection.reach);
+    let standing = CollectionKey::new(context, collection);
+    let place = standing.as_ref().map(|standing| standing.statement(driver.low_watermark()));
+    let (place, mut items) = if list.is_whole_by_id() {
+        let reached = context.scoped_statements(collection.resource, &collection.scope);
         let after = list.after.as_ref().map(|after| after.id);
         let stroke = reached.page(limit, after, &collection.ancestors);
         match &place {
             Some(place) => {
-                driver.rows_behind((place, place::read), &stroke, read, is_enough).await?
+                driver
+                    .query_pair((place, collection_version::read), &stroke, read, is_enough)
+                    .await?
             }
             None => {
-                let items = driver.rows_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
+                let items = driver.query_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
                 (Vec::new(), items)
             }
         }
     } else {
         let place = match &place {
-            Some(place) => driver.rows(&place.sql, &place.binds, place::read).await?,
+            Some(place) => driver.query(&place.sql, &place.binds, collection_version::read).await?,
             None => Vec::new(),
         };
-        let listing = listing(context, collection, list);
+        let listing = list_statements(context, collection, list);
         let mut items: Vec<Item> = Vec::new();
         for section in listing.sections() {
             let found = i64::try_from(items.len()).unwrap_or(i64::MAX);
             let stroke = listing.page(section, limit.saturating_sub(found));
-            items.extend(driver.rows_once(&stroke, read, is_enough).await?);
+            items.extend(driver.query_uncached(&stroke, read, is_enough).await?);
             if is_full() || items.len() > list.limit {
                 break;
             }
         }
         (place, items)
     };
-    let position = place::settled(driver, &place);
+    let position = collection_version::stable_version(driver, &place);
     // Items prove that their parents exist; an empty list does not.
     if items.is_empty() {
         require_parents(driver, context, collection).await?;
     }
     let total = match list.is_counted {
-        true => Some(count(driver, context, collection, list).await?),
+        true => Some(count_items(driver, context, collection, list).await?),
         false => None,
     };
     let more = is_full() || items.len() > list.limit;
@@ -228,86 +238,92 @@ async fn page<D: Driver>(
     Ok(Page { items, limit: list.limit, next, total, position })
 }
 
-pub(super) fn listing<'a>(
-    context: &'a Context,
+pub(super) fn list_statements<'a>(
+    context: &'a StoreContext,
     collection: &'a Collection,
-    list: &'a List,
-) -> Listing<'a> {
-    let Collection { resource, ancestors, reach } = collection;
+    list: &'a ListQuery,
+) -> ListStatements<'a> {
+    let Collection { resource, ancestors, scope: reach } = collection;
     let resource = (context.model.resource(*resource), ancestors.as_slice());
-    Listing::new(&context.model, context.sql.dialect, resource, reach, list)
+    ListStatements::new(&context.model, context.sql.dialect, resource, reach, list)
 }
 
 /// The total number of items of a list, over all pages.
-async fn count<D: Driver>(
+async fn count_items<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     collection: &Collection,
-    list: &List,
+    list: &ListQuery,
 ) -> Result<i64, StoreError> {
-    let listing = listing(context, collection, list);
+    let listing = list_statements(context, collection, list);
     let read = |row: &dyn Columns| row.integer(0);
-    let counts = driver.rows_once(&listing.count(), read, |_| false).await?;
+    let counts = driver.query_uncached(&listing.count(), read, |_| false).await?;
     Ok(counts.into_iter().flatten().next().unwrap_or_default())
 }
 
 /// Refuses a collection whose parent items do not exist.
-pub(super) async fn require_parents<D: Driver>(
+pub(super) async fn require_parents<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     collection: &Collection,
 ) -> Result<(), StoreError> {
-    let place = Place::Collection(collection);
-    let (has_parents, _) = surroundings(driver, context, place, &[]).await?;
-    if has_parents { Ok(()) } else { Err(StoreError::Refused(Refusal::Missing)) }
+    let place = ExistenceCheck::ParentOf(collection);
+    let (has_parents, _) = check_existence(driver, context, place, &[]).await?;
+    if has_parents { Ok(()) } else { Err(StoreError::Refused(RequestRefusal::Missing)) }
 }
 
 /// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.
-async fn refused<D: Driver>(
+async fn refuse_invalid<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
-    refuse: &Refuse,
-) -> Result<Refusal, StoreError> {
+    context: &StoreContext,
+    refuse: &InvalidWrite,
+) -> Result<RequestRefusal, StoreError> {
     let place = match refuse.item {
-        Some(id) => Place::Item(&refuse.collection, id),
-        None => Place::Collection(&refuse.collection),
+        Some(id) => ExistenceCheck::Item(&refuse.collection, id),
+        None => ExistenceCheck::ParentOf(&refuse.collection),
     };
     let references: Vec<_> = refuse.references.iter().collect();
-    let (is_there, mut lost_pointers) = surroundings(driver, context, place, &references).await?;
+    let (is_there, mut lost_pointers) =
+        check_existence(driver, context, place, &references).await?;
     if !is_there {
-        return Ok(Refusal::Missing);
+        return Ok(RequestRefusal::Missing);
     }
-    let Collection { resource, ancestors, reach } = &refuse.collection;
-    if let (None, Err(refusal)) = (refuse.item, require(&refuse.conditions, None)) {
+    let Collection { resource, ancestors, scope: reach } = &refuse.collection;
+    if let (None, Err(refusal)) = (refuse.item, check_preconditions(&refuse.preconditions, None)) {
         return Ok(refusal);
     }
     let declared = context.model.resource(*resource);
-    let is_conditional = declared.require_if_match || !refuse.conditions.is_none();
-    let is_doubtful = !reach.is_all() && !lost_pointers.is_empty();
+    let is_conditional = declared.require_if_match || !refuse.preconditions.is_none();
+    let is_doubtful = !reach.is_unrestricted() && !lost_pointers.is_empty();
     if let Some(id) = refuse.item.filter(|_| is_conditional || is_doubtful) {
-        let reached = context.reached(*resource, reach);
-        let stored = item(driver, context, *resource, reached.item(id, ancestors)).await?;
-        let Some(stored) = stored else { return Ok(Refusal::Missing) };
-        let required = require_of(&context.model, &refuse.collection, &refuse.conditions, &stored);
+        let reached = context.scoped_statements(*resource, reach);
+        let stored = load_item(driver, context, *resource, reached.item(id, ancestors)).await?;
+        let Some(stored) = stored else { return Ok(RequestRefusal::Missing) };
+        let required = check_item_preconditions(
+            &context.model,
+            &refuse.collection,
+            &refuse.preconditions,
+            &stored,
+        );
         if let Err(refusal) = required {
             return Ok(refusal);
         }
-        let unseen = reach.unseen(declared, &stored);
-        let kept = references
-            .iter()
-            .filter(|one| !reach.is_all() && is_stored((declared, unseen), &stored, one));
+        let unseen = reach.unreadable(declared, &stored);
+        let kept = references.iter().filter(|one| {
+            !reach.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
+        });
         let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
         lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
     }
     let mut faults = refuse.faults.clone();
-    faults.extend(lost(&lost_pointers));
-    Ok(Refusal::Invalid(faults))
+    faults.extend(dangling_faults(&lost_pointers));
+    Ok(RequestRefusal::Invalid(faults))
 }
 
 /// Whether a reference equals the stored one: that is allowed, even if its target is not visible to the
 /// caller. Never true for a field that the caller may not read.
-fn is_stored(
-    (resource, unseen): (&Resource, Unseen<'_>),
+fn is_stored_reference(
+    (resource, unseen): (&Resource, UnreadableFields<'_>),
     stored: &Item,
     reference: &Reference,
 ) -> bool {
@@ -321,103 +337,111 @@ fn is_stored(
     }
 }
 
-pub(super) async fn write<D: Driver>(
+pub(super) async fn write<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
-    write: Given<'_>,
-    pace: Pace,
-) -> Result<Outcome, Halt<Box<Write>>> {
-    match write.once.clone() {
-        None => perform(driver, context, write, pace).await,
+    context: &StoreContext,
+    write: WriteRef<'_>,
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+    match write.idempotency.clone() {
+        None => execute_write(driver, context, write, pace).await,
         Some(once) => {
             // Authorization comes first: a stored answer is not replayed to a caller who has lost the rights.
-            if is_due(&write) {
-                Box::pin(confirm(driver, context, &write)).await?;
+            if is_rights_recheck_due(&write) {
+                Box::pin(recheck_rights(driver, context, &write)).await?;
             }
-            Box::pin(once::write(driver, context, (&once, write), pace)).await
+            Box::pin(idempotency::write(driver, context, (&once, write), pace)).await
         }
     }
 }
 
 /// Executes a write. The decision consumes the action, so that of a borrowed write is cloned.
-pub(super) async fn perform<D: Driver>(
+pub(super) async fn execute_write<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
-    write: Given<'_>,
-    pace: Pace,
-) -> Result<Outcome, Halt<Box<Write>>> {
+    context: &StoreContext,
+    write: WriteRef<'_>,
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
     crate::fault::point("transaction");
-    if write.has_clear(&context.model) {
-        return Err(broken("a secret on its way to the disk as it was sent"));
+    if write.has_clear_text(&context.model) {
+        return Err(internal_error("a secret on its way to the disk as it was sent"));
     }
-    let found = match look(driver, context, &write, pace).await {
+    let found = match load_decision_input(driver, context, &write, pace).await {
         Ok(found) => found,
-        Err(Halt::TooLong(())) => return Err(Halt::TooLong(write.into_whole())),
-        Err(Halt::Error(error)) => return Err(Halt::Error(error)),
+        Err(WriteError::ExceedsGroup(())) => {
+            return Err(WriteError::ExceedsGroup(write.into_owned()));
+        }
+        Err(WriteError::Error(error)) => return Err(WriteError::Error(error)),
     };
     // After the lookup, which may have waited for a row lock.
-    if is_due(&write) {
-        Box::pin(confirm(driver, context, &write)).await?;
+    if is_rights_recheck_due(&write) {
+        Box::pin(recheck_rights(driver, context, &write)).await?;
     }
-    let is_guarded = write.collection.resource == context.model.users && !write.is_forced;
+    let is_guarded =
+        write.collection.resource == context.model.users && !write.can_remove_last_admin;
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
     let owned;
     let (collection, by, action) = match write {
-        Given::Lent(Write { collection, action, conditions, by, .. }) => {
-            (collection, by, (action.clone(), conditions))
-        }
-        Given::Whole(write) => {
-            let Write { collection, action, conditions, by, .. } = *write;
+        WriteRef::Borrowed(WritePlan {
+            collection,
+            action,
+            preconditions: conditions,
+            author: by,
+            ..
+        }) => (collection, by, (action.clone(), conditions)),
+        WriteRef::Owned(write) => {
+            let WritePlan { collection, action, preconditions: conditions, author: by, .. } =
+                *write;
             owned = (collection, by, conditions);
             (&owned.0, &owned.1, (action, &owned.2))
         }
     };
-    let log = Log { collection, by, now: found.now };
+    let log = ChangeLogContext { collection, by, now: found.now };
     let is_amended = found.draft.is_some();
-    let script = decided(context, collection, action, found)?;
+    let script = decide_write(context, collection, action, found)?;
     if let Some(user) = user {
-        Box::pin(users::keep_an_admin(driver, context, &user, &script.steps)).await?;
+        Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
     let items = script::run(driver, context, &log, script.steps).await?;
-    match script.said.outcome(items) {
-        Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Amended(item)),
-        outcome => outcome.ok_or_else(|| broken("an update without a row")),
+    match script.result.into_outcome(items) {
+        Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Patched(item)),
+        outcome => outcome.ok_or_else(|| internal_error("an update without a row")),
     }
 }
 
 /// Whether the rights that permitted the write are due for a recheck.
-pub(super) fn is_due(write: &Write) -> bool {
-    write.mandate.as_ref().is_some_and(|mandate| clock::now() >= mandate.good_until)
+pub(super) fn is_rights_recheck_due(write: &WritePlan) -> bool {
+    write.rights_lease.as_ref().is_some_and(|mandate| clock::now() >= mandate.valid_until)
 }
 
 /// Refuses a write whose caller's rights have changed since it was permitted.
-async fn confirm<D: Driver>(
+async fn recheck_rights<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
-    write: &Write,
-) -> Result<(), Halt<Box<Write>>> {
-    let Some(mandate) = &write.mandate else { return Ok(()) };
-    let stored = users::user(driver, context, mandate.user.name()).await?;
-    match mandate.user.is_still(stored.as_ref()) {
+    context: &StoreContext,
+    write: &WritePlan,
+) -> Result<(), WriteError<Box<WritePlan>>> {
+    let Some(mandate) = &write.rights_lease else { return Ok(()) };
+    let stored = users::find_by_name(driver, context, mandate.user.name()).await?;
+    match mandate.user.is_still_valid(stored.as_ref()) {
         true => Ok(()),
-        false => Err(Halt::Error(StoreError::RightsChanged)),
+        false => Err(WriteError::Error(StoreError::RightsChanged)),
     }
 }
 
 /// Decides a write. A patched item is written as a replacement.
-fn decided(
-    context: &Context,
+fn decide_write(
+    context: &StoreContext,
     collection: &Collection,
-    (action, conditions): (Action, &Conditions),
-    mut found: Found,
-) -> Result<Script, Refusal> {
+    (action, conditions): (WriteAction, &Preconditions),
+    mut found: StoredState,
+) -> Result<Script, RequestRefusal> {
     let action = match (action, found.draft.take()) {
-        (Action::Amend { id, .. }, Some(draft)) => Action::Replace { id, draft },
+        (WriteAction::Patch { id, .. }, Some(draft)) => WriteAction::Replace { id, draft },
         (action, _) => action,
     };
     decide(&context.model, collection, (action, conditions), found)
 }
 
-pub(super) fn broken<T>(what: &str) -> Halt<T> {
-    Halt::Error(StoreError::broken(what))
+pub(super) fn internal_error<T>(what: &str) -> WriteError<T> {
+    WriteError::Error(StoreError::internal(what))
 }

@@ -7,29 +7,29 @@
 //! The one surprising thing: its index is not among those that startup reconciles, so that an older program
 //! that does not know the table leaves the index alone.
 
-use super::driver::{Bind, Columns, Driver, Failure};
+use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use super::rows::read_item;
-use super::schema::{recall, remember};
+use super::schema_migration::{read_system_value, write_system_value};
 use super::sql::{self, Dialect};
-use super::transaction::{Context, Halt};
+use super::transaction::{StoreContext, WriteError};
 use crate::model::Model;
-use crate::model::own::is_enabled_admin;
-use crate::plan::{Refusal, Step};
+use crate::model::builtin::is_enabled_admin;
+use crate::plan::{RequestRefusal, ScriptStep};
 use crate::value::Item;
 
 /// The key of the stamp in `nouns_system`.
-pub(super) const STAMP: &str = "users_stamp";
+pub(super) const STAMP_KEY: &str = "users_stamp";
 
 /// Creates the table, unless it exists. Replaces the trigger function of an older version.
-pub(super) async fn create<D: Driver>(
+pub(super) async fn create<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
-) -> Result<(), Failure> {
-    let is_there = recall(driver, dialect, STAMP).await?.is_some();
+) -> Result<(), StatementError> {
+    let is_there = read_system_value(driver, dialect, STAMP_KEY).await?.is_some();
     if let Some(function) = &dialect.users_function {
         let read = |row: &dyn Columns| row.boolean(0);
-        let current = driver.rows(function.is_current, &[], read).await?;
+        let current = driver.query(function.is_current, &[], read).await?;
         if current.first() != Some(&Some(true)) {
             driver.execute(function.create, &[]).await?;
         }
@@ -42,7 +42,7 @@ pub(super) async fn create<D: Driver>(
     for index in sql::indexes(resource, dialect) {
         driver.execute(&index.create, &[]).await?;
     }
-    remember(driver, dialect, STAMP, "0").await?;
+    write_system_value(driver, dialect, STAMP_KEY, "0").await?;
     for trigger in dialect.users_triggers {
         driver.execute(trigger, &[]).await?;
     }
@@ -50,22 +50,27 @@ pub(super) async fn create<D: Driver>(
 }
 
 /// Reads a user by name, with the stored secret.
-pub(super) async fn user<D: Driver>(
+pub(super) async fn find_by_name<D: DatabaseDriver>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     name: &str,
-) -> Result<Option<Item>, Failure> {
+) -> Result<Option<Item>, StatementError> {
     let resource = context.model.resource(context.model.users);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
-    Ok(driver.rows(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
+    Ok(driver.query(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
 }
 
 /// Reads the stamp, which every change of the users changes.
-pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Result<i64, Failure> {
+pub(super) async fn read_stamp<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+) -> Result<i64, StatementError> {
     let read = |row: &dyn Columns| row.integer(0);
-    let stamp = driver.rows(context.sql.stamp, &[], read).await?;
+    let stamp = driver.query(context.sql.users_stamp, &[], read).await?;
     stamp.into_iter().flatten().next().ok_or_else(|| {
-        Failure::Broken(super::Broken(format!("the database does not keep {STAMP}")))
+        StatementError::Internal(super::InternalError(format!(
+            "the database does not keep {STAMP_KEY}"
+        )))
     })
 }
 
@@ -76,26 +81,26 @@ pub(super) async fn stamp<D: Driver>(driver: &mut D, context: &Context) -> Resul
 /// one (write skew). So both first lock the row of the stamp, which every change of the users writes at its
 /// end: the second waits for the first to commit, and then checks. All changes lock the user first and the
 /// stamp last, so there is no deadlock.
-pub(super) async fn keep_an_admin<D: Driver, T>(
+pub(super) async fn require_remaining_admin<D: DatabaseDriver, T>(
     driver: &mut D,
-    context: &Context,
+    context: &StoreContext,
     user: &Item,
-    steps: &[Step],
-) -> Result<(), Halt<T>> {
+    steps: &[ScriptStep],
+) -> Result<(), WriteError<T>> {
     let stays = match steps.first() {
-        Some(Step::Update { after, .. }) => is_enabled_admin(after),
-        Some(Step::Delete(_)) => false,
-        Some(Step::Insert { .. }) | None => true,
+        Some(ScriptStep::Update { after, .. }) => is_enabled_admin(after),
+        Some(ScriptStep::Delete(_)) => false,
+        Some(ScriptStep::Insert { .. }) | None => true,
     };
     if stays || !is_enabled_admin(user) {
         return Ok(());
     }
     if let Some(lock) = context.sql.dialect.users_lock {
-        driver.rows(lock, &[], |_| Ok(())).await?;
+        driver.query(lock, &[], |_| Ok(())).await?;
     }
-    let others = driver.rows(&context.sql.other_admin, &[Bind::Id(user.id)], |_| Ok(())).await?;
+    let others = driver.query(&context.sql.other_admin, &[Bind::Id(user.id)], |_| Ok(())).await?;
     match others.is_empty() {
-        true => Err(Refusal::LastAdmin.into()),
+        true => Err(RequestRefusal::LastAdmin.into()),
         false => Ok(()),
     }
 }
@@ -112,12 +117,12 @@ pub struct RoleGroup {
 }
 
 /// Groups the users by their roles, the largest group first.
-pub(super) async fn role_groups<D: Driver>(
+pub(super) async fn role_groups<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
-) -> Result<Vec<RoleGroup>, Failure> {
+) -> Result<Vec<RoleGroup>, StatementError> {
     let read = |row: &dyn Columns| {
-        let text = |at| Ok::<_, super::Broken>(row.text(at)?.unwrap_or_default().to_owned());
+        let text = |at| Ok::<_, super::InternalError>(row.text(at)?.unwrap_or_default().to_owned());
         Ok(RoleGroup {
             roles: text(0)?,
             is_disabled: row.integer(1)? == Some(1),
@@ -125,5 +130,5 @@ pub(super) async fn role_groups<D: Driver>(
             example: text(3)?,
         })
     };
-    driver.rows(&sql::role_groups(model.resource(model.users)), &[], read).await
+    driver.query(&sql::role_groups_query(model.resource(model.users)), &[], read).await
 }

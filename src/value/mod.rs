@@ -33,14 +33,14 @@ pub enum Value {
     /// Only before canonicalization. In the model's order; fields without a value are left out.
     Object(Vec<(Box<str>, Value)>),
     /// A secret in clear text. `auth` replaces it by its hash before the store gets it.
-    Clear(Clear),
+    Clear(ClearText),
 }
 
 /// A secret in clear text, which only `reveal` returns.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Clear(Box<str>);
+pub struct ClearText(Box<str>);
 
-impl Clear {
+impl ClearText {
     pub fn new(text: Box<str>) -> Self {
         Self(text)
     }
@@ -50,7 +50,7 @@ impl Clear {
     }
 }
 
-impl fmt::Debug for Clear {
+impl fmt::Debug for ClearText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Clear(…)")
     }
@@ -102,7 +102,7 @@ impl Id {
     }
 
     /// The smallest and the largest UUIDv7 that an item created at this time could have.
-    pub fn all_at(moment: Moment) -> (Self, Self) {
+    pub fn range_at(moment: Moment) -> (Self, Self) {
         let (seconds, nanos) = moment.since_1970();
         let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
         let part = micros % 1_000 * 4_096 / 1_000;
@@ -146,7 +146,7 @@ pub enum IdKind {
 
 impl IdKind {
     /// Parses a UUID in the spelling of paths and the database.
-    pub fn uuid(text: &[u8]) -> Option<Id> {
+    pub fn parse_uuid(text: &[u8]) -> Option<Id> {
         let text: &[u8; 36] = text.try_into().ok()?;
         // Without an early exit, so that the compiler can vectorize it.
         let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
@@ -157,7 +157,7 @@ impl IdKind {
     /// Parses an id as in a path: each id has one spelling, so that an item has one URL.
     pub fn parse(self, text: &str) -> Option<Id> {
         match self {
-            Self::Uuid => Self::uuid(text.as_bytes()),
+            Self::Uuid => Self::parse_uuid(text.as_bytes()),
             Self::Integer => {
                 let number: i64 = text.parse().ok()?;
                 let canonical = text.starts_with(|c: char| matches!(c, '1'..='9'));
@@ -183,7 +183,7 @@ pub struct Item {
 
 impl Item {
     /// The approximate size of its values.
-    pub fn bytes(&self) -> usize {
+    pub fn approximate_bytes(&self) -> usize {
         let bytes = |value: &Value| match value {
             Value::Text(text) | Value::Json(text) => text.len(),
             Value::Clear(clear) => clear.reveal().len(),
@@ -243,7 +243,7 @@ pub struct Change {
 
 /// The number of bytes before the first match. Works in blocks that the compiler can vectorize: texts and
 /// headers are long, and bytes that need escaping are rare.
-pub fn bytes_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
+pub fn count_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
     const BLOCK: usize = 8;
     let has_none =
         |block: &&[u8; BLOCK]| !block.iter().fold(false, |any, byte| any | is_looked_for(*byte));
@@ -256,7 +256,7 @@ pub fn bytes_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
 const ECHO_CHARS_MAX: usize = 40;
 
 /// Truncates client input for a message, since it may be as long as a body.
-pub fn cut(text: &str) -> Cow<'_, str> {
+pub fn truncate_for_message(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(ECHO_CHARS_MAX) {
         None => Cow::Borrowed(text),
         Some((end, _)) => Cow::Owned(format!("{}…", text.get(..end).unwrap_or_default())),
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn count_before_stops_at_the_first_match() {
         for length in 0..40 {
-            assert_eq!(bytes_before(&vec![b'a'; length], |byte| byte == b'b'), length);
+            assert_eq!(count_before(&vec![b'a'; length], |byte| byte == b'b'), length);
             for at in 0..length {
                 let mut bytes = vec![b'a'; length];
                 bytes[at..].fill(b'b');
-                assert_eq!(bytes_before(&bytes, |byte| byte == b'b'), at, "{length}");
+                assert_eq!(count_before(&bytes, |byte| byte == b'b'), at, "{length}");
             }
         }
     }
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn truncate_for_message_keeps_forty_characters() {
         let (fits, long) = ("é".repeat(40), "é".repeat(41));
-        assert_eq!(cut(&fits), fits);
-        assert_eq!(cut(&long), format!("{fits}…"));
+        assert_eq!(truncate_for_message(&fits), fits);
+        assert_eq!(truncate_for_message(&long), format!("{fits}…"));
     }
 
     #[test]

@@ -14,10 +14,10 @@ pub struct Moment(i64);
 pub type MomentText = [u8; 27];
 
 /// The numbers from 00 to 99 as two digits.
-const PAIRS: [[u8; 2]; 100] = pairs();
+const TWO_DIGITS: [[u8; 2]; 100] = two_digits();
 
 #[expect(clippy::indexing_slicing, reason = "run by the compiler, which would say so")]
-const fn pairs() -> [[u8; 2]; 100] {
+const fn two_digits() -> [[u8; 2]; 100] {
     let mut pairs = [[b'0'; 2]; 100];
     let mut number = 0;
     while number < 100 {
@@ -50,7 +50,7 @@ impl Moment {
     }
 
     /// The moment this much earlier.
-    pub fn earlier(self, by: std::time::Duration) -> Option<Self> {
+    pub fn checked_sub(self, by: std::time::Duration) -> Option<Self> {
         let by = i64::try_from(by.as_micros()).ok()?;
         self.0.checked_sub(by).and_then(Self::from_micros)
     }
@@ -67,7 +67,7 @@ impl Moment {
     }
 
     /// Parses the canonical spelling; `None` for anything else.
-    pub fn from_text(bytes: &[u8]) -> Option<Self> {
+    pub fn from_canonical(bytes: &[u8]) -> Option<Self> {
         let bytes: &MomentText = bytes.try_into().ok()?;
         let [
             y1,
@@ -110,22 +110,22 @@ impl Moment {
         if !is_digits || hour > 23 || minute > 59 || second > 59 {
             return None;
         }
-        let days = days(year, month, day)?;
+        let days = days_to_date(year, month, day)?;
         let seconds = i64::from(days) * i64::from(DAY_SECONDS)
             + i64::from(hour * 3_600 + minute * 60 + second);
         Self::from_micros(Self::MIN + seconds * 1_000_000 + i64::from(micros))
     }
 
     /// The canonical spelling.
-    pub fn text(self) -> MomentText {
+    pub fn canonical_text(self) -> MomentText {
         // Counted from the year 1, so that it is never negative.
         let since = u64::try_from(self.0 - Self::MIN).unwrap_or(0);
         let seconds = since / 1_000_000;
         let [micros, days, second] =
             [since % 1_000_000, seconds / u64::from(DAY_SECONDS), seconds % u64::from(DAY_SECONDS)]
                 .map(|number| u32::try_from(number).unwrap_or(0));
-        let (year, month, day) = date(days);
-        let two = |number: u32| PAIRS.get(number as usize).copied().unwrap_or_default();
+        let (year, month, day) = date_from_days(days);
+        let two = |number: u32| TWO_DIGITS.get(number as usize).copied().unwrap_or_default();
         let ([y1, y2], [y3, y4]) = (two(year / 100), two(year % 100));
         let ([o1, o2], [d1, d2]) = (two(month), two(day));
         let [h1, h2] = two(second / 3_600);
@@ -141,21 +141,21 @@ impl Moment {
     /// Parses RFC 3339. Refuses more than six decimals unless they are zeros, and second 60 (a leap second
     /// would have to be stored as another moment).
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(moment) = Self::from_text(text.as_bytes()) {
+        if let Some(moment) = Self::from_canonical(text.as_bytes()) {
             return Some(moment);
         }
         // RFC 3339 §5.6: `T` and `Z` may be lower case; a space instead of `T` is only for display.
         let (date, time) = text.split_at_checked(10)?;
         let (time, zone) = split_zone(time.strip_prefix(['T', 't'])?)?;
         let (time, fraction) = time.split_at_checked(8)?;
-        let micros = six_digits(fraction)?;
-        let local = Self::from_text(format!("{date}T{time}.{micros:0<6}Z").as_bytes())?;
+        let micros = significant_fraction(fraction)?;
+        let local = Self::from_canonical(format!("{date}T{time}.{micros:0<6}Z").as_bytes())?;
         Self::from_micros(local.0 - zone * 1_000_000)
     }
 }
 
 /// The days from 1 January of the year 1 to a date; `None` if the date does not exist.
-fn days(year: u32, month: u32, day: u32) -> Option<u32> {
+fn days_to_date(year: u32, month: u32, day: u32) -> Option<u32> {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let length = match month {
         4 | 6 | 9 | 11 => 30,
@@ -174,7 +174,7 @@ fn days(year: u32, month: u32, day: u32) -> Option<u32> {
 }
 
 /// The year, month and day that is this many days after 1 January of the year 1.
-fn date(days: u32) -> (u32, u32, u32) {
+fn date_from_days(days: u32) -> (u32, u32, u32) {
     let days = days + DAYS_TO_YEAR_1;
     let (era, in_era) = (days / DAYS_400, days % DAYS_400);
     let year = (in_era - in_era / (DAYS_4 - 1) + in_era / DAYS_100 - in_era / (DAYS_400 - 1)) / 365;
@@ -207,7 +207,7 @@ fn split_zone(text: &str) -> Option<(&str, i64)> {
 }
 
 /// The significant digits of an optional fraction: at most six, unless only zeros follow.
-fn six_digits(fraction: &str) -> Option<&str> {
+fn significant_fraction(fraction: &str) -> Option<&str> {
     if fraction.is_empty() {
         return Some("");
     }
@@ -219,7 +219,7 @@ fn six_digits(fraction: &str) -> Option<&str> {
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The text is ASCII.
-        f.write_str(str::from_utf8(&self.text()).unwrap_or_default())
+        f.write_str(str::from_utf8(&self.canonical_text()).unwrap_or_default())
     }
 }
 

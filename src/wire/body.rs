@@ -24,14 +24,14 @@ use crate::problem::{self, Problem};
 /// The rest of a refused body is drained up to this size, to keep the connection.
 const DRAIN_BYTES_MAX: usize = 64 << 10;
 /// ... and for this long: the rest should be in flight already.
-const DRAIN_MAX: Duration = Duration::from_millis(250);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How often a slow body is checked for memory pressure, under which it is aborted (load shedding).
-const HURRY: Duration = Duration::from_secs(2);
+const MEMORY_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What happens to the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
+pub enum ConnectionReuse {
     KeepAlive,
     /// The response must have `Connection: close`.
     Close,
@@ -50,32 +50,32 @@ pub trait BodyMemory {
 }
 
 #[derive(Debug)]
-pub struct Body {
+pub struct RequestBody {
     incoming: Incoming,
-    state: State,
+    state: BodyState,
     is_http_1: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     /// The client waits for `100 Continue`, and the body was not polled yet.
-    HeldBack,
+    AwaitingContinue,
     /// More bytes may follow.
-    Open,
-    Whole,
+    Incomplete,
+    Complete,
     /// The start of the next request in the byte stream is unknown.
     Broken,
 }
 
-impl Body {
+impl RequestBody {
     pub fn new(parts: &Parts, incoming: Incoming) -> Self {
         // RFC 9110 §10.1.1: an HTTP/1.0 client cannot send Expect.
         let expects =
             parts.version == Version::HTTP_11 && parts.headers.contains_key(header::EXPECT);
         let state = match (incoming.is_end_stream(), expects) {
-            (true, _) => State::Whole,
-            (false, true) => State::HeldBack,
-            (false, false) => State::Open,
+            (true, _) => BodyState::Complete,
+            (false, true) => BodyState::AwaitingContinue,
+            (false, false) => BodyState::Incomplete,
         };
         Self { incoming, state, is_http_1: parts.version < Version::HTTP_2 }
     }
@@ -93,12 +93,14 @@ impl Body {
             return Err(too_large(bytes_max));
         }
         match self.state {
-            State::Whole => return Ok(Bytes::new()),
-            State::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
-            State::HeldBack | State::Open => self.state = State::Open,
+            BodyState::Complete => return Ok(Bytes::new()),
+            BodyState::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
+            BodyState::AwaitingContinue | BodyState::Incomplete => {
+                self.state = BodyState::Incomplete
+            }
         }
         {
-            let mut gathering = pin!(self.gather(bytes_max, |bytes| memory.take(bytes)));
+            let mut gathering = pin!(self.collect(bytes_max, |bytes| memory.take(bytes)));
             // A body that arrived together with the head needs neither the clock nor a timer.
             let first = poll_fn(|context| Poll::Ready(gathering.as_mut().poll(context)));
             if let Poll::Ready(result) = first.await {
@@ -107,7 +109,7 @@ impl Body {
             if memory.is_exhausted() {
                 return Err(Problem::new(&problem::BUSY).detail("too many slow requests at once"));
             }
-            let mut look = clock::now() + HURRY;
+            let mut look = clock::now() + MEMORY_CHECK_INTERVAL;
             loop {
                 if let Ok(result) = timeout_at(look.min(deadline).into(), &mut gathering).await {
                     return result;
@@ -115,36 +117,36 @@ impl Body {
                 if look >= deadline || memory.is_hurried() {
                     break;
                 }
-                look += HURRY;
+                look += MEMORY_CHECK_INTERVAL;
             }
         }
-        self.state = State::Broken;
+        self.state = BodyState::Broken;
         Err(Problem::new(&problem::TOO_SLOW))
     }
 
     /// Prepares the connection for the next request, if that is cheap. Must be called before every response;
     /// after a complete read it costs nothing.
-    pub async fn finish(&mut self) -> After {
+    pub async fn finish(&mut self) -> ConnectionReuse {
         crate::fault::point("finish");
         match self.state {
-            State::Whole => return After::KeepAlive,
-            State::HeldBack | State::Broken => return self.give_up(),
-            State::Open => {}
+            BodyState::Complete => return ConnectionReuse::KeepAlive,
+            BodyState::AwaitingContinue | BodyState::Broken => return self.abandon(),
+            BodyState::Incomplete => {}
         }
         let rest = self.incoming.size_hint().lower();
         if rest > u64::try_from(DRAIN_BYTES_MAX).unwrap_or(u64::MAX) {
-            return self.give_up();
+            return self.abandon();
         }
-        let deadline = clock::now() + DRAIN_MAX;
-        match timeout_at(deadline.into(), self.gather(DRAIN_BYTES_MAX, |_| true)).await {
-            Ok(Ok(_)) => After::KeepAlive,
-            Ok(Err(_)) | Err(_) => self.give_up(),
+        let deadline = clock::now() + DRAIN_TIMEOUT;
+        match timeout_at(deadline.into(), self.collect(DRAIN_BYTES_MAX, |_| true)).await {
+            Ok(Ok(_)) => ConnectionReuse::KeepAlive,
+            Ok(Err(_)) | Err(_) => self.abandon(),
         }
     }
 
     /// HTTP/2 resets only the stream; HTTP/1 must close the connection with its unread body.
-    fn give_up(&self) -> After {
-        if self.is_http_1 { After::Close } else { After::KeepAlive }
+    fn abandon(&self) -> ConnectionReuse {
+        if self.is_http_1 { ConnectionReuse::Close } else { ConnectionReuse::KeepAlive }
     }
 
     fn check_trailers(&self, frame: &Frame<Bytes>) -> Result<(), Problem> {
@@ -154,7 +156,7 @@ impl Body {
         }
     }
 
-    async fn gather(
+    async fn collect(
         &mut self,
         bytes_max: usize,
         has_room: impl Fn(usize) -> bool,
@@ -163,7 +165,7 @@ impl Body {
         let mut rest = BytesMut::new();
         while let Some(frame) = self.incoming.frame().await {
             let frame = frame.map_err(|error| {
-                self.state = State::Broken;
+                self.state = BodyState::Broken;
                 Problem::new(&problem::BAD_REQUEST)
                     .detail("the body ended early or its chunks are not well-formed")
                     .cause(error.to_string())
@@ -195,7 +197,7 @@ impl Body {
                 break;
             }
         }
-        self.state = State::Whole;
+        self.state = BodyState::Complete;
         Ok(if rest.is_empty() { first } else { rest.freeze() })
     }
 }

@@ -21,23 +21,23 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
 
 /// Seconds that a browser may cache a preflight; Chromium allows no more. This is safe: a request from an
 /// origin that is no longer declared is refused itself.
-const PREFLIGHT_SECONDS: HeaderValue = HeaderValue::from_static("7200");
+const PREFLIGHT_MAX_AGE_SECONDS: HeaderValue = HeaderValue::from_static("7200");
 
 /// The page that a request came from, as far as CORS is concerned.
 #[derive(Debug, Clone)]
-pub enum Visitor {
+pub enum CorsOrigin {
     /// No origin is declared: CORS is off.
-    Unasked,
+    Disabled,
     /// No page, or a page of an undeclared origin.
-    Other,
+    Undeclared,
     /// A page of this declared origin.
     Declared(Box<HeaderValue>),
 }
 
-impl Visitor {
-    pub fn of(headers: &HeaderMap, declared: &[String]) -> Self {
+impl CorsOrigin {
+    pub fn from_headers(headers: &HeaderMap, declared: &[String]) -> Self {
         if declared.is_empty() {
-            return Self::Unasked;
+            return Self::Disabled;
         }
         let mut origins = headers.get_all(header::ORIGIN).iter();
         match (origins.next(), origins.next()) {
@@ -45,7 +45,7 @@ impl Visitor {
             (Some(origin), None) if declared.iter().any(|known| origin == known) => {
                 Self::Declared(Box::new(origin.clone()))
             }
-            _ => Self::Other,
+            _ => Self::Undeclared,
         }
     }
 
@@ -54,24 +54,25 @@ impl Visitor {
     }
 
     /// Whether the request is the preflight of a page of a declared origin.
-    pub fn asks_first(&self, parts: &Parts) -> bool {
+    pub fn is_preflight(&self, parts: &Parts) -> bool {
         self.is_declared()
             && parts.method == Method::OPTIONS
             && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
     }
 
     /// Adds the CORS headers that every response has.
-    pub fn mark(self, headers: &mut HeaderMap) {
+    pub fn add_headers(self, headers: &mut HeaderMap) {
         let origin = match self {
-            Self::Unasked => return,
-            Self::Other => None,
+            Self::Disabled => return,
+            Self::Undeclared => None,
             Self::Declared(origin) => Some(origin),
         };
         // Also for a request without Origin: a cached response must not be reused for a page.
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if let Some(origin) = origin {
-            const POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-            headers.insert(POLICY, HeaderValue::from_static("cross-origin"));
+            const RESOURCE_POLICY: HeaderName =
+                HeaderName::from_static("cross-origin-resource-policy");
+            headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, *origin);
             let yes = HeaderValue::from_static("true");
             headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, yes);
@@ -81,11 +82,11 @@ impl Visitor {
 }
 
 /// The headers of the response to a preflight, in addition to those of every response.
-pub fn preflight(methods: HeaderValue) -> [(HeaderName, HeaderValue); 4] {
+pub fn preflight_headers(methods: HeaderValue) -> [(HeaderName, HeaderValue); 4] {
     [
         (header::ACCESS_CONTROL_ALLOW_METHODS, methods),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED_HEADERS),
-        (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS),
+        (header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_MAX_AGE_SECONDS),
         // `Access-Control-Request-Headers` is ignored: the allowed headers are the same for every request.
         (header::VARY, HeaderValue::from_static("Access-Control-Request-Method")),
     ]
@@ -109,7 +110,7 @@ mod tests {
         let declared: Vec<String> = declared.iter().map(|text| (*text).to_owned()).collect();
         let mut answer = HeaderMap::new();
         answer.insert(header::VARY, HeaderValue::from_static("Accept"));
-        Visitor::of(&ask("GET", headers).headers, &declared).mark(&mut answer);
+        CorsOrigin::from_headers(&ask("GET", headers).headers, &declared).add_headers(&mut answer);
         let lines =
             answer.iter().map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));
         lines.collect()
@@ -156,7 +157,7 @@ mod tests {
         let declared = ["https://app.example".to_owned()];
         let asks = |method, headers: &[(&str, &str)]| {
             let parts = ask(method, headers);
-            Visitor::of(&parts.headers, &declared).asks_first(&parts)
+            CorsOrigin::from_headers(&parts.headers, &declared).is_preflight(&parts)
         };
         let origin = ("origin", "https://app.example");
         let wants = ("access-control-request-method", "PUT");

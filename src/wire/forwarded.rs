@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::Way;
+use super::PeerConnection;
 use crate::model::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -48,7 +48,7 @@ struct Hop {
 type Hops = VecDeque<Option<Hop>>;
 
 /// The client that sent a request over this connection, if these proxies are trusted.
-pub fn sender(way: Way, headers: &HeaderMap, proxies: &[Network]) -> Sender {
+pub fn find_sender(way: PeerConnection, headers: &HeaderMap, proxies: &[Network]) -> Sender {
     let peer = way.peer.ip().to_canonical();
     let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {
@@ -56,7 +56,7 @@ pub fn sender(way: Way, headers: &HeaderMap, proxies: &[Network]) -> Sender {
         let is_clear = (!proxies.is_empty()).then_some(false);
         return Sender { address: peer, is_https: if way.is_tls { Some(true) } else { is_clear } };
     }
-    match (by_forwarded(headers, peer, is_trusted), by_x_forwarded(headers, peer, is_trusted)) {
+    match (from_forwarded(headers, peer, is_trusted), from_x_forwarded(headers, peer, is_trusted)) {
         // The proxy itself sent the request.
         (None, None) => Sender { address: peer, is_https: way.is_tls.then_some(true) },
         (Some(told), None) | (None, Some(told)) => told,
@@ -67,7 +67,7 @@ pub fn sender(way: Way, headers: &HeaderMap, proxies: &[Network]) -> Sender {
     }
 }
 
-fn by_forwarded(
+fn from_forwarded(
     headers: &HeaderMap,
     peer: IpAddr,
     is_trusted: impl Fn(IpAddr) -> bool,
@@ -75,16 +75,16 @@ fn by_forwarded(
     headers.get(FORWARDED)?;
     let mut hops = Hops::new();
     for line in headers.get_all(FORWARDED) {
-        match split(&String::from_utf8_lossy(line.as_bytes()), b',') {
-            Some(elements) => elements.for_each(|element| push(&mut hops, hop(element))),
+        match split_unquoted(&String::from_utf8_lossy(line.as_bytes()), b',') {
+            Some(elements) => elements.for_each(|element| push_hop(&mut hops, parse_hop(element))),
             // With an unbalanced quote it is impossible to tell which element a proxy has added.
-            None => push(&mut hops, None),
+            None => push_hop(&mut hops, None),
         }
     }
-    Some(walk(&hops, peer, is_trusted))
+    Some(walk_hops(&hops, peer, is_trusted))
 }
 
-fn by_x_forwarded(
+fn from_x_forwarded(
     headers: &HeaderMap,
     peer: IpAddr,
     is_trusted: impl Fn(IpAddr) -> bool,
@@ -92,20 +92,23 @@ fn by_x_forwarded(
     let (addresses, schemes) = (X_FORWARDED_FOR, X_FORWARDED_PROTO);
     headers.get(&addresses).or_else(|| headers.get(&schemes))?;
     let mut hops = Hops::new();
-    for text in list(&joined(headers, &addresses)) {
-        push(&mut hops, address(text).map(|from| Hop { from: Some(from), is_https: None }));
+    for text in split_list(&join_lines(headers, &addresses)) {
+        push_hop(
+            &mut hops,
+            parse_address(text).map(|from| Hop { from: Some(from), is_https: None }),
+        );
     }
-    let Sender { address, .. } = walk(&hops, peer, is_trusted);
+    let Sender { address, .. } = walk_hops(&hops, peer, is_trusted);
     // The schemes do not correspond to elements of the other list, so they count only if all are equal.
-    let schemes = joined(headers, &schemes);
-    let mut said = list(&schemes).map(is_https);
+    let schemes = join_lines(headers, &schemes);
+    let mut said = split_list(&schemes).map(parse_scheme);
     let first = said.next().flatten();
     let is_https = first.filter(|first| said.all(|other| other == Some(*first)));
     Some(Sender { address, is_https })
 }
 
 /// Walks from the right, the nearest hop, to the left: a trusted proxy is believed about the hop before it.
-fn walk(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sender {
+fn walk_hops(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sender {
     let mut sender = Sender { address: peer, is_https: None };
     for hop in hops.iter().rev() {
         let Some(hop) = hop else { return Sender { is_https: None, ..sender } };
@@ -120,7 +123,7 @@ fn walk(hops: &Hops, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> Sende
 }
 
 /// Keeps the last hops; a dropped one counts as unparsable.
-fn push(hops: &mut Hops, hop: Option<Hop>) {
+fn push_hop(hops: &mut Hops, hop: Option<Hop>) {
     if hops.len() == HOPS_MAX {
         hops.pop_front();
         if let Some(first) = hops.front_mut() {
@@ -131,18 +134,18 @@ fn push(hops: &mut Hops, hop: Option<Hop>) {
 }
 
 /// RFC 9110 §5.3: joins all lines of a header.
-fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+fn join_lines(headers: &HeaderMap, name: &HeaderName) -> String {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     lines.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
 /// RFC 9110 §5.6.1.2: empty elements are ignored.
-fn list(line: &str) -> impl Iterator<Item = &str> {
+fn split_list(line: &str) -> impl Iterator<Item = &str> {
     line.split(',').map(|text| text.trim_matches([' ', '\t'])).filter(|text| !text.is_empty())
 }
 
 /// Splits at separators outside quotes; `None` for an unbalanced quote.
-fn split(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
+fn split_unquoted(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
     let (mut ends, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
     for (at, byte) in text.bytes().enumerate() {
         match byte {
@@ -165,28 +168,28 @@ fn split(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
 
 /// RFC 7239 §4: `for=192.0.2.60;proto=http;by=203.0.113.43`. Spaces around `;` are not in the grammar, but
 /// common.
-fn hop(element: &str) -> Option<Hop> {
+fn parse_hop(element: &str) -> Option<Hop> {
     let mut seen: Vec<&str> = Vec::new();
     let mut hop = Hop { from: None, is_https: None };
-    for pair in split(element, b';')? {
+    for pair in split_unquoted(element, b';')? {
         let (name, value) = pair.split_once('=').filter(|(name, _)| is_token(name))?;
         // RFC 7239 §4: each parameter occurs once.
         if seen.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return None;
         }
         seen.push(name);
-        let value = unquoted(value)?;
+        let value = parse_value(value)?;
         if name.eq_ignore_ascii_case("for") {
-            hop.from = node(&value)?;
+            hop.from = parse_node(&value)?;
         } else if name.eq_ignore_ascii_case("proto") {
-            hop.is_https = is_https(&value);
+            hop.is_https = parse_scheme(&value);
         }
     }
     Some(hop)
 }
 
 /// A token, or the content of a quoted string.
-fn unquoted(value: &str) -> Option<String> {
+fn parse_value(value: &str) -> Option<String> {
     if is_token(value) {
         return Some(value.to_owned());
     }
@@ -208,7 +211,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// RFC 7239 §6: an address with or without a port, or an obfuscated name.
-fn node(text: &str) -> Option<Option<IpAddr>> {
+fn parse_node(text: &str) -> Option<Option<IpAddr>> {
     let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, port)) => (Some(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), port),
         None => {
@@ -233,7 +236,7 @@ fn is_obfuscated(text: &str) -> bool {
 }
 
 /// The address in `X-Forwarded-For`: some proxies append a port.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     // A zone has a meaning only on the proxy's machine.
     if text.contains('%') {
         return None;
@@ -243,7 +246,7 @@ fn address(text: &str) -> Option<IpAddr> {
     bare.ok().or_else(|| inner().map(IpAddr::V6)).map(|address| address.to_canonical())
 }
 
-fn is_https(scheme: &str) -> Option<bool> {
+fn parse_scheme(scheme: &str) -> Option<bool> {
     match scheme {
         _ if scheme.eq_ignore_ascii_case("https") => Some(true),
         _ if scheme.eq_ignore_ascii_case("http") => Some(false),

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version, header};
 
 use super::host::Authority;
-use crate::model::settings::Limits;
+use crate::model::settings::ServerLimits;
 use crate::problem::{self, Problem};
 
 /// Set in the extensions of a request whose target has a fragment, since the URI parser drops it.
@@ -18,25 +18,31 @@ pub struct TargetFragment;
 /// Returns the authority that the request names. A refusal closes the connection: a client that frames one
 /// message wrongly may do so with the next, and two parsers of one stream must never disagree about where a
 /// request begins (request smuggling, RFC 9112 §11.2).
-pub fn check_head<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
+pub fn check_head<'a>(
+    parts: &'a Parts,
+    limits: &ServerLimits,
+) -> Result<Option<Authority<'a>>, Problem> {
     crate::fault::point("head");
-    check(parts, limits)
+    check_parts(parts, limits)
         .map_err(|problem| problem.header(header::CONNECTION, HeaderValue::from_static("close")))
 }
 
-fn check<'a>(parts: &'a Parts, limits: &Limits) -> Result<Option<Authority<'a>>, Problem> {
+fn check_parts<'a>(
+    parts: &'a Parts,
+    limits: &ServerLimits,
+) -> Result<Option<Authority<'a>>, Problem> {
     check_target(parts)?;
     if parts.version == Version::HTTP_2 {
         check_values(&parts.headers)?;
     }
     let whom = check_host(parts)?;
     let coding = transfer_coding(&parts.headers);
-    if coding == Coding::Doubled {
+    if coding == TransferCoding::ChunkedTwice {
         return Err(Problem::new(&problem::BAD_REQUEST)
             .detail("expected chunked once in Transfer-Encoding"));
     }
     check_size(parts, limits)?;
-    if coding == Coding::Unknown {
+    if coding == TransferCoding::Unknown {
         // RFC 9112 §6.1: a transfer coding that is not understood should be answered with 501.
         return Err(Problem::new(&problem::UNKNOWN_TRANSFER_CODING)
             .detail("expected a single chunked in Transfer-Encoding"));
@@ -120,7 +126,7 @@ fn check_host(parts: &Parts) -> Result<Option<Authority<'_>>, Problem> {
     Ok(Some(target_host))
 }
 
-fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
+fn check_size(parts: &Parts, limits: &ServerLimits) -> Result<(), Problem> {
     let uri = &parts.uri;
     // HTTP/2 always has an authority, separate from the target.
     let authority = uri.authority().filter(|_| parts.version != Version::HTTP_2);
@@ -150,29 +156,33 @@ fn check_size(parts: &Parts, limits: &Limits) -> Result<(), Problem> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     None,
     Chunked,
-    Doubled,
+    ChunkedTwice,
     Unknown,
 }
 
 /// The parser guarantees that chunked comes last; here it must also be the only one.
-fn transfer_coding(headers: &HeaderMap) -> Coding {
-    let mut coding = Coding::None;
+fn transfer_coding(headers: &HeaderMap) -> TransferCoding {
+    let mut coding = TransferCoding::None;
     let lines = headers.get_all(header::TRANSFER_ENCODING).iter();
     for name in lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')) {
         let name = name.trim_matches([' ', '\t']);
         coding = match coding {
             // RFC 9110 §5.6.1.2: empty list elements are to be ignored.
             coding if name.is_empty() => coding,
-            Coding::None if name.eq_ignore_ascii_case("chunked") => Coding::Chunked,
+            TransferCoding::None if name.eq_ignore_ascii_case("chunked") => TransferCoding::Chunked,
             // RFC 9112 §6.1: chunked must not be applied more than once.
-            Coding::Chunked | Coding::Doubled if name.eq_ignore_ascii_case("chunked") => {
-                Coding::Doubled
+            TransferCoding::Chunked | TransferCoding::ChunkedTwice
+                if name.eq_ignore_ascii_case("chunked") =>
+            {
+                TransferCoding::ChunkedTwice
             }
-            Coding::Doubled => Coding::Doubled,
-            Coding::None | Coding::Chunked | Coding::Unknown => Coding::Unknown,
+            TransferCoding::ChunkedTwice => TransferCoding::ChunkedTwice,
+            TransferCoding::None | TransferCoding::Chunked | TransferCoding::Unknown => {
+                TransferCoding::Unknown
+            }
         };
     }
     coding
@@ -207,7 +217,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let parts = request.body(()).unwrap().into_parts().0;
-        check_head(&parts, &Limits::default())
+        check_head(&parts, &ServerLimits::default())
             .map_or_else(|problem| problem.kind().slug, |_| "fine")
     }
 
@@ -288,7 +298,7 @@ mod tests {
 
     #[test]
     fn head_checks_sizes() {
-        let limits = Limits::default();
+        let limits = ServerLimits::default();
         let get = |target: &str, headers: &[(&str, &str)]| {
             let mut all = vec![("host", "a")];
             all.extend(headers);

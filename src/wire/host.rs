@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::request::Parts;
 use http::{Method, header};
 
-use crate::model::types::broken_escape;
+use crate::model::types::invalid_escape_position;
 use crate::problem::{self, Problem};
 
 /// The host and port that the request names. RFC 9112 §3.2.2: the host of an absolute target overrides Host.
@@ -22,18 +22,18 @@ pub fn authority(parts: &Parts) -> Option<&str> {
 /// A host and an optional port.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Authority<'a> {
-    pub(super) host: Host<'a>,
+    pub(super) host: AuthorityHost<'a>,
     pub(super) port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub enum Host<'a> {
+pub enum AuthorityHost<'a> {
     Address(IpAddr),
     Name(&'a str),
 }
 
 /// RFC 9110 §4.2.3: host names are compared without regard to case.
-impl PartialEq for Host<'_> {
+impl PartialEq for AuthorityHost<'_> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Address(mine), Self::Address(theirs)) => mine == theirs,
@@ -43,7 +43,7 @@ impl PartialEq for Host<'_> {
     }
 }
 
-impl Eq for Host<'_> {}
+impl Eq for AuthorityHost<'_> {}
 
 const HOST_BYTES_MAX: usize = 255;
 
@@ -53,14 +53,14 @@ impl<'a> Authority<'a> {
         let (host, rest) = match text.strip_prefix('[') {
             Some(inner) => {
                 let (address, rest) = inner.split_once(']')?;
-                (Host::Address(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), rest)
+                (AuthorityHost::Address(IpAddr::V6(address.parse::<Ipv6Addr>().ok()?)), rest)
             }
             None => {
                 let end = text.bytes().position(|b| b == b':').unwrap_or(text.len());
                 let (name, rest) = text.split_at(end);
                 let host = match name.parse::<Ipv4Addr>() {
-                    Ok(address) => Host::Address(IpAddr::V4(address)),
-                    Err(_) if is_name(name) => Host::Name(name),
+                    Ok(address) => AuthorityHost::Address(IpAddr::V4(address)),
+                    Err(_) if is_host_name(name) => AuthorityHost::Name(name),
                     Err(_) => return None,
                 };
                 (host, rest)
@@ -80,18 +80,18 @@ impl<'a> Authority<'a> {
     }
 }
 
-fn is_name(name: &str) -> bool {
+fn is_host_name(name: &str) -> bool {
     let bytes = name.as_bytes();
     // RFC 9110 §4.2.1: an empty host identifier is invalid in http.
     (1..=HOST_BYTES_MAX).contains(&bytes.len())
         && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(b))
-        && broken_escape(name).is_none()
+        && invalid_escape_position(name).is_none()
 }
 
 /// Without authentication, Host must be a name that only this machine can have: otherwise a web page could
 /// reach the server through its own name that resolves to this machine (DNS rebinding). `listen` has the
 /// addresses given with `--listen`.
-pub fn check_host_is_ours(
+pub fn check_host_is_local(
     parts: &Parts,
     whom: Option<&Authority<'_>>,
     listen: &[String],
@@ -99,8 +99,8 @@ pub fn check_host_is_ours(
     let ours = match whom.map(|whom| whom.host) {
         // Only HTTP/1.0 requests get here without a Host, and no browser sends them.
         None => true,
-        Some(Host::Address(address)) if address.to_canonical().is_loopback() => true,
-        Some(Host::Name(name)) if name.eq_ignore_ascii_case("localhost") => true,
+        Some(AuthorityHost::Address(address)) if address.to_canonical().is_loopback() => true,
+        Some(AuthorityHost::Name(name)) if name.eq_ignore_ascii_case("localhost") => true,
         Some(host) => {
             listen.iter().filter_map(|own| Authority::parse(own)).any(|own| own.host == host)
         }
@@ -116,7 +116,7 @@ pub fn check_host_is_ours(
 
 /// Refuses a change that a page of another site makes a browser send (CSRF). `is_https` is how the request
 /// was sent, if known.
-pub fn check_site(
+pub fn check_cross_site(
     parts: &Parts,
     base_url: Option<&str>,
     is_https: Option<bool>,
@@ -135,7 +135,7 @@ pub fn check_site(
     }
     for origin in parts.headers.get_all(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
-        let is_ours = authority(parts).is_some_and(|own| is_at(origin, own, is_https))
+        let is_ours = authority(parts).is_some_and(|own| is_same_host(origin, own, is_https))
             || base_url.is_some_and(|base| is_same_origin(origin, base));
         if !is_ours {
             return refuse(format!("expected this server's own origin, got \"{origin}\""));
@@ -155,7 +155,7 @@ fn split_scheme(url: &str) -> Option<(u16, &str)> {
 }
 
 /// Whether an origin has this host and port, and, if it is known, the scheme that the request was sent with.
-fn is_at(origin: &str, own: &str, is_https: Option<bool>) -> bool {
+fn is_same_host(origin: &str, own: &str, is_https: Option<bool>) -> bool {
     let Some((port_default, rest)) = split_scheme(origin) else { return false };
     if is_https.is_some_and(|is_https| is_https != (port_default == 443)) {
         return false;
@@ -175,7 +175,7 @@ fn is_same_origin(origin: &str, base_url: &str) -> bool {
         return false;
     };
     let own_authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    theirs == own && is_at(origin, own_authority, None)
+    theirs == own && is_same_host(origin, own_authority, None)
 }
 
 #[cfg(test)]
@@ -248,7 +248,7 @@ mod tests {
         let ours = |host: Option<&str>| match host.map(Authority::parse) {
             // Refused by an earlier check.
             Some(None) => false,
-            whom => check_host_is_ours(&parts, whom.flatten().as_ref(), &listen).is_ok(),
+            whom => check_host_is_local(&parts, whom.flatten().as_ref(), &listen).is_ok(),
         };
         for good in [
             "localhost",
@@ -294,7 +294,7 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            check_site(&request.body(()).unwrap().into_parts().0, base_url, None).is_ok()
+            check_cross_site(&request.body(()).unwrap().into_parts().0, base_url, None).is_ok()
         };
         let (site, origin) = ("sec-fetch-site", "origin");
         for (headers, base_url, expected) in [
@@ -331,28 +331,31 @@ mod tests {
 
     #[test]
     fn site_check_treats_default_port_as_equal() {
-        assert!(is_at("http://a", "a:80", None));
-        assert!(is_at("https://a", "a:443", None));
-        assert!(is_at("https://a:443", "a", None));
-        assert!(!is_at("https://a", "a:80", None));
-        assert!(is_at("http://[::1]:80", "[0:0:0:0:0:0:0:1]", None));
+        assert!(is_same_host("http://a", "a:80", None));
+        assert!(is_same_host("https://a", "a:443", None));
+        assert!(is_same_host("https://a:443", "a", None));
+        assert!(!is_same_host("https://a", "a:80", None));
+        assert!(is_same_host("http://[::1]:80", "[0:0:0:0:0:0:0:1]", None));
     }
 
     #[test]
     fn site_check_requires_the_known_scheme() {
         for (origin, host) in [("http://a", "a"), ("http://a:8080", "a:8080"), ("HTTP://a", "a:80")]
         {
-            assert!(is_at(origin, host, Some(false)), "{origin}");
-            assert!(!is_at(origin, host, Some(true)), "{origin}");
+            assert!(is_same_host(origin, host, Some(false)), "{origin}");
+            assert!(!is_same_host(origin, host, Some(true)), "{origin}");
         }
         for (origin, host) in [("https://a", "a"), ("https://a:8080", "a:8080")] {
-            assert!(is_at(origin, host, Some(true)), "{origin}");
-            assert!(!is_at(origin, host, Some(false)), "{origin}");
+            assert!(is_same_host(origin, host, Some(true)), "{origin}");
+            assert!(!is_same_host(origin, host, Some(false)), "{origin}");
         }
         let request = Request::post("/a").header("host", "a").header("origin", "https://a");
         let parts = request.body(()).unwrap().into_parts().0;
-        assert!(check_site(&parts, None, Some(false)).is_err());
-        assert!(check_site(&parts, Some("https://a"), Some(false)).is_ok(), "it was declared");
+        assert!(check_cross_site(&parts, None, Some(false)).is_err());
+        assert!(
+            check_cross_site(&parts, Some("https://a"), Some(false)).is_ok(),
+            "it was declared"
+        );
     }
 
     proptest::proptest! {
@@ -360,7 +363,7 @@ mod tests {
         fn authority_of_arbitrary_text_never_panics(text in ".{0,40}") {
             let _ = Authority::parse(&text);
             let _ = is_same_origin(&text, &text);
-            let _ = is_at(&text, &text, Some(true));
+            let _ = is_same_host(&text, &text, Some(true));
         }
     }
 }

@@ -4,36 +4,36 @@
 //! a refused request may leave its body unread, so every path out must call `RequestBody::finish` to learn
 //! whether the connection can be reused.
 
-mod apart;
+mod cross_origin_isolation;
 mod body;
 mod cors;
 mod forwarded;
 mod head;
 mod host;
 mod request_id;
-mod secure;
+mod https_redirect;
 
 use std::net::SocketAddr;
 
-pub use apart::{Purpose, check_reader, keep_apart};
-pub use body::{After, Body, BodyMemory};
-pub use cors::{Visitor, preflight};
-pub use forwarded::{Sender, sender};
+pub use body::{BodyMemory, ConnectionReuse, RequestBody};
+pub use cors::{CorsOrigin, preflight_headers};
+pub use cross_origin_isolation::{ReadPurpose, add_cross_origin_isolation, check_fetch_metadata};
+pub use forwarded::{Sender, find_sender};
 pub use head::{TargetFragment, check_head};
-pub use host::{Authority, check_host_is_ours, check_site};
+pub use host::{Authority, check_cross_site, check_host_is_local};
+pub use https_redirect::{hsts_header, https_url};
 pub use request_id::RequestId;
-pub use secure::{hsts, secure_address};
 
 /// The connection that a request came over.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct PeerConnection {
     /// The address of the other end of the connection.
     pub peer: SocketAddr,
     /// Whether this server terminates TLS for the connection.
     pub is_tls: bool,
 }
 
-impl Way {
+impl PeerConnection {
     /// Whether nobody in between can read or change the request.
     pub fn is_secure(self) -> bool {
         self.is_tls

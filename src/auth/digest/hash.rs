@@ -8,19 +8,19 @@ use aws_lc_rs::constant_time;
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use crate::auth::text;
+use crate::auth::credential_text;
 use crate::model::Algorithm;
 
 const TEXT_BYTES_MAX: usize = 64;
 
 /// A hash as lower-case hexadecimal text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Hash {
+pub struct HexDigest {
     text: [u8; TEXT_BYTES_MAX],
     length: usize,
 }
 
-impl Hash {
+impl HexDigest {
     fn new(bytes: &[u8]) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();
@@ -40,12 +40,12 @@ impl Hash {
     }
 
     /// Compares in constant time, for texts of the same length.
-    pub fn is(&self, other: &[u8]) -> bool {
+    pub fn equals_constant_time(&self, other: &[u8]) -> bool {
         constant_time::verify_slices_are_equal(self.as_bytes(), other).is_ok()
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for HexDigest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_text())
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for Hash {
 /// HA1, the hash of a user's name, realm and password: as good as the password within its realm, so it is
 /// never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Ha1(Hash);
+pub struct Ha1(HexDigest);
 
 impl Ha1 {
     /// Parses what `as_text` returned; `None` if it cannot be of this algorithm.
@@ -67,7 +67,7 @@ impl Ha1 {
         if text.len() != length || !text.bytes().all(is_digit) {
             return None;
         }
-        let mut hash = Hash { text: [0; TEXT_BYTES_MAX], length };
+        let mut hash = HexDigest { text: [0; TEXT_BYTES_MAX], length };
         hash.text.get_mut(..length)?.copy_from_slice(text.as_bytes());
         Some(Self(hash))
     }
@@ -90,46 +90,46 @@ impl fmt::Debug for Ha1 {
 
 /// RFC 7616 §3.4.2: the name, the realm and the password, in UTF-8; name and password in NFC.
 pub fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Ha1 {
-    let (name, password) = (text::composed(name), text::composed(password));
-    Ha1(join(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
+    let (name, password) = (credential_text::to_nfc(name), credential_text::to_nfc(password));
+    Ha1(hash_joined(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
 }
 
 /// RFC 7616 §3.4.4: what a client sends in place of its name, to hide it.
-pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> Hash {
-    let name = text::composed(name);
-    join(algorithm, &[name.as_bytes(), realm.as_bytes()])
+pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> HexDigest {
+    let name = credential_text::to_nfc(name);
+    hash_joined(algorithm, &[name.as_bytes(), realm.as_bytes()])
 }
 
 /// The hash of a body, for `auth-int`.
-pub fn hash(algorithm: Algorithm, bytes: &[u8]) -> Hash {
-    join(algorithm, &[bytes])
+pub fn hash_bytes(algorithm: Algorithm, bytes: &[u8]) -> HexDigest {
+    hash_joined(algorithm, &[bytes])
 }
 
 /// A hash whose last part is open, so that it can be finished in several ways.
 #[derive(Clone)]
-pub(super) enum Begun {
+pub(super) enum PartialHash {
     Md5(Md5),
     Sha256(Sha256),
 }
 
-impl Begun {
+impl PartialHash {
     /// With these parts, and a colon after each.
     pub(super) fn new(algorithm: Algorithm, parts: &[&[u8]]) -> Self {
         match algorithm {
-            Algorithm::Md5 => Self::Md5(begun(parts)),
-            Algorithm::Sha256 => Self::Sha256(begun(parts)),
+            Algorithm::Md5 => Self::Md5(hash_prefix(parts)),
+            Algorithm::Sha256 => Self::Sha256(hash_prefix(parts)),
         }
     }
 
-    pub(super) fn end(&self, part: &[u8]) -> Hash {
+    pub(super) fn finish(&self, part: &[u8]) -> HexDigest {
         match self {
-            Self::Md5(hasher) => Hash::new(&hasher.clone().chain_update(part).finalize()),
-            Self::Sha256(hasher) => Hash::new(&hasher.clone().chain_update(part).finalize()),
+            Self::Md5(hasher) => HexDigest::new(&hasher.clone().chain_update(part).finalize()),
+            Self::Sha256(hasher) => HexDigest::new(&hasher.clone().chain_update(part).finalize()),
         }
     }
 }
 
-fn begun<D: Digest>(parts: &[&[u8]]) -> D {
+fn hash_prefix<D: Digest>(parts: &[&[u8]]) -> D {
     let mut hasher = D::new();
     for part in parts {
         hasher.update(part);
@@ -139,14 +139,14 @@ fn begun<D: Digest>(parts: &[&[u8]]) -> D {
 }
 
 /// The hash of parts with colons between them.
-pub(super) fn join(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
+pub(super) fn hash_joined(algorithm: Algorithm, parts: &[&[u8]]) -> HexDigest {
     match algorithm {
-        Algorithm::Md5 => joined::<Md5>(parts),
-        Algorithm::Sha256 => joined::<Sha256>(parts),
+        Algorithm::Md5 => hash_joined_with::<Md5>(parts),
+        Algorithm::Sha256 => hash_joined_with::<Sha256>(parts),
     }
 }
 
-fn joined<D: Digest>(parts: &[&[u8]]) -> Hash {
+fn hash_joined_with<D: Digest>(parts: &[&[u8]]) -> HexDigest {
     let mut hasher = D::new();
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
@@ -154,5 +154,5 @@ fn joined<D: Digest>(parts: &[&[u8]]) -> Hash {
         }
         hasher.update(part);
     }
-    Hash::new(&hasher.finalize())
+    HexDigest::new(&hasher.finalize())
 }

@@ -11,19 +11,19 @@ mod target;
 
 use std::borrow::Cow;
 
-use super::parameters::{Malformed, Parameters};
-use super::text;
-use crate::model::{Algorithm, Qop, Realm, Scheme};
-use hash::Begun;
-pub use hash::{Ha1, Hash, ha1, hash, userhash};
-pub use target::Target;
+use super::credential_text;
+use super::parameters::{AuthParameters, MalformedCredentials};
+use crate::model::{Algorithm, AuthScheme, Qop, Realm};
+use hash::PartialHash;
+pub use hash::{Ha1, HexDigest, ha1, hash_bytes, userhash};
+pub use target::DigestTarget;
 
 const CNONCE_BYTES_MAX: usize = 512;
 
 /// The credentials of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof<'h> {
-    pub user: User<'h>,
+pub struct DigestCredentials<'h> {
+    pub user: DigestUsername<'h>,
     pub nonce: Cow<'h, [u8]>,
     realm: Cow<'h, str>,
     uri: Cow<'h, [u8]>,
@@ -31,12 +31,12 @@ pub struct Proof<'h> {
     opaque: Option<Cow<'h, [u8]>>,
     /// `None`: an algorithm that we do not know.
     algorithm: Option<Algorithm>,
-    covers: Covers<'h>,
+    protection: QualityOfProtection<'h>,
 }
 
 /// The user name that the client sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum User<'h> {
+pub enum DigestUsername<'h> {
     /// In NFC.
     Name(Cow<'h, str>),
     /// To be compared with `userhash` of every user.
@@ -45,18 +45,18 @@ pub enum User<'h> {
 
 /// The quality of protection, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Covers<'h> {
+enum QualityOfProtection<'h> {
     /// No `qop` at all, as RFC 2069 had it.
-    Least,
-    Request(Counted<'h>),
-    Body(Counted<'h>),
+    Legacy,
+    Auth(QopParameters<'h>),
+    AuthInt(QopParameters<'h>),
     /// A `qop` that we do not know.
     Unknown,
 }
 
 /// The parameters that come with a `qop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counted<'h> {
+struct QopParameters<'h> {
     nc: [u8; 8],
     count: u32,
     cnonce: Cow<'h, [u8]>,
@@ -64,7 +64,7 @@ struct Counted<'h> {
 
 /// Why well-formed credentials are not for this realm or this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misfit {
+pub enum ScopeMismatch {
     /// 400: they belong to another request. The others are 401, not stale.
     Uri,
     Realm,
@@ -74,45 +74,49 @@ pub enum Misfit {
 }
 
 /// Parses what follows `Digest` in the header.
-pub fn read(parameters: &[u8]) -> Result<Proof<'_>, Malformed> {
-    let mut sent = Parameters::read(parameters)?;
-    let response = sent.take_ascii("response")?.ok_or(Malformed("expected a response"))?;
+pub fn read(parameters: &[u8]) -> Result<DigestCredentials<'_>, MalformedCredentials> {
+    let mut sent = AuthParameters::read(parameters)?;
+    let response =
+        sent.take_ascii("response")?.ok_or(MalformedCredentials("expected a response"))?;
     if !response.iter().fold(true, |all, byte| all & byte.is_ascii_hexdigit()) {
-        return Err(Malformed("expected a response of hexadecimal digits"));
+        return Err(MalformedCredentials("expected a response of hexadecimal digits"));
     }
-    Ok(Proof {
-        user: user(&mut sent)?,
-        nonce: sent.take_ascii("nonce")?.ok_or(Malformed("expected a nonce"))?,
-        realm: sent.take_text("realm")?.ok_or(Malformed("expected a realm"))?,
-        uri: sent.take_quoted("uri")?.ok_or(Malformed("expected a uri"))?,
+    Ok(DigestCredentials {
+        user: parse_username(&mut sent)?,
+        nonce: sent.take_ascii("nonce")?.ok_or(MalformedCredentials("expected a nonce"))?,
+        realm: sent.take_text("realm")?.ok_or(MalformedCredentials("expected a realm"))?,
+        uri: sent.take_quoted("uri")?.ok_or(MalformedCredentials("expected a uri"))?,
         response,
         opaque: sent.take_ascii("opaque")?,
-        algorithm: algorithm(sent.take("algorithm").as_deref()),
-        covers: covers(&mut sent)?,
+        algorithm: parse_algorithm(sent.take_value("algorithm").as_deref()),
+        protection: parse_protection(&mut sent)?,
     })
 }
 
 // RFC 7616 §3.4: `username` or `username*`, never both; a hash stands in `username`.
-fn user<'h>(sent: &mut Parameters<'h>) -> Result<User<'h>, Malformed> {
+fn parse_username<'h>(
+    sent: &mut AuthParameters<'h>,
+) -> Result<DigestUsername<'h>, MalformedCredentials> {
     let is_hash = match sent.take_token("userhash")?.as_deref() {
         None => false,
         Some(flag) if flag.eq_ignore_ascii_case(b"false") => false,
         Some(flag) if flag.eq_ignore_ascii_case(b"true") => true,
-        Some(_) => return Err(Malformed("expected userhash=true or userhash=false")),
+        Some(_) => return Err(MalformedCredentials("expected userhash=true or userhash=false")),
     };
     match (sent.take_text("username")?, sent.take_token("username*")?) {
-        (Some(name), None) if is_hash => Ok(User::Hash(name)),
-        (Some(name), None) => Ok(User::Name(text::composed(name))),
+        (Some(name), None) if is_hash => Ok(DigestUsername::Hash(name)),
+        (Some(name), None) => Ok(DigestUsername::Name(credential_text::to_nfc(name))),
         (None, Some(value)) if !is_hash => {
-            let name = extended::read(&value).ok_or(Malformed("expected username* in UTF-8"))?;
-            Ok(User::Name(text::composed(Cow::Owned(name))))
+            let name = extended::read(&value)
+                .ok_or(MalformedCredentials("expected username* in UTF-8"))?;
+            Ok(DigestUsername::Name(credential_text::to_nfc(Cow::Owned(name))))
         }
-        _ => Err(Malformed("expected either username or username*")),
+        _ => Err(MalformedCredentials("expected either username or username*")),
     }
 }
 
 // Absent, it is MD5: wget and others leave it out although it was offered.
-fn algorithm(sent: Option<&[u8]>) -> Option<Algorithm> {
+fn parse_algorithm(sent: Option<&[u8]>) -> Option<Algorithm> {
     match sent {
         None => Some(Algorithm::Md5),
         Some(name) if name.eq_ignore_ascii_case(b"MD5") => Some(Algorithm::Md5),
@@ -121,133 +125,143 @@ fn algorithm(sent: Option<&[u8]>) -> Option<Algorithm> {
     }
 }
 
-fn covers<'h>(sent: &mut Parameters<'h>) -> Result<Covers<'h>, Malformed> {
-    match sent.take("qop").as_deref() {
-        None => Ok(Covers::Least),
-        Some(b"auth") => counted(sent).map(Covers::Request),
-        Some(b"auth-int") => counted(sent).map(Covers::Body),
-        Some(_) => Ok(Covers::Unknown),
+fn parse_protection<'h>(
+    sent: &mut AuthParameters<'h>,
+) -> Result<QualityOfProtection<'h>, MalformedCredentials> {
+    match sent.take_value("qop").as_deref() {
+        None => Ok(QualityOfProtection::Legacy),
+        Some(b"auth") => parse_qop_parameters(sent).map(QualityOfProtection::Auth),
+        Some(b"auth-int") => parse_qop_parameters(sent).map(QualityOfProtection::AuthInt),
+        Some(_) => Ok(QualityOfProtection::Unknown),
     }
 }
 
-fn counted<'h>(sent: &mut Parameters<'h>) -> Result<Counted<'h>, Malformed> {
+fn parse_qop_parameters<'h>(
+    sent: &mut AuthParameters<'h>,
+) -> Result<QopParameters<'h>, MalformedCredentials> {
     // RFC 7616 §3.4: nc is 8 hex digits.
-    const EIGHT: Malformed =
-        Malformed("expected nc with qop, as 8 hexadecimal digits, from 00000001 on");
-    let nc = sent.take("nc").ok_or(EIGHT)?;
-    let nc: [u8; 8] = nc.as_ref().try_into().map_err(|_| EIGHT)?;
+    const NC_EXPECTED: MalformedCredentials =
+        MalformedCredentials("expected nc with qop, as 8 hexadecimal digits, from 00000001 on");
+    let nc = sent.take_value("nc").ok_or(NC_EXPECTED)?;
+    let nc: [u8; 8] = nc.as_ref().try_into().map_err(|_| NC_EXPECTED)?;
     let digit = |digit: &u8| char::from(*digit).to_digit(16);
     let count = nc.iter().try_fold(0, |count, next| Some((count << 4) | digit(next)?));
     let cnonce = sent.take_ascii("cnonce")?.filter(|cnonce| !cnonce.is_empty());
-    let cnonce = cnonce.ok_or(Malformed("expected a cnonce with qop"))?;
+    let cnonce = cnonce.ok_or(MalformedCredentials("expected a cnonce with qop"))?;
     if cnonce.len() > CNONCE_BYTES_MAX {
-        return Err(Malformed("expected a cnonce of at most 512 bytes"));
+        return Err(MalformedCredentials("expected a cnonce of at most 512 bytes"));
     }
     // The count includes this request.
-    let count = count.filter(|count| *count > 0).ok_or(EIGHT)?;
-    Ok(Counted { nc, count, cnonce })
+    let count = count.filter(|count| *count > 0).ok_or(NC_EXPECTED)?;
+    Ok(QopParameters { nc, count, cnonce })
 }
 
-impl Proof<'_> {
+impl DigestCredentials<'_> {
     /// Checks that the credentials are for this realm and this request; returns their algorithm. `opaques`
     /// are those that the realm has issued.
-    pub fn fits(
+    pub fn check_scope(
         &self,
         realm: &Realm,
         opaques: &[Box<str>],
-        target: &Target<'_>,
-    ) -> Result<Algorithm, Misfit> {
-        if !target.is_named_by(&self.uri) {
-            return Err(Misfit::Uri);
+        target: &DigestTarget<'_>,
+    ) -> Result<Algorithm, ScopeMismatch> {
+        if !target.matches_uri(&self.uri) {
+            return Err(ScopeMismatch::Uri);
         }
-        if self.realm != *realm.name || !realm.schemes.contains(&Scheme::Digest) {
-            return Err(Misfit::Realm);
+        if self.realm != *realm.name || !realm.schemes.contains(&AuthScheme::Digest) {
+            return Err(ScopeMismatch::Realm);
         }
         let known = self.algorithm.filter(|algorithm| realm.algorithms.contains(algorithm));
-        let algorithm = known.ok_or(Misfit::Algorithm)?;
-        match &self.covers {
+        let algorithm = known.ok_or(ScopeMismatch::Algorithm)?;
+        match &self.protection {
             // A stronger `qop` than was offered is fine: it only covers more.
-            Covers::Request(_) | Covers::Body(_) => {}
-            Covers::Least if realm.legacy && algorithm == Algorithm::Md5 => {}
-            Covers::Least | Covers::Unknown => return Err(Misfit::Qop),
+            QualityOfProtection::Auth(_) | QualityOfProtection::AuthInt(_) => {}
+            QualityOfProtection::Legacy if realm.legacy && algorithm == Algorithm::Md5 => {}
+            QualityOfProtection::Legacy | QualityOfProtection::Unknown => {
+                return Err(ScopeMismatch::Qop);
+            }
         }
         let opaque = self.opaque.as_deref();
         if !opaques.iter().any(|known| Some(known.as_bytes()) == opaque) {
-            return Err(Misfit::Opaque);
+            return Err(ScopeMismatch::Opaque);
         }
         Ok(algorithm)
     }
 
     /// How often the client says it has used the nonce; `None` without `qop`.
     pub fn count(&self) -> Option<u32> {
-        self.counted().map(|counted| counted.count)
+        self.qop_parameters().map(|counted| counted.count)
     }
 
     /// Whether `verify` needs the hash of the body (`auth-int`).
     pub fn covers_body(&self) -> bool {
-        matches!(self.covers, Covers::Body(_))
+        matches!(self.protection, QualityOfProtection::AuthInt(_))
     }
 
     /// Combines them with the user's HA1; `None` for an algorithm or a `qop` that we do not know.
-    pub fn with(&self, ha1: &Ha1) -> Option<Keyed<'_>> {
+    pub fn with_ha1(&self, ha1: &Ha1) -> Option<KeyedCredentials<'_>> {
         let algorithm = self.algorithm?;
         let (ha1, nonce) = (ha1.as_bytes(), &*self.nonce);
-        let begun = match (self.counted(), self.qop()) {
+        let begun = match (self.qop_parameters(), self.qop()) {
             (Some(counted), Some(qop)) => {
                 let (cnonce, qop) = (&*counted.cnonce, qop_text(qop).as_bytes());
-                Begun::new(algorithm, &[ha1, nonce, &counted.nc, cnonce, qop])
+                PartialHash::new(algorithm, &[ha1, nonce, &counted.nc, cnonce, qop])
             }
-            _ if self.covers == Covers::Least => Begun::new(algorithm, &[ha1, nonce]),
+            _ if self.protection == QualityOfProtection::Legacy => {
+                PartialHash::new(algorithm, &[ha1, nonce])
+            }
             _ => return None,
         };
-        Some(Keyed { proof: self, algorithm, begun })
+        Some(KeyedCredentials { proof: self, algorithm, prefix: begun })
     }
 
     /// Whether the sender knows the password. Takes as long if not.
-    pub fn verify(&self, ha1: &Ha1, method: &str, body_hash: Option<&Hash>) -> bool {
-        self.with(ha1).is_some_and(|keyed| keyed.verify(method, body_hash))
+    pub fn verify(&self, ha1: &Ha1, method: &str, body_hash: Option<&HexDigest>) -> bool {
+        self.with_ha1(ha1).is_some_and(|keyed| keyed.verify(method, body_hash))
     }
 
-    fn counted(&self) -> Option<&Counted<'_>> {
-        match &self.covers {
-            Covers::Request(counted) | Covers::Body(counted) => Some(counted),
-            Covers::Least | Covers::Unknown => None,
+    fn qop_parameters(&self) -> Option<&QopParameters<'_>> {
+        match &self.protection {
+            QualityOfProtection::Auth(counted) | QualityOfProtection::AuthInt(counted) => {
+                Some(counted)
+            }
+            QualityOfProtection::Legacy | QualityOfProtection::Unknown => None,
         }
     }
 
     fn qop(&self) -> Option<Qop> {
-        match self.covers {
-            Covers::Request(_) => Some(Qop::Auth),
-            Covers::Body(_) => Some(Qop::AuthInt),
-            Covers::Least | Covers::Unknown => None,
+        match self.protection {
+            QualityOfProtection::Auth(_) => Some(Qop::Auth),
+            QualityOfProtection::AuthInt(_) => Some(Qop::AuthInt),
+            QualityOfProtection::Legacy | QualityOfProtection::Unknown => None,
         }
     }
 }
 
 /// Credentials and HA1. The client's response and the server's begin with the same hash.
-pub struct Keyed<'p> {
-    proof: &'p Proof<'p>,
+pub struct KeyedCredentials<'p> {
+    proof: &'p DigestCredentials<'p>,
     algorithm: Algorithm,
-    begun: Begun,
+    prefix: PartialHash,
 }
 
-impl Keyed<'_> {
+impl KeyedCredentials<'_> {
     /// Whether the sender knows the password. Takes as long if not.
-    pub fn verify(&self, method: &str, body_hash: Option<&Hash>) -> bool {
-        let expected = self.response(method, body_hash);
-        expected.is_some_and(|expected| expected.is(&self.proof.response))
+    pub fn verify(&self, method: &str, body_hash: Option<&HexDigest>) -> bool {
+        let expected = self.compute_response(method, body_hash);
+        expected.is_some_and(|expected| expected.equals_constant_time(&self.proof.response))
     }
 
     /// The value of `Authentication-Info`, by which the server proves that it knows the password too (RFC
     /// 7616 §3.5). `body_hash` is of the response's body, and only needed for `auth-int`.
-    pub fn information(
+    pub fn authentication_info(
         &self,
-        body_hash: Option<&Hash>,
+        body_hash: Option<&HexDigest>,
         next_nonce: Option<&str>,
     ) -> Option<String> {
         let mut out = String::new();
-        if let (Some(qop), Some(counted)) = (self.proof.qop(), self.proof.counted())
-            && let Some(proof) = self.response("", body_hash)
+        if let (Some(qop), Some(counted)) = (self.proof.qop(), self.proof.qop_parameters())
+            && let Some(proof) = self.compute_response("", body_hash)
         {
             let cnonce = str::from_utf8(&counted.cnonce).unwrap_or_default();
             let (qop, proof) = (qop_text(qop), proof.as_text());
@@ -271,14 +285,18 @@ impl Keyed<'_> {
     }
 
     // RFC 7616 §3.4.1 to §3.4.3; for a server's proof the method is empty (§3.5).
-    fn response(&self, method: &str, body_hash: Option<&Hash>) -> Option<Hash> {
+    fn compute_response(&self, method: &str, body_hash: Option<&HexDigest>) -> Option<HexDigest> {
         let (method, uri) = (method.as_bytes(), &*self.proof.uri);
-        let over = match &self.proof.covers {
-            Covers::Least | Covers::Request(_) => hash::join(self.algorithm, &[method, uri]),
-            Covers::Body(_) => hash::join(self.algorithm, &[method, uri, body_hash?.as_bytes()]),
-            Covers::Unknown => return None,
+        let over = match &self.proof.protection {
+            QualityOfProtection::Legacy | QualityOfProtection::Auth(_) => {
+                hash::hash_joined(self.algorithm, &[method, uri])
+            }
+            QualityOfProtection::AuthInt(_) => {
+                hash::hash_joined(self.algorithm, &[method, uri, body_hash?.as_bytes()])
+            }
+            QualityOfProtection::Unknown => return None,
         };
-        Some(self.begun.end(over.as_bytes()))
+        Some(self.prefix.finish(over.as_bytes()))
     }
 }
 

@@ -5,20 +5,20 @@
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'r> {
+pub struct DigestTarget<'r> {
     /// As it was sent: `/customers?limit=1`, `http://example.com/customers?limit=1` or `*`.
     pub text: &'r str,
     /// The host it was sent to, with its port if there is one; an absolute target has its own.
     pub host: &'r str,
 }
 
-impl Target<'_> {
-    pub fn is_named_by(&self, uri: &[u8]) -> bool {
+impl DigestTarget<'_> {
+    pub fn matches_uri(&self, uri: &[u8]) -> bool {
         if self.text.as_bytes() == uri {
             return true;
         }
         let Ok(uri) = str::from_utf8(uri) else { return false };
-        let (ours, theirs) = (split(self.text), split(uri));
+        let (ours, theirs) = (split_uri(self.text), split_uri(uri));
         if ours.path != theirs.path || ours.query != theirs.query {
             return false;
         }
@@ -33,23 +33,26 @@ impl Target<'_> {
 }
 
 #[derive(Debug)]
-struct Parts<'t> {
-    scheme: Option<Scheme>,
+struct UriParts<'t> {
+    scheme: Option<UriScheme>,
     host: &'t str,
     path: &'t str,
     query: Option<&'t str>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Scheme {
+enum UriScheme {
     Http,
     Https,
 }
 
-fn split(text: &str) -> Parts<'_> {
-    let (scheme, rest) = match (without(text, "http://"), without(text, "https://")) {
-        (Some(rest), _) => (Some(Scheme::Http), rest),
-        (None, Some(rest)) => (Some(Scheme::Https), rest),
+fn split_uri(text: &str) -> UriParts<'_> {
+    let (scheme, rest) = match (
+        strip_prefix_ignore_case(text, "http://"),
+        strip_prefix_ignore_case(text, "https://"),
+    ) {
+        (Some(rest), _) => (Some(UriScheme::Http), rest),
+        (None, Some(rest)) => (Some(UriScheme::Https), rest),
         (None, None) => (None, text),
     };
     let start = match scheme {
@@ -63,19 +66,19 @@ fn split(text: &str) -> Parts<'_> {
     };
     // RFC 9112 §3.2.1: an empty path is sent as `/`.
     let path = if path.is_empty() && scheme.is_some() { "/" } else { path };
-    Parts { scheme, host, path, query }
+    UriParts { scheme, host, path, query }
 }
 
-fn without<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+fn strip_prefix_ignore_case<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     let (start, rest) = text.split_at_checked(prefix.len())?;
     start.eq_ignore_ascii_case(prefix).then_some(rest)
 }
 
 /// TLS may end at a proxy: the scheme only says which port may be omitted.
-fn is_same_host(scheme: Scheme, ours: &str, theirs: &str) -> bool {
+fn is_same_host(scheme: UriScheme, ours: &str, theirs: &str) -> bool {
     let port = match scheme {
-        Scheme::Http => ":80",
-        Scheme::Https => ":443",
+        UriScheme::Http => ":80",
+        UriScheme::Https => ":443",
     };
     let bare = |host: &'_ str| host.strip_suffix(port).map_or(host.len(), str::len);
     let (ours, theirs) = (ours.get(..bare(ours)), theirs.get(..bare(theirs)));
@@ -89,8 +92,8 @@ mod tests {
     #[test]
     fn digest_uri_matches_the_request_target() {
         let check = |text: &str, uri: &str, expected: bool| {
-            let target = Target { text, host: "Example.com" };
-            assert_eq!(target.is_named_by(uri.as_bytes()), expected, "{text} by {uri}");
+            let target = DigestTarget { text, host: "Example.com" };
+            assert_eq!(target.matches_uri(uri.as_bytes()), expected, "{text} by {uri}");
         };
         for (text, uri) in [
             ("/", "/"),
@@ -128,6 +131,6 @@ mod tests {
         ] {
             check(text, uri, false);
         }
-        assert!(!Target { text: "/a", host: "h" }.is_named_by(b"/\xff"));
+        assert!(!DigestTarget { text: "/a", host: "h" }.matches_uri(b"/\xff"));
     }
 }

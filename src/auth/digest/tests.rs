@@ -16,7 +16,7 @@ const OPAQUE: &str = "5ccc069c403ebaf9f0171e9517f40e41";
 fn realm(name: &str) -> Realm {
     Realm {
         name: name.into(),
-        schemes: vec![Scheme::Digest],
+        schemes: vec![AuthScheme::Digest],
         algorithms: vec![Algorithm::Sha256, Algorithm::Md5],
         qop: vec![Qop::Auth],
         challenge: ChallengeForm::Merged,
@@ -24,18 +24,18 @@ fn realm(name: &str) -> Realm {
     }
 }
 
-fn parsed(header: &str) -> Proof<'_> {
+fn parsed(header: &str) -> DigestCredentials<'_> {
     read(header.as_bytes()).unwrap_or_else(|error| panic!("{header}: {error:?}"))
 }
 
 #[test]
 fn digest_rfc_2617_example_verifies() {
     let proof = parsed(MUFASA);
-    assert_eq!(proof.user, User::Name("Mufasa".into()));
+    assert_eq!(proof.user, DigestUsername::Name("Mufasa".into()));
     assert_eq!(proof.count(), Some(1));
     assert!(!proof.covers_body());
-    let target = Target { text: "/dir/index.html", host: "localhost" };
-    let fits = proof.fits(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
+    let target = DigestTarget { text: "/dir/index.html", host: "localhost" };
+    let fits = proof.check_scope(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
     assert_eq!(fits, Ok(Algorithm::Md5));
     let right = ha1(Algorithm::Md5, "Mufasa", "testrealm@host.com", "Circle Of Life");
     assert_eq!(right.as_text(), "939e7578ed9e3c518a452acee763bce9");
@@ -44,13 +44,13 @@ fn digest_rfc_2617_example_verifies() {
     let wrong = ha1(Algorithm::Md5, "Mufasa", "testrealm@host.com", "Circle of Life");
     assert!(!proof.verify(&wrong, "GET", None));
     assert_eq!(
-        proof.with(&right).unwrap().information(None, None).as_deref(),
+        proof.with_ha1(&right).unwrap().authentication_info(None, None).as_deref(),
         Some(
             r#"qop=auth, rspauth="376602cfd2f4e8e5e78b948a85263e85", cnonce="0a4f113b", nc=00000001"#
         )
     );
     assert_eq!(
-        proof.with(&right).unwrap().information(None, Some("next")).as_deref(),
+        proof.with_ha1(&right).unwrap().authentication_info(None, Some("next")).as_deref(),
         Some(
             r#"qop=auth, rspauth="376602cfd2f4e8e5e78b948a85263e85", cnonce="0a4f113b", nc=00000001, nextnonce="next""#
         )
@@ -95,11 +95,14 @@ fn digest_rfc_7616_examples_verify() {
         // The name is normalized (NFC) before it is hashed, whatever the client typed.
         let right = ha1(algorithm, "Ja\u{308}søn Doe", "api@example.org", "Secret, or not?");
         let header = format!(r#"username="{hashed}", userhash=true, {rest}"#);
-        let User::Hash(sent) = &parsed(&header).user else { panic!("{header}") };
-        assert!(userhash(algorithm, "Jäsøn Doe", "api@example.org").is(sent.as_bytes()));
+        let DigestUsername::Hash(sent) = &parsed(&header).user else { panic!("{header}") };
+        assert!(
+            userhash(algorithm, "Jäsøn Doe", "api@example.org")
+                .equals_constant_time(sent.as_bytes())
+        );
         assert!(parsed(&header).verify(&right, "GET", None), "{name}");
         let header = format!("username*=UTF-8''J%C3%A4s%C3%B8n%20Doe, {rest}");
-        assert_eq!(parsed(&header).user, User::Name("Jäsøn Doe".into()));
+        assert_eq!(parsed(&header).user, DigestUsername::Name("Jäsøn Doe".into()));
         assert!(parsed(&header).verify(&right, "GET", None), "{name}");
     }
 }
@@ -125,22 +128,25 @@ fn digest_auth_int_covers_the_body() {
         );
         let proof = parsed(&header);
         assert_eq!((proof.count(), proof.covers_body()), (Some(10), true));
-        let target = Target { text: "/customers", host: "localhost" };
-        let fits = proof.fits(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
+        let target = DigestTarget { text: "/customers", host: "localhost" };
+        let fits = proof.check_scope(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
         assert_eq!(fits, Ok(algorithm), "it proves more than was asked for");
         let right = ha1(algorithm, "Mufasa", "testrealm@host.com", "Circle Of Life");
-        let of = |body: &[u8]| hash(algorithm, body);
+        let of = |body: &[u8]| hash_bytes(algorithm, body);
         assert!(proof.verify(&right, "POST", Some(&of(br#"{"customer":{"name":"Ann"}}"#))));
         assert!(!proof.verify(&right, "POST", Some(&of(br#"{"customer":{"name":"Bob"}}"#))));
         assert!(!proof.verify(&right, "POST", None));
-        let info =
-            proof.with(&right).unwrap().information(Some(&of(br#"{"id":1}"#)), None).unwrap();
+        let info = proof
+            .with_ha1(&right)
+            .unwrap()
+            .authentication_info(Some(&of(br#"{"id":1}"#)), None)
+            .unwrap();
         assert_eq!(
             info,
             format!(r#"qop=auth-int, rspauth="{answered}", cnonce="0a4f113b", nc=0000000A"#)
         );
         assert_eq!(
-            proof.with(&right).unwrap().information(None, None),
+            proof.with_ha1(&right).unwrap().authentication_info(None, None),
             None,
             "nothing is proved of a body unseen"
         );
@@ -156,18 +162,18 @@ fn digest_without_qop_is_accepted_only_where_the_realm_is_legacy() {
     };
     let old = header("", "670fd8c2df070c60b045671b8b24ff02");
     let proof = parsed(&old);
-    let target = Target { text: "/dir/index.html", host: "localhost" };
+    let target = DigestTarget { text: "/dir/index.html", host: "localhost" };
     let mut realm = realm("testrealm@host.com");
     let opaques = [OPAQUE.into()];
-    assert_eq!(proof.fits(&realm, &opaques, &target), Err(Misfit::Qop));
+    assert_eq!(proof.check_scope(&realm, &opaques, &target), Err(ScopeMismatch::Qop));
     realm.legacy = true;
-    assert_eq!(proof.fits(&realm, &opaques, &target), Ok(Algorithm::Md5));
+    assert_eq!(proof.check_scope(&realm, &opaques, &target), Ok(Algorithm::Md5));
     let right = ha1(Algorithm::Md5, "Mufasa", "testrealm@host.com", "Circle Of Life");
     assert!(proof.verify(&right, "GET", None));
     assert_eq!(proof.count(), None);
-    assert_eq!(proof.with(&right).unwrap().information(None, None), None);
+    assert_eq!(proof.with_ha1(&right).unwrap().authentication_info(None, None), None);
     assert_eq!(
-        proof.with(&right).unwrap().information(None, Some("next")).as_deref(),
+        proof.with_ha1(&right).unwrap().authentication_info(None, Some("next")).as_deref(),
         Some(r#"nextnonce="next""#)
     );
     // RFC 2069 never had SHA-256.
@@ -175,46 +181,50 @@ fn digest_without_qop_is_accepted_only_where_the_realm_is_legacy() {
         ", algorithm=SHA-256",
         "e71f89d8267982ee1cd4dfb3637698eaf2f55848fe056aee7be175262aab5d2a",
     );
-    assert_eq!(parsed(&none).fits(&realm, &opaques, &target), Err(Misfit::Qop));
+    assert_eq!(parsed(&none).check_scope(&realm, &opaques, &target), Err(ScopeMismatch::Qop));
 }
 
 #[test]
 fn digest_scope_mismatches_are_told_apart() {
-    let target = Target { text: "/dir/index.html", host: "localhost" };
-    let check = |from: &str, to: &str, expected: Result<Algorithm, Misfit>| {
+    let target = DigestTarget { text: "/dir/index.html", host: "localhost" };
+    let check = |from: &str, to: &str, expected: Result<Algorithm, ScopeMismatch>| {
         let header = MUFASA.replace(from, to);
         assert!(from.is_empty() || header != MUFASA, "{from}");
-        let fits = parsed(&header).fits(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
+        let fits =
+            parsed(&header).check_scope(&realm("testrealm@host.com"), &[OPAQUE.into()], &target);
         assert_eq!(fits, expected, "{header}");
     };
     check("", "", Ok(Algorithm::Md5));
-    check("/dir/index.html", "/dir/index", Err(Misfit::Uri));
+    check("/dir/index.html", "/dir/index", Err(ScopeMismatch::Uri));
     check("/dir/index.html", "http://localhost/dir/index.html", Ok(Algorithm::Md5));
-    check("/dir/index.html", "http://elsewhere/dir/index.html", Err(Misfit::Uri));
-    check("testrealm@host.com", "other", Err(Misfit::Realm));
-    check(OPAQUE, "other", Err(Misfit::Opaque));
-    check(&format!(", opaque=\"{OPAQUE}\""), "", Err(Misfit::Opaque));
-    check("qop=auth", "qop=auth-conf", Err(Misfit::Qop));
-    check("qop=auth,", "", Err(Misfit::Qop));
+    check("/dir/index.html", "http://elsewhere/dir/index.html", Err(ScopeMismatch::Uri));
+    check("testrealm@host.com", "other", Err(ScopeMismatch::Realm));
+    check(OPAQUE, "other", Err(ScopeMismatch::Opaque));
+    check(&format!(", opaque=\"{OPAQUE}\""), "", Err(ScopeMismatch::Opaque));
+    check("qop=auth", "qop=auth-conf", Err(ScopeMismatch::Qop));
+    check("qop=auth,", "", Err(ScopeMismatch::Qop));
     for (name, expected) in [
         ("MD5", Ok(Algorithm::Md5)),
         ("md5", Ok(Algorithm::Md5)),
         ("\"SHA-256\"", Ok(Algorithm::Sha256)),
-        ("MD5-sess", Err(Misfit::Algorithm)),
-        ("SHA-256-sess", Err(Misfit::Algorithm)),
-        ("SHA-512-256", Err(Misfit::Algorithm)),
-        ("\"\"", Err(Misfit::Algorithm)),
+        ("MD5-sess", Err(ScopeMismatch::Algorithm)),
+        ("SHA-256-sess", Err(ScopeMismatch::Algorithm)),
+        ("SHA-512-256", Err(ScopeMismatch::Algorithm)),
+        ("\"\"", Err(ScopeMismatch::Algorithm)),
     ] {
         check("qop=auth", &format!("qop=auth, algorithm={name}"), expected);
     }
     let strong = Realm { algorithms: vec![Algorithm::Sha256], ..realm("testrealm@host.com") };
-    let fits = parsed(MUFASA).fits(&strong, &[OPAQUE.into()], &target);
-    assert_eq!(fits, Err(Misfit::Algorithm), "only what the realm enables counts");
-    let other = Realm { schemes: vec![Scheme::Basic], ..realm("testrealm@host.com") };
-    let fits = parsed(MUFASA).fits(&other, &[OPAQUE.into()], &target);
-    assert_eq!(fits, Err(Misfit::Realm), "Digest is not for every realm");
-    let fits =
-        parsed(MUFASA).fits(&realm("testrealm@host.com"), &["new".into(), OPAQUE.into()], &target);
+    let fits = parsed(MUFASA).check_scope(&strong, &[OPAQUE.into()], &target);
+    assert_eq!(fits, Err(ScopeMismatch::Algorithm), "only what the realm enables counts");
+    let other = Realm { schemes: vec![AuthScheme::Basic], ..realm("testrealm@host.com") };
+    let fits = parsed(MUFASA).check_scope(&other, &[OPAQUE.into()], &target);
+    assert_eq!(fits, Err(ScopeMismatch::Realm), "Digest is not for every realm");
+    let fits = parsed(MUFASA).check_scope(
+        &realm("testrealm@host.com"),
+        &["new".into(), OPAQUE.into()],
+        &target,
+    );
     assert_eq!(fits, Ok(Algorithm::Md5), "a former key's opaque is known");
 }
 
@@ -278,7 +288,7 @@ fn digest_malformed_credentials_are_refused() {
 fn digest_cnonce_is_echoed_as_it_came() {
     let header = MUFASA.replace("0a4f113b", r#"a\"b\\c"#);
     let right = ha1(Algorithm::Md5, "a", "b", "c");
-    let info = parsed(&header).with(&right).unwrap().information(None, None).unwrap();
+    let info = parsed(&header).with_ha1(&right).unwrap().authentication_info(None, None).unwrap();
     assert!(info.contains(r#"cnonce="a\"b\\c","#), "{info}");
 }
 
@@ -313,7 +323,7 @@ proptest! {
         bytes.splice(at..(at + length).min(MUFASA.len()), piece);
         if let Ok(proof) = read(&bytes) {
             let right = ha1(Algorithm::Md5, "Mufasa", "testrealm@host.com", "Circle Of Life");
-            let _ = proof.with(&right).map(|keyed| keyed.information(None, Some("next")));
+            let _ = proof.with_ha1(&right).map(|keyed| keyed.authentication_info(None, Some("next")));
             let is_same = proof == parsed(MUFASA);
             prop_assert!(is_same || proof.user != parsed(MUFASA).user
                 || proof.realm != parsed(MUFASA).realm || proof.opaque != parsed(MUFASA).opaque

@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::Keys;
+use super::KeySet;
 use crate::clock;
-use crate::store::{Database, follow_links};
+use crate::store::{Database, resolve_links};
 
-const FILE: &str = "nouns.key";
+const DEFAULT_FILE_NAME: &str = "nouns.key";
 /// Far more than a key file has.
 const FILE_BYTES_MAX: u64 = 4096;
 /// The group may not write, others may not access it at all.
-const OTHERS: u32 = 0o027;
+const FORBIDDEN_MODE_BITS: u32 = 0o027;
 
 /// How long the lock of a folder is waited for, and how often it is tried: whoever has it writes small files.
 const LOCK_MAX: Duration = Duration::from_secs(10);
@@ -41,13 +41,13 @@ impl std::error::Error for KeyError {}
 
 /// Where the keys come from.
 #[derive(Clone)]
-pub enum Source {
+pub enum KeySource {
     File(PathBuf),
     /// The text of `NOUNS_KEY`.
     Environment(String),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -79,21 +79,21 @@ pub fn wait_for_lock(folder: &File, path: &Path) -> Result<(), KeyError> {
 
 /// Keys that fit the database.
 #[derive(Debug)]
-pub struct Settled {
-    pub keys: Keys,
+pub struct ResolvedKeys {
+    pub keys: KeySet,
     /// The file was created just now.
-    pub is_made: bool,
+    pub is_new_file: bool,
     /// The fingerprint to store before anything is sealed: the database had none yet.
-    pub remember: Option<String>,
+    pub fingerprint_to_store: Option<String>,
 }
 
 /// An exclusive lock on the key file: other writers wait or are refused.
 #[derive(Debug)]
-pub struct Held {
+pub struct KeyFileLock {
     _folder: File,
 }
 
-impl Source {
+impl KeySource {
     /// The named file, or the text of `NOUNS_KEY`, or else `nouns.key` beside the SQLite file.
     pub fn choose(
         named: Option<&Path>,
@@ -107,7 +107,7 @@ impl Source {
             ))),
             (Some(path), None, _) => Ok(Self::File(path.to_owned())),
             (None, Some(text), _) => Ok(Self::Environment(text)),
-            (None, None, Database::Sqlite(path)) => Ok(Self::File(beside(path))),
+            (None, None, Database::Sqlite(path)) => Ok(Self::File(default_path(path))),
             (None, None, Database::Postgres(_)) => Err(KeyError(
                 "with PostgreSQL the key has to be named, because every server needs the same one; \
                  name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)"
@@ -134,14 +134,14 @@ impl Source {
 
     /// Finds keys that match the stored fingerprint. Creates a missing file when no fingerprint is stored
     /// yet.
-    pub fn settle(&self, stored: Option<&str>) -> Result<Settled, KeyError> {
-        let settled = |keys: Keys, is_made| {
+    pub fn resolve(&self, stored: Option<&str>) -> Result<ResolvedKeys, KeyError> {
+        let settled = |keys: KeySet, is_made| {
             let remember = stored.is_none().then(|| keys.fingerprint());
-            Settled { keys, is_made, remember }
+            ResolvedKeys { keys, is_new_file: is_made, fingerprint_to_store: remember }
         };
         match (self.read()?, stored) {
-            (Some(keys), Some(fingerprint)) if !keys.has(fingerprint) => {
-                Err(self.misfit(&keys, fingerprint))
+            (Some(keys), Some(fingerprint)) if !keys.has_fingerprint(fingerprint) => {
+                Err(self.fingerprint_mismatch(&keys, fingerprint))
             }
             (Some(keys), _) => Ok(settled(keys, false)),
             (None, Some(fingerprint)) => Err(KeyError(format!(
@@ -152,11 +152,12 @@ impl Source {
             (None, None) => {
                 let folder = self.open_folder()?;
                 wait_for_lock(&folder, &self.folder())?;
-                let held = Held { _folder: folder };
+                let held = KeyFileLock { _folder: folder };
                 match self.read()? {
                     Some(keys) => Ok(settled(keys, false)),
                     None => {
-                        let keys = Keys::random().map_err(|cause| self.cannot("make", &cause))?;
+                        let keys =
+                            KeySet::random().map_err(|cause| self.io_error("make", &cause))?;
                         self.write(&held, &keys)?;
                         Ok(settled(keys, true))
                     }
@@ -165,7 +166,7 @@ impl Source {
         }
     }
 
-    pub fn misfit(&self, keys: &Keys, fingerprint: &str) -> KeyError {
+    pub fn fingerprint_mismatch(&self, keys: &KeySet, fingerprint: &str) -> KeyError {
         KeyError(format!(
             "the key in {} has the fingerprint {}, and this database belongs to {fingerprint}; \
              put the right key there, or name it with --key-file; if it is lost: nouns key rotate --lost",
@@ -183,7 +184,7 @@ impl Source {
     }
 
     /// The keys as they are now; `None` when there is no such file.
-    pub fn read(&self) -> Result<Option<Keys>, KeyError> {
+    pub fn read(&self) -> Result<Option<KeySet>, KeyError> {
         let text = match self {
             Self::Environment(text) => text.clone(),
             Self::File(path) => match self.read_file(path)? {
@@ -191,7 +192,7 @@ impl Source {
                 None => return Ok(None),
             },
         };
-        Keys::parse(&text).map(Some).map_err(|cause| {
+        KeySet::parse(&text).map(Some).map_err(|cause| {
             KeyError(format!(
                 "{} holds no key: {cause}; put the right key there (a new one for a new database: \
                  openssl rand -base64 32)",
@@ -200,15 +201,15 @@ impl Source {
         })
     }
 
-    fn read_file(&self, path: &Path) -> Result<Option<(String, Stamp)>, KeyError> {
+    fn read_file(&self, path: &Path) -> Result<Option<(String, FileVersion)>, KeyError> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.cannot("read", &error)),
+            Err(error) => return Err(self.io_error("read", &error)),
         };
-        let metadata = file.metadata().map_err(|error| self.cannot("read", &error))?;
+        let metadata = file.metadata().map_err(|error| self.io_error("read", &error))?;
         let mode = metadata.mode() & 0o777;
-        if metadata.is_file() && mode & OTHERS != 0 {
+        if metadata.is_file() && mode & FORBIDDEN_MODE_BITS != 0 {
             return Err(KeyError(format!(
                 "others on this machine can read or change the key file {name} (mode {mode:03o}); \
                  take that away with: chmod 600 {name}",
@@ -217,28 +218,28 @@ impl Source {
         }
         let mut text = String::new();
         let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
-        read.map_err(|error| self.cannot("read", &error))?;
-        Ok(Some((text, Stamp::of(&metadata))))
+        read.map_err(|error| self.io_error("read", &error))?;
+        Ok(Some((text, FileVersion::from_metadata(&metadata))))
     }
 
     /// Locks the file for a rotation, until the lock is dropped.
-    pub fn lock(&self) -> Result<Held, KeyError> {
+    pub fn lock(&self) -> Result<KeyFileLock, KeyError> {
         let folder = self.open_folder()?;
         match folder.try_lock() {
-            Ok(()) => Ok(Held { _folder: folder }),
+            Ok(()) => Ok(KeyFileLock { _folder: folder }),
             Err(TryLockError::WouldBlock) => Err(KeyError(format!(
                 "another nouns is writing the key file {}; try again when it has ended",
                 self.name()
             ))),
             // A file system without locks.
-            Err(TryLockError::Error(_)) => Ok(Held { _folder: folder }),
+            Err(TryLockError::Error(_)) => Ok(KeyFileLock { _folder: folder }),
         }
     }
 
     /// Replaces the keys atomically (write, sync, rename).
-    pub fn write(&self, _held: &Held, keys: &Keys) -> Result<(), KeyError> {
+    pub fn write(&self, _held: &KeyFileLock, keys: &KeySet) -> Result<(), KeyError> {
         let Self::File(path) = self else {
-            return Err(self.cannot("write", &"it is a variable of the environment"));
+            return Err(self.io_error("write", &"it is a variable of the environment"));
         };
         let mut beside = path.as_os_str().to_owned();
         beside.push(".new");
@@ -251,22 +252,22 @@ impl Source {
             }
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            file.write_all(keys.text().as_bytes())?;
+            file.write_all(keys.file_text().as_bytes())?;
             file.sync_all()?;
             crate::fault::point("key_written");
             fs::rename(&beside, path)
         })();
         if let Err(error) = written {
             let _ = fs::remove_file(&beside);
-            return Err(self.cannot("write", &error));
+            return Err(self.io_error("write", &error));
         }
         // The file is in place; syncing the folder makes it survive a power cut.
         let folder = self.open_folder()?;
-        folder.sync_all().map_err(|error| self.cannot("sync", &error))
+        folder.sync_all().map_err(|error| self.io_error("sync", &error))
     }
 
     /// Removes a file that was created in vain.
-    pub fn unmake(&self) {
+    pub fn remove_key_file(&self) {
         if let Self::File(path) = self {
             let _ = fs::remove_file(path);
         }
@@ -292,7 +293,7 @@ impl Source {
         })
     }
 
-    fn cannot(&self, what: &str, cause: &dyn fmt::Display) -> KeyError {
+    fn io_error(&self, what: &str, cause: &dyn fmt::Display) -> KeyError {
         KeyError(format!(
             "cannot {what} the key file {} ({cause}); mend that, or name another --key-file",
             self.name()
@@ -301,19 +302,19 @@ impl Source {
 }
 
 /// `nouns.key` in the folder of the database. SQLite follows links to its file, and so do we.
-fn beside(database: &Path) -> PathBuf {
-    follow_links(database).with_file_name(FILE)
+fn default_path(database: &Path) -> PathBuf {
+    resolve_links(database).with_file_name(DEFAULT_FILE_NAME)
 }
 
 /// Identifies a version of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+struct FileVersion {
     inode: u64,
     changed: (i64, i64),
 }
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+impl FileVersion {
+    fn from_metadata(metadata: &Metadata) -> Self {
         Self { inode: metadata.ino(), changed: (metadata.ctime(), metadata.ctime_nsec()) }
     }
 }
@@ -321,39 +322,39 @@ impl Stamp {
 /// The keys of a running server: reloaded when the file has changed.
 #[derive(Debug)]
 pub struct Keyring {
-    source: Source,
-    now: Mutex<(Arc<Keys>, Option<Stamp>)>,
+    source: KeySource,
+    current: Mutex<(Arc<KeySet>, Option<FileVersion>)>,
 }
 
 impl Keyring {
-    pub fn new(source: Source, keys: Keys) -> Self {
+    pub fn new(source: KeySource, keys: KeySet) -> Self {
         // Without a version the first check reads the file.
-        Self { source, now: Mutex::new((Arc::new(keys), None)) }
+        Self { source, current: Mutex::new((Arc::new(keys), None)) }
     }
 
     /// The keys that were read last.
-    pub fn keys(&self) -> Arc<Keys> {
-        Arc::clone(&self.now.lock().unwrap_or_else(PoisonError::into_inner).0)
+    pub fn keys(&self) -> Arc<KeySet> {
+        Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Reloads the file if it has changed; the check is cheap, and runs before something is sealed, and
     /// when a key id is unknown. A file that cannot be read or holds no key is ignored, and so is one that
     /// shares no key with the present ones.
-    pub fn look_again(&self) -> Arc<Keys> {
-        self.look_for(|_| false)
+    pub fn reload_if_changed(&self) -> Arc<KeySet> {
+        self.reload_accepting(|_| false)
     }
 
     /// The same, but accepts keys that share none with the present ones, if `fits` confirms them: the old
     /// key is gone when a rotation has ended.
-    pub fn look_for(&self, fits: impl Fn(&Keys) -> bool) -> Arc<Keys> {
-        let Source::File(path) = &self.source else { return self.keys() };
-        let stamp = fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata));
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn reload_accepting(&self, fits: impl Fn(&KeySet) -> bool) -> Arc<KeySet> {
+        let KeySource::File(path) = &self.source else { return self.keys() };
+        let stamp = fs::metadata(path).ok().map(|metadata| FileVersion::from_metadata(&metadata));
+        let mut now = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if stamp.is_some() && stamp != now.1 {
             let read = self.source.read_file(path).ok().flatten();
             if let Some((text, stamp)) = read
-                && let Ok(keys) = Keys::parse(&text)
-                && (keys.shares(&now.0) || fits(&keys))
+                && let Ok(keys) = KeySet::parse(&text)
+                && (keys.shares_key_with(&now.0) || fits(&keys))
             {
                 *now = (Arc::new(keys), Some(stamp));
             }

@@ -5,23 +5,23 @@ use proptest::prelude::*;
 use super::*;
 
 /// Names and unquoted values.
-fn read(text: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
-    let parameters = Parameters::read(text)?;
+fn read(text: &[u8]) -> Result<Vec<(String, String)>, MalformedCredentials> {
+    let parameters = AuthParameters::read(text)?;
     let pairs = parameters.all.into_iter().map(|parameter| {
         let name = String::from_utf8(parameter.name.to_vec()).unwrap();
-        (name, text::decoded(parameter.value).into_owned())
+        (name, credential_text::decode_utf8_or_latin1(parameter.value).into_owned())
     });
     Ok(pairs.collect())
 }
 
 #[test]
 fn scheme_is_split_off() {
-    assert_eq!(split(b"Basic YTpi"), Some((Scheme::Basic, &b"YTpi"[..])));
-    assert_eq!(split(b"dIGEST   a=b "), Some((Scheme::Digest, &b"a=b"[..])));
-    assert_eq!(split(b"Digest"), Some((Scheme::Digest, &b""[..])));
-    assert_eq!(split(b"Bearer x"), None);
-    assert_eq!(split(b"Digested a=b"), None);
-    assert_eq!(split(b""), None);
+    assert_eq!(split_scheme(b"Basic YTpi"), Some((AuthScheme::Basic, &b"YTpi"[..])));
+    assert_eq!(split_scheme(b"dIGEST   a=b "), Some((AuthScheme::Digest, &b"a=b"[..])));
+    assert_eq!(split_scheme(b"Digest"), Some((AuthScheme::Digest, &b""[..])));
+    assert_eq!(split_scheme(b"Bearer x"), None);
+    assert_eq!(split_scheme(b"Digested a=b"), None);
+    assert_eq!(split_scheme(b""), None);
 }
 
 #[test]
@@ -88,20 +88,20 @@ fn parameters_number_and_length_are_limited() {
 
 #[test]
 fn parameters_quoting_is_enforced() {
-    let mut sent = Parameters::read(b"a=b, c=\"d\", e=\"\xc3\xa9\"").unwrap();
+    let mut sent = AuthParameters::read(b"a=b, c=\"d\", e=\"\xc3\xa9\"").unwrap();
     assert!(sent.take_quoted("a").is_err());
     assert!(sent.take_token("C").is_err());
     assert!(sent.take_ascii("e").is_err());
     assert_eq!(sent.take_token("A"), Ok(Some(b"b"[..].into())));
     assert_eq!(sent.take_quoted("c"), Ok(Some(b"d"[..].into())));
-    assert_eq!(sent.take("x"), None);
+    assert_eq!(sent.take_value("x"), None);
 }
 
 proptest! {
     #[test]
     fn parameters_any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        let _ = Parameters::read(&bytes);
-        let _ = split(&bytes);
+        let _ = AuthParameters::read(&bytes);
+        let _ = split_scheme(&bytes);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const LANES_MAX: u32 = 16;
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 
-struct Parsed {
+struct PhcHash {
     params: Params,
     salt: Vec<u8>,
     hash: Vec<u8>,
@@ -34,30 +34,30 @@ pub(super) fn hash(password: &[u8]) -> Option<String> {
     getrandom::fill(&mut salt).ok()?;
     let params = Params::new(MEMORY_KIB, PASSES, LANES, Some(HASH_BYTES)).ok()?;
     let mut hash = [0; HASH_BYTES];
-    run(params, password, &salt, &mut hash)?;
-    Some(text(&salt, &hash))
+    compute(params, password, &salt, &mut hash)?;
+    Some(phc_string(&salt, &hash))
 }
 
 /// A hash that no password has, of the usual cost: random bytes in place of one.
-pub(super) fn of_nobody() -> String {
+pub(super) fn dummy_hash() -> String {
     let (mut salt, mut hash) = ([0; SALT_BYTES], [0; HASH_BYTES]);
     // Without randomness the bytes are zero, which is the hash of no known password either.
     let _ = getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut hash));
-    text(&salt, &hash)
+    phc_string(&salt, &hash)
 }
 
 /// `None`: the text is damaged, and nothing was hashed.
 pub(super) fn verify(text: &str, password: &[u8]) -> Option<bool> {
-    let Parsed { params, salt, hash } = parse(text)?;
+    let PhcHash { params, salt, hash } = parse(text)?;
     let mut made = [0; HASH_BYTES];
-    run(params, password, &salt, &mut made)?;
+    compute(params, password, &salt, &mut made)?;
     Some(verify_slices_are_equal(&made, &hash).is_ok())
 }
 
 /// Whether it has the parameters of new hashes.
 #[cfg(test)]
 fn is_current(text: &str) -> bool {
-    parse(text).is_some_and(|Parsed { params, .. }| {
+    parse(text).is_some_and(|PhcHash { params, .. }| {
         (params.m_cost(), params.t_cost(), params.p_cost()) == (MEMORY_KIB, PASSES, LANES)
     })
 }
@@ -68,7 +68,7 @@ thread_local! {
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 
-fn run(params: Params, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
+fn compute(params: Params, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<()> {
     let (count, is_usual) = (params.block_count(), params.m_cost() <= MEMORY_KIB);
     let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
     BLOCKS.with_borrow_mut(|kept| {
@@ -83,7 +83,7 @@ fn run(params: Params, password: &[u8], salt: &[u8], hash: &mut [u8]) -> Option<
     })
 }
 
-fn text(salt: &[u8], hash: &[u8]) -> String {
+fn phc_string(salt: &[u8], hash: &[u8]) -> String {
     format!(
         "$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}${}${}",
         STANDARD_NO_PAD.encode(salt),
@@ -91,7 +91,7 @@ fn text(salt: &[u8], hash: &[u8]) -> String {
     )
 }
 
-fn parse(text: &str) -> Option<Parsed> {
+fn parse(text: &str) -> Option<PhcHash> {
     let rest = text.strip_prefix("$argon2id$v=19$")?;
     let mut parts = rest.split('$');
     let (numbers, salt, hash) = (parts.next()?, parts.next()?, parts.next()?);
@@ -111,7 +111,7 @@ fn parse(text: &str) -> Option<Parsed> {
     }
     let params = Params::new(memory, passes, lanes, Some(HASH_BYTES)).ok()?;
     let (salt, hash) = (STANDARD_NO_PAD.decode(salt).ok()?, STANDARD_NO_PAD.decode(hash).ok()?);
-    (hash.len() == HASH_BYTES).then_some(Parsed { params, salt, hash })
+    (hash.len() == HASH_BYTES).then_some(PhcHash { params, salt, hash })
 }
 
 #[cfg(test)]
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn argon_dummy_hash_has_the_usual_cost() {
-        assert!(is_current(&of_nobody()));
-        assert_ne!(of_nobody(), of_nobody());
-        assert_eq!(verify(&of_nobody(), b""), Some(false));
+        assert!(is_current(&dummy_hash()));
+        assert_ne!(dummy_hash(), dummy_hash());
+        assert_eq!(verify(&dummy_hash(), b""), Some(false));
     }
 
     #[test]

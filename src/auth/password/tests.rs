@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::model;
 
-fn keys(byte: u8) -> Keys {
+fn keys(byte: u8) -> KeySet {
     use base64::Engine as _;
-    Keys::parse(&base64::engine::general_purpose::STANDARD.encode([byte; 32])).unwrap()
+    KeySet::parse(&base64::engine::general_purpose::STANDARD.encode([byte; 32])).unwrap()
 }
 
 fn store(realms: &str) -> Model {
@@ -22,14 +22,14 @@ const DIGEST: &str = "[realms.store]\nschemes = [\"digest\", \"basic\"]";
 #[test]
 fn password_record_verifies_its_password_only() {
     let (model, keys) = (store(DIGEST), keys(1));
-    let record = make(&model, Some(&keys), "ann", "Circle of Life").unwrap();
+    let record = make_record(&model, Some(&keys), "ann", "Circle of Life").unwrap();
     assert!(verify(Some(&record), "Circle of Life"));
     assert!(!verify(Some(&record), "Circle Of Life"));
     assert!(!verify(Some(&record), "Circle of Life "));
     assert!(!verify(Some(&record), ""));
     assert!(!verify(None, "Circle of Life"));
     let text = record.to_string();
-    assert_eq!(Record::parse(&text), Some(record));
+    assert_eq!(PasswordRecord::parse(&text), Some(record));
     assert!(!text.contains("Circle"));
 }
 
@@ -37,11 +37,11 @@ fn password_record_verifies_its_password_only() {
 #[test]
 fn password_in_nfc_or_nfd_is_the_same() {
     let (model, keys) = (store(DIGEST), keys(1));
-    let record = make(&model, Some(&keys), "jos\u{e9}", "caf\u{e9}").unwrap();
+    let record = make_record(&model, Some(&keys), "jos\u{e9}", "caf\u{e9}").unwrap();
     assert!(verify(Some(&record), "cafe\u{301}"));
     assert!(!verify(Some(&record), "cafe"));
-    let same = make(&model, Some(&keys), "jose\u{301}", "cafe\u{301}").unwrap();
-    let ha1 = |record: &Record| {
+    let same = make_record(&model, Some(&keys), "jose\u{301}", "cafe\u{301}").unwrap();
+    let ha1 = |record: &PasswordRecord| {
         record.ha1(&keys, "jose\u{301}", ("store", Algorithm::Md5)).unwrap().unwrap()
     };
     assert_eq!(ha1(&record), ha1(&same));
@@ -54,7 +54,7 @@ fn password_record_seals_an_ha1_for_each_algorithm() {
     let model =
         store("[realms.store]\nschemes = [\"basic\"]\n[realms.other]\nschemes = [\"digest\"]");
     let keys = keys(1);
-    let record = make(&model, Some(&keys), "Mufasa", "Circle of Life").unwrap();
+    let record = make_record(&model, Some(&keys), "Mufasa", "Circle of Life").unwrap();
     assert_eq!(record.digests.len(), 2, "none for a realm without Digest");
     let ha1 = |algorithm| record.ha1(&keys, "Mufasa", ("other", algorithm));
     let md5 = ha1(Algorithm::Md5).unwrap().unwrap();
@@ -69,13 +69,13 @@ fn password_record_seals_an_ha1_for_each_algorithm() {
 #[test]
 fn password_record_lacks_a_later_realm_until_completed() {
     let (before, keys) = (store("[realms.store]\nschemes = [\"basic\"]"), keys(1));
-    let mut record = make(&before, Some(&keys), "ann", "secret").unwrap();
-    assert!(!lacks(&record, &before, &keys));
+    let mut record = make_record(&before, Some(&keys), "ann", "secret").unwrap();
+    assert!(!lacks_digests(&record, &before, &keys));
     let after = store(DIGEST);
-    assert!(lacks(&record, &after, &keys));
+    assert!(lacks_digests(&record, &after, &keys));
     let hash = record.argon2.clone();
     record.complete(&after, &keys, "ann", "secret").unwrap();
-    assert!(!lacks(&record, &after, &keys));
+    assert!(!lacks_digests(&record, &after, &keys));
     assert_eq!(record.argon2, hash, "nothing is hashed anew");
     let sealed = record.digests.clone();
     record.complete(&after, &keys, "ann", "secret").unwrap();
@@ -87,27 +87,27 @@ fn password_record_lacks_a_later_realm_until_completed() {
 #[test]
 fn digest_credentials_of_an_absent_realm_are_kept() {
     let (both, keys) = (store("[realms.store]\n[realms.desk]"), keys(1));
-    let mut record = make(&both, Some(&keys), "ann", "secret").unwrap();
+    let mut record = make_record(&both, Some(&keys), "ann", "secret").unwrap();
     let before = record.clone();
     let without = store("[realms.store]");
     record.complete(&without, &keys, "ann", "secret").unwrap();
     assert_eq!(record.digests.len(), 4);
-    let md5 = |record: &Record| record.ha1(&keys, "ann", ("desk", Algorithm::Md5));
+    let md5 = |record: &PasswordRecord| record.ha1(&keys, "ann", ("desk", Algorithm::Md5));
     assert_eq!(md5(&record), md5(&before));
     assert_eq!(record.digest_mismatch(&without), None, "all that is offered is there");
-    let new = make(&without, Some(&keys), "ann", "another").unwrap();
+    let new = make_record(&without, Some(&keys), "ann", "another").unwrap();
     assert_eq!((new.digests.len(), md5(&new)), (2, None));
 }
 
 #[test]
 fn digest_credentials_of_absent_realms_are_limited() {
     let keys = keys(1);
-    let mut record = make(&store(DIGEST), Some(&keys), "ann", "secret").unwrap();
+    let mut record = make_record(&store(DIGEST), Some(&keys), "ann", "secret").unwrap();
     for number in 0..20 {
         let text = format!("title = \"Store\"\n[realms.r{number}]\n[resources.customer]\n");
         let model = model::read("nouns.toml", &text).unwrap();
         record.complete(&model, &keys, "ann", "secret").unwrap();
-        assert!(!lacks(&record, &model, &keys));
+        assert!(!lacks_digests(&record, &model, &keys));
     }
     let realms: Vec<&str> = record.digests.iter().map(|(realm, _, _)| realm.as_str()).collect();
     assert_eq!((realms.len(), realms.first(), realms.last()), (18, Some(&"r11"), Some(&"r19")));
@@ -118,7 +118,7 @@ fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use(
     let keys = keys(1);
     let of = |realms: &[&str]| {
         // Set for the first of them, and completed by a login by Basic for each of the others.
-        let mut record = make(&store(realms[0]), Some(&keys), "ann", "secret").unwrap();
+        let mut record = make_record(&store(realms[0]), Some(&keys), "ann", "secret").unwrap();
         for realms in &realms[1..] {
             record.complete(&store(realms), &keys, "ann", "secret").unwrap();
         }
@@ -151,31 +151,31 @@ fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use(
 #[test]
 fn digest_credentials_of_a_lost_key_are_lacking() {
     let model = store(DIGEST);
-    let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
+    let mut record = make_record(&model, Some(&keys(1)), "ann", "secret").unwrap();
     let new = keys(2);
-    assert!(lacks(&record, &model, &new));
+    assert!(lacks_digests(&record, &model, &new));
     assert_eq!(
         record.ha1(&new, "ann", ("store", Algorithm::Md5)),
         Some(Err(SealError::UnknownKey))
     );
     record.complete(&model, &new, "ann", "secret").unwrap();
-    assert!(!lacks(&record, &model, &new));
+    assert!(!lacks_digests(&record, &model, &new));
     assert!(record.ha1(&new, "ann", ("store", Algorithm::Md5)).unwrap().is_ok());
-    let open = make(&model, None, "ann", "secret").unwrap();
-    assert!(open.digests.is_empty() && lacks(&open, &model, &new));
+    let open = make_record(&model, None, "ann", "secret").unwrap();
+    assert!(open.digests.is_empty() && lacks_digests(&open, &model, &new));
 }
 
 #[test]
 fn key_rotation_reseals_a_record_once() {
     let model = store(DIGEST);
-    let mut record = make(&model, Some(&keys(1)), "ann", "secret").unwrap();
+    let mut record = make_record(&model, Some(&keys(1)), "ann", "secret").unwrap();
     let ha1 = record.ha1(&keys(1), "ann", ("store", Algorithm::Sha256));
     let both = keys(1).begin_rotation(keys(2));
-    assert_eq!(record.reseal(&both, "ann"), Some(Resealed { is_changed: true, dropped: 0 }));
-    assert_eq!(record.reseal(&both, "ann"), Some(Resealed { is_changed: false, dropped: 0 }));
+    assert_eq!(record.reseal(&both, "ann"), Some(ResealResult { is_changed: true, dropped: 0 }));
+    assert_eq!(record.reseal(&both, "ann"), Some(ResealResult { is_changed: false, dropped: 0 }));
     let new = both.end_rotation();
     assert_eq!(record.ha1(&new, "ann", ("store", Algorithm::Sha256)), ha1);
-    let dropped = Some(Resealed { is_changed: true, dropped: record.digests.len() });
+    let dropped = Some(ResealResult { is_changed: true, dropped: record.digests.len() });
     assert_eq!(record.reseal(&keys(3), "ann"), dropped, "what nobody can open is dropped");
     assert!(record.digests.is_empty());
 }
@@ -183,20 +183,20 @@ fn key_rotation_reseals_a_record_once() {
 #[test]
 fn password_invalid_is_refused_and_never_truncated() {
     let model = store(DIGEST);
-    let refused = |password: &str| make(&model, None, "ann", password).unwrap_err();
-    assert_eq!(refused(""), Unfit::Empty);
-    assert_eq!(refused(&"x".repeat(4097)), Unfit::TooLong);
-    assert_eq!(refused("a\nb"), Unfit::Control);
-    assert_eq!(refused("a\u{85}b"), Unfit::Control);
+    let refused = |password: &str| make_record(&model, None, "ann", password).unwrap_err();
+    assert_eq!(refused(""), PasswordError::Empty);
+    assert_eq!(refused(&"x".repeat(4097)), PasswordError::TooLong);
+    assert_eq!(refused("a\nb"), PasswordError::Control);
+    assert_eq!(refused("a\u{85}b"), PasswordError::Control);
     let longest = "x".repeat(4096);
-    let record = make(&model, None, "ann", &longest).unwrap();
+    let record = make_record(&model, None, "ann", &longest).unwrap();
     assert!(verify(Some(&record), &longest));
     assert!(!verify(Some(&record), &longest[..4095]));
 }
 
 #[test]
 fn password_record_damaged_verifies_nothing() {
-    let damaged = Record { argon2: "$argon2id$v=19$".to_owned(), digests: Vec::new() };
+    let damaged = PasswordRecord { argon2: "$argon2id$v=19$".to_owned(), digests: Vec::new() };
     assert!(!verify(Some(&damaged), "secret"));
     for text in [
         "",
@@ -207,7 +207,7 @@ fn password_record_damaged_verifies_nothing() {
         r#"{"argon2":"","digests":[["a","MD4","x"]]}"#,
         r#"{"argon2":"","other":[]}"#,
     ] {
-        assert_eq!(Record::parse(text), None, "{text}");
+        assert_eq!(PasswordRecord::parse(text), None, "{text}");
     }
 }
 
@@ -217,14 +217,14 @@ proptest! {
         let digests = digests.into_iter().map(|(realm, md5, sealed)| {
             (realm, if md5 { Algorithm::Md5 } else { Algorithm::Sha256 }, sealed)
         });
-        let record = Record { argon2, digests: digests.collect() };
-        prop_assert_eq!(Record::parse(&record.to_string()), Some(record));
+        let record = PasswordRecord { argon2, digests: digests.collect() };
+        prop_assert_eq!(PasswordRecord::parse(&record.to_string()), Some(record));
     }
 
     #[test]
     fn password_record_any_text_is_parsed_or_refused(text in "\\PC{0,200}") {
-        let _ = Record::parse(&text);
-        let _ = check(&text);
-        prop_assert!(unicode_normalization::is_nfc(&text::composed(&text)));
+        let _ = PasswordRecord::parse(&text);
+        let _ = check_password(&text);
+        prop_assert!(unicode_normalization::is_nfc(&credential_text::to_nfc(&text)));
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock;
-use crate::windows::{SETS, SHARDS, WAYS};
+use crate::rate_window::{SETS, SHARDS, WAYS};
 
 const ANN: &str = "ann";
 
@@ -12,7 +12,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn fail(throttle: &Throttle, times: u32, name: &str, from: IpAddr, now: Instant) {
+fn fail(throttle: &LoginThrottle, times: u32, name: &str, from: IpAddr, now: Instant) {
     for _ in 0..times {
         let _ = throttle.count_failure(name, from, now);
     }
@@ -25,25 +25,29 @@ fn seconds(seconds: u64) -> Duration {
 #[test]
 fn throttle_locks_a_pair_out_until_its_window_ends() {
     let now = clock::now();
-    let throttle = Throttle::new(30, now);
+    let throttle = LoginThrottle::new(30, now);
     let (here, there) = (address("192.0.2.1"), address("192.0.2.2"));
     fail(&throttle, 29, ANN, here, now);
-    assert_eq!(throttle.is_shut(ANN, here, now), None);
+    assert_eq!(throttle.locked_out_for(ANN, here, now), None);
     fail(&throttle, 1, ANN, here, now + seconds(20));
-    assert_eq!(throttle.is_shut(ANN, here, now + seconds(20)), Some(seconds(40)));
-    assert_eq!(throttle.is_shut(ANN, there, now + seconds(20)), None, "another address");
-    assert_eq!(throttle.is_shut("bob", here, now + seconds(20)), None, "another user");
+    assert_eq!(throttle.locked_out_for(ANN, here, now + seconds(20)), Some(seconds(40)));
+    assert_eq!(throttle.locked_out_for(ANN, there, now + seconds(20)), None, "another address");
+    assert_eq!(throttle.locked_out_for("bob", here, now + seconds(20)), None, "another user");
     let last = now + Duration::from_millis(59_999);
-    assert_eq!(throttle.is_shut(ANN, here, last), Some(Duration::from_millis(1)));
-    assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None);
+    assert_eq!(throttle.locked_out_for(ANN, here, last), Some(Duration::from_millis(1)));
+    assert_eq!(throttle.locked_out_for(ANN, here, now + seconds(60)), None);
     fail(&throttle, 1, ANN, here, now + seconds(60));
-    assert_eq!(throttle.is_shut(ANN, here, now + seconds(60)), None, "a new minute begins at 1");
+    assert_eq!(
+        throttle.locked_out_for(ANN, here, now + seconds(60)),
+        None,
+        "a new minute begins at 1"
+    );
 }
 
 #[test]
 fn throttle_concurrent_failures_count_up_to_the_limit() {
     let now = clock::now();
-    let throttle = Throttle::new(30, now);
+    let throttle = LoginThrottle::new(30, now);
     let here = address("192.0.2.1");
     let counted: usize = std::thread::scope(|scope| {
         let guess = || (0..20).filter(|_| throttle.count_failure(ANN, here, now).is_ok()).count();
@@ -57,20 +61,20 @@ fn throttle_concurrent_failures_count_up_to_the_limit() {
 #[test]
 fn throttle_treats_an_ipv6_64_as_one_address() {
     let now = clock::now();
-    let throttle = Throttle::new(2, now);
+    let throttle = LoginThrottle::new(2, now);
     fail(&throttle, 1, ANN, address("2001:db8::1"), now);
     fail(&throttle, 1, ANN, address("2001:db8::ffff:ffff:ffff:ffff"), now);
-    assert!(throttle.is_shut(ANN, address("2001:db8::2"), now).is_some());
-    assert!(throttle.is_shut(ANN, address("2001:db8:0:1::1"), now).is_none());
+    assert!(throttle.locked_out_for(ANN, address("2001:db8::2"), now).is_some());
+    assert!(throttle.locked_out_for(ANN, address("2001:db8:0:1::1"), now).is_none());
     fail(&throttle, 1, ANN, address("192.0.2.1"), now);
     fail(&throttle, 1, ANN, address("::ffff:192.0.2.1"), now);
-    assert!(throttle.is_shut(ANN, address("192.0.2.1"), now).is_some());
+    assert!(throttle.locked_out_for(ANN, address("192.0.2.1"), now).is_some());
 }
 
 #[test]
 fn throttle_many_names_neither_grow_memory_nor_evict_locked_pairs() {
     let now = clock::now();
-    let throttle = Throttle::new(30, now);
+    let throttle = LoginThrottle::new(30, now);
     let here = address("192.0.2.1");
     fail(&throttle, 30, ANN, here, now);
     fail(&throttle, 29, "bob", here, now);
@@ -81,9 +85,9 @@ fn throttle_many_names_neither_grow_memory_nor_evict_locked_pairs() {
     for name in 0..1_000_000 {
         fail(&throttle, 1, &format!("{name}"), here, now + seconds(2));
     }
-    assert!(throttle.is_shut(ANN, here, now + seconds(3)).is_some(), "still shut");
+    assert!(throttle.locked_out_for(ANN, here, now + seconds(3)).is_some(), "still shut");
     fail(&throttle, 1, "bob", here, now + seconds(3));
-    assert!(throttle.is_shut("bob", here, now + seconds(3)).is_some(), "still counted");
+    assert!(throttle.locked_out_for("bob", here, now + seconds(3)).is_some(), "still counted");
     let pairs = throttle.failures.len(now + seconds(3));
     assert_eq!(pairs, SHARDS * SETS * WAYS, "all sets are full");
 }
@@ -91,7 +95,7 @@ fn throttle_many_names_neither_grow_memory_nor_evict_locked_pairs() {
 #[test]
 fn throttle_evicts_pairs_whose_window_has_ended_first() {
     let now = clock::now();
-    let throttle = Throttle::new(30, now);
+    let throttle = LoginThrottle::new(30, now);
     let here = address("192.0.2.1");
     for name in 0..200_000 {
         fail(&throttle, 1, &name.to_string(), here, now);
@@ -99,17 +103,17 @@ fn throttle_evicts_pairs_whose_window_has_ended_first() {
     fail(&throttle, 30, ANN, here, now);
     let later = now + seconds(60);
     fail(&throttle, 29, "bob", here, later);
-    assert!(throttle.is_shut(ANN, here, later).is_none());
+    assert!(throttle.locked_out_for(ANN, here, later).is_none());
     fail(&throttle, 1, "bob", here, later);
-    assert!(throttle.is_shut("bob", here, later).is_some());
+    assert!(throttle.locked_out_for("bob", here, later).is_some());
 }
 
 #[test]
 fn throttle_clock_before_the_start_is_harmless() {
     let now = clock::now() + seconds(100);
-    let throttle = Throttle::new(1, now);
+    let throttle = LoginThrottle::new(1, now);
     fail(&throttle, 1, ANN, address("192.0.2.1"), now - seconds(100));
-    assert!(throttle.is_shut(ANN, address("192.0.2.1"), now).is_some());
+    assert!(throttle.locked_out_for(ANN, address("192.0.2.1"), now).is_some());
 }
 
 proptest! {
@@ -123,7 +127,7 @@ proptest! {
         let names = ["ann", "bob", "", "é"];
         let here = address("192.0.2.1");
         let start = clock::now();
-        let throttle = Throttle::new(failures_max, start);
+        let throttle = LoginThrottle::new(failures_max, start);
         let mut plain = [(0u32, 0u64); 4];
         let mut now_ms = 0;
         for (name, passed_ms) in steps {
@@ -138,7 +142,7 @@ proptest! {
             for (name, (failures, over_at_ms)) in names.iter().zip(plain) {
                 let left_ms = over_at_ms.saturating_sub(now_ms);
                 let expected = (failures >= failures_max && left_ms > 0).then(|| Duration::from_millis(left_ms));
-                prop_assert_eq!(throttle.is_shut(name, here, now), expected);
+                prop_assert_eq!(throttle.locked_out_for(name, here, now), expected);
             }
         }
     }

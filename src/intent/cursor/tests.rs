@@ -22,13 +22,13 @@ word = { type = "text" }
     model::read("cursors.toml", text).unwrap()
 }
 
-fn keys(count: usize) -> Vec<Key> {
-    let key = |at| Key { aspect: Aspect::Field(at, Vec::new()), is_descending: false };
+fn keys(count: usize) -> Vec<SortKey> {
+    let key = |at| SortKey { attribute: Attribute::Field(at, Vec::new()), is_descending: false };
     (0..count).map(key).collect()
 }
 
-fn here() -> Bound {
-    bind("/things", None)
+fn here() -> ListHash {
+    hash_list("/things", None)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn cursor_round_trips_only_in_its_own_list() {
     let both = [(Id::Integer(7), 0), (Id::Uuid(Uuid::from_u128(0x0189_0a5d)), 1)];
     for (id, resource) in both {
         let (resource, other) = (&model.resources[resource], &model.resources[1 - resource]);
-        let after = After { id, values: Vec::new() };
-        let text = seal(&after, here());
-        assert_eq!(open(&text, here(), resource, &[]), Some(after));
-        assert_eq!(open(&text, here(), other, &[]), None);
-        assert_eq!(open(&text, bind("/orders", None), resource, &[]), None);
-        assert_eq!(open(&text, bind("/things", Some("a".to_owned())), resource, &[]), None);
-        assert_eq!(open(text.get(1..).unwrap_or(""), here(), resource, &[]), None);
-        assert_eq!(open(&format!("{text}AAAA"), here(), resource, &[]), None);
+        let after = CursorPosition { id, values: Vec::new() };
+        let text = encode(&after, here());
+        assert_eq!(decode(&text, here(), resource, &[]), Some(after));
+        assert_eq!(decode(&text, here(), other, &[]), None);
+        assert_eq!(decode(&text, hash_list("/orders", None), resource, &[]), None);
+        assert_eq!(decode(&text, hash_list("/things", Some("a".to_owned())), resource, &[]), None);
+        assert_eq!(decode(text.get(1..).unwrap_or(""), here(), resource, &[]), None);
+        assert_eq!(decode(&format!("{text}AAAA"), here(), resource, &[]), None);
     }
 }
 
@@ -73,15 +73,15 @@ fn cursor_values_round_trip_only_as_their_own_type() {
         ],
     ];
     for values in values {
-        let after = After { id: Id::Integer(1), values };
-        let text = seal(&after, here());
+        let after = CursorPosition { id: Id::Integer(1), values };
+        let text = encode(&after, here());
         assert!(text.len() < 1_600, "{}", text.len());
-        assert_eq!(open(&text, here(), thing, &keys(6)).as_ref(), Some(&after));
-        assert_eq!(open(&text, here(), thing, &keys(5)), None);
+        assert_eq!(decode(&text, here(), thing, &keys(6)).as_ref(), Some(&after));
+        assert_eq!(decode(&text, here(), thing, &keys(5)), None);
         let mut others = keys(6);
         others.rotate_left(1);
         let is_absent = after.values.iter().all(Value::is_null);
-        assert_eq!(open(&text, here(), thing, &others).is_some(), is_absent);
+        assert_eq!(decode(&text, here(), thing, &others).is_some(), is_absent);
     }
 }
 
@@ -89,18 +89,19 @@ fn cursor_values_round_trip_only_as_their_own_type() {
 fn cursor_with_values_the_store_refuses_is_invalid() {
     let model = model();
     let thing = &model.resources[0];
-    let sealed = |value| seal(&After { id: Id::Integer(1), values: vec![value] }, here());
-    assert_eq!(open(&sealed(Value::text("a\0")), here(), thing, &keys(1)), None);
-    let real = [Key { aspect: Aspect::Field(3, Vec::new()), is_descending: false }];
-    assert_eq!(open(&sealed(Value::Number(f64::NAN)), here(), thing, &real), None);
-    let created = [Key { aspect: Aspect::CreatedAt, is_descending: false }];
-    assert_eq!(open(&sealed(Value::Null), here(), thing, &created), None);
+    let sealed =
+        |value| encode(&CursorPosition { id: Id::Integer(1), values: vec![value] }, here());
+    assert_eq!(decode(&sealed(Value::text("a\0")), here(), thing, &keys(1)), None);
+    let real = [SortKey { attribute: Attribute::Field(3, Vec::new()), is_descending: false }];
+    assert_eq!(decode(&sealed(Value::Number(f64::NAN)), here(), thing, &real), None);
+    let created = [SortKey { attribute: Attribute::CreatedAt, is_descending: false }];
+    assert_eq!(decode(&sealed(Value::Null), here(), thing, &created), None);
 }
 
 proptest! {
     #[test]
     fn decode_never_panics(text in ".{0,60}|[A-Za-z0-9_-]{0,80}") {
         let model = model();
-        let _ = open(&text, here(), &model.resources[0], &keys(3));
+        let _ = decode(&text, here(), &model.resources[0], &keys(3));
     }
 }

@@ -3,7 +3,7 @@
 use expect_test::{ExpectFile, expect_file};
 
 use super::*;
-use crate::intent::Ids;
+use crate::intent::PathIds;
 use crate::model::{self, ResourceIndex};
 
 const MODEL: &str = r#"
@@ -43,9 +43,9 @@ status = { type = "state", initial = "new", next = { new = ["sold"], sold = [] }
 /// The index of `secret_note`.
 const HIDDEN: &[usize] = &[12];
 
-fn asked(model: &Model, query: &str) -> Result<List, Problem> {
-    let ids = Some(Ids { ancestors: vec![Id::Integer(1)], item: None });
-    let address = Address { resource: ResourceIndex(1), ids };
+fn asked(model: &Model, query: &str) -> Result<ListQuery, Problem> {
+    let ids = Some(PathIds { ancestors: vec![Id::Integer(1)], item: None });
+    let address = ResourcePath { resource: ResourceIndex(1), ids };
     read(model, &address, (Some(query), HIDDEN))
 }
 
@@ -66,20 +66,20 @@ fn check(file: &str, expected: &ExpectFile) {
     expected.assert_eq(&shown.collect::<String>());
 }
 
-fn show(model: &Model, list: &List) -> String {
+fn show(model: &Model, list: &ListQuery) -> String {
     let book = &model.resources[1];
     let mut words = Vec::new();
-    for term in &list.terms {
-        words.push(format!("{} {:?}", term.aspect.name(book), term.test));
+    for term in &list.filters {
+        words.push(format!("{} {:?}", term.attribute.name(book), term.test));
     }
     for key in &list.sort {
         let way = if key.is_descending { "down" } else { "up" };
-        words.push(format!("by {} {way}", key.aspect.name(book)));
+        words.push(format!("by {} {way}", key.attribute.name(book)));
     }
     words.push(format!("id {}", if list.is_id_descending { "down" } else { "up" }));
-    words.extend(list.chosen.as_ref().map(|chosen| format!("{chosen:?}")));
+    words.extend(list.selected_members.as_ref().map(|chosen| format!("{chosen:?}")));
     words.extend(list.is_counted.then(|| "counted".to_owned()));
-    words.push(list.link.address("", list.limit, "…"));
+    words.push(list.link.page_url("", list.limit, "…"));
     words.join("; ")
 }
 
@@ -123,7 +123,7 @@ fn query_of_a_hidden_field_is_like_an_unknown_name() {
 #[test]
 fn cursor_is_bound_to_the_filters_and_the_order() {
     let model = model::read("lists.toml", MODEL).unwrap();
-    let bound = |query: &str| asked(&model, query).unwrap().bound("/shelves/1/books");
+    let bound = |query: &str| asked(&model, query).unwrap().list_hash("/shelves/1/books");
     let same = [
         "pages=1&title:eq=x&sort=-title",
         "sort=-title&title=x&pages:eq=1&limit=3",
@@ -148,5 +148,5 @@ fn cursor_is_bound_to_the_filters_and_the_order() {
         assert!(other[at + 1..].iter().all(|next| bound(next) != bound(query)), "{query}");
     }
     assert_eq!(bound("limit=3&fields=title"), bound(""));
-    assert_ne!(bound(""), asked(&model, "").unwrap().bound("/shelves/2/books"));
+    assert_ne!(bound(""), asked(&model, "").unwrap().list_hash("/shelves/2/books"));
 }

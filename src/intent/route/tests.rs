@@ -30,24 +30,24 @@ fn show_in(text: &str, method: &str, target: &str) -> String {
         target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let method = Method::from_bytes(method.as_bytes()).unwrap();
     match route(&model, &method, path, query) {
-        Ok(Route { verb, place: Place::Collection(address) }) => {
+        Ok(Route { verb, target: RouteTarget::Collection(address) }) => {
             format!("{verb:?} {}", show_address(&model, &address))
         }
-        Ok(Route { verb, place: Place::Item(address) }) => {
+        Ok(Route { verb, target: RouteTarget::Item(address) }) => {
             format!("{verb:?} {}", show_address(&model, &address))
         }
-        Ok(Route { verb, place: Place::Explanation(kind) }) => {
+        Ok(Route { verb, target: RouteTarget::ProblemPage(kind) }) => {
             format!("{verb:?} explanation of {}", kind.slug)
         }
-        Ok(Route { verb, place }) => format!("{verb:?} {place:?}"),
-        Err(Stop::Moved(to)) => format!("moved to {to}"),
-        Err(Stop::Problem(problem)) => problem.kind().slug.to_owned(),
+        Ok(Route { verb, target: place }) => format!("{verb:?} {place:?}"),
+        Err(RouteError::Redirect(to)) => format!("moved to {to}"),
+        Err(RouteError::Problem(problem)) => problem.kind().slug.to_owned(),
     }
 }
 
-fn show_address(model: &Model, address: &Address) -> String {
+fn show_address(model: &Model, address: &ResourcePath) -> String {
     match &address.ids {
-        Some(ids) => path(model, address.resource, &ids.ancestors, ids.item),
+        Some(ids) => format_path(model, address.resource, &ids.ancestors, ids.item),
         None => "a place that cannot be".to_owned(),
     }
 }
@@ -184,6 +184,6 @@ fn preflight_lists_the_methods_of_the_target() {
         ("/", "GET, HEAD, OPTIONS"),
         ("/attic", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
     ] {
-        assert_eq!(methods(&model, path), expected, "{path}");
+        assert_eq!(preflight_methods(&model, path), expected, "{path}");
     }
 }

@@ -25,7 +25,7 @@ fn shown(json: &Json<'_>) -> serde_json::Value {
 }
 
 fn patched(document: &str, patch: &str) -> Result<serde_json::Value, String> {
-    let steps = operations(read(patch)).map_err(|why| format!("400 {why}"))?;
+    let steps = parse_operations(read(patch)).map_err(|why| format!("400 {why}"))?;
     let done = apply(read(document), &steps, MAX).map_err(|failed| failed.to_string())?;
     Ok(shown(&done))
 }

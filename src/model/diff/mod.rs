@@ -8,7 +8,9 @@
 
 use std::cmp::Ordering;
 
-use super::{Bound, Field, Model, Resource, ResourceIndex, Rules, Unique, UniqueScope};
+use super::{
+    Field, FieldRules, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, ValueBound,
+};
 use crate::value::IdKind;
 
 /// One difference; indices refer to the new model.
@@ -34,7 +36,7 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     }
     for resource in old.declared() {
         if find(new, &resource.name).is_none() {
-            refuse(
+            add_refusal(
                 &mut differences,
                 &resource.name,
                 "the resource was removed, but the database keeps its items",
@@ -49,12 +51,12 @@ fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
 }
 
 /// `place` begins with the name of the resource.
-fn refuse(differences: &mut Vec<Difference>, place: &str, reason: &str) {
+fn add_refusal(differences: &mut Vec<Difference>, place: &str, reason: &str) {
     let resource = place.split('.').next().unwrap_or(place).into();
     differences.push(Difference::Refused { resource, reason: format!("{place}: {reason}") });
 }
 
-type Side<'m> = (&'m Model, &'m Resource);
+type ModelResource<'m> = (&'m Model, &'m Resource);
 
 /// Compares the table name and the kind of key.
 fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
@@ -63,7 +65,7 @@ fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Diffe
             "the plural changed from {} to {}, but it is the name of the table",
             before.plural, after.plural
         );
-        refuse(differences, &after.name, &message);
+        add_refusal(differences, &after.name, &message);
     }
     if before.id != after.id {
         let words = |kind: IdKind| match kind {
@@ -75,13 +77,13 @@ fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Diffe
             words(before.id),
             words(after.id)
         );
-        refuse(differences, &after.name, &message);
+        add_refusal(differences, &after.name, &message);
     }
 }
 
 fn compare_resources(
-    (old, before): Side<'_>,
-    (new, after): Side<'_>,
+    (old, before): ModelResource<'_>,
+    (new, after): ModelResource<'_>,
     differences: &mut Vec<Difference>,
 ) {
     let name = |model: &'_ Model, parent: Option<ResourceIndex>| {
@@ -90,7 +92,7 @@ fn compare_resources(
     if name(old, before.parent) != name(new, after.parent) {
         let words = |parent: Option<Box<str>>| parent.unwrap_or("none".into());
         let (was, is) = (words(name(old, before.parent)), words(name(new, after.parent)));
-        refuse(
+        add_refusal(
             differences,
             &after.name,
             &format!("the parent changed from {was} to {is}, but the items belong where they are"),
@@ -102,10 +104,10 @@ fn compare_resources(
         match before.field(&field.name) {
             Some((_, was)) => {
                 let target = |model: &Model, field: &Field| {
-                    field.rules.to.map(|to| model.resource(to.resource).name.clone())
+                    field.rules.reference.map(|to| model.resource(to.resource).name.clone())
                 };
                 if was.kind.name() == field.kind.name() && target(old, was) != target(new, field) {
-                    refuse(
+                    add_refusal(
                         differences,
                         &place,
                         "the ref points to another resource, but the stored ids do not",
@@ -119,7 +121,7 @@ fn compare_resources(
     for field in &before.fields {
         if after.field(&field.name).is_none() {
             let place = format!("{}.{}", before.name, field.name);
-            refuse(
+            add_refusal(
                 differences,
                 &place,
                 "the field was removed, but the database keeps values for it",
@@ -132,13 +134,13 @@ fn compare_resources(
 fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut Vec<Difference>) {
     let place = format!("{}.{}", resource.name, field.name);
     if field.computed.is_some() {
-        refuse(
+        add_refusal(
             differences,
             &place,
             "the new field is computed, but the items that are there have no value for it",
         );
     } else if field.required {
-        refuse(
+        add_refusal(
             differences,
             &place,
             "the new field is required, but the items that are there have no value for it; give it a default instead",
@@ -152,12 +154,12 @@ fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut
 fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
     for unique in &after.unique {
         // A new field without a default is NULL everywhere, and NULLs do not violate a unique rule.
-        let harmless = named(unique, after)
+        let harmless = unique_fields(unique, after)
             .any(|field| before.field(&field.name).is_none() && field.default.is_none());
         if !harmless && !is_implied(after, unique, before) {
-            let names: Vec<&str> = named(unique, after).map(|field| &*field.name).collect();
+            let names: Vec<&str> = unique_fields(unique, after).map(|field| &*field.name).collect();
             let place = format!("{}.{}", after.name, names.join("+"));
-            refuse(
+            add_refusal(
                 differences,
                 &place,
                 "the values are unique now, but those that are there may not be",
@@ -167,16 +169,19 @@ fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Di
 }
 
 /// Whether the unique rules of the other version of a resource imply this one.
-fn is_implied(resource: &Resource, unique: &Unique, other: &Resource) -> bool {
-    let names: Vec<&str> = named(unique, resource).map(|field| &*field.name).collect();
+fn is_implied(resource: &Resource, unique: &UniqueRule, other: &Resource) -> bool {
+    let names: Vec<&str> = unique_fields(unique, resource).map(|field| &*field.name).collect();
     other.unique.iter().any(|rule| {
         let wide_enough =
             rule.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
-        wide_enough && named(rule, other).all(|field| names.contains(&&*field.name))
+        wide_enough && unique_fields(rule, other).all(|field| names.contains(&&*field.name))
     })
 }
 
-fn named<'r>(unique: &'r Unique, resource: &'r Resource) -> impl Iterator<Item = &'r Field> {
+fn unique_fields<'r>(
+    unique: &'r UniqueRule,
+    resource: &'r Resource,
+) -> impl Iterator<Item = &'r Field> {
     unique.fields.iter().filter_map(|index| resource.fields.get(*index))
 }
 
@@ -184,25 +189,25 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
     if before.kind.name() != after.kind.name() {
         let message =
             format!("the type changed from {} to {}", before.kind.name(), after.kind.name());
-        return refuse(differences, place, &message);
+        return add_refusal(differences, place, &message);
     }
     if before.rules.scale != after.rules.scale {
         let message =
             format!("the scale changed from {} to {}", before.rules.scale, after.rules.scale);
-        return refuse(differences, place, &message);
+        return add_refusal(differences, place, &message);
     }
     let text = |field: &Field| field.computed.as_ref().map(|expression| expression.text.clone());
     match (text(before), text(after)) {
         (before, after) if before == after => {}
         (Some(_), None) => {
-            refuse(differences, place, "the field is no longer computed, but its values were");
+            add_refusal(differences, place, "the field is no longer computed, but its values were");
         }
-        (None, Some(_)) => refuse(
+        (None, Some(_)) => add_refusal(
             differences,
             place,
             "the field is computed now, but the values that are there were sent",
         ),
-        _ => refuse(
+        _ => add_refusal(
             differences,
             place,
             "the expression changed, but the values that are there were computed by the old one",
@@ -212,32 +217,32 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
     // required.
     let may_be_absent = !before.required || before.nullable;
     if may_be_absent && after.required && !after.nullable {
-        refuse(
+        add_refusal(
             differences,
             place,
             "the field is required now, but items may be without it; give it a default instead",
         );
     }
-    for rule in tightened(&before.rules, &after.rules) {
+    for rule in tightened_rules(&before.rules, &after.rules) {
         let reason = format!("{rule} is stricter now, and values that are there may break it");
-        refuse(differences, place, &reason);
+        add_refusal(differences, place, &reason);
     }
-    if grows_stricter_choice(&before.rules, &after.rules) {
+    if has_fewer_choices(&before.rules, &after.rules) {
         let reason = "one_of is stricter now, and values that are there may break it";
-        refuse(differences, place, reason);
+        add_refusal(differences, place, reason);
     }
     if let (Some(was), Some(is)) = (&before.rules.states, &after.rules.states) {
         for (state, _) in
             was.next.iter().filter(|(state, _)| !is.next.iter().any(|(other, _)| other == state))
         {
-            refuse(
+            add_refusal(
                 differences,
                 place,
                 &format!("the state {state} was removed, but items may be in it"),
             );
         }
     }
-    if let (Some(was), Some(is)) = (&before.rules.of, &after.rules.of) {
+    if let (Some(was), Some(is)) = (&before.rules.element, &after.rules.element) {
         compare_fields(&format!("{place}[]"), was, is, differences);
     }
     compare_members(place, &before.rules.fields, &after.rules.fields, differences);
@@ -256,20 +261,20 @@ fn compare_members(
             Some(was) => {
                 compare_fields(&place, was, field, differences);
                 if was.nullable != field.nullable {
-                    refuse(
+                    add_refusal(
                         differences,
                         &place,
                         "nullable changed inside an object, but stored objects are not rewritten",
                     );
                 }
             }
-            None if field.required => refuse(
+            None if field.required => add_refusal(
                 differences,
                 &place,
                 "the new field is required, but stored objects do not have it",
             ),
             None if field.default.is_some() || field.nullable => {
-                refuse(
+                add_refusal(
                     differences,
                     &place,
                     "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
@@ -279,7 +284,7 @@ fn compare_members(
         }
     }
     for field in before.iter().filter(|field| !after.iter().any(|other| other.name == field.name)) {
-        refuse(
+        add_refusal(
             differences,
             &format!("{place}.{}", field.name),
             "the field was removed, but stored objects may have it",
@@ -288,19 +293,21 @@ fn compare_members(
 }
 
 /// The rules that values which satisfy the old rules may violate.
-fn tightened(before: &Rules, after: &Rules) -> Vec<&'static str> {
-    let bound =
-        |before: &Option<Bound>, after: &Option<Bound>, stricter: Ordering| match (before, after) {
-            (Some(before), Some(after)) => after.order_of(before) == Some(stricter),
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
+fn tightened_rules(before: &FieldRules, after: &FieldRules) -> Vec<&'static str> {
+    let bound = |before: &Option<ValueBound>, after: &Option<ValueBound>, stricter: Ordering| match (
+        before, after,
+    ) {
+        (Some(before), Some(after)) => after.compare_bound(before) == Some(stricter),
+        (None, Some(_)) => true,
+        (_, None) => false,
+    };
     let least =
         |before: Option<usize>, after: Option<usize>| after.unwrap_or(0) > before.unwrap_or(0);
     let most = |before: Option<usize>, after: Option<usize>| {
         after.unwrap_or(usize::MAX) < before.unwrap_or(usize::MAX)
     };
-    let pattern = |rules: &Rules| rules.pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
+    let pattern =
+        |rules: &FieldRules| rules.pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
     [
         ("min", bound(&before.min, &after.min, Ordering::Greater)),
         ("max", bound(&before.max, &after.max, Ordering::Less)),
@@ -315,7 +322,7 @@ fn tightened(before: &Rules, after: &Rules) -> Vec<&'static str> {
     .collect()
 }
 
-fn grows_stricter_choice(before: &Rules, after: &Rules) -> bool {
+fn has_fewer_choices(before: &FieldRules, after: &FieldRules) -> bool {
     !after.one_of.is_empty()
         && (before.one_of.is_empty()
             || before.one_of.iter().any(|value| !after.one_of.contains(value)))
@@ -323,7 +330,7 @@ fn grows_stricter_choice(before: &Rules, after: &Rules) -> bool {
 
 /// The rules of one model that another one drops, one line each: a server that runs with the first model
 /// relies on them. More words in `one_of` and more states are not listed, since they only add.
-pub fn loosened(strict: &Model, loose: &Model) -> Vec<String> {
+pub fn loosened_rules(strict: &Model, loose: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for before in strict.declared() {
         let Some(after) = find(loose, &before.name) else { continue };
@@ -332,7 +339,8 @@ pub fn loosened(strict: &Model, loose: &Model) -> Vec<String> {
             loosened_field(&format!("{}.{}", before.name, field.name), field, other, &mut lines);
         }
         for unique in before.unique.iter().filter(|unique| !is_implied(before, unique, after)) {
-            let names: Vec<&str> = named(unique, before).map(|field| &*field.name).collect();
+            let names: Vec<&str> =
+                unique_fields(unique, before).map(|field| &*field.name).collect();
             lines.push(format!("{}.{}: the values are unique", before.name, names.join("+")));
         }
     }
@@ -344,10 +352,10 @@ fn loosened_field(place: &str, strict: &Field, loose: &Field, lines: &mut Vec<St
     if is_required(strict) && !is_required(loose) {
         lines.push(format!("{place}: the field is required"));
     }
-    for rule in tightened(&loose.rules, &strict.rules) {
+    for rule in tightened_rules(&loose.rules, &strict.rules) {
         lines.push(format!("{place}: {rule} is stricter"));
     }
-    if let (Some(strict), Some(loose)) = (&strict.rules.of, &loose.rules.of) {
+    if let (Some(strict), Some(loose)) = (&strict.rules.element, &loose.rules.element) {
         loosened_field(&format!("{place}[]"), strict, loose, lines);
     }
     for field in &strict.rules.fields {

@@ -198,21 +198,21 @@ fn loosened_rules_lists_dropped_rules() {
         c = { type = \"text\", one_of = [\"x\"] }\n\
         d = { type = \"list\", of = { fields = { n = { type = \"text\", max_length = 5 } } } }\n";
     let strict_model = model(strict);
-    assert_eq!(loosened(&strict_model, &strict_model), Vec::<String>::new());
+    assert_eq!(loosened_rules(&strict_model, &strict_model), Vec::<String>::new());
     let more = format!(
         "{strict}e = {{ type = \"text\" }}\n[resources.s.fields]\nx = {{ type = \"text\" }}\n"
     );
     let more = more.replace("[\"x\"]", "[\"x\", \"y\"]");
-    assert_eq!(loosened(&strict_model, &model(&more)), Vec::<String>::new());
+    assert_eq!(loosened_rules(&strict_model, &model(&more)), Vec::<String>::new());
     // A stricter rule drops nothing.
     let stricter = strict.replace("min = 3", "min = 4");
-    assert_eq!(loosened(&strict_model, &model(&stricter)), Vec::<String>::new());
+    assert_eq!(loosened_rules(&strict_model, &model(&stricter)), Vec::<String>::new());
     let looser = strict
         .replace("unique = [[\"a\", \"b\"]]\n", "")
         .replace("required = true, unique = true, max_length = 5", "max_length = 6")
         .replace("min = 3", "min = 2")
         .replace("{ type = \"text\", max_length = 5 } }", "{ type = \"text\" } }");
-    let lines = loosened(&strict_model, &model(&looser));
+    let lines = loosened_rules(&strict_model, &model(&looser));
     expect![[r#"
         r.a: the field is required
         r.a: max_length is stricter

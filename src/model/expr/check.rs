@@ -3,22 +3,27 @@
 //! The type of a field parses a literal that is compared with it, so `status = "payed"` or an invalid date is
 //! an error here, and the values in a `where` fit the columns.
 
-use super::kinds::{Type, number, ordered, scalar};
-use super::parse::{Part, Syntax};
-use super::{Comparison, Failure, Node, Path, Root, Scope};
+use super::parse::{SyntaxKind, SyntaxNode};
+use super::types::{ExprType, check_ordered, parse_number_literal, scalar_type};
+use super::{Comparison, ExprError, ExprNode, ExprScope, Path, PathRoot};
 use crate::json::Json;
-use crate::model::{Class, Field, nearest};
-use crate::problem::Faults;
+use crate::model::{Field, StorageClass, nearest};
+use crate::problem::FaultCollector;
 use crate::value::Value;
 
-type Typed = Result<(Node, Type), Failure>;
+type TypedNode = Result<(ExprNode, ExprType), ExprError>;
 
-pub(super) fn computed(syntax: &Syntax, target: &Field, scope: Scope<'_>) -> Result<Node, Failure> {
-    let checker = Checker { scope, element: None, purpose: Purpose::Computed };
-    let (node, found) = checker.typed(syntax)?;
-    let fits = match (target.class(), found) {
-        (Class::Integer | Class::Decimal, Type::Exact) | (Class::Boolean, Type::Boolean) => true,
-        (Class::Real, found) => found.is_number(),
+pub(super) fn check_computed(
+    syntax: &SyntaxNode,
+    target: &Field,
+    scope: ExprScope<'_>,
+) -> Result<ExprNode, ExprError> {
+    let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Computed };
+    let (node, found) = checker.check_node(syntax)?;
+    let fits = match (target.storage_class(), found) {
+        (StorageClass::Integer | StorageClass::Decimal, ExprType::Exact)
+        | (StorageClass::Boolean, ExprType::Boolean) => true,
+        (StorageClass::Real, found) => found.is_number(),
         _ => false,
     };
     if fits {
@@ -26,91 +31,107 @@ pub(super) fn computed(syntax: &Syntax, target: &Field, scope: Scope<'_>) -> Res
     }
     let message = format!("expected an expression for {}, got {found}", target.kind.about());
     Err(match found {
-        Type::Real => Failure::with(
+        ExprType::Real => ExprError::with_help(
             syntax.at.clone(),
             message,
             "a field of type `number` makes the whole inexact: make this field a `number` too",
         ),
-        Type::Exact | Type::Boolean | Type::Text | Type::Moment => {
-            Failure::new(syntax.at.clone(), message)
+        ExprType::Exact | ExprType::Boolean | ExprType::Text | ExprType::Moment => {
+            ExprError::new(syntax.at.clone(), message)
         }
     })
 }
 
-pub(super) fn condition(syntax: &Syntax, scope: Scope<'_>) -> Result<Node, Failure> {
-    Checker { scope, element: None, purpose: Purpose::Where }.boolean(syntax)
+pub(super) fn check_condition(
+    syntax: &SyntaxNode,
+    scope: ExprScope<'_>,
+) -> Result<ExprNode, ExprError> {
+    TypeChecker { scope, element: None, purpose: ExprPurpose::Where }.check_boolean(syntax)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum ExprPurpose {
     Computed,
     Where,
 }
 
 #[derive(Clone, Copy)]
-struct Checker<'f> {
-    scope: Scope<'f>,
+struct TypeChecker<'f> {
+    scope: ExprScope<'f>,
     /// The element type of the list that `sum` iterates over.
     element: Option<&'f Field>,
-    purpose: Purpose,
+    purpose: ExprPurpose,
 }
 
-impl<'f> Checker<'f> {
-    fn typed(self, syntax: &Syntax) -> Typed {
+impl<'f> TypeChecker<'f> {
+    fn check_node(self, syntax: &SyntaxNode) -> TypedNode {
         let at = || syntax.at.clone();
-        Ok(match &syntax.part {
-            Part::Number(text) => (Node::Literal(number(text, syntax)?), Type::Exact),
-            Part::Text(text) => (Node::Literal(Value::text(text)), Type::Text),
-            Part::Boolean(value) => (Node::Literal(Value::Boolean(*value)), Type::Boolean),
-            Part::User if self.purpose == Purpose::Where => (Node::User, Type::Text),
-            Part::User => {
-                return Err(Failure::with(
+        Ok(match &syntax.kind {
+            SyntaxKind::Number(text) => {
+                (ExprNode::Literal(parse_number_literal(text, syntax)?), ExprType::Exact)
+            }
+            SyntaxKind::Text(text) => (ExprNode::Literal(Value::text(text)), ExprType::Text),
+            SyntaxKind::Boolean(value) => {
+                (ExprNode::Literal(Value::Boolean(*value)), ExprType::Boolean)
+            }
+            SyntaxKind::User if self.purpose == ExprPurpose::Where => {
+                (ExprNode::User, ExprType::Text)
+            }
+            SyntaxKind::User => {
+                return Err(ExprError::with_help(
                     at(),
                     "`$user` is not known in `computed`",
                     "a computed value is the same for everyone; `$user` is for `where`",
                 ));
             }
-            Part::Name(names) => {
-                let (path, field) = self.find(names, syntax)?;
-                (Node::Field(path), scalar(field, names, syntax)?)
+            SyntaxKind::Name(names) => {
+                let (path, field) = self.resolve_name(names, syntax)?;
+                (ExprNode::Field(path), scalar_type(field, names, syntax)?)
             }
-            Part::Not(inner) => (Node::Not(Box::new(self.boolean(inner)?)), Type::Boolean),
-            Part::And(left, right) => {
-                let (left, right) = Failure::either(self.boolean(left), self.boolean(right))?;
-                (Node::And(Box::new(left), Box::new(right)), Type::Boolean)
+            SyntaxKind::Not(inner) => {
+                (ExprNode::Not(Box::new(self.check_boolean(inner)?)), ExprType::Boolean)
             }
-            Part::Or(left, right) => {
-                let (left, right) = Failure::either(self.boolean(left), self.boolean(right))?;
-                (Node::Or(Box::new(left), Box::new(right)), Type::Boolean)
+            SyntaxKind::And(left, right) => {
+                let (left, right) =
+                    ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
+                (ExprNode::And(Box::new(left), Box::new(right)), ExprType::Boolean)
             }
-            Part::Compare(comparison, left, right) => {
-                (self.compare(*comparison, left, right)?, Type::Boolean)
+            SyntaxKind::Or(left, right) => {
+                let (left, right) =
+                    ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
+                (ExprNode::Or(Box::new(left), Box::new(right)), ExprType::Boolean)
             }
-            Part::In(inner, among) => (self.contained(inner, among)?, Type::Boolean),
-            Part::Negate(_) | Part::Arithmetic(..) | Part::Sum(_) | Part::Count(_)
-                if self.purpose == Purpose::Where =>
+            SyntaxKind::Compare(comparison, left, right) => {
+                (self.check_comparison(*comparison, left, right)?, ExprType::Boolean)
+            }
+            SyntaxKind::In(inner, among) => (self.check_in(inner, among)?, ExprType::Boolean),
+            SyntaxKind::Negate(_)
+            | SyntaxKind::Arithmetic(..)
+            | SyntaxKind::Sum(_)
+            | SyntaxKind::Count(_)
+                if self.purpose == ExprPurpose::Where =>
             {
-                return Err(Failure::with(
+                return Err(ExprError::with_help(
                     at(),
                     "`where` cannot calculate",
                     "put it into a `computed` field and compare with that",
                 ));
             }
-            Part::Negate(inner) => {
-                let (node, found) = self.number(inner)?;
-                (Node::Negate(Box::new(node)), found)
+            SyntaxKind::Negate(inner) => {
+                let (node, found) = self.check_number(inner)?;
+                (ExprNode::Negate(Box::new(node)), found)
             }
-            Part::Arithmetic(operation, left, right) => {
+            SyntaxKind::Arithmetic(operation, left, right) => {
                 let ((left, one), (right, other)) =
-                    Failure::either(self.number(left), self.number(right))?;
-                let found = if one == Type::Exact { other } else { one };
-                (Node::Arithmetic(*operation, Box::new(left), Box::new(right)), found)
+                    ExprError::both_or_error(self.check_number(left), self.check_number(right))?;
+                let found = if one == ExprType::Exact { other } else { one };
+                (ExprNode::Arithmetic(*operation, Box::new(left), Box::new(right)), found)
             }
-            Part::Sum(arguments) => self.sum(arguments, syntax)?,
-            Part::Count(arguments) => match arguments.as_slice() {
-                [list] => (Node::Count(self.list(list)?.0), Type::Exact),
+            SyntaxKind::Sum(arguments) => self.check_sum(arguments, syntax)?,
+            SyntaxKind::Count(arguments) => match arguments.as_slice() {
+                [list] => (ExprNode::Count(self.check_list(list)?.0), ExprType::Exact),
                 _ => {
-                    return Err(Failure::new(
+                    return Err(ExprError::new(
                         at(),
                         format!("expected `count(list)`, got {} arguments", arguments.len()),
                     ));
@@ -119,51 +140,54 @@ impl<'f> Checker<'f> {
         })
     }
 
-    fn boolean(self, syntax: &Syntax) -> Result<Node, Failure> {
-        match self.typed(syntax)? {
-            (node, Type::Boolean) => Ok(node),
-            (_, found) => Err(Failure::new(
+    fn check_boolean(self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {
+        match self.check_node(syntax)? {
+            (node, ExprType::Boolean) => Ok(node),
+            (_, found) => Err(ExprError::new(
                 syntax.at.clone(),
                 format!("expected true or false here, got {found}"),
             )),
         }
     }
 
-    fn number(self, syntax: &Syntax) -> Typed {
-        match self.typed(syntax)? {
+    fn check_number(self, syntax: &SyntaxNode) -> TypedNode {
+        match self.check_node(syntax)? {
             (node, found) if found.is_number() => Ok((node, found)),
-            (_, found) => {
-                Err(Failure::new(syntax.at.clone(), format!("expected a number here, got {found}")))
-            }
+            (_, found) => Err(ExprError::new(
+                syntax.at.clone(),
+                format!("expected a number here, got {found}"),
+            )),
         }
     }
 
-    fn sum(self, arguments: &[Syntax], syntax: &Syntax) -> Typed {
+    fn check_sum(self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
         let (list, expression) = match arguments {
             [list] => (list, None),
             [list, expression] => (list, Some(expression)),
             _ => {
                 let message =
                     format!("expected `sum(list, expression)`, got {} arguments", arguments.len());
-                return Err(Failure::new(syntax.at.clone(), message));
+                return Err(ExprError::new(syntax.at.clone(), message));
             }
         };
-        let (path, element) = self.list(list)?;
+        let (path, element) = self.check_list(list)?;
         if self.element.is_some() {
-            return Err(Failure::new(syntax.at.clone(), "a `sum` cannot stand inside another"));
+            return Err(ExprError::new(syntax.at.clone(), "a `sum` cannot stand inside another"));
         }
         let (node, found) = match expression {
-            Some(expression) => Checker { element: Some(element), ..self }.number(expression)?,
-            None => match Type::of(element.class()) {
+            Some(expression) => {
+                TypeChecker { element: Some(element), ..self }.check_number(expression)?
+            }
+            None => match ExprType::from_class(element.storage_class()) {
                 Some(found) if found.is_number() => {
-                    (Node::Field(Path { root: Root::Element, inner: Vec::new() }), found)
+                    (ExprNode::Field(Path { root: PathRoot::Element, inner: Vec::new() }), found)
                 }
                 _ => {
                     let message = format!(
                         "expected a list of numbers, got a list of {}",
                         element.kind.name()
                     );
-                    return Err(Failure::with(
+                    return Err(ExprError::with_help(
                         list.at.clone(),
                         message,
                         "say what to add up: `sum(items, quantity * price)`",
@@ -171,17 +195,17 @@ impl<'f> Checker<'f> {
                 }
             },
         };
-        Ok((Node::Sum(path, Box::new(node)), found))
+        Ok((ExprNode::Sum(path, Box::new(node)), found))
     }
 
-    fn list(self, syntax: &Syntax) -> Result<(Path, &'f Field), Failure> {
-        let Part::Name(names) = &syntax.part else {
-            return Err(Failure::new(syntax.at.clone(), "expected the name of a list"));
+    fn check_list(self, syntax: &SyntaxNode) -> Result<(Path, &'f Field), ExprError> {
+        let SyntaxKind::Name(names) = &syntax.kind else {
+            return Err(ExprError::new(syntax.at.clone(), "expected the name of a list"));
         };
-        let (path, field) = self.find(names, syntax)?;
-        match field.rules.of.as_deref() {
+        let (path, field) = self.resolve_name(names, syntax)?;
+        match field.rules.element.as_deref() {
             Some(of) => Ok((path, of)),
-            None => Err(Failure::new(
+            None => Err(ExprError::new(
                 syntax.at.clone(),
                 format!(
                     "expected a list, but `{}` is of type `{}`",
@@ -193,41 +217,49 @@ impl<'f> Checker<'f> {
     }
 
     /// Resolves a name. Inside `sum` the fields of the element shadow those of the resource.
-    fn find(self, names: &[String], syntax: &Syntax) -> Result<(Path, &'f Field), Failure> {
-        let Some((first, rest)) = names.split_first() else { return Err(Failure::Elsewhere) };
+    fn resolve_name(
+        self,
+        names: &[String],
+        syntax: &SyntaxNode,
+    ) -> Result<(Path, &'f Field), ExprError> {
+        let Some((first, rest)) = names.split_first() else {
+            return Err(ExprError::AlreadyReported);
+        };
         let inner = self.element.map_or(&[][..], |element| &element.rules.fields);
-        let (root, mut path, mut field) = if let Some(field) = named(inner, first) {
-            (Root::Element, vec![field.name.clone()], field)
+        let (root, mut path, mut field) = if let Some(field) = find_field(inner, first) {
+            (PathRoot::Element, vec![field.name.clone()], field)
         } else if let Some((index, field)) =
             self.scope.fields.iter().enumerate().find(|(_, field)| *field.name == **first)
         {
-            if self.purpose == Purpose::Computed && self.scope.computed.contains(&first.as_str()) {
+            if self.purpose == ExprPurpose::Computed
+                && self.scope.computed_fields.contains(&first.as_str())
+            {
                 let help = "a computed field is made from fields that are sent";
-                return Err(Failure::with(
+                return Err(ExprError::with_help(
                     syntax.at.clone(),
                     format!("`{first}` is itself computed"),
                     help,
                 ));
             }
-            (Root::Field(index), Vec::new(), field)
-        } else if self.scope.broken.contains(&first.as_str()) {
-            return Err(Failure::Elsewhere);
+            (PathRoot::Field(index), Vec::new(), field)
+        } else if self.scope.invalid_fields.contains(&first.as_str()) {
+            return Err(ExprError::AlreadyReported);
         } else {
             let known = inner.iter().chain(self.scope.fields).map(|field| &*field.name);
-            return Err(unknown(first, known, syntax));
+            return Err(unknown_name(first, known, syntax));
         };
         for name in rest {
             let fields = &field.rules.fields;
-            let Some(next) = named(fields, name) else {
+            let Some(next) = find_field(fields, name) else {
                 if fields.is_empty() {
                     let message = format!(
                         "`{}` is of type `{}` and has no fields",
                         field.name,
                         field.kind.name()
                     );
-                    return Err(Failure::new(syntax.at.clone(), message));
+                    return Err(ExprError::new(syntax.at.clone(), message));
                 }
-                return Err(unknown(name, fields.iter().map(|field| &*field.name), syntax));
+                return Err(unknown_name(name, fields.iter().map(|field| &*field.name), syntax));
             };
             path.push(next.name.clone());
             field = next;
@@ -235,118 +267,132 @@ impl<'f> Checker<'f> {
         Ok((Path { root, inner: path }, field))
     }
 
-    fn compare(
+    fn check_comparison(
         self,
         comparison: Comparison,
-        left: &Syntax,
-        right: &Syntax,
-    ) -> Result<Node, Failure> {
-        match (&left.part, &right.part) {
-            (Part::Name(names), Part::Number(_) | Part::Text(_) | Part::Boolean(_)) => {
-                self.against(comparison, names, left, right)
-            }
-            (Part::Number(_) | Part::Text(_) | Part::Boolean(_), Part::Name(names)) => {
-                self.against(comparison.mirrored(), names, right, left)
-            }
+        left: &SyntaxNode,
+        right: &SyntaxNode,
+    ) -> Result<ExprNode, ExprError> {
+        match (&left.kind, &right.kind) {
+            (
+                SyntaxKind::Name(names),
+                SyntaxKind::Number(_) | SyntaxKind::Text(_) | SyntaxKind::Boolean(_),
+            ) => self.compare_with_literal(comparison, names, left, right),
+            (
+                SyntaxKind::Number(_) | SyntaxKind::Text(_) | SyntaxKind::Boolean(_),
+                SyntaxKind::Name(names),
+            ) => self.compare_with_literal(comparison.mirrored(), names, right, left),
             _ => {
                 let ((one, first), (other, second)) =
-                    Failure::either(self.typed(left), self.typed(right))?;
+                    ExprError::both_or_error(self.check_node(left), self.check_node(right))?;
                 if first != second && !(first.is_number() && second.is_number()) {
                     let message =
                         format!("expected two values of one kind, got {first} and {second}");
-                    return Err(Failure::new(left.at.start..right.at.end, message));
+                    return Err(ExprError::new(left.at.start..right.at.end, message));
                 }
-                ordered(comparison, first, left.at.start..right.at.end)?;
-                Ok(Node::Compare(comparison, Box::new(one), Box::new(other)))
+                check_ordered(comparison, first, left.at.start..right.at.end)?;
+                Ok(ExprNode::Compare(comparison, Box::new(one), Box::new(other)))
             }
         }
     }
 
     /// Compares a field with a literal, which the field's type parses.
-    fn against(
+    fn compare_with_literal(
         self,
         comparison: Comparison,
         names: &[String],
-        name: &Syntax,
-        literal: &Syntax,
-    ) -> Result<Node, Failure> {
-        let (path, field) = self.find(names, name)?;
-        let found = scalar(field, names, name)?;
-        ordered(
+        name: &SyntaxNode,
+        literal: &SyntaxNode,
+    ) -> Result<ExprNode, ExprError> {
+        let (path, field) = self.resolve_name(names, name)?;
+        let found = scalar_type(field, names, name)?;
+        check_ordered(
             comparison,
             found,
             name.at.start.min(literal.at.start)..name.at.end.max(literal.at.end),
         )?;
-        let value = self.literal(field, found, names, literal)?;
-        Ok(Node::Compare(comparison, Box::new(Node::Field(path)), Box::new(Node::Literal(value))))
+        let value = self.parse_literal(field, found, names, literal)?;
+        Ok(ExprNode::Compare(
+            comparison,
+            Box::new(ExprNode::Field(path)),
+            Box::new(ExprNode::Literal(value)),
+        ))
     }
 
-    fn literal(
+    fn parse_literal(
         self,
         field: &Field,
-        found: Type,
+        found: ExprType,
         names: &[String],
-        literal: &Syntax,
-    ) -> Result<Value, Failure> {
-        let json = match &literal.part {
+        literal: &SyntaxNode,
+    ) -> Result<Value, ExprError> {
+        let json = match &literal.kind {
             // Computed values are exact anyway, so a literal like `quantity > 0.5` need not fit the field.
-            Part::Number(text) if self.purpose == Purpose::Computed && found.is_number() => {
-                return number(text, literal);
+            SyntaxKind::Number(text)
+                if self.purpose == ExprPurpose::Computed && found.is_number() =>
+            {
+                return parse_number_literal(text, literal);
             }
-            Part::Number(text) => Json::Number(text),
-            Part::Text(text) => Json::Text(text.as_str().into()),
-            Part::Boolean(value) => Json::Boolean(*value),
+            SyntaxKind::Number(text) => Json::Number(text),
+            SyntaxKind::Text(text) => Json::Text(text.as_str().into()),
+            SyntaxKind::Boolean(value) => Json::Boolean(*value),
             _ => {
-                return Err(Failure::new(
+                return Err(ExprError::new(
                     literal.at.clone(),
                     "expected a number, a text, true or false",
                 ));
             }
         };
-        let mut faults = Faults::at(String::new());
+        let mut faults = FaultCollector::at_root(String::new());
         field.kind.read(field, &json, &mut faults).ok_or_else(|| {
             let detail =
                 faults.into_list().into_iter().next().map(|fault| fault.detail).unwrap_or_default();
-            Failure::new(
+            ExprError::new(
                 literal.at.clone(),
                 format!("`{}` is of type `{}`: {detail}", names.join("."), field.kind.name()),
             )
         })
     }
 
-    fn contained(self, inner: &Syntax, among: &[Syntax]) -> Result<Node, Failure> {
+    fn check_in(self, inner: &SyntaxNode, among: &[SyntaxNode]) -> Result<ExprNode, ExprError> {
         if among.is_empty() {
-            return Err(Failure::new(inner.at.clone(), "expected at least one value after `in`"));
+            return Err(ExprError::new(inner.at.clone(), "expected at least one value after `in`"));
         }
-        let Part::Name(names) = &inner.part else {
-            let (node, found) = self.typed(inner)?;
-            let values = among.iter().map(|one| match self.typed(one)? {
-                (Node::Literal(value), other) if other == found => Ok(value),
+        let SyntaxKind::Name(names) = &inner.kind else {
+            let (node, found) = self.check_node(inner)?;
+            let values = among.iter().map(|one| match self.check_node(one)? {
+                (ExprNode::Literal(value), other) if other == found => Ok(value),
                 (_, other) => {
-                    Err(Failure::new(one.at.clone(), format!("expected {found}, got {other}")))
+                    Err(ExprError::new(one.at.clone(), format!("expected {found}, got {other}")))
                 }
             });
-            return Ok(Node::In(Box::new(node), values.collect::<Result<_, _>>()?));
+            return Ok(ExprNode::In(Box::new(node), values.collect::<Result<_, _>>()?));
         };
-        let (path, field) = self.find(names, inner)?;
-        let found = scalar(field, names, inner)?;
+        let (path, field) = self.resolve_name(names, inner)?;
+        let found = scalar_type(field, names, inner)?;
         let values = among
             .iter()
-            .map(|one| self.literal(field, found, names, one))
+            .map(|one| self.parse_literal(field, found, names, one))
             .collect::<Result<_, _>>()?;
-        Ok(Node::In(Box::new(Node::Field(path)), values))
+        Ok(ExprNode::In(Box::new(ExprNode::Field(path)), values))
     }
 }
 
-fn named<'f>(fields: &'f [Field], name: &str) -> Option<&'f Field> {
+fn find_field<'f>(fields: &'f [Field], name: &str) -> Option<&'f Field> {
     fields.iter().find(|field| &*field.name == name)
 }
 
-fn unknown<'k>(name: &str, known: impl Iterator<Item = &'k str>, syntax: &Syntax) -> Failure {
+fn unknown_name<'k>(
+    name: &str,
+    known: impl Iterator<Item = &'k str>,
+    syntax: &SyntaxNode,
+) -> ExprError {
     let message = format!("there is no field `{name}`");
     match nearest(name, known) {
-        Some(near) => Failure::with(syntax.at.clone(), message, format!("did you mean `{near}`?")),
-        None => Failure::with(
+        Some(near) => {
+            ExprError::with_help(syntax.at.clone(), message, format!("did you mean `{near}`?"))
+        }
+        None => ExprError::with_help(
             syntax.at.clone(),
             message,
             "a text stands in quotes, a field without them",

@@ -3,66 +3,69 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::exact::{Exact, Misfit};
-use super::{Arithmetic, Comparison, Expr, Node, Outcome, Path, Root};
+use super::fraction::{Fraction, FractionMisfit};
+use super::{Arithmetic, Comparison, Expr, ExprNode, ExprResult, Path, PathRoot};
 use crate::value::{Moment, Value};
 
 /// A computed value that does not fit its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Overflow {
+pub struct ComputedOverflow {
     pub detail: &'static str,
 }
 
-impl fmt::Display for Overflow {
+impl fmt::Display for ComputedOverflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.detail)
     }
 }
 
-const TOO_LARGE: Overflow = Overflow { detail: "the computed value is out of range" };
-const BY_ZERO: Overflow = Overflow { detail: "the computed value is a division by zero" };
-const NOT_EXACT: Overflow = Overflow { detail: "the computed value is not exact in this field" };
+const OUT_OF_RANGE: ComputedOverflow =
+    ComputedOverflow { detail: "the computed value is out of range" };
+const DIVISION_BY_ZERO: ComputedOverflow =
+    ComputedOverflow { detail: "the computed value is a division by zero" };
+const NOT_EXACT: ComputedOverflow =
+    ComputedOverflow { detail: "the computed value is not exact in this field" };
 
 impl Expr {
     /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
     /// parsed; a missing result is `Value::Null`.
-    pub fn evaluate(&self, values: &[Value]) -> Result<Value, Overflow> {
-        let frame = Frame { values, element: None, user: None };
-        Ok(match (frame.step(&self.root)?, self.result) {
-            (Step::Boolean(value), _) => Value::Boolean(value),
-            (Step::Exact(value), Outcome::Integer) => {
-                Value::Integer(value.to_integer().map_err(overflow)?)
+    pub fn evaluate(&self, values: &[Value]) -> Result<Value, ComputedOverflow> {
+        let frame = EvaluationFrame { values, element: None, user: None };
+        Ok(match (frame.evaluate_node(&self.root)?, self.result) {
+            (ExprValue::Boolean(value), _) => Value::Boolean(value),
+            (ExprValue::Exact(value), ExprResult::Integer) => {
+                Value::Integer(value.to_integer().map_err(overflow_of)?)
             }
-            (Step::Exact(value), Outcome::Decimal(scale)) => {
-                Value::Decimal(value.to_decimal(scale).map_err(overflow)?)
+            (ExprValue::Exact(value), ExprResult::Decimal(scale)) => {
+                Value::Decimal(value.to_decimal(scale).map_err(overflow_of)?)
             }
-            (Step::Exact(value), _) => Value::Number(value.real()),
-            (Step::Real(value), _) => Value::Number(value),
+            (ExprValue::Exact(value), _) => Value::Number(value.to_real()),
+            (ExprValue::Real(value), _) => Value::Number(value),
             // The type checker allows no other result.
-            (Step::Absent | Step::Text(_) | Step::Moment(_), _) => Value::Null,
+            (ExprValue::Null | ExprValue::Text(_) | ExprValue::Moment(_), _) => Value::Null,
         })
     }
 
     /// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
     /// parsed; the name of an anonymous user is null.
     pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
-        let frame = Frame { values, element: None, user };
-        matches!(frame.step(&self.root), Ok(Step::Boolean(true)))
+        let frame = EvaluationFrame { values, element: None, user };
+        matches!(frame.evaluate_node(&self.root), Ok(ExprValue::Boolean(true)))
     }
 }
 
-fn overflow(misfit: Misfit) -> Overflow {
+fn overflow_of(misfit: FractionMisfit) -> ComputedOverflow {
     match misfit {
-        Misfit::Size => TOO_LARGE,
-        Misfit::Fraction => NOT_EXACT,
+        FractionMisfit::Size => OUT_OF_RANGE,
+        FractionMisfit::Fraction => NOT_EXACT,
     }
 }
 
 /// An intermediate value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Step<'v> {
-    Absent,
-    Exact(Exact),
+enum ExprValue<'v> {
+    Null,
+    Exact(Fraction),
     Real(f64),
     Boolean(bool),
     Text(&'v str),
@@ -70,57 +73,60 @@ enum Step<'v> {
 }
 
 #[derive(Clone, Copy)]
-struct Frame<'v> {
+struct EvaluationFrame<'v> {
     values: &'v [Value],
     element: Option<&'v Value>,
     user: Option<&'v str>,
 }
 
-impl<'v> Frame<'v> {
-    fn step(self, node: &'v Node) -> Result<Step<'v>, Overflow> {
+impl<'v> EvaluationFrame<'v> {
+    fn evaluate_node(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedOverflow> {
         Ok(match node {
-            Node::Literal(value) => Step::from_value(value),
-            Node::User => self.user.map_or(Step::Absent, Step::Text),
-            Node::Field(path) => self.find(path).map_or(Step::Absent, Step::from_value),
-            Node::Negate(inner) => match self.step(inner)? {
-                Step::Exact(value) => Step::Exact(value.negate().ok_or(TOO_LARGE)?),
-                Step::Real(value) => Step::Real(-value),
+            ExprNode::Literal(value) => ExprValue::from_value(value),
+            ExprNode::User => self.user.map_or(ExprValue::Null, ExprValue::Text),
+            ExprNode::Field(path) => {
+                self.find_value(path).map_or(ExprValue::Null, ExprValue::from_value)
+            }
+            ExprNode::Negate(inner) => match self.evaluate_node(inner)? {
+                ExprValue::Exact(value) => ExprValue::Exact(value.negate().ok_or(OUT_OF_RANGE)?),
+                ExprValue::Real(value) => ExprValue::Real(-value),
                 other => other,
             },
-            Node::Not(inner) => match self.step(inner)? {
-                Step::Boolean(value) => Step::Boolean(!value),
+            ExprNode::Not(inner) => match self.evaluate_node(inner)? {
+                ExprValue::Boolean(value) => ExprValue::Boolean(!value),
                 other => other,
             },
-            Node::Arithmetic(operation, left, right) => {
-                arithmetic(*operation, self.step(left)?, self.step(right)?)?
+            ExprNode::Arithmetic(operation, left, right) => {
+                arithmetic(*operation, self.evaluate_node(left)?, self.evaluate_node(right)?)?
             }
-            Node::Compare(comparison, left, right) => {
-                let order = self.step(left)?.order(self.step(right)?);
-                order.map_or(Step::Absent, |order| Step::Boolean(comparison.holds(order)))
+            ExprNode::Compare(comparison, left, right) => {
+                let order = self.evaluate_node(left)?.order(self.evaluate_node(right)?);
+                order.map_or(ExprValue::Null, |order| ExprValue::Boolean(comparison.holds(order)))
             }
-            Node::And(left, right) => self.joined(left, right, false)?,
-            Node::Or(left, right) => self.joined(left, right, true)?,
-            Node::In(inner, among) => match self.step(inner)? {
-                Step::Absent => Step::Absent,
-                value => Step::Boolean(
-                    among
-                        .iter()
-                        .any(|one| value.order(Step::from_value(one)) == Some(Ordering::Equal)),
-                ),
-            },
-            Node::Sum(list, expression) => {
-                let mut sum = Step::Exact(Exact::integer(0));
+            ExprNode::And(left, right) => self.evaluate_logical(left, right, false)?,
+            ExprNode::Or(left, right) => self.evaluate_logical(left, right, true)?,
+            ExprNode::In(inner, among) => {
+                match self.evaluate_node(inner)? {
+                    ExprValue::Null => ExprValue::Null,
+                    value => ExprValue::Boolean(among.iter().any(|one| {
+                        value.order(ExprValue::from_value(one)) == Some(Ordering::Equal)
+                    })),
+                }
+            }
+            ExprNode::Sum(list, expression) => {
+                let mut sum = ExprValue::Exact(Fraction::integer(0));
                 for element in self.elements(list) {
-                    let value = Frame { element: Some(element), ..self }.step(expression)?;
-                    if value != Step::Absent {
+                    let value = EvaluationFrame { element: Some(element), ..self }
+                        .evaluate_node(expression)?;
+                    if value != ExprValue::Null {
                         sum = arithmetic(Arithmetic::Add, sum, value)?;
                     }
                 }
                 sum
             }
-            Node::Count(list) => {
+            ExprNode::Count(list) => {
                 // A list in memory has fewer elements than 2^64.
-                Step::Exact(Exact::integer(
+                ExprValue::Exact(Fraction::integer(
                     i128::try_from(self.elements(list).len()).unwrap_or(i128::MAX),
                 ))
             }
@@ -129,21 +135,26 @@ impl<'v> Frame<'v> {
 
     /// `and` and `or` in three-valued logic: one side may decide alone (`decides`), otherwise a null side
     /// makes the result null.
-    fn joined(self, left: &'v Node, right: &'v Node, decides: bool) -> Result<Step<'v>, Overflow> {
-        let sides = [self.step(left)?, self.step(right)?];
-        Ok(if sides.contains(&Step::Boolean(decides)) {
-            Step::Boolean(decides)
-        } else if sides.contains(&Step::Absent) {
-            Step::Absent
+    fn evaluate_logical(
+        self,
+        left: &'v ExprNode,
+        right: &'v ExprNode,
+        decides: bool,
+    ) -> Result<ExprValue<'v>, ComputedOverflow> {
+        let sides = [self.evaluate_node(left)?, self.evaluate_node(right)?];
+        Ok(if sides.contains(&ExprValue::Boolean(decides)) {
+            ExprValue::Boolean(decides)
+        } else if sides.contains(&ExprValue::Null) {
+            ExprValue::Null
         } else {
-            Step::Boolean(!decides)
+            ExprValue::Boolean(!decides)
         })
     }
 
-    fn find(self, path: &Path) -> Option<&'v Value> {
+    fn find_value(self, path: &Path) -> Option<&'v Value> {
         let root = match path.root {
-            Root::Field(index) => self.values.get(index),
-            Root::Element => self.element,
+            PathRoot::Field(index) => self.values.get(index),
+            PathRoot::Element => self.element,
         };
         path.inner.iter().try_fold(root?, |value, name| match value {
             Value::Object(members) => {
@@ -154,24 +165,24 @@ impl<'v> Frame<'v> {
     }
 
     fn elements(self, list: &Path) -> &'v [Value] {
-        match self.find(list) {
+        match self.find_value(list) {
             Some(Value::List(elements)) => elements,
             _ => &[],
         }
     }
 }
 
-impl<'v> Step<'v> {
+impl<'v> ExprValue<'v> {
     fn from_value(value: &'v Value) -> Self {
         match value {
             Value::Boolean(value) => Self::Boolean(*value),
-            Value::Integer(value) => Self::Exact(Exact::integer(i128::from(*value))),
-            Value::Decimal(value) => Self::Exact(Exact::decimal(*value)),
+            Value::Integer(value) => Self::Exact(Fraction::integer(i128::from(*value))),
+            Value::Decimal(value) => Self::Exact(Fraction::decimal(*value)),
             Value::Number(value) => Self::Real(*value),
             Value::Text(value) => Self::Text(value),
             Value::Moment(value) => Self::Moment(*value),
             Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-                Self::Absent
+                Self::Null
             }
         }
     }
@@ -183,15 +194,15 @@ impl<'v> Step<'v> {
             (Self::Boolean(left), Self::Boolean(right)) => Some(left.cmp(&right)),
             (Self::Text(left), Self::Text(right)) => Some(left.cmp(right)),
             (Self::Moment(left), Self::Moment(right)) => Some(left.cmp(&right)),
-            (left, right) => left.real()?.partial_cmp(&right.real()?),
+            (left, right) => left.as_real()?.partial_cmp(&right.as_real()?),
         }
     }
 
-    fn real(self) -> Option<f64> {
+    fn as_real(self) -> Option<f64> {
         match self {
-            Self::Exact(value) => Some(value.real()),
+            Self::Exact(value) => Some(value.to_real()),
             Self::Real(value) => Some(value),
-            Self::Absent | Self::Boolean(_) | Self::Text(_) | Self::Moment(_) => None,
+            Self::Null | Self::Boolean(_) | Self::Text(_) | Self::Moment(_) => None,
         }
     }
 }
@@ -211,27 +222,29 @@ impl Comparison {
 
 fn arithmetic<'v>(
     operation: Arithmetic,
-    left: Step<'v>,
-    right: Step<'v>,
-) -> Result<Step<'v>, Overflow> {
-    if let (Step::Exact(left), Step::Exact(right)) = (left, right) {
+    left: ExprValue<'v>,
+    right: ExprValue<'v>,
+) -> Result<ExprValue<'v>, ComputedOverflow> {
+    if let (ExprValue::Exact(left), ExprValue::Exact(right)) = (left, right) {
         let value = match operation {
             Arithmetic::Add => left.add(right),
             Arithmetic::Subtract => left.subtract(right),
             Arithmetic::Multiply => left.multiply(right),
-            Arithmetic::Divide if right.is_zero() => return Err(BY_ZERO),
+            Arithmetic::Divide if right.is_zero() => return Err(DIVISION_BY_ZERO),
             Arithmetic::Divide => left.divide(right),
         };
-        return value.map(Step::Exact).ok_or(TOO_LARGE);
+        return value.map(ExprValue::Exact).ok_or(OUT_OF_RANGE);
     }
-    let (Some(left), Some(right)) = (left.real(), right.real()) else { return Ok(Step::Absent) };
+    let (Some(left), Some(right)) = (left.as_real(), right.as_real()) else {
+        return Ok(ExprValue::Null);
+    };
     let value = match operation {
         Arithmetic::Add => left + right,
         Arithmetic::Subtract => left - right,
         Arithmetic::Multiply => left * right,
-        Arithmetic::Divide if right == 0.0 => return Err(BY_ZERO),
+        Arithmetic::Divide if right == 0.0 => return Err(DIVISION_BY_ZERO),
         Arithmetic::Divide => left / right,
     };
     // Turns -0.0 into 0.0.
-    if value.is_finite() { Ok(Step::Real(value + 0.0)) } else { Err(TOO_LARGE) }
+    if value.is_finite() { Ok(ExprValue::Real(value + 0.0)) } else { Err(OUT_OF_RANGE) }
 }

@@ -7,14 +7,14 @@
 
 mod check;
 mod evaluate;
-mod exact;
-mod kinds;
+mod fraction;
+mod types;
 mod parse;
-mod token;
+mod tokenizer;
 
 use std::ops::Range;
 
-use super::{Class, Field};
+use super::{Field, StorageClass};
 use crate::value::Value;
 
 /// A type-checked expression.
@@ -22,42 +22,42 @@ use crate::value::Value;
 pub struct Expr {
     /// Its source text.
     pub text: Box<str>,
-    pub root: Node,
+    pub root: ExprNode,
     /// The type of its value.
-    pub result: Outcome,
+    pub result: ExprResult,
 }
 
 impl Expr {
     /// A condition that is never true.
-    pub fn never() -> Self {
-        let root = Node::Literal(Value::Boolean(false));
-        Self { text: "false".into(), root, result: Outcome::Boolean }
+    pub fn always_false() -> Self {
+        let root = ExprNode::Literal(Value::Boolean(false));
+        Self { text: "false".into(), root, result: ExprResult::Boolean }
     }
 
     /// Whether it reads a field of the resource, by index.
-    pub fn mentions(&self, field: usize) -> bool {
-        self.root.mentions(field)
+    pub fn reads_field(&self, field: usize) -> bool {
+        self.root.reads_field(field)
     }
 }
 
-impl Node {
-    fn mentions(&self, field: usize) -> bool {
+impl ExprNode {
+    fn reads_field(&self, field: usize) -> bool {
         match self {
             Self::Literal(_) | Self::User => false,
-            Self::Field(path) | Self::Count(path) => path.root == Root::Field(field),
-            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.mentions(field),
+            Self::Field(path) | Self::Count(path) => path.root == PathRoot::Field(field),
+            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.reads_field(field),
             Self::Arithmetic(_, one, other)
             | Self::Compare(_, one, other)
             | Self::And(one, other)
-            | Self::Or(one, other) => one.mentions(field) || other.mentions(field),
-            Self::Sum(path, each) => path.root == Root::Field(field) || each.mentions(field),
+            | Self::Or(one, other) => one.reads_field(field) || other.reads_field(field),
+            Self::Sum(path, each) => path.root == PathRoot::Field(field) || each.reads_field(field),
         }
     }
 }
 
 /// The type that the value of an expression is converted to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExprResult {
     Integer,
     /// With this many decimal places.
     Decimal(u8),
@@ -67,23 +67,23 @@ pub enum Outcome {
 
 /// A node of the syntax tree.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Node {
+pub enum ExprNode {
     /// In a comparison with a field it has that field's type; elsewhere a number is an `Integer` or a
     /// `Decimal`.
     Literal(Value),
     /// `$user`: the name of the caller.
     User,
     Field(Path),
-    Negate(Box<Node>),
-    Not(Box<Node>),
-    Arithmetic(Arithmetic, Box<Node>, Box<Node>),
-    Compare(Comparison, Box<Node>, Box<Node>),
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
+    Negate(Box<ExprNode>),
+    Not(Box<ExprNode>),
+    Arithmetic(Arithmetic, Box<ExprNode>, Box<ExprNode>),
+    Compare(Comparison, Box<ExprNode>, Box<ExprNode>),
+    And(Box<ExprNode>, Box<ExprNode>),
+    Or(Box<ExprNode>, Box<ExprNode>),
     /// Whether a value is one of some literals.
-    In(Box<Node>, Vec<Value>),
+    In(Box<ExprNode>, Vec<Value>),
     /// The sum of an expression over the elements of a list.
-    Sum(Path, Box<Node>),
+    Sum(Path, Box<ExprNode>),
     /// The number of elements of a list.
     Count(Path),
 }
@@ -91,13 +91,13 @@ pub enum Node {
 /// The path to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    pub root: Root,
+    pub root: PathRoot,
     /// Names of fields inside objects, from the outside in.
     pub inner: Vec<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Root {
+pub enum PathRoot {
     /// A field of the resource, by index.
     Field(usize),
     /// The current element of `sum`.
@@ -149,17 +149,17 @@ impl Comparison {
 
 /// The names that an expression may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scope<'f> {
+pub(super) struct ExprScope<'f> {
     pub fields: &'f [Field],
     /// Declared fields that have mistakes of their own: a second message would not help.
-    pub broken: &'f [&'f str],
+    pub invalid_fields: &'f [&'f str],
     /// Computed fields, which another `computed` cannot use.
-    pub computed: &'f [&'f str],
+    pub computed_fields: &'f [&'f str],
 }
 
 /// Why a text is not a valid expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum ExprError {
     Mistake {
         /// A byte range of the expression's text.
         at: Range<usize>,
@@ -167,13 +167,13 @@ pub(super) enum Failure {
         help: Option<String>,
     },
     /// It uses a field that has a mistake of its own.
-    Elsewhere,
-    Several(Vec<Failure>),
+    AlreadyReported,
+    Several(Vec<ExprError>),
 }
 
-impl Failure {
+impl ExprError {
     /// Both values, or the errors of either side.
-    fn either<A, B>(one: Result<A, Self>, other: Result<B, Self>) -> Result<(A, B), Self> {
+    fn both_or_error<A, B>(one: Result<A, Self>, other: Result<B, Self>) -> Result<(A, B), Self> {
         match (one, other) {
             (Ok(one), Ok(other)) => Ok((one, other)),
             (Err(one), Err(other)) => Err(Self::Several(vec![one, other])),
@@ -185,27 +185,33 @@ impl Failure {
         Self::Mistake { at, message: message.into(), help: None }
     }
 
-    fn with(at: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
+    fn with_help(at: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Mistake { at, message: message.into(), help: Some(help.into()) }
     }
 }
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal or boolean.
-pub(super) fn computed(text: &str, target: &Field, scope: Scope<'_>) -> Result<Expr, Failure> {
-    let result = match target.class() {
-        Class::Integer => Outcome::Integer,
-        Class::Decimal => Outcome::Decimal(target.rules.scale),
-        Class::Real => Outcome::Number,
-        Class::Boolean | Class::Text | Class::Moment | Class::Json => Outcome::Boolean,
+pub(super) fn parse_computed(
+    text: &str,
+    target: &Field,
+    scope: ExprScope<'_>,
+) -> Result<Expr, ExprError> {
+    let result = match target.storage_class() {
+        StorageClass::Integer => ExprResult::Integer,
+        StorageClass::Decimal => ExprResult::Decimal(target.rules.scale),
+        StorageClass::Real => ExprResult::Number,
+        StorageClass::Boolean | StorageClass::Text | StorageClass::Moment | StorageClass::Json => {
+            ExprResult::Boolean
+        }
     };
-    let root = check::computed(&parse::parse(text)?, target, scope)?;
+    let root = check::check_computed(&parse::parse(text)?, target, scope)?;
     Ok(Expr { text: text.into(), root, result })
 }
 
 /// Parses the `where` of a grant.
-pub(super) fn condition(text: &str, scope: Scope<'_>) -> Result<Expr, Failure> {
-    let root = check::condition(&parse::parse(text)?, scope)?;
-    Ok(Expr { text: text.into(), root, result: Outcome::Boolean })
+pub(super) fn parse_condition(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
+    let root = check::check_condition(&parse::parse(text)?, scope)?;
+    Ok(Expr { text: text.into(), root, result: ExprResult::Boolean })
 }
 
 #[cfg(test)]

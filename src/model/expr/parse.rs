@@ -6,21 +6,21 @@
 
 use std::ops::Range;
 
-use super::token::{Kind, Token, tokens};
-use super::{Arithmetic, Comparison, Failure};
+use super::tokenizer::{Token, TokenKind, tokenize};
+use super::{Arithmetic, Comparison, ExprError};
 
 const TOKENS_MAX: usize = 500;
 const DEPTH_MAX: usize = 32;
 
 /// A syntax node and its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Syntax {
+pub(super) struct SyntaxNode {
     pub(super) at: Range<usize>,
-    pub(super) part: Part,
+    pub(super) kind: SyntaxKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Part {
+pub(super) enum SyntaxKind {
     /// Its source text, with a minus sign if there was one.
     Number(String),
     Text(String),
@@ -28,45 +28,45 @@ pub(super) enum Part {
     User,
     /// A field, or a field inside objects.
     Name(Vec<String>),
-    Negate(Box<Syntax>),
-    Not(Box<Syntax>),
-    Arithmetic(Arithmetic, Box<Syntax>, Box<Syntax>),
-    Compare(Comparison, Box<Syntax>, Box<Syntax>),
-    And(Box<Syntax>, Box<Syntax>),
-    Or(Box<Syntax>, Box<Syntax>),
-    In(Box<Syntax>, Vec<Syntax>),
-    Sum(Vec<Syntax>),
-    Count(Vec<Syntax>),
+    Negate(Box<SyntaxNode>),
+    Not(Box<SyntaxNode>),
+    Arithmetic(Arithmetic, Box<SyntaxNode>, Box<SyntaxNode>),
+    Compare(Comparison, Box<SyntaxNode>, Box<SyntaxNode>),
+    And(Box<SyntaxNode>, Box<SyntaxNode>),
+    Or(Box<SyntaxNode>, Box<SyntaxNode>),
+    In(Box<SyntaxNode>, Vec<SyntaxNode>),
+    Sum(Vec<SyntaxNode>),
+    Count(Vec<SyntaxNode>),
 }
 
-pub(super) fn parse(text: &str) -> Result<Syntax, Failure> {
-    let tokens = tokens(text)?;
+pub(super) fn parse(text: &str) -> Result<SyntaxNode, ExprError> {
+    let tokens = tokenize(text)?;
     if tokens.is_empty() {
-        return Err(Failure::new(0..text.len(), "expected an expression, got an empty text"));
+        return Err(ExprError::new(0..text.len(), "expected an expression, got an empty text"));
     }
     if tokens.len() > TOKENS_MAX {
-        return Err(Failure::new(
+        return Err(ExprError::new(
             0..text.len(),
             format!("expected at most {TOKENS_MAX} words and signs, got {}", tokens.len()),
         ));
     }
-    let mut parser = Parser { tokens: &tokens, next: 0, depth: 0, end: text.len() };
-    let syntax = parser.either()?;
+    let mut parser = ExprParser { tokens: &tokens, next: 0, depth: 0, end: text.len() };
+    let syntax = parser.parse_or()?;
     match parser.peek() {
         None => Ok(syntax),
-        Some(token) if matches!(token.kind, Kind::Compare(_)) => Err(Failure::with(
+        Some(token) if matches!(token.kind, TokenKind::Compare(_)) => Err(ExprError::with_help(
             token.at.clone(),
             "comparisons do not chain",
             "join them with `and`: `a < b and b < c`",
         )),
-        Some(token) => Err(Failure::new(
+        Some(token) => Err(ExprError::new(
             token.at.clone(),
-            format!("expected the end or an operator, got {}", token.kind.shown()),
+            format!("expected the end or an operator, got {}", token.kind.describe()),
         )),
     }
 }
 
-struct Parser<'t> {
+struct ExprParser<'t> {
     tokens: &'t [Token],
     next: usize,
     depth: usize,
@@ -74,14 +74,14 @@ struct Parser<'t> {
     end: usize,
 }
 
-type Parsed = Result<Syntax, Failure>;
+type ParseResult = Result<SyntaxNode, ExprError>;
 
-impl Parser<'_> {
+impl ExprParser<'_> {
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.next)
     }
 
-    fn take(&mut self) -> Option<Token> {
+    fn next_token(&mut self) -> Option<Token> {
         let token = self.tokens.get(self.next).cloned();
         self.next += 1;
         token
@@ -89,38 +89,40 @@ impl Parser<'_> {
 
     fn take_word(&mut self, word: &str) -> bool {
         let found =
-            matches!(self.peek(), Some(Token { kind: Kind::Word(next), .. }) if next == word);
+            matches!(self.peek(), Some(Token { kind: TokenKind::Word(next), .. }) if next == word);
         self.next += usize::from(found);
         found
     }
 
     fn take_sign(&mut self, sign: char) -> bool {
         let found =
-            matches!(self.peek(), Some(Token { kind: Kind::Sign(next), .. }) if *next == sign);
+            matches!(self.peek(), Some(Token { kind: TokenKind::Sign(next), .. }) if *next == sign);
         self.next += usize::from(found);
         found
     }
 
     /// The error for an unexpected token.
-    fn expected<T>(&self, what: &str) -> Result<T, Failure> {
+    fn expected<T>(&self, what: &str) -> Result<T, ExprError> {
         match self.peek() {
-            Some(token) => Err(Failure::new(
+            Some(token) => Err(ExprError::new(
                 token.at.clone(),
-                format!("expected {what}, got {}", token.kind.shown()),
+                format!("expected {what}, got {}", token.kind.describe()),
             )),
-            None => Err(Failure::new(self.end..self.end, format!("expected {what}, got the end"))),
+            None => {
+                Err(ExprError::new(self.end..self.end, format!("expected {what}, got the end")))
+            }
         }
     }
 
-    fn expect_sign(&mut self, sign: char) -> Result<usize, Failure> {
+    fn expect_sign(&mut self, sign: char) -> Result<usize, ExprError> {
         let end = self.peek().map_or(self.end, |token| token.at.end);
         if self.take_sign(sign) { Ok(end) } else { self.expected(&format!("`{sign}`")) }
     }
 
-    fn deeper(&mut self, inner: fn(&mut Self) -> Parsed) -> Parsed {
+    fn with_depth(&mut self, inner: fn(&mut Self) -> ParseResult) -> ParseResult {
         if self.depth >= DEPTH_MAX {
             let at = self.peek().map_or(self.end..self.end, |token| token.at.clone());
-            return Err(Failure::new(
+            return Err(ExprError::new(
                 at,
                 format!("expected at most {DEPTH_MAX} levels of nesting"),
             ));
@@ -131,136 +133,153 @@ impl Parser<'_> {
         parsed
     }
 
-    fn either(&mut self) -> Parsed {
-        let mut left = self.both()?;
+    fn parse_or(&mut self) -> ParseResult {
+        let mut left = self.parse_and()?;
         while self.take_word("or") {
-            left = join(Part::Or, left, self.both()?);
+            left = binary_node(SyntaxKind::Or, left, self.parse_and()?);
         }
         Ok(left)
     }
 
-    fn both(&mut self) -> Parsed {
-        let mut left = self.negation()?;
+    fn parse_and(&mut self) -> ParseResult {
+        let mut left = self.parse_not()?;
         while self.take_word("and") {
-            left = join(Part::And, left, self.negation()?);
+            left = binary_node(SyntaxKind::And, left, self.parse_not()?);
         }
         Ok(left)
     }
 
-    fn negation(&mut self) -> Parsed {
+    fn parse_not(&mut self) -> ParseResult {
         let start = self.peek().map_or(self.end, |token| token.at.start);
         if !self.take_word("not") {
-            return self.comparison();
+            return self.parse_comparison();
         }
-        let inner = self.deeper(Self::negation)?;
-        Ok(Syntax { at: start..inner.at.end, part: Part::Not(Box::new(inner)) })
+        let inner = self.with_depth(Self::parse_not)?;
+        Ok(SyntaxNode { at: start..inner.at.end, kind: SyntaxKind::Not(Box::new(inner)) })
     }
 
-    fn comparison(&mut self) -> Parsed {
-        let left = self.sum()?;
-        if let Some(Token { kind: Kind::Compare(comparison), .. }) = self.peek() {
+    fn parse_comparison(&mut self) -> ParseResult {
+        let left = self.parse_sum()?;
+        if let Some(Token { kind: TokenKind::Compare(comparison), .. }) = self.peek() {
             let comparison = *comparison;
             self.next += 1;
-            let right = self.sum()?;
-            return Ok(join(|left, right| Part::Compare(comparison, left, right), left, right));
+            let right = self.parse_sum()?;
+            return Ok(binary_node(
+                |left, right| SyntaxKind::Compare(comparison, left, right),
+                left,
+                right,
+            ));
         }
         if self.take_word("in") {
             if !self.take_sign('[') {
                 return self.expected("a list such as [\"a\", \"b\"]");
             }
-            let (among, end) = self.several(']')?;
-            return Ok(Syntax { at: left.at.start..end, part: Part::In(Box::new(left), among) });
+            let (among, end) = self.parse_list(']')?;
+            return Ok(SyntaxNode {
+                at: left.at.start..end,
+                kind: SyntaxKind::In(Box::new(left), among),
+            });
         }
         Ok(left)
     }
 
-    fn sum(&mut self) -> Parsed {
-        let mut left = self.product()?;
+    fn parse_sum(&mut self) -> ParseResult {
+        let mut left = self.parse_product()?;
         loop {
             let operation = match self.peek().map(|token| &token.kind) {
-                Some(Kind::Sign('+')) => Arithmetic::Add,
-                Some(Kind::Sign('-')) => Arithmetic::Subtract,
+                Some(TokenKind::Sign('+')) => Arithmetic::Add,
+                Some(TokenKind::Sign('-')) => Arithmetic::Subtract,
                 _ => return Ok(left),
             };
             self.next += 1;
-            let right = self.product()?;
-            left = join(|left, right| Part::Arithmetic(operation, left, right), left, right);
+            let right = self.parse_product()?;
+            left = binary_node(
+                |left, right| SyntaxKind::Arithmetic(operation, left, right),
+                left,
+                right,
+            );
         }
     }
 
-    fn product(&mut self) -> Parsed {
-        let mut left = self.minus()?;
+    fn parse_product(&mut self) -> ParseResult {
+        let mut left = self.parse_unary_minus()?;
         loop {
             let operation = match self.peek().map(|token| &token.kind) {
-                Some(Kind::Sign('*')) => Arithmetic::Multiply,
-                Some(Kind::Sign('/')) => Arithmetic::Divide,
+                Some(TokenKind::Sign('*')) => Arithmetic::Multiply,
+                Some(TokenKind::Sign('/')) => Arithmetic::Divide,
                 _ => return Ok(left),
             };
             self.next += 1;
-            let right = self.minus()?;
-            left = join(|left, right| Part::Arithmetic(operation, left, right), left, right);
+            let right = self.parse_unary_minus()?;
+            left = binary_node(
+                |left, right| SyntaxKind::Arithmetic(operation, left, right),
+                left,
+                right,
+            );
         }
     }
 
-    fn minus(&mut self) -> Parsed {
+    fn parse_unary_minus(&mut self) -> ParseResult {
         let start = self.peek().map_or(self.end, |token| token.at.start);
         if !self.take_sign('-') {
-            return self.primary();
+            return self.parse_primary();
         }
-        let inner = self.deeper(Self::minus)?;
+        let inner = self.with_depth(Self::parse_unary_minus)?;
         let at = start..inner.at.end;
         // A minus before a number is part of the literal, so that a `where` can have negative literals.
-        let part = match inner.part {
-            Part::Number(text) if !text.starts_with('-') => Part::Number(format!("-{text}")),
-            part => Part::Negate(Box::new(Syntax { at: inner.at, part })),
+        let part = match inner.kind {
+            SyntaxKind::Number(text) if !text.starts_with('-') => {
+                SyntaxKind::Number(format!("-{text}"))
+            }
+            part => SyntaxKind::Negate(Box::new(SyntaxNode { at: inner.at, kind: part })),
         };
-        Ok(Syntax { at, part })
+        Ok(SyntaxNode { at, kind: part })
     }
 
-    fn primary(&mut self) -> Parsed {
-        let Some(Token { at, kind }) = self.take() else {
+    fn parse_primary(&mut self) -> ParseResult {
+        let Some(Token { at, kind }) = self.next_token() else {
             return self.expected("a field, a number or a text");
         };
         let part = match kind {
-            Kind::Number(text) => Part::Number(text),
-            Kind::Text(text) => Part::Text(text),
-            Kind::User => Part::User,
-            Kind::Sign('(') => {
-                let inner = self.deeper(Self::either)?;
+            TokenKind::Number(text) => SyntaxKind::Number(text),
+            TokenKind::Text(text) => SyntaxKind::Text(text),
+            TokenKind::User => SyntaxKind::User,
+            TokenKind::Sign('(') => {
+                let inner = self.with_depth(Self::parse_or)?;
                 let end = self.expect_sign(')')?;
-                return Ok(Syntax { at: at.start..end, part: inner.part });
+                return Ok(SyntaxNode { at: at.start..end, kind: inner.kind });
             }
-            Kind::Word(word) => return self.word(at, word),
-            Kind::Sign(_) | Kind::Compare(_) => {
+            TokenKind::Word(word) => return self.parse_word(at, word),
+            TokenKind::Sign(_) | TokenKind::Compare(_) => {
                 self.next -= 1;
                 return self.expected("a field, a number or a text");
             }
         };
-        Ok(Syntax { at, part })
+        Ok(SyntaxNode { at, kind: part })
     }
 
-    fn word(&mut self, at: Range<usize>, word: String) -> Parsed {
-        let call = matches!(self.peek(), Some(Token { kind: Kind::Sign('('), .. }));
+    fn parse_word(&mut self, at: Range<usize>, word: String) -> ParseResult {
+        let call = matches!(self.peek(), Some(Token { kind: TokenKind::Sign('('), .. }));
         if call {
             self.next += 1;
-            let (arguments, end) = self.several(')')?;
+            let (arguments, end) = self.parse_list(')')?;
             let part = match word.as_str() {
-                "sum" => Part::Sum(arguments),
-                "count" => Part::Count(arguments),
+                "sum" => SyntaxKind::Sum(arguments),
+                "count" => SyntaxKind::Count(arguments),
                 _ => {
                     let message = format!("there is no function `{word}`");
-                    return Err(Failure::with(
+                    return Err(ExprError::with_help(
                         at,
                         message,
                         "there are `sum(list, expression)` and `count(list)`",
                     ));
                 }
             };
-            return Ok(Syntax { at: at.start..end, part });
+            return Ok(SyntaxNode { at: at.start..end, kind: part });
         }
         match word.as_str() {
-            "true" => return Ok(Syntax { at, part: Part::Boolean(true) }),
-            "false" => return Ok(Syntax { at, part: Part::Boolean(false) }),
+            "true" => return Ok(SyntaxNode { at, kind: SyntaxKind::Boolean(true) }),
+            "false" => return Ok(SyntaxNode { at, kind: SyntaxKind::Boolean(false) }),
             "and" | "or" | "not" | "in" => {
                 self.next -= 1;
                 return self.expected("a field, a number or a text");
@@ -270,8 +289,8 @@ impl Parser<'_> {
         let mut names = vec![word];
         let mut end = at.end;
         while self.take_sign('.') {
-            match self.take() {
-                Some(Token { at, kind: Kind::Word(word) }) => {
+            match self.next_token() {
+                Some(Token { at, kind: TokenKind::Word(word) }) => {
                     end = at.end;
                     names.push(word);
                 }
@@ -281,18 +300,18 @@ impl Parser<'_> {
                 }
             }
         }
-        Ok(Syntax { at: at.start..end, part: Part::Name(names) })
+        Ok(SyntaxNode { at: at.start..end, kind: SyntaxKind::Name(names) })
     }
 
     /// Parses comma-separated expressions up to a closing sign; also returns where that ends.
-    fn several(&mut self, close: char) -> Result<(Vec<Syntax>, usize), Failure> {
+    fn parse_list(&mut self, close: char) -> Result<(Vec<SyntaxNode>, usize), ExprError> {
         let mut list = Vec::new();
         let end = self.peek().map_or(self.end, |token| token.at.end);
         if self.take_sign(close) {
             return Ok((list, end));
         }
         loop {
-            list.push(self.deeper(Self::either)?);
+            list.push(self.with_depth(Self::parse_or)?);
             if !self.take_sign(',') {
                 return Ok((list, self.expect_sign(close)?));
             }
@@ -300,11 +319,11 @@ impl Parser<'_> {
     }
 }
 
-fn join(
-    part: impl FnOnce(Box<Syntax>, Box<Syntax>) -> Part,
-    left: Syntax,
-    right: Syntax,
-) -> Syntax {
+fn binary_node(
+    part: impl FnOnce(Box<SyntaxNode>, Box<SyntaxNode>) -> SyntaxKind,
+    left: SyntaxNode,
+    right: SyntaxNode,
+) -> SyntaxNode {
     let at = left.at.start..right.at.end;
-    Syntax { at, part: part(Box::new(left), Box::new(right)) }
+    SyntaxNode { at, kind: part(Box::new(left), Box::new(right)) }
 }

@@ -62,13 +62,14 @@ fn values() -> Vec<Value> {
 fn compute(kind: &str, text: &str, values: &[Value]) -> String {
     let model = model();
     let (_, target) = model.resources[1].field(kind).unwrap();
-    let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
-    match computed(text, target, scope) {
+    let scope =
+        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
+    match parse_computed(text, target, scope) {
         Ok(expression) => match expression.evaluate(values) {
             Ok(value) => format!("{value:?}"),
             Err(overflow) => overflow.to_string(),
         },
-        Err(Failure::Mistake { at, message, .. }) => format!("{at:?} {message}"),
+        Err(ExprError::Mistake { at, message, .. }) => format!("{at:?} {message}"),
         Err(failure) => format!("{failure:?}"),
     }
 }
@@ -283,14 +284,15 @@ fn comparison_checks_operand_types() {
 #[test]
 fn where_holds_only_when_true_not_null() {
     let model = model();
-    let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
-    let holds = |text: &str| condition(text, scope).unwrap().holds(&values(), Some("ann"));
+    let scope =
+        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
+    let holds = |text: &str| parse_condition(text, scope).unwrap().holds(&values(), Some("ann"));
     assert!(holds("name = $user"));
     assert!(holds("$user = name and a = 6"));
     assert!(!holds("b = 1"));
     assert!(!holds("not b = 1"));
     assert!(holds("price > 2.49 and price < 2.51"));
-    let of_nobody = |text: &str| condition(text, scope).unwrap().holds(&values(), None);
+    let of_nobody = |text: &str| parse_condition(text, scope).unwrap().holds(&values(), None);
     assert!(!of_nobody("name = $user"));
     assert!(!of_nobody("not name = $user"));
     assert!(of_nobody("name = $user or a = 6"));
@@ -299,17 +301,18 @@ fn where_holds_only_when_true_not_null() {
 #[test]
 fn where_literals_are_parsed_by_their_field() {
     let model = model();
-    let scope = Scope { fields: &model.resources[0].fields, broken: &[], computed: &[] };
-    let literal = |text: &str| match condition(text, scope).unwrap().root {
-        Node::Compare(comparison, _, right) => (comparison, *right),
+    let scope =
+        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
+    let literal = |text: &str| match parse_condition(text, scope).unwrap().root {
+        ExprNode::Compare(comparison, _, right) => (comparison, *right),
         node => panic!("{node:?}"),
     };
     let decimal = Value::Decimal(Decimal { units: 250, scale: 2 });
-    assert_eq!(literal("2.5 < price"), (Comparison::Greater, Node::Literal(decimal)));
-    assert_eq!(literal("ratio = 1"), (Comparison::Equal, Node::Literal(Value::Number(1.0))));
-    assert_eq!(literal("a = -1"), (Comparison::Equal, Node::Literal(Value::Integer(-1))));
-    assert!(condition("price = 2.555", scope).is_err());
-    assert!(condition("a + 1 = 2", scope).is_err());
+    assert_eq!(literal("2.5 < price"), (Comparison::Greater, ExprNode::Literal(decimal)));
+    assert_eq!(literal("ratio = 1"), (Comparison::Equal, ExprNode::Literal(Value::Number(1.0))));
+    assert_eq!(literal("a = -1"), (Comparison::Equal, ExprNode::Literal(Value::Integer(-1))));
+    assert!(parse_condition("price = 2.555", scope).is_err());
+    assert!(parse_condition("a + 1 = 2", scope).is_err());
 }
 
 #[test]

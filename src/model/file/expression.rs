@@ -2,47 +2,53 @@
 
 use std::ops::Range;
 
-use super::tree::Text;
+use super::toml_tree::TomlText;
 use crate::model::Field;
-use crate::model::expr::{self, Expr, Failure, Scope};
+use crate::model::expr::{self, Expr, ExprError, ExprScope};
 use crate::model::report::Mistakes;
 
-pub(super) fn computed(
-    text: &Text<'_>,
+pub(super) fn read_computed(
+    text: &TomlText<'_>,
     target: &Field,
-    scope: Scope<'_>,
+    scope: ExprScope<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Expr> {
-    kept(text, expr::computed(text.value, target, scope), mistakes)
+    ok_or_mistake(text, expr::parse_computed(text.value, target, scope), mistakes)
 }
 
-pub(super) fn condition(
-    text: &Text<'_>,
-    scope: Scope<'_>,
+pub(super) fn read_condition(
+    text: &TomlText<'_>,
+    scope: ExprScope<'_>,
     mistakes: &mut Mistakes,
 ) -> Option<Expr> {
-    kept(text, expr::condition(text.value, scope), mistakes)
+    ok_or_mistake(text, expr::parse_condition(text.value, scope), mistakes)
 }
 
-fn kept(text: &Text<'_>, result: Result<Expr, Failure>, mistakes: &mut Mistakes) -> Option<Expr> {
-    result.map_err(|failure| refuse(text, failure, mistakes)).ok()
+fn ok_or_mistake(
+    text: &TomlText<'_>,
+    result: Result<Expr, ExprError>,
+    mistakes: &mut Mistakes,
+) -> Option<Expr> {
+    result.map_err(|failure| add_mistake(text, failure, mistakes)).ok()
 }
 
-fn refuse(text: &Text<'_>, failure: Failure, mistakes: &mut Mistakes) {
+fn add_mistake(text: &TomlText<'_>, failure: ExprError, mistakes: &mut Mistakes) {
     match failure {
-        Failure::Elsewhere => {}
-        Failure::Mistake { at, message, help: Some(help) } => {
-            mistakes.add_with(place(text, &at), message, help);
+        ExprError::AlreadyReported => {}
+        ExprError::Mistake { at, message, help: Some(help) } => {
+            mistakes.add_with_help(span_in_file(text, &at), message, help);
         }
-        Failure::Mistake { at, message, help: None } => mistakes.add(place(text, &at), message),
-        Failure::Several(failures) => {
-            failures.into_iter().for_each(|failure| refuse(text, failure, mistakes));
+        ExprError::Mistake { at, message, help: None } => {
+            mistakes.add(span_in_file(text, &at), message)
+        }
+        ExprError::Several(failures) => {
+            failures.into_iter().for_each(|failure| add_mistake(text, failure, mistakes));
         }
     }
 }
 
 /// Exact if the expression stands unchanged in the file: in quotes, without escapes.
-fn place(text: &Text<'_>, at: &Range<usize>) -> Range<usize> {
+fn span_in_file(text: &TomlText<'_>, at: &Range<usize>) -> Range<usize> {
     if text.span.len() != text.value.len() + 2 {
         return text.span.clone();
     }

@@ -3,34 +3,34 @@
 //! `field_keys` checks which keys are allowed. `computed` and `unique` depend on the other fields, so
 //! `resource` reads them when all fields are known.
 
-use super::fits::{self, Place};
-use super::literal::{self, Against};
-use super::names::Names;
-use super::tree::{Entry, Table, check_name};
-use super::{FIELDS_MAX, LEVELS_MAX, keys, lifecycle, rules, states};
-use crate::model::report::{Mistakes, listed};
-use crate::model::{Field, FieldType, OnDelete, Rules, Target, types};
+use super::field_keys::{self, FieldPosition};
+use super::literal::{self, LiteralChecks};
+use super::resource_names::ResourceNames;
+use super::toml_tree::{TomlEntry, TomlTable, check_name};
+use super::{FIELDS_MAX, LEVELS_MAX, deprecation, keys, rules, states};
+use crate::model::report::{Mistakes, join_with_and};
+use crate::model::{Field, FieldRules, FieldType, OnDelete, ReferenceTarget, types};
 use crate::value::Value;
 use toml::de::DeValue;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context<'a, 't> {
-    pub(super) names: &'a Names<'t>,
-    pub(super) place: Place,
+pub(super) struct FieldContext<'a, 't> {
+    pub(super) names: &'a ResourceNames<'t>,
+    pub(super) place: FieldPosition,
     pub(super) level: usize,
 }
 
 /// Reads a `fields` table; also returns the names of fields with mistakes.
 pub(super) fn read_all<'t>(
-    entry: &Entry<'t>,
-    context: Context<'_, 't>,
+    entry: &TomlEntry<'t>,
+    context: FieldContext<'_, 't>,
     mistakes: &mut Mistakes,
 ) -> (Vec<Field>, Vec<&'t str>) {
     let Some(table) = entry.table(mistakes) else { return Default::default() };
     let entries = table.entries();
-    if entries.is_empty() && context.place != Place::Resource {
+    if entries.is_empty() && context.place != FieldPosition::Resource {
         let help = "name at least one, such as fields = { street = { type = \"text\" } }";
-        mistakes.add_with(entry.span(), "an object without fields holds nothing", help);
+        mistakes.add_with_help(entry.span(), "an object without fields holds nothing", help);
     }
     if entries.len() > FIELDS_MAX {
         mistakes.add(
@@ -46,7 +46,7 @@ pub(super) fn read_all<'t>(
         match read(entry, context, mistakes) {
             Some((mut field, table)) => {
                 field.deprecated =
-                    lifecycle::deprecated(&table, "field", entry.key, &siblings, mistakes);
+                    deprecation::read_deprecated(&table, "field", entry.key, &siblings, mistakes);
                 fields.push(field);
             }
             None => broken.push(entry.key),
@@ -56,15 +56,19 @@ pub(super) fn read_all<'t>(
 }
 
 fn read<'t>(
-    entry: &Entry<'t>,
-    context: Context<'_, 't>,
+    entry: &TomlEntry<'t>,
+    context: FieldContext<'_, 't>,
     mistakes: &mut Mistakes,
-) -> Option<(Field, Table<'t>)> {
-    let Some(table) = entry.node.get_ref().as_table().map(Table::new) else {
+) -> Option<(Field, TomlTable<'t>)> {
+    let Some(table) = entry.node.get_ref().as_table().map(TomlTable::new) else {
         let help = format!("say its type: {} = {{ type = \"text\" }}", entry.key);
-        mistakes.add_with(
+        mistakes.add_with_help(
             entry.span(),
-            format!("`{}` expected a table, got {}", entry.key, super::tree::kind_of(entry.node)),
+            format!(
+                "`{}` expected a table, got {}",
+                entry.key,
+                super::toml_tree::type_name(entry.node)
+            ),
             help,
         );
         return None;
@@ -76,27 +80,29 @@ fn read<'t>(
         );
         return None;
     }
-    let kind = kind(entry, &table, context.place, mistakes)?;
-    fits::check(&table, kind, context.place, mistakes);
-    if let Some(help) = kind.instead_inside().filter(|_| !fits::stands(context.place, kind)) {
-        let span = table.find("type").map_or(entry.key_span.clone(), Entry::span);
+    let kind = read_type(entry, &table, context.place, mistakes)?;
+    field_keys::check(&table, kind, context.place, mistakes);
+    if let Some(help) =
+        kind.replacement_when_nested().filter(|_| !field_keys::is_type_allowed(context.place, kind))
+    {
+        let span = table.find("type").map_or(entry.key_span.clone(), TomlEntry::span);
         let message = format!("a `{}` can only be a field of the resource itself", kind.name());
-        mistakes.add_with(span, message, help);
+        mistakes.add_with_help(span, message, help);
         return None;
     }
-    let mut field = empty(entry.key, kind);
+    let mut field = new_field(entry.key, kind);
     field.required = table.flag("required", mistakes).unwrap_or_default();
     field.nullable = table.flag("nullable", mistakes).unwrap_or_default();
     field.filter = table.flag("filter", mistakes).unwrap_or_default();
     let before = mistakes.count();
-    contents(&mut field, entry, &table, context, mistakes);
+    read_contents(&mut field, entry, &table, context, mistakes);
     let whole = mistakes.count() == before;
     rules::read(&mut field, &table, mistakes);
-    default(&mut field, &table, whole, mistakes);
+    read_default(&mut field, &table, whole, mistakes);
     Some((field, table))
 }
 
-pub(in crate::model) fn empty(name: &str, kind: &'static dyn FieldType) -> Field {
+pub(in crate::model) fn new_field(name: &str, kind: &'static dyn FieldType) -> Field {
     Field {
         name: name.into(),
         kind,
@@ -107,35 +113,42 @@ pub(in crate::model) fn empty(name: &str, kind: &'static dyn FieldType) -> Field
         fixed: false,
         default: None,
         computed: None,
-        rules: Rules::default(),
+        rules: FieldRules::default(),
         deprecated: None,
     }
 }
 
-fn kind(
-    entry: &Entry<'_>,
-    table: &Table<'_>,
-    place: Place,
+fn read_type(
+    entry: &TomlEntry<'_>,
+    table: &TomlTable<'_>,
+    place: FieldPosition,
     mistakes: &mut Mistakes,
 ) -> Option<&'static dyn FieldType> {
     let Some(name) = table.find("type") else {
-        let implied =
-            |kind: &&&dyn FieldType| kind.implied_by().is_some_and(|key| table.find(key).is_some());
-        if let Some(kind) = types::ALL.iter().find(implied).filter(|_| place == Place::Element) {
+        let implied = |kind: &&&dyn FieldType| {
+            kind.implying_key().is_some_and(|key| table.find(key).is_some())
+        };
+        if let Some(kind) =
+            types::ALL.iter().find(implied).filter(|_| place == FieldPosition::Element)
+        {
             return Some(*kind);
         }
         let all: Vec<&str> = types::ALL.iter().map(|kind| kind.name()).collect();
         let message = format!("`{}` has no `type`", entry.key);
-        mistakes.add_with(entry.key_span.clone(), message, format!("types are {}", listed(&all)));
+        mistakes.add_with_help(
+            entry.key_span.clone(),
+            message,
+            format!("types are {}", join_with_and(&all)),
+        );
         return None;
     };
     let name = name.text(mistakes)?;
     let kind = types::find(name.value);
     if kind.is_none() {
         let message = format!("unknown type {:?}", name.value);
-        match meant(name.value) {
+        match find_synonym(name.value) {
             Some(meant) => {
-                mistakes.add_with(name.span, message, format!("here it is called `{meant}`"));
+                mistakes.add_with_help(name.span, message, format!("here it is called `{meant}`"));
             }
             None => mistakes.add_unknown(
                 name.span,
@@ -149,7 +162,7 @@ fn kind(
 }
 
 /// The type that a name from another system stands for.
-fn meant(word: &str) -> Option<&'static str> {
+fn find_synonym(word: &str) -> Option<&'static str> {
     let is = |synonym: &&str| word.eq_ignore_ascii_case(synonym);
     if is(&"enum") {
         return Some("text` with `one_of");
@@ -158,25 +171,25 @@ fn meant(word: &str) -> Option<&'static str> {
 }
 
 /// Reads what the field consists of, by key and not by type: the type decides which keys it allows.
-fn contents<'t>(
+fn read_contents<'t>(
     field: &mut Field,
-    entry: &Entry<'t>,
-    table: &Table<'t>,
-    context: Context<'_, 't>,
+    entry: &TomlEntry<'t>,
+    table: &TomlTable<'t>,
+    context: FieldContext<'_, 't>,
     mistakes: &mut Mistakes,
 ) {
-    for need in field.kind.needs().iter().filter(|need| table.find(need.key).is_none()) {
-        mistakes.add_with(entry.key_span.clone(), need.missing, need.help);
+    for need in field.kind.mandatory_keys().iter().filter(|need| table.find(need.key).is_none()) {
+        mistakes.add_with_help(entry.key_span.clone(), need.missing, need.help);
     }
     let keys = field.kind.keys();
     let own = |key: &str| table.find(key).filter(|_| keys.contains(&key));
-    let inside = |place: Place| Context { place, level: context.level + 1, ..context };
+    let inside = |place: FieldPosition| FieldContext { place, level: context.level + 1, ..context };
     if keys.contains(&"scale") {
         let scale = own("scale").and_then(|entry| entry.count(0..10, mistakes));
         field.rules.scale = scale.and_then(|scale| u8::try_from(scale).ok()).unwrap_or(2);
     }
     if keys.contains(&"to") {
-        field.rules.to = target(table, context.names, mistakes);
+        field.rules.reference = read_target(table, context.names, mistakes);
     }
     if keys.contains(&"next")
         && let Some(states) = states::read(table, mistakes)
@@ -186,16 +199,20 @@ fn contents<'t>(
         field.rules.states = Some(states);
     }
     if let Some(of) = own("of") {
-        let element = read(of, inside(Place::Element), mistakes);
-        field.rules.of = element.map(|(element, _)| Box::new(element));
+        let element = read(of, inside(FieldPosition::Element), mistakes);
+        field.rules.element = element.map(|(element, _)| Box::new(element));
     }
     if let Some(fields) = own("fields") {
         field.rules.fields = read_all(fields, inside(context.place.inside_object()), mistakes).0;
     }
 }
 
-fn target(table: &Table<'_>, names: &Names<'_>, mistakes: &mut Mistakes) -> Option<Target> {
-    let on_delete = on_delete(table, mistakes);
+fn read_target(
+    table: &TomlTable<'_>,
+    names: &ResourceNames<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<ReferenceTarget> {
+    let on_delete = read_on_delete(table, mistakes);
     let to = table.text("to", mistakes)?;
     let Some((resource, named)) = names.find(to.value) else {
         mistakes.add_unknown(
@@ -206,30 +223,30 @@ fn target(table: &Table<'_>, names: &Names<'_>, mistakes: &mut Mistakes) -> Opti
         );
         return None;
     };
-    Some(Target { resource, id: named.id, on_delete })
+    Some(ReferenceTarget { resource, id: named.id, on_delete })
 }
 
 /// `restrict` by default.
-pub(super) fn on_delete(table: &Table<'_>, mistakes: &mut Mistakes) -> OnDelete {
+pub(super) fn read_on_delete(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> OnDelete {
     table.choice("on_delete", keys::ON_DELETE, mistakes).unwrap_or(OnDelete::Restrict)
 }
 
 /// `whole`: the field itself has no mistakes, so that it can validate a default.
-fn default(field: &mut Field, table: &Table<'_>, whole: bool, mistakes: &mut Mistakes) {
-    let takes = field.kind.refuses("default").is_none();
+fn read_default(field: &mut Field, table: &TomlTable<'_>, whole: bool, mistakes: &mut Mistakes) {
+    let takes = field.kind.key_refusal("default").is_none();
     let Some(entry) = table.find("default").filter(|_| takes) else { return };
     if let DeValue::String(text) = entry.node.get_ref()
         && is_variable(text)
     {
         let help = "a default is a plain value; leave it out, and let clients send the value";
-        mistakes.add_without_effect(entry.span(), text, help);
+        mistakes.add_reserved(entry.span(), text, help);
     }
     if whole {
-        field.default = literal::read(field, entry, Against::Rules, mistakes);
+        field.default = literal::read(field, entry, LiteralChecks::Rules, mistakes);
     }
     if field.required && table.find("computed").is_none() {
         let help = "take out `required` to let clients leave the field out, or take out `default`";
-        mistakes.add_with(
+        mistakes.add_with_help(
             entry.key_span.clone(),
             "a required field is always sent, so its default would never be used",
             help,

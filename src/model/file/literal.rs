@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use toml::de::DeValue;
 
-use super::tree::{Entry, Node};
+use super::toml_tree::{TomlEntry, TomlNode};
 use crate::json::{self, Json};
 use crate::model::report::Mistakes;
 use crate::model::{Field, types};
-use crate::problem::Faults;
+use crate::problem::FaultCollector;
 use crate::value::Value;
 
 /// More levels than the TOML parser accepts.
@@ -19,9 +19,9 @@ const DEPTH_MAX: usize = 128;
 
 /// Which checks of the field a literal must pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Against {
+pub(super) enum LiteralChecks {
     /// The syntax of its type.
-    Form,
+    Syntax,
     /// The syntax and the rules.
     Rules,
 }
@@ -29,17 +29,21 @@ pub(super) enum Against {
 /// Parses the value of `entry` as a value of `field`.
 pub(super) fn read(
     field: &Field,
-    entry: &Entry<'_>,
-    against: Against,
+    entry: &TomlEntry<'_>,
+    against: LiteralChecks,
     mistakes: &mut Mistakes,
 ) -> Option<Value> {
     read_node(field, entry.key, entry.node, against, mistakes)
 }
 
 /// Parses the list in `entry`, each element as a value of `field`.
-pub(super) fn read_list(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistakes) -> Vec<Value> {
+pub(super) fn read_list(
+    field: &Field,
+    entry: &TomlEntry<'_>,
+    mistakes: &mut Mistakes,
+) -> Vec<Value> {
     let DeValue::Array(array) = entry.node.get_ref() else {
-        entry.expected("a list of values", mistakes);
+        entry.add_expected("a list of values", mistakes);
         return Vec::new();
     };
     if array.is_empty() {
@@ -47,7 +51,7 @@ pub(super) fn read_list(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistake
     }
     let mut values = Vec::new();
     for node in array {
-        let Some(value) = read_node(field, entry.key, node, Against::Rules, mistakes) else {
+        let Some(value) = read_node(field, entry.key, node, LiteralChecks::Rules, mistakes) else {
             continue;
         };
         if values.contains(&value) {
@@ -61,20 +65,20 @@ pub(super) fn read_list(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistake
 fn read_node(
     field: &Field,
     key: &str,
-    node: &Node<'_>,
-    against: Against,
+    node: &TomlNode<'_>,
+    against: LiteralChecks,
     mistakes: &mut Mistakes,
 ) -> Option<Value> {
     let mut text = String::new();
-    if let Err((span, what)) = write(node, &mut text) {
+    if let Err((span, what)) = write_json(node, &mut text) {
         mistakes.add(span, format!("`{key}` cannot hold {what}: JSON has no such value"));
         return None;
     }
     let json = json::parse(text.as_bytes(), DEPTH_MAX).unwrap_or(Json::Null);
-    let mut faults = Faults::at(String::new());
+    let mut faults = FaultCollector::at_root(String::new());
     let value = match against {
-        Against::Form => field.kind.read(field, &json, &mut faults),
-        Against::Rules => types::read(field, &json, &mut faults),
+        LiteralChecks::Syntax => field.kind.read(field, &json, &mut faults),
+        LiteralChecks::Rules => types::read(field, &json, &mut faults),
     };
     for fault in faults.into_list() {
         let place = fault.pointer.trim_start_matches('/');
@@ -88,7 +92,7 @@ fn read_node(
 }
 
 /// Writes the value as JSON text; fails at a number that JSON lacks.
-fn write(node: &Node<'_>, out: &mut String) -> Result<(), (Range<usize>, &'static str)> {
+fn write_json(node: &TomlNode<'_>, out: &mut String) -> Result<(), (Range<usize>, &'static str)> {
     match node.get_ref() {
         DeValue::String(text) => write_text(text, out),
         DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
@@ -108,7 +112,7 @@ fn write(node: &Node<'_>, out: &mut String) -> Result<(), (Range<usize>, &'stati
             out.push('[');
             for (index, node) in array.iter().enumerate() {
                 out.push_str(if index == 0 { "" } else { "," });
-                write(node, out)?;
+                write_json(node, out)?;
             }
             out.push(']');
         }
@@ -118,7 +122,7 @@ fn write(node: &Node<'_>, out: &mut String) -> Result<(), (Range<usize>, &'stati
                 out.push_str(if index == 0 { "" } else { "," });
                 write_text(key.get_ref(), out);
                 out.push(':');
-                write(node, out)?;
+                write_json(node, out)?;
             }
             out.push('}');
         }

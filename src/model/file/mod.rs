@@ -7,27 +7,27 @@
 
 mod expression;
 pub(in crate::model) mod field;
-pub(in crate::model) mod fits;
+pub(in crate::model) mod field_keys;
 pub(in crate::model) mod keys;
-mod lifecycle;
-mod links;
+mod deprecation;
+mod relations;
 mod literal;
-mod names;
+mod resource_names;
 mod realm;
 mod resource;
 mod role;
 mod rules;
 mod shape;
 mod states;
-pub(in crate::model) mod tree;
+pub(in crate::model) mod toml_tree;
 
 use toml::de::DeTable;
 
 use super::report::Mistakes;
 use super::settings::ServerTable;
-use super::{Model, ModelErrors, ResourceIndex, own};
-use names::Names;
-use tree::Table;
+use super::{Model, ModelErrors, ResourceIndex, builtin};
+use resource_names::ResourceNames;
+use toml_tree::TomlTable;
 
 const FILE_BYTES_MAX: usize = 1024 * 1024;
 const RESOURCES_MAX: usize = 1000;
@@ -37,27 +37,27 @@ const TITLE_CHARS_MAX: usize = 100;
 
 /// Reads a model file; `name` is its name in messages.
 pub fn read(name: &str, text: &str) -> Result<Model, ModelErrors> {
-    read_as(Purpose::Model, name, text)
+    read_source(SourceKind::Model, name, text)
 }
 
 /// Reads the shape that a database stores: `Model::shape` of the model it was created for.
 pub fn read_shape(text: &str) -> Result<Model, ModelErrors> {
-    read_as(Purpose::Shape, "the model in the database", text)
+    read_source(SourceKind::Shape, "the model in the database", text)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum SourceKind {
     Model,
     Shape,
 }
 
-fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelErrors> {
+fn read_source(purpose: SourceKind, name: &str, text: &str) -> Result<Model, ModelErrors> {
     let mut mistakes = match purpose {
-        Purpose::Model => Mistakes::default(),
-        Purpose::Shape => Mistakes::in_shape(),
+        SourceKind::Model => Mistakes::default(),
+        SourceKind::Shape => Mistakes::for_shape(),
     };
     // This program wrote the shape, with all defaults written out, so it may be longer.
-    if text.len() > FILE_BYTES_MAX && purpose == Purpose::Model {
+    if text.len() > FILE_BYTES_MAX && purpose == SourceKind::Model {
         mistakes.add(
             0..0,
             format!("the file is too large: expected at most 1 MiB, got {} bytes", text.len()),
@@ -72,19 +72,19 @@ fn read_as(purpose: Purpose, name: &str, text: &str) -> Result<Model, ModelError
             return Err(ModelErrors::new(name, text, mistakes));
         }
     };
-    let root = Table::new(tree.get_ref());
-    let model = build(purpose, &root, &mut mistakes);
+    let root = TomlTable::new(tree.get_ref());
+    let model = build_model(purpose, &root, &mut mistakes);
     if mistakes.is_empty() { Ok(model) } else { Err(ModelErrors::new(name, text, mistakes)) }
 }
 
-fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
-    root.only(&keys::names(keys::ROOT), "a model", mistakes);
-    let title = title(purpose, root, mistakes);
+fn build_model(purpose: SourceKind, root: &TomlTable<'_>, mistakes: &mut Mistakes) -> Model {
+    root.refuse_unknown_keys(&keys::names(keys::ROOT), "a model", mistakes);
+    let title = read_title(purpose, root, mistakes);
     let realms = realm::read(root, mistakes);
-    let names = Names::read(root, mistakes);
+    let names = ResourceNames::read(root, mistakes);
     let drafts = resource::read(&names, mistakes);
     let roles = role::read(root, &drafts, mistakes);
-    let mut resources = links::tie(drafts, &names, &realms, mistakes);
+    let mut resources = relations::resolve_relations(drafts, &names, &realms, mistakes);
     let server = root
         .find("server")
         .and_then(|entry| ServerTable::read(entry, (&realms, &roles), mistakes))
@@ -92,14 +92,14 @@ fn build(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Model {
     let shape = shape::write(&resources);
     let users = ResourceIndex(resources.len());
     let realm = realms.iter().position(|realm| Some(&*realm.name) == server.realm.as_deref());
-    resources.push(own::users(users, realm.unwrap_or(0), &roles));
+    resources.push(builtin::users_resource(users, realm.unwrap_or(0), &roles));
     Model { title, realms, resources, users, roles, server, shape }
 }
 
-fn title(purpose: Purpose, root: &Table<'_>, mistakes: &mut Mistakes) -> Box<str> {
+fn read_title(purpose: SourceKind, root: &TomlTable<'_>, mistakes: &mut Mistakes) -> Box<str> {
     let Some(entry) = root.find("title") else {
-        if purpose == Purpose::Model {
-            mistakes.add_with(
+        if purpose == SourceKind::Model {
+            mistakes.add_with_help(
                 0..0,
                 "the model has no title",
                 "begin the file with a line such as: title = \"Store\"",

@@ -2,53 +2,58 @@
 
 use std::ops::Range;
 
-use super::field::{self, Context};
-use super::fits::Place;
-use super::names::{Named, Names};
-use super::tree::{Entry, Table};
-use super::{expression, keys, lifecycle};
-use crate::model::expr::Scope;
+use super::field::{self, FieldContext};
+use super::field_keys::FieldPosition;
+use super::resource_names::{ResourceHeader, ResourceNames};
+use super::toml_tree::{TomlEntry, TomlTable};
+use super::{deprecation, expression, keys};
+use crate::model::expr::ExprScope;
 use crate::model::report::Mistakes;
-use crate::model::{ChangesKept, Class, Field, Resource, ResourceIndex, Unique, UniqueScope};
+use crate::model::{
+    ChangeLogDetail, Field, Resource, ResourceIndex, StorageClass, UniqueRule, UniqueScope,
+};
 use toml::de::DeValue;
 
 /// A resource whose relations are not resolved yet.
 #[derive(Debug)]
-pub(super) struct Draft<'t> {
+pub(super) struct ResourceDraft<'t> {
     pub(super) resource: Resource,
     /// Names of the fields that have mistakes.
-    pub(super) broken: Vec<&'t str>,
+    pub(super) invalid_fields: Vec<&'t str>,
     /// Every declared field with its position.
     pub(super) declared: Vec<(&'t str, Range<usize>)>,
 }
 
-pub(super) fn read<'t>(names: &Names<'t>, mistakes: &mut Mistakes) -> Vec<Draft<'t>> {
+pub(super) fn read<'t>(
+    names: &ResourceNames<'t>,
+    mistakes: &mut Mistakes,
+) -> Vec<ResourceDraft<'t>> {
     names
         .list
         .iter()
         .enumerate()
-        .map(|(index, named)| draft(ResourceIndex(index), named, names, mistakes))
+        .map(|(index, named)| read_draft(ResourceIndex(index), named, names, mistakes))
         .collect()
 }
 
-fn draft<'t>(
+fn read_draft<'t>(
     index: ResourceIndex,
-    named: &Named<'t>,
-    names: &Names<'t>,
+    named: &ResourceHeader<'t>,
+    names: &ResourceNames<'t>,
     mistakes: &mut Mistakes,
-) -> Draft<'t> {
+) -> ResourceDraft<'t> {
     let table = &named.table;
-    table.only(&keys::names(keys::RESOURCE), "a resource", mistakes);
+    table.refuse_unknown_keys(&keys::names(keys::RESOURCE), "a resource", mistakes);
     if let Some(entry) = table.find("on_delete").filter(|_| table.find("parent").is_none()) {
         let help =
             "it says what deleting the parent does; a `ref` field has an `on_delete` of its own";
-        mistakes.add_with(
+        mistakes.add_with_help(
             entry.key_span.clone(),
             format!("`on_delete` needs a `parent`, which `{}` has not", named.name),
             help,
         );
     }
-    let context = Context { names, place: Place::Resource, level: 0 };
+    let context = FieldContext { names, place: FieldPosition::Resource, level: 0 };
     let (mut fields, broken) = match table.find("fields") {
         Some(entry) => field::read_all(entry, context, mistakes),
         None => Default::default(),
@@ -56,18 +61,18 @@ fn draft<'t>(
     let entries = table
         .find("fields")
         .and_then(|entry| entry.node.get_ref().as_table())
-        .map(Table::new)
+        .map(TomlTable::new)
         .unwrap_or_default();
-    check_single(&fields, &entries, mistakes);
-    compute(&mut fields, &broken, &entries, mistakes);
-    let mut unique = unique_fields(&fields, &entries, table, mistakes);
-    unique.extend(unique_groups(&fields, &broken, table, mistakes));
+    check_single_field_types(&fields, &entries, mistakes);
+    read_computed_fields(&mut fields, &broken, &entries, mistakes);
+    let mut unique = read_unique_fields(&fields, &entries, table, mistakes);
+    unique.extend(read_unique_groups(&fields, &broken, table, mistakes));
     let all: Vec<&str> = names.all().collect();
     let resource = Resource {
         index,
         name: named.name.into(),
         plural: named.plural.as_str().into(),
-        is_own: false,
+        is_builtin: false,
         table: named.plural.as_str().into(),
         label: named.name.into(),
         parent: named.parent,
@@ -75,41 +80,49 @@ fn draft<'t>(
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 0,
-        on_delete: field::on_delete(table, mistakes),
+        on_delete: field::read_on_delete(table, mistakes),
         id: named.id,
         realm: 0,
         fields,
         unique,
         require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),
-        changes: table.choice("changes", keys::CHANGES, mistakes).unwrap_or(ChangesKept::Values),
-        deprecated: lifecycle::deprecated(table, "resource", named.name, &all, mistakes),
+        changes: table
+            .choice("changes", keys::CHANGES, mistakes)
+            .unwrap_or(ChangeLogDetail::Values),
+        deprecated: deprecation::read_deprecated(table, "resource", named.name, &all, mistakes),
     };
     let declared =
         entries.entries().iter().map(|entry| (entry.key, entry.key_span.clone())).collect();
-    Draft { resource, broken, declared }
+    ResourceDraft { resource, invalid_fields: broken, declared }
 }
 
 /// Checks types that only one field of a resource can have.
-fn check_single(fields: &[Field], entries: &Table<'_>, mistakes: &mut Mistakes) {
+fn check_single_field_types(fields: &[Field], entries: &TomlTable<'_>, mistakes: &mut Mistakes) {
     for (index, second) in fields.iter().enumerate() {
         let name = second.kind.name();
-        let Some(help) = second.kind.instead_twice() else { continue };
+        let Some(help) = second.kind.replacement_when_repeated() else { continue };
         let first = fields.iter().take(index).find(|field| field.kind.name() == name);
         if let (Some(first), Some(entry)) = (first, entries.find(&second.name)) {
             let message =
                 format!("a resource has one {name} at most, and `{}` is one already", first.name);
-            mistakes.add_with(entry.key_span.clone(), message, help);
+            mistakes.add_with_help(entry.key_span.clone(), message, help);
         }
     }
 }
 
-fn compute(fields: &mut [Field], broken: &[&str], entries: &Table<'_>, mistakes: &mut Mistakes) {
+fn read_computed_fields(
+    fields: &mut [Field],
+    broken: &[&str],
+    entries: &TomlTable<'_>,
+    mistakes: &mut Mistakes,
+) {
     let texts: Vec<_> = entries
         .entries()
         .iter()
         .filter_map(|entry| {
             let index = fields.iter().position(|field| *field.name == *entry.key)?;
-            let computed = Table::new(entry.node.get_ref().as_table()?).find("computed")?.clone();
+            let computed =
+                TomlTable::new(entry.node.get_ref().as_table()?).find("computed")?.clone();
             // Types that cannot be computed have refused the key already.
             let fits = fields.get(index)?.kind.keys().contains(&"computed");
             fits.then_some((index, entry.key, computed))
@@ -118,10 +131,10 @@ fn compute(fields: &mut [Field], broken: &[&str], entries: &Table<'_>, mistakes:
     let computed: Vec<&str> = texts.iter().map(|(_, name, _)| *name).collect();
     for (index, _, entry) in &texts {
         let Some(text) = entry.text(mistakes) else { continue };
-        let scope = Scope { fields, broken, computed: &computed };
+        let scope = ExprScope { fields, invalid_fields: broken, computed_fields: &computed };
         let expression = fields
             .get(*index)
-            .and_then(|target| expression::computed(&text, target, scope, mistakes));
+            .and_then(|target| expression::read_computed(&text, target, scope, mistakes));
         if let Some(field) = fields.get_mut(*index) {
             field.computed = expression;
         }
@@ -129,18 +142,18 @@ fn compute(fields: &mut [Field], broken: &[&str], entries: &Table<'_>, mistakes:
 }
 
 /// Reads `unique = true` and `unique = "parent"` of fields.
-fn unique_fields(
+fn read_unique_fields(
     fields: &[Field],
-    entries: &Table<'_>,
-    resource: &Table<'_>,
+    entries: &TomlTable<'_>,
+    resource: &TomlTable<'_>,
     mistakes: &mut Mistakes,
-) -> Vec<Unique> {
+) -> Vec<UniqueRule> {
     let mut unique = Vec::new();
     for (index, field) in fields.iter().enumerate() {
         let table = entries
             .find(&field.name)
             .and_then(|entry| entry.node.get_ref().as_table())
-            .map(Table::new);
+            .map(TomlTable::new);
         let Some(entry) = table.as_ref().and_then(|table| table.find("unique")) else { continue };
         if !field.kind.keys().contains(&"unique") {
             continue;
@@ -151,7 +164,7 @@ fn unique_fields(
             DeValue::String(scope) if scope == "parent" => {
                 if resource.find("parent").is_none() {
                     let help = "say `unique = true`: unique among all items of the resource";
-                    mistakes.add_with(
+                    mistakes.add_with_help(
                         entry.span(),
                         "`unique = \"parent\"` needs a resource with a parent",
                         help,
@@ -164,27 +177,27 @@ fn unique_fields(
                 continue;
             }
         };
-        unique.push(Unique { fields: vec![index], scope });
+        unique.push(UniqueRule { fields: vec![index], scope });
     }
     unique
 }
 
 /// Reads `unique = [["a", "b"]]` of the resource.
-fn unique_groups(
+fn read_unique_groups(
     fields: &[Field],
     broken: &[&str],
-    table: &Table<'_>,
+    table: &TomlTable<'_>,
     mistakes: &mut Mistakes,
-) -> Vec<Unique> {
+) -> Vec<UniqueRule> {
     let Some(entry) = table.find("unique") else { return Vec::new() };
     let DeValue::Array(groups) = entry.node.get_ref() else {
         let help = "on a resource it takes groups of fields: unique = [[\"street\", \"number\"]]";
-        mistakes.add_with(entry.span(), "`unique` expected a list of lists of fields", help);
+        mistakes.add_with_help(entry.span(), "`unique` expected a list of lists of fields", help);
         return Vec::new();
     };
-    let mut unique: Vec<Unique> = Vec::new();
+    let mut unique: Vec<UniqueRule> = Vec::new();
     for group in groups {
-        let entry = Entry { key: "unique", key_span: group.span(), node: group };
+        let entry = TomlEntry { key: "unique", key_span: group.span(), node: group };
         let Some(texts) = entry.texts(mistakes) else { continue };
         let mut indices = Vec::new();
         for text in &texts {
@@ -193,7 +206,9 @@ fn unique_groups(
                     mistakes.add(text.span.clone(), format!("`{}` stands here twice", text.value));
                 }
                 Some(index)
-                    if fields.get(index).is_some_and(|field| field.class() == Class::Json) =>
+                    if fields
+                        .get(index)
+                        .is_some_and(|field| field.storage_class() == StorageClass::Json) =>
                 {
                     mistakes.add(
                         text.span.clone(),
@@ -215,9 +230,13 @@ fn unique_groups(
         }
         if texts.len() < 2 {
             let help = "for one field, say `unique = true` on the field";
-            mistakes.add_with(group.span(), "a group of `unique` has at least two fields", help);
+            mistakes.add_with_help(
+                group.span(),
+                "a group of `unique` has at least two fields",
+                help,
+            );
         }
-        let one = Unique { fields: indices, scope: UniqueScope::Resource };
+        let one = UniqueRule { fields: indices, scope: UniqueScope::Resource };
         if one.fields.len() > 1 && unique.contains(&one) {
             mistakes.add(group.span(), "this group stands here twice");
         }

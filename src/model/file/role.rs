@@ -2,27 +2,31 @@
 //!
 //! A grant may also name a server path, for reading only.
 
-use super::resource::Draft;
-use super::tree::{Entry, Table, check_name};
+use super::resource::ResourceDraft;
+use super::toml_tree::{TomlEntry, TomlTable, check_name};
 use super::{expression, keys};
-use crate::model::expr::Scope;
-use crate::model::own::ADMIN;
+use crate::model::builtin::ADMIN;
+use crate::model::expr::ExprScope;
 use crate::model::report::Mistakes;
-use crate::model::{Grant, ResourceIndex, Role, Verb};
+use crate::model::{Grant, GrantVerb, ResourceIndex, Role};
 use toml::de::DeValue;
 
-pub(super) fn read(root: &Table<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Vec<Role> {
+pub(super) fn read(
+    root: &TomlTable<'_>,
+    drafts: &[ResourceDraft<'_>],
+    mistakes: &mut Mistakes,
+) -> Vec<Role> {
     let Some(table) = root.find("roles").and_then(|entry| entry.table(mistakes)) else {
         return Vec::new();
     };
-    table.entries().iter().map(|entry| role(entry, drafts, mistakes)).collect()
+    table.entries().iter().map(|entry| read_role(entry, drafts, mistakes)).collect()
 }
 
-fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Role {
+fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>], mistakes: &mut Mistakes) -> Role {
     check_name("role", entry.key, entry.key_span.clone(), mistakes);
     if entry.key == ADMIN {
         let help = "it is built in and may do everything; give this role another name";
-        mistakes.add_with(entry.key_span.clone(), "the role `admin` cannot be declared", help);
+        mistakes.add_with_help(entry.key_span.clone(), "the role `admin` cannot be declared", help);
     }
     let table = entry.table(mistakes).unwrap_or_default();
     let mut grants: Vec<Grant> = Vec::new();
@@ -30,18 +34,21 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
     let mut reads_metrics = false;
     for entry in table.entries() {
         if entry.key == "*" {
-            all = grant_all(entry, mistakes);
+            all = read_grant_all(entry, mistakes);
         } else if entry.key.starts_with('/') {
-            match server_path(entry, mistakes) {
+            match read_server_path(entry, mistakes) {
                 Some(ServerPath::Metrics) => reads_metrics = true,
                 // The users come after all resources of the file.
                 Some(ServerPath::Users) => {
-                    grants.push(plain(ResourceIndex(drafts.len()), vec![Verb::Get]));
+                    grants.push(unrestricted_grant(
+                        ResourceIndex(drafts.len()),
+                        vec![GrantVerb::Get],
+                    ));
                 }
                 None => {}
             }
         } else if let Some(draft) = drafts.iter().find(|draft| *draft.resource.name == *entry.key) {
-            grants.extend(grant(entry, draft, mistakes));
+            grants.extend(read_grant(entry, draft, mistakes));
         } else {
             let message = format!("there is no resource `{}`", entry.key);
             let known = drafts.iter().map(|draft| &*draft.resource.name);
@@ -50,11 +57,11 @@ fn role(entry: &Entry<'_>, drafts: &[Draft<'_>], mistakes: &mut Mistakes) -> Rol
     }
     if let Some(verbs) = all {
         for draft in drafts.iter().filter(|draft| table.find(&draft.resource.name).is_none()) {
-            grants.push(plain(draft.resource.index, verbs.clone()));
+            grants.push(unrestricted_grant(draft.resource.index, verbs.clone()));
         }
     }
     grants.sort_by_key(|grant| grant.resource);
-    Role { name: entry.key.into(), grants, reads_metrics }
+    Role { name: entry.key.into(), grants, can_read_metrics: reads_metrics }
 }
 
 /// A server path that a role may read.
@@ -65,13 +72,13 @@ enum ServerPath {
 }
 
 /// Only reading can be granted: a caller who can write users could make themselves an administrator.
-fn server_path(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath> {
+fn read_server_path(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath> {
     let path = match entry.key {
         "/-/metrics" => ServerPath::Metrics,
         "/-/users" => ServerPath::Users,
         "/-/changes" => {
             let help = "take the grant out until it is";
-            mistakes.add_with(entry.key_span.clone(), "`/-/changes` is not served yet", help);
+            mistakes.add_with_help(entry.key_span.clone(), "`/-/changes` is not served yet", help);
             return None;
         }
         other => {
@@ -80,39 +87,43 @@ fn server_path(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath>
             return None;
         }
     };
-    let is_get = |verbs: Vec<Verb>| verbs == [Verb::Get];
-    if entry.node.get_ref().is_array() && verbs(entry, mistakes).is_some_and(is_get) {
+    let is_get = |verbs: Vec<GrantVerb>| verbs == [GrantVerb::Get];
+    if entry.node.get_ref().is_array() && read_verbs(entry, mistakes).is_some_and(is_get) {
         return Some(path);
     }
     let message = format!("of `{}` only reading can be granted", entry.key);
-    mistakes.add_with(entry.span(), message, "write [\"get\"]; the rest is for admins");
+    mistakes.add_with_help(entry.span(), message, "write [\"get\"]; the rest is for admins");
     None
 }
 
-fn plain(resource: ResourceIndex, verbs: Vec<Verb>) -> Grant {
-    Grant { resource, verbs, only: None, hide: Vec::new(), readonly: Vec::new() }
+fn unrestricted_grant(resource: ResourceIndex, verbs: Vec<GrantVerb>) -> Grant {
+    Grant { resource, verbs, condition: None, hide: Vec::new(), readonly: Vec::new() }
 }
 
-fn grant_all(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
+fn read_grant_all(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<GrantVerb>> {
     if entry.node.get_ref().is_table() {
         let help = "fields differ from resource to resource: name the resource to say `where`, `hide` or `readonly`";
-        mistakes.add_with(entry.span(), "\"*\" takes verbs alone", help);
+        mistakes.add_with_help(entry.span(), "\"*\" takes verbs alone", help);
         return None;
     }
-    verbs(entry, mistakes)
+    read_verbs(entry, mistakes)
 }
 
-fn grant(entry: &Entry<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Option<Grant> {
+fn read_grant(
+    entry: &TomlEntry<'_>,
+    draft: &ResourceDraft<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Grant> {
     let index = draft.resource.index;
     if !entry.node.get_ref().is_table() {
-        return verbs(entry, mistakes).map(|verbs| plain(index, verbs));
+        return read_verbs(entry, mistakes).map(|verbs| unrestricted_grant(index, verbs));
     }
     let table = entry.table(mistakes)?;
-    table.only(&keys::names(keys::GRANT), "a grant", mistakes);
+    table.refuse_unknown_keys(&keys::names(keys::GRANT), "a grant", mistakes);
     let verbs = match table.find("verbs") {
-        Some(entry) => verbs(entry, mistakes),
+        Some(entry) => read_verbs(entry, mistakes),
         None => {
-            mistakes.add_with(
+            mistakes.add_with_help(
                 entry.key_span.clone(),
                 "a grant needs `verbs`",
                 "say what may be done: verbs = [\"get\"]",
@@ -120,35 +131,39 @@ fn grant(entry: &Entry<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Optio
             None
         }
     };
-    let scope = Scope { fields: &draft.resource.fields, broken: &draft.broken, computed: &[] };
+    let scope = ExprScope {
+        fields: &draft.resource.fields,
+        invalid_fields: &draft.invalid_fields,
+        computed_fields: &[],
+    };
     let only = table
         .text("where", mistakes)
-        .and_then(|text| expression::condition(&text, scope, mistakes));
-    let hide = fields("hide", &table, draft, mistakes);
-    let readonly = fields("readonly", &table, draft, mistakes);
+        .and_then(|text| expression::read_condition(&text, scope, mistakes));
+    let hide = read_field_names("hide", &table, draft, mistakes);
+    let readonly = read_field_names("readonly", &table, draft, mistakes);
     if let Some(both) = hide.iter().find(|index| readonly.contains(index))
         && let (Some(entry), Some(field)) =
             (table.find("readonly"), draft.resource.fields.get(*both))
     {
         let message =
             format!("`{}` is hidden, so nobody with this role can change it anyway", field.name);
-        mistakes.add_with(entry.span(), message, "take it out of `readonly` or out of `hide`");
+        mistakes.add_with_help(entry.span(), message, "take it out of `readonly` or out of `hide`");
     }
     let verbs = verbs?;
-    if verbs.contains(&Verb::Post) {
+    if verbs.contains(&GrantVerb::Post) {
         for (key, fields) in [("hide", &hide), ("readonly", &readonly)] {
-            check_creatable(&table, key, fields, draft, mistakes);
+            check_can_create(&table, key, fields, draft, mistakes);
         }
     }
-    Some(Grant { resource: index, verbs, only, hide, readonly })
+    Some(Grant { resource: index, verbs, condition: only, hide, readonly })
 }
 
 /// A role that creates items must be able to set all required fields.
-fn check_creatable(
-    table: &Table<'_>,
+fn check_can_create(
+    table: &TomlTable<'_>,
     key: &str,
     fields: &[usize],
-    draft: &Draft<'_>,
+    draft: &ResourceDraft<'_>,
     mistakes: &mut Mistakes,
 ) {
     let fields = fields.iter().filter_map(|index| draft.resource.fields.get(*index));
@@ -161,12 +176,12 @@ fn check_creatable(
             let help = format!(
                 "give `{name}` a `default` in place of `required`, or take \"post\" out of `verbs`"
             );
-            mistakes.add_with(entry.span(), message, help);
+            mistakes.add_with_help(entry.span(), message, help);
         }
     }
 }
 
-fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
+fn read_verbs(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<GrantVerb>> {
     match entry.node.get_ref() {
         DeValue::String(all) if all == "*" => {
             Some(keys::VERBS.iter().map(|(_, verb)| *verb).collect())
@@ -174,7 +189,11 @@ fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
         DeValue::String(one) => {
             let help =
                 format!("put verbs into a list: [{one:?}]; only \"*\", all verbs, stands alone");
-            mistakes.add_with(entry.span(), format!("expected a list of verbs, got {one:?}"), help);
+            mistakes.add_with_help(
+                entry.span(),
+                format!("expected a list of verbs, got {one:?}"),
+                help,
+            );
             None
         }
         DeValue::Array(_) => Some(entry.choices("verb", keys::VERBS, mistakes)),
@@ -183,7 +202,7 @@ fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
                 entry.span(),
                 format!(
                     "expected \"*\" or a list of verbs, got {}",
-                    super::tree::kind_of(entry.node)
+                    super::toml_tree::type_name(entry.node)
                 ),
             );
             None
@@ -191,7 +210,12 @@ fn verbs(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Verb>> {
     }
 }
 
-fn fields(key: &str, table: &Table<'_>, draft: &Draft<'_>, mistakes: &mut Mistakes) -> Vec<usize> {
+fn read_field_names(
+    key: &str,
+    table: &TomlTable<'_>,
+    draft: &ResourceDraft<'_>,
+    mistakes: &mut Mistakes,
+) -> Vec<usize> {
     let Some(texts) = table.find(key).and_then(|entry| entry.texts(mistakes)) else {
         return Vec::new();
     };
@@ -202,7 +226,7 @@ fn fields(key: &str, table: &Table<'_>, draft: &Draft<'_>, mistakes: &mut Mistak
                 mistakes.add(text.span, format!("`{}` stands here twice", text.value));
             }
             Some((index, _)) => indices.push(index),
-            None if draft.broken.contains(&text.value) => {}
+            None if draft.invalid_fields.contains(&text.value) => {}
             None => {
                 let message = format!("`{}` has no field `{}`", draft.resource.name, text.value);
                 let known = draft.resource.fields.iter().map(|field| &*field.name);

@@ -4,16 +4,16 @@ use std::cmp::Ordering;
 
 use regex::RegexBuilder;
 
-use super::literal::{self, Against};
-use super::tree::{Entry, Table};
+use super::literal::{self, LiteralChecks};
+use super::toml_tree::{TomlEntry, TomlTable};
 use crate::model::report::Mistakes;
-use crate::model::{Bound, Field};
+use crate::model::{Field, ValueBound};
 
 /// Size limit of a compiled pattern; a few kilobytes are usual.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Fills in `field.rules`. Keys that the type does not allow have been refused already.
-pub(super) fn read(field: &mut Field, table: &Table<'_>, mistakes: &mut Mistakes) {
+pub(super) fn read(field: &mut Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
     let fits = |key: &str| table.find(key).filter(|_| field.kind.keys().contains(&key));
     let count = |key: &str, least: u64, mistakes: &mut Mistakes| {
         let count = fits(key)?.count(least..u64::MAX, mistakes)?;
@@ -23,32 +23,32 @@ pub(super) fn read(field: &mut Field, table: &Table<'_>, mistakes: &mut Mistakes
     let max_length = count("max_length", 1, mistakes);
     let min_items = count("min_items", 0, mistakes);
     let max_items = count("max_items", 1, mistakes);
-    let pattern = fits("pattern").and_then(|entry| pattern(entry, mistakes));
+    let pattern = fits("pattern").and_then(|entry| read_pattern(entry, mistakes));
     let (min, max) = (fits("min").cloned(), fits("max").cloned());
     let one_of = fits("one_of").cloned();
-    field.rules.min = min.and_then(|entry| bound(field, &entry, mistakes));
-    field.rules.max = max.and_then(|entry| bound(field, &entry, mistakes));
+    field.rules.min = min.and_then(|entry| read_bound(field, &entry, mistakes));
+    field.rules.max = max.and_then(|entry| read_bound(field, &entry, mistakes));
     field.rules.min_length = min_length;
     field.rules.max_length = max_length;
     field.rules.min_items = min_items;
     field.rules.max_items = max_items;
     field.rules.pattern = pattern;
-    agree(field, table, mistakes);
+    check_consistent(field, table, mistakes);
     if let Some(entry) = one_of {
         field.rules.one_of = literal::read_list(field, &entry, mistakes);
     }
 }
 
-fn bound(field: &Field, entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<Bound> {
-    Bound::from_value(&literal::read(field, entry, Against::Form, mistakes)?)
+fn read_bound(field: &Field, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<ValueBound> {
+    ValueBound::from_value(&literal::read(field, entry, LiteralChecks::Syntax, mistakes)?)
 }
 
-fn pattern(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
+fn read_pattern(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
     let text = entry.text(mistakes)?;
     match RegexBuilder::new(text.value).size_limit(PATTERN_BYTES_MAX).build() {
         Ok(pattern) => Some(pattern),
         Err(regex::Error::CompiledTooBig(_)) => {
-            mistakes.add_with(
+            mistakes.add_with_help(
                 text.span,
                 "the pattern is too large",
                 "repeat less: `{1000}` of a large class takes much memory",
@@ -67,7 +67,7 @@ fn pattern(entry: &Entry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
 }
 
 /// Reports lower limits above upper limits.
-fn agree(field: &Field, table: &Table<'_>, mistakes: &mut Mistakes) {
+fn check_consistent(field: &Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
     let rules = &field.rules;
     let mut refuse = |low: &str, high: &str| {
         if let Some(entry) = table.find(low) {
@@ -75,7 +75,7 @@ fn agree(field: &Field, table: &Table<'_>, mistakes: &mut Mistakes) {
         }
     };
     if let (Some(min), Some(max)) = (&rules.min, &rules.max)
-        && min.order_of(max) == Some(Ordering::Greater)
+        && min.compare_bound(max) == Some(Ordering::Greater)
     {
         refuse("min", "max");
     }

@@ -5,10 +5,11 @@
 
 use std::fmt::Write;
 
-use super::fits::{self, Place};
+use super::field_keys::{self, FieldPosition};
 use crate::json::{self, Json};
 use crate::model::{
-    ChangesKept, Deprecated, Field, OnDelete, Resource, ResourceIndex, States, Unique, UniqueScope,
+    ChangeLogDetail, Deprecated, Field, OnDelete, Resource, ResourceIndex, StateMachine,
+    UniqueRule, UniqueScope,
 };
 use crate::value::{IdKind, Value};
 
@@ -28,7 +29,7 @@ pub(super) fn write(resources: &[Resource]) -> String {
         for (index, field) in resource.fields.iter().enumerate() {
             let unique = resource.unique.iter().find(|unique| unique.fields == [index]);
             let pairs = field_pairs(field, unique, resources);
-            let _infallible = writeln!(out, "{} = {}", field.name, pairs.inline());
+            let _infallible = writeln!(out, "{} = {}", field.name, pairs.to_inline_table());
         }
     }
     out
@@ -36,32 +37,32 @@ pub(super) fn write(resources: &[Resource]) -> String {
 
 /// Keys with their values as TOML text, in output order.
 #[derive(Debug, Default)]
-struct Pairs(Vec<(String, String)>);
+struct TomlPairs(Vec<(String, String)>);
 
-impl Pairs {
-    fn put(&mut self, key: &str, value: impl Into<String>) {
+impl TomlPairs {
+    fn push_pair(&mut self, key: &str, value: impl Into<String>) {
         self.0.push((key.to_owned(), value.into()));
     }
 
-    fn text(&mut self, key: &str, text: Option<&str>) {
+    fn push_text(&mut self, key: &str, text: Option<&str>) {
         if let Some(text) = text {
-            self.put(key, quoted(text));
+            self.push_pair(key, toml_string(text));
         }
     }
 
-    fn flag(&mut self, key: &str, flag: bool) {
+    fn push_flag(&mut self, key: &str, flag: bool) {
         if flag {
-            self.put(key, "true");
+            self.push_pair(key, "true");
         }
     }
 
-    fn number(&mut self, key: &str, number: Option<impl ToString>) {
+    fn push_number(&mut self, key: &str, number: Option<impl ToString>) {
         if let Some(number) = number {
-            self.put(key, number.to_string());
+            self.push_pair(key, number.to_string());
         }
     }
 
-    fn inline(&self) -> String {
+    fn to_inline_table(&self) -> String {
         let pairs: Vec<String> =
             self.0.iter().map(|(key, value)| format!("{key} = {value}")).collect();
         format!("{{ {} }}", pairs.join(", "))
@@ -74,165 +75,165 @@ impl Pairs {
     }
 }
 
-fn resource_pairs(resource: &Resource, all: &[Resource]) -> Pairs {
-    let mut pairs = Pairs::default();
-    pairs.text("plural", Some(&resource.plural));
-    pairs.text("parent", resource.parent.and_then(|parent| name_of(parent, all)));
-    pairs.text("on_delete", cascade(resource.on_delete));
-    pairs.text("id", (resource.id == IdKind::Integer).then_some("integer"));
+fn resource_pairs(resource: &Resource, all: &[Resource]) -> TomlPairs {
+    let mut pairs = TomlPairs::default();
+    pairs.push_text("plural", Some(&resource.plural));
+    pairs.push_text("parent", resource.parent.and_then(|parent| resource_name(parent, all)));
+    pairs.push_text("on_delete", on_delete_word(resource.on_delete));
+    pairs.push_text("id", (resource.id == IdKind::Integer).then_some("integer"));
     let groups: Vec<String> = resource
         .unique
         .iter()
         .filter(|unique| unique.fields.len() > 1)
-        .map(|unique| group(unique, resource))
+        .map(|unique| unique_group(unique, resource))
         .collect();
     if !groups.is_empty() {
-        pairs.put("unique", format!("[{}]", groups.join(", ")));
+        pairs.push_pair("unique", format!("[{}]", groups.join(", ")));
     }
-    pairs.flag("require_if_match", resource.require_if_match);
-    pairs.text("changes", (resource.changes == ChangesKept::Ids).then_some("ids"));
-    deprecated(&mut pairs, resource.deprecated.as_ref());
+    pairs.push_flag("require_if_match", resource.require_if_match);
+    pairs.push_text("changes", (resource.changes == ChangeLogDetail::Ids).then_some("ids"));
+    push_deprecated(&mut pairs, resource.deprecated.as_ref());
     pairs
 }
 
-fn name_of(index: ResourceIndex, all: &[Resource]) -> Option<&str> {
+fn resource_name(index: ResourceIndex, all: &[Resource]) -> Option<&str> {
     all.get(index.0).map(|resource| &*resource.name)
 }
 
-fn cascade(on_delete: OnDelete) -> Option<&'static str> {
+fn on_delete_word(on_delete: OnDelete) -> Option<&'static str> {
     match on_delete {
         OnDelete::Restrict => None,
         OnDelete::Cascade => Some("cascade"),
     }
 }
 
-fn group(unique: &Unique, resource: &Resource) -> String {
+fn unique_group(unique: &UniqueRule, resource: &Resource) -> String {
     let names = unique.fields.iter().filter_map(|index| resource.fields.get(*index));
-    format!("[{}]", names.map(|field| quoted(&field.name)).collect::<Vec<_>>().join(", "))
+    format!("[{}]", names.map(|field| toml_string(&field.name)).collect::<Vec<_>>().join(", "))
 }
 
-fn deprecated(pairs: &mut Pairs, deprecated: Option<&Deprecated>) {
+fn push_deprecated(pairs: &mut TomlPairs, deprecated: Option<&Deprecated>) {
     let Some(deprecated) = deprecated else { return };
-    let mut inner = Pairs::default();
-    inner.text("since", Some(&deprecated.since));
-    inner.text("sunset", deprecated.sunset.as_deref());
-    inner.text("use", deprecated.use_instead.as_deref());
-    pairs.put("deprecated", inner.inline());
+    let mut inner = TomlPairs::default();
+    inner.push_text("since", Some(&deprecated.since));
+    inner.push_text("sunset", deprecated.sunset.as_deref());
+    inner.push_text("use", deprecated.use_instead.as_deref());
+    pairs.push_pair("deprecated", inner.to_inline_table());
 }
 
-fn field_pairs(field: &Field, unique: Option<&Unique>, all: &[Resource]) -> Pairs {
-    let mut pairs = Pairs::default();
+fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> TomlPairs {
+    let mut pairs = TomlPairs::default();
     let rules = &field.rules;
-    pairs.text("type", Some(field.kind.name()));
-    pairs.flag("required", field.required);
-    pairs.flag("nullable", field.nullable);
+    pairs.push_text("type", Some(field.kind.name()));
+    pairs.push_flag("required", field.required);
+    pairs.push_flag("nullable", field.nullable);
     // Keys that a type does not allow are set by the server itself.
-    let takes = |key: &str| fits::takes(Place::Resource, field.kind, key);
+    let takes = |key: &str| field_keys::is_key_allowed(FieldPosition::Resource, field.kind, key);
     if let Some(default) = field.default.as_ref().filter(|_| takes("default")) {
-        pairs.put("default", value(default));
+        pairs.push_pair("default", toml_value(default));
     }
     if let Some(states) = &rules.states {
-        pairs.text("initial", Some(&states.initial));
-        pairs.put("next", transitions(states).inline());
+        pairs.push_text("initial", Some(&states.initial));
+        pairs.push_pair("next", transition_pairs(states).to_inline_table());
     }
-    pairs.flag("filter", field.filter && takes("filter"));
+    pairs.push_flag("filter", field.filter && takes("filter"));
     match unique.map(|unique| unique.scope) {
-        Some(UniqueScope::Resource) => pairs.flag("unique", true),
-        Some(UniqueScope::Parent) => pairs.text("unique", Some("parent")),
+        Some(UniqueScope::Resource) => pairs.push_flag("unique", true),
+        Some(UniqueScope::Parent) => pairs.push_text("unique", Some("parent")),
         None => {}
     }
-    pairs.text("computed", field.computed.as_ref().map(|expression| &*expression.text));
-    pairs.number("scale", takes("scale").then_some(rules.scale));
-    pairs.text("to", rules.to.and_then(|to| name_of(to.resource, all)));
-    pairs.text("on_delete", rules.to.and_then(|to| cascade(to.on_delete)));
-    limits(&mut pairs, field);
-    if let Some(of) = &rules.of {
-        pairs.put("of", field_pairs(of, None, all).inline());
+    pairs.push_text("computed", field.computed.as_ref().map(|expression| &*expression.text));
+    pairs.push_number("scale", takes("scale").then_some(rules.scale));
+    pairs.push_text("to", rules.reference.and_then(|to| resource_name(to.resource, all)));
+    pairs.push_text("on_delete", rules.reference.and_then(|to| on_delete_word(to.on_delete)));
+    push_limits(&mut pairs, field);
+    if let Some(of) = &rules.element {
+        pairs.push_pair("of", field_pairs(of, None, all).to_inline_table());
     }
     if !rules.fields.is_empty() {
-        let mut fields = Pairs::default();
+        let mut fields = TomlPairs::default();
         for field in &rules.fields {
-            fields.put(&field.name, field_pairs(field, None, all).inline());
+            fields.push_pair(&field.name, field_pairs(field, None, all).to_inline_table());
         }
-        pairs.put("fields", fields.inline());
+        pairs.push_pair("fields", fields.to_inline_table());
     }
-    deprecated(&mut pairs, field.deprecated.as_ref());
+    push_deprecated(&mut pairs, field.deprecated.as_ref());
     pairs
 }
 
-fn transitions(states: &States) -> Pairs {
-    let mut next = Pairs::default();
+fn transition_pairs(states: &StateMachine) -> TomlPairs {
+    let mut next = TomlPairs::default();
     for (state, following) in &states.next {
-        let following: Vec<String> = following.iter().map(|state| quoted(state)).collect();
-        next.put(state, format!("[{}]", following.join(", ")));
+        let following: Vec<String> = following.iter().map(|state| toml_string(state)).collect();
+        next.push_pair(state, format!("[{}]", following.join(", ")));
     }
     next
 }
 
-fn limits(pairs: &mut Pairs, field: &Field) {
+fn push_limits(pairs: &mut TomlPairs, field: &Field) {
     let rules = &field.rules;
     for (key, bound) in [("min", &rules.min), ("max", &rules.max)] {
         if let Some(bound) = bound {
-            pairs.put(key, value(&bound.value()));
+            pairs.push_pair(key, toml_value(&bound.value()));
         }
     }
-    pairs.number("min_length", rules.min_length);
-    pairs.number("max_length", rules.max_length);
-    pairs.text("pattern", rules.pattern.as_ref().map(regex::Regex::as_str));
-    pairs.number("min_items", rules.min_items);
-    pairs.number("max_items", rules.max_items);
+    pairs.push_number("min_length", rules.min_length);
+    pairs.push_number("max_length", rules.max_length);
+    pairs.push_text("pattern", rules.pattern.as_ref().map(regex::Regex::as_str));
+    pairs.push_number("min_items", rules.min_items);
+    pairs.push_number("max_items", rules.max_items);
     if !rules.one_of.is_empty() {
-        let values: Vec<String> = rules.one_of.iter().map(value).collect();
-        pairs.put("one_of", format!("[{}]", values.join(", ")));
+        let values: Vec<String> = rules.one_of.iter().map(toml_value).collect();
+        pairs.push_pair("one_of", format!("[{}]", values.join(", ")));
     }
 }
 
 /// A value as TOML. There are no nulls, since TOML has none.
-fn value(of: &Value) -> String {
+fn toml_value(of: &Value) -> String {
     match of {
-        Value::Null | Value::Clear(_) => quoted(""),
+        Value::Null | Value::Clear(_) => toml_string(""),
         Value::Boolean(value) => value.to_string(),
         Value::Integer(value) => value.to_string(),
         Value::Number(value) => format!("{value:?}"),
-        Value::Decimal(value) => quoted(&value.to_string()),
-        Value::Text(value) => quoted(value),
-        Value::Moment(value) => quoted(&value.to_string()),
+        Value::Decimal(value) => toml_string(&value.to_string()),
+        Value::Text(value) => toml_string(value),
+        Value::Moment(value) => toml_string(&value.to_string()),
         Value::Json(text) => json::parse(text.as_bytes(), DEPTH_MAX)
-            .map_or_else(|_| quoted(text), |json| from_json(&json)),
+            .map_or_else(|_| toml_string(text), |json| toml_from_json(&json)),
         Value::List(values) => {
-            format!("[{}]", values.iter().map(value).collect::<Vec<_>>().join(", "))
+            format!("[{}]", values.iter().map(toml_value).collect::<Vec<_>>().join(", "))
         }
         Value::Object(members) => {
-            let mut pairs = Pairs::default();
+            let mut pairs = TomlPairs::default();
             for (name, member) in members.iter().filter(|(_, member)| !member.is_null()) {
-                pairs.put(name, value(member));
+                pairs.push_pair(name, toml_value(member));
             }
-            pairs.inline()
+            pairs.to_inline_table()
         }
     }
 }
 
-fn from_json(json: &Json<'_>) -> String {
+fn toml_from_json(json: &Json<'_>) -> String {
     match json {
-        Json::Null => quoted(""),
+        Json::Null => toml_string(""),
         Json::Boolean(value) => value.to_string(),
         Json::Number(text) => (*text).to_owned(),
-        Json::Text(text) => quoted(text),
+        Json::Text(text) => toml_string(text),
         Json::List(elements) => {
-            format!("[{}]", elements.iter().map(from_json).collect::<Vec<_>>().join(", "))
+            format!("[{}]", elements.iter().map(toml_from_json).collect::<Vec<_>>().join(", "))
         }
         Json::Object(members) => {
-            let mut pairs = Pairs::default();
+            let mut pairs = TomlPairs::default();
             for (name, member) in members {
-                pairs.put(&quoted(name), from_json(member));
+                pairs.push_pair(&toml_string(name), toml_from_json(member));
             }
-            pairs.inline()
+            pairs.to_inline_table()
         }
     }
 }
 
 /// A TOML basic string.
-fn quoted(text: &str) -> String {
+fn toml_string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -1,12 +1,12 @@
 //! The state machine of a state field (`initial`, `next`): every state is a key of `next` and reachable.
 
-use super::tree::{Entry, Table, check_name};
-use crate::model::States;
+use super::toml_tree::{TomlEntry, TomlTable, check_name};
+use crate::model::StateMachine;
 use crate::model::report::Mistakes;
 
 const STATES_MAX: usize = 100;
 
-pub(super) fn read(table: &Table<'_>, mistakes: &mut Mistakes) -> Option<States> {
+pub(super) fn read(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> Option<StateMachine> {
     let initial = table.text("initial", mistakes);
     let entry = table.find("next")?;
     let next = entry.table(mistakes)?;
@@ -18,7 +18,7 @@ pub(super) fn read(table: &Table<'_>, mistakes: &mut Mistakes) -> Option<States>
         return None;
     }
     let states: Vec<&str> = next.entries().iter().map(|entry| entry.key).collect();
-    let next = transitions(&next, &states, mistakes);
+    let next = read_transitions(&next, &states, mistakes);
     let initial = initial?;
     if !states.contains(&initial.value) {
         mistakes.add_unknown(
@@ -29,13 +29,13 @@ pub(super) fn read(table: &Table<'_>, mistakes: &mut Mistakes) -> Option<States>
         );
         return None;
     }
-    let states = States { initial: initial.value.into(), next };
-    check_reach(&states, entry, mistakes);
+    let states = StateMachine { initial: initial.value.into(), next };
+    check_reachable(&states, entry, mistakes);
     Some(states)
 }
 
-fn transitions(
-    next: &Table<'_>,
+fn read_transitions(
+    next: &TomlTable<'_>,
     states: &[&str],
     mistakes: &mut Mistakes,
 ) -> Vec<(Box<str>, Vec<Box<str>>)> {
@@ -50,7 +50,7 @@ fn transitions(
                     format!("there is no state `{value}`: every state is a key of `next`");
                 mistakes.add_unknown(text.span, message, value, states.iter().copied());
             } else if value == entry.key {
-                mistakes.add_with(
+                mistakes.add_with_help(
                     text.span,
                     format!("`{value}` is followed by itself"),
                     "leave it out: staying is always allowed",
@@ -66,11 +66,11 @@ fn transitions(
     transitions
 }
 
-fn check_reach(states: &States, next: &Entry<'_>, mistakes: &mut Mistakes) {
+fn check_reachable(states: &StateMachine, next: &TomlEntry<'_>, mistakes: &mut Mistakes) {
     let mut reached: Vec<&str> = vec![&states.initial];
     let mut at = 0;
     while let Some(state) = reached.get(at).copied() {
-        for following in states.allowed(state) {
+        for following in states.successors(state) {
             if !reached.contains(&&**following) {
                 reached.push(following);
             }
@@ -84,7 +84,7 @@ fn check_reach(states: &States, next: &Entry<'_>, mistakes: &mut Mistakes) {
                 "no item can ever be `{}`: it cannot be reached from `{}`",
                 entry.key, states.initial
             );
-            mistakes.add_with(
+            mistakes.add_with_help(
                 entry.key_span.clone(),
                 message,
                 "let another state lead to it, or take it out",

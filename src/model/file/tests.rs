@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Algorithm, ChallengeForm, Field, OnDelete, Qop, Referrer, ResourceIndex, Scheme, types,
+    Algorithm, AuthScheme, ChallengeForm, Field, OnDelete, Qop, Referrer, ResourceIndex, types,
 };
 use crate::value::Value;
 
@@ -60,12 +60,12 @@ fn example_store_is_read_as_declared() {
     assert_eq!((order.realm, order.on_delete), (0, OnDelete::Cascade));
     let names: Vec<&str> = order.fields.iter().map(|field| &*field.name).collect();
     assert_eq!(names, ["status", "currency", "items", "total", "note"]);
-    let (_, states) = order.state().unwrap();
-    assert_eq!(states.allowed("placed"), ["paid".into(), "cancelled".into()]);
+    let (_, states) = order.state_field().unwrap();
+    assert_eq!(states.successors("placed"), ["paid".into(), "cancelled".into()]);
     assert_eq!(order.fields[1].default, Some(Value::text("EUR")));
     assert!(order.fields[0].filter, "a state is filterable by itself");
     let grants = &model.roles[1].grants;
-    assert_eq!((grants[0].verbs.len(), grants[0].only.is_some()), (3, true));
+    assert_eq!((grants[0].verbs.len(), grants[0].condition.is_some()), (3, true));
     assert_eq!(model.roles[0].grants[1].verbs.len(), 5);
 }
 
@@ -74,7 +74,7 @@ fn example_library_has_every_type_and_relation() {
     fn collect<'f>(fields: impl Iterator<Item = &'f Field>, seen: &mut Vec<&'static str>) {
         for field in fields {
             seen.push(field.kind.name());
-            collect(field.rules.fields.iter().chain(field.rules.of.as_deref()), seen);
+            collect(field.rules.fields.iter().chain(field.rules.element.as_deref()), seen);
         }
     }
     let model = good(LIBRARY);
@@ -163,7 +163,7 @@ fn realm_not_declared_is_named_nouns() {
     let model = good("title = \"A \\\"shop\\\"\"\n[resources.thing]\n");
     assert_eq!(&*model.realms[0].name, "nouns");
     let realm = &model.realms[model.server_realm()];
-    assert_eq!(realm.schemes, [Scheme::Digest, Scheme::Basic]);
+    assert_eq!(realm.schemes, [AuthScheme::Digest, AuthScheme::Basic]);
     assert_eq!(realm.algorithms, [Algorithm::Sha256, Algorithm::Md5]);
     assert_eq!((&realm.qop[..], realm.challenge), (&[Qop::Auth][..], ChallengeForm::Merged));
     assert!(!realm.legacy);
@@ -189,9 +189,9 @@ fn realm_is_read_as_declared() {
         "#,
     );
     assert_eq!((model.server_realm(), model.resources[0].realm), (1, 0));
-    assert_eq!(model.realms[0].schemes, [Scheme::Basic]);
+    assert_eq!(model.realms[0].schemes, [AuthScheme::Basic]);
     let back = &model.realms[1];
-    assert_eq!(back.schemes, [Scheme::Basic, Scheme::Digest]);
+    assert_eq!(back.schemes, [AuthScheme::Basic, AuthScheme::Digest]);
     assert_eq!(back.algorithms, [Algorithm::Sha256, Algorithm::Md5], "strongest first");
     assert_eq!(back.qop, [Qop::AuthInt, Qop::Auth]);
     assert_eq!((back.challenge, back.legacy), (ChallengeForm::Separate, true));

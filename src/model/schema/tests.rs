@@ -101,9 +101,9 @@ fn document_has_every_key_and_choice() {
         let lines =
             section(document, heading).lines().filter(|line| line.matches('|').count() != 4);
         let section = lines.collect::<Vec<_>>().join("\n");
-        for Key { name, holds, .. } in keys {
+        for KeySpec { name, value: holds, .. } in keys {
             assert!(words(&section).contains(name), "{heading} does not explain `{name}`");
-            let (Holds::Choice(choices) | Holds::Choices(choices)) = holds else { continue };
+            let (KeyValue::Choice(choices) | KeyValue::Choices(choices)) = holds else { continue };
             for choice in choices() {
                 assert!(section.contains(choice), "{heading}, {name}: {choice} is missing");
             }

@@ -2,14 +2,14 @@
 
 use super::FieldType;
 use crate::json::Json;
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Boolean;
+pub(super) struct BooleanType;
 
-impl FieldType for Boolean {
+impl FieldType for BooleanType {
     fn name(&self) -> &'static str {
         "boolean"
     }
@@ -18,8 +18,8 @@ impl FieldType for Boolean {
         "true or false"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Boolean
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Boolean
     }
 
     fn keys(&self) -> &'static [&'static str] {
@@ -30,9 +30,10 @@ impl FieldType for Boolean {
         &["bool"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let Json::Boolean(value) = json else {
-            faults.add(Code::Type, format!("expected true or false, got {}", json.kind()));
+            faults
+                .add(FaultCode::Type, format!("expected true or false, got {}", json.type_name()));
             return None;
         };
         Some(Value::Boolean(*value))

@@ -1,15 +1,15 @@
 //! `date`: a calendar date, `YYYY-MM-DD`, years 0001 to 9999.
 
 use super::{FieldType, expect_text};
-use crate::json::{Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::json::{Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Date;
+pub(super) struct DateType;
 
-impl FieldType for Date {
+impl FieldType for DateType {
     fn name(&self) -> &'static str {
         "date"
     }
@@ -18,8 +18,8 @@ impl FieldType for Date {
         "a date such as \"2026-11-15\""
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
     fn chars_max(&self) -> Option<usize> {
@@ -30,14 +30,14 @@ impl FieldType for Date {
         &["min", "max", "one_of", "unique", "filter"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         if is_date(text) {
             return Some(Value::text(text));
         }
         faults.add(
-            Code::Format,
-            format!("expected a date such as \"2026-11-15\", got {}", quoted(text)),
+            FaultCode::Format,
+            format!("expected a date such as \"2026-11-15\", got {}", quote_for_message(text)),
         );
         None
     }

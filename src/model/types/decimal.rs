@@ -3,15 +3,15 @@
 //! It may be sent as a string or as a number, and is parsed from its text, never through a double.
 
 use super::FieldType;
-use crate::json::{self, Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{self, Value, cut};
+use crate::json::{self, Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{self, Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct Decimal;
+pub(super) struct DecimalType;
 
-impl FieldType for Decimal {
+impl FieldType for DecimalType {
     fn name(&self) -> &'static str {
         "decimal"
     }
@@ -20,8 +20,8 @@ impl FieldType for Decimal {
         "a decimal number"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Decimal
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Decimal
     }
 
     fn keys(&self) -> &'static [&'static str] {
@@ -32,21 +32,24 @@ impl FieldType for Decimal {
         &["currency", "money"]
     }
 
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = match json {
             Json::Number(text) => text,
             Json::Text(text) if json::is_number(text) => text.as_ref(),
             Json::Text(text) => {
                 faults.add(
-                    Code::Format,
-                    format!("expected a decimal number such as \"1.50\", got {}", quoted(text)),
+                    FaultCode::Format,
+                    format!(
+                        "expected a decimal number such as \"1.50\", got {}",
+                        quote_for_message(text)
+                    ),
                 );
                 return None;
             }
             Json::Null | Json::Boolean(_) | Json::List(_) | Json::Object(_) => {
                 faults.add(
-                    Code::Type,
-                    format!("expected a decimal number such as \"1.50\", got {}", json.kind()),
+                    FaultCode::Type,
+                    format!("expected a decimal number such as \"1.50\", got {}", json.type_name()),
                 );
                 return None;
             }
@@ -57,8 +60,11 @@ impl FieldType for Decimal {
             let decimals =
                 if scale == 1 { "1 decimal".to_owned() } else { format!("{scale} decimals") };
             faults.add(
-                Code::Range,
-                format!("expected at most 18 digits and {decimals}, got {}", cut(text)),
+                FaultCode::Range,
+                format!(
+                    "expected at most 18 digits and {decimals}, got {}",
+                    truncate_for_message(text)
+                ),
             );
         }
         units.map(|units| Value::Decimal(value::Decimal { units, scale }))

@@ -4,18 +4,18 @@
 //! address can be typed into a form and mailed to.
 
 use super::{FieldType, expect_text};
-use crate::json::{Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::json::{Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 // RFC 5321 §4.5.3.1.3: a path has at most 256 octets, two of which are the angle brackets.
 const EMAIL_BYTES_MAX: usize = 254;
 
 #[derive(Debug)]
-pub(super) struct Email;
+pub(super) struct EmailType;
 
-impl FieldType for Email {
+impl FieldType for EmailType {
     fn name(&self) -> &'static str {
         "email"
     }
@@ -24,11 +24,11 @@ impl FieldType for Email {
         "an e-mail address"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
-    fn is_words(&self) -> bool {
+    fn is_searchable_text(&self) -> bool {
         true
     }
 
@@ -40,12 +40,15 @@ impl FieldType for Email {
         &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         if is_email(text) {
             return Some(Value::text(text));
         }
-        faults.add(Code::Format, format!("expected an e-mail address, got {}", quoted(text)));
+        faults.add(
+            FaultCode::Format,
+            format!("expected an e-mail address, got {}", quote_for_message(text)),
+        );
         None
     }
 }

@@ -2,14 +2,14 @@
 
 use super::FieldType;
 use crate::json::{self, Json};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{Value, cut};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct Integer;
+pub(super) struct IntegerType;
 
-impl FieldType for Integer {
+impl FieldType for IntegerType {
     fn name(&self) -> &'static str {
         "integer"
     }
@@ -18,8 +18,8 @@ impl FieldType for Integer {
         "an integer"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Integer
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Integer
     }
 
     fn keys(&self) -> &'static [&'static str] {
@@ -30,16 +30,19 @@ impl FieldType for Integer {
         &["int"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let Json::Number(text) = json else {
-            faults.add(Code::Type, format!("expected an integer, got {}", json.kind()));
+            faults.add(FaultCode::Type, format!("expected an integer, got {}", json.type_name()));
             return None;
         };
         let value = json::integer(text);
         if value.is_none() {
             faults.add(
-                Code::Range,
-                format!("expected an integer within ±9007199254740991, got {}", cut(text)),
+                FaultCode::Range,
+                format!(
+                    "expected an integer within ±9007199254740991, got {}",
+                    truncate_for_message(text)
+                ),
             );
         }
         value.map(Value::Integer)

@@ -3,14 +3,14 @@
 
 use super::FieldType;
 use crate::json::{self, Json};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{Value, cut};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct AnyJson;
+pub(super) struct JsonType;
 
-impl FieldType for AnyJson {
+impl FieldType for JsonType {
     fn name(&self) -> &'static str {
         "json"
     }
@@ -19,16 +19,16 @@ impl FieldType for AnyJson {
         "any JSON value"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Json
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Json
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &[]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
-        let exact = check(json, faults);
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
+        let exact = check_json(json, faults);
         let mut text = Vec::new();
         json::write(&mut text, json);
         let text = String::from_utf8(text).ok()?;
@@ -36,17 +36,17 @@ impl FieldType for AnyJson {
     }
 }
 
-fn check(json: &Json<'_>, faults: &mut Faults) -> bool {
+fn check_json(json: &Json<'_>, faults: &mut FaultCollector) -> bool {
     match json {
         Json::Null | Json::Boolean(_) => true,
         Json::Number(text) => {
             let exact = json::number_exact(text).is_some();
             if !exact {
                 faults.add(
-                    Code::Range,
+                    FaultCode::Range,
                     format!(
                         "expected a number that a double holds without loss, got {}",
-                        cut(text)
+                        truncate_for_message(text)
                     ),
                 );
             }
@@ -56,24 +56,24 @@ fn check(json: &Json<'_>, faults: &mut Faults) -> bool {
         Json::List(elements) => {
             elements.iter().enumerate().fold(true, |exact, (index, element)| {
                 let mark = faults.enter(&index.to_string());
-                let element_exact = check(element, faults);
+                let element_exact = check_json(element, faults);
                 faults.leave(mark);
                 exact && element_exact
             })
         }
         Json::Object(members) => members.iter().fold(true, |exact, (name, member)| {
             let mark = faults.enter(name);
-            let member_exact = check_text(name, faults) & check(member, faults);
+            let member_exact = check_text(name, faults) & check_json(member, faults);
             faults.leave(mark);
             exact && member_exact
         }),
     }
 }
 
-fn check_text(text: &str, faults: &mut Faults) -> bool {
+fn check_text(text: &str, faults: &mut FaultCollector) -> bool {
     let clean = !text.contains('\0');
     if !clean {
-        faults.add(Code::Format, "expected a text without the NUL character");
+        faults.add(FaultCode::Format, "expected a text without the NUL character");
     }
     clean
 }

@@ -1,15 +1,15 @@
 //! `list`: an ordered list of values of one type. Elements are never null.
 
-use super::{FieldType, Need};
+use super::{FieldType, MandatoryKey};
 use crate::json::Json;
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct List;
+pub(super) struct ListType;
 
-impl FieldType for List {
+impl FieldType for ListType {
     fn name(&self) -> &'static str {
         "list"
     }
@@ -18,23 +18,23 @@ impl FieldType for List {
         "a list"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Json
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Json
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &["of", "min_items", "max_items"]
     }
 
-    fn needs(&self) -> &'static [Need] {
-        &[Need {
+    fn mandatory_keys(&self) -> &'static [MandatoryKey] {
+        &[MandatoryKey {
             key: "of",
             missing: "a list needs `of`",
             help: "say what it is made of: of = { type = \"text\" }",
         }]
     }
 
-    fn in_expressions(&self) -> Option<&'static str> {
+    fn expression_hint(&self) -> Option<&'static str> {
         Some("use `sum(list, expression)` or `count(list)`")
     }
 
@@ -42,12 +42,12 @@ impl FieldType for List {
         &["array"]
     }
 
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let Json::List(elements) = json else {
-            faults.add(Code::Type, format!("expected a list, got {}", json.kind()));
+            faults.add(FaultCode::Type, format!("expected a list, got {}", json.type_name()));
             return None;
         };
-        let of = field.rules.of.as_deref()?;
+        let of = field.rules.element.as_deref()?;
         let mut values = Vec::with_capacity(elements.len());
         for (index, element) in elements.iter().enumerate() {
             let mark = faults.enter(&index.to_string());

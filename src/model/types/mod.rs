@@ -17,7 +17,7 @@ mod object;
 mod password;
 mod ref_;
 mod rules;
-mod seal;
+mod canonical;
 mod state;
 mod text;
 mod timestamp;
@@ -27,15 +27,15 @@ mod uuid_;
 
 use std::fmt;
 
-use super::{Class, Field};
+use super::{Field, StorageClass};
 use crate::json::Json;
-use crate::problem::{Code, Faults};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
+pub use canonical::{canonicalize, parse_canonical};
 pub(in crate::model) use date::is_date;
 pub use object::{add_required, add_unknown};
 pub use password::PASSWORD_BYTES_MAX;
-pub use seal::{seal, unseal};
-pub use url::broken_escape;
+pub use url::invalid_escape_position;
 pub(in crate::model) use url::{is_port, is_url};
 
 /// A field type.
@@ -47,38 +47,38 @@ pub trait FieldType: fmt::Debug + Sync {
     fn about(&self) -> &'static str;
 
     /// The storage class of its values.
-    fn class(&self, field: &Field) -> Class;
+    fn class(&self, field: &Field) -> StorageClass;
 
     /// The keys it allows in the model file, in addition to those of every field.
     fn keys(&self) -> &'static [&'static str];
 
     /// Those of its keys that are mandatory.
-    fn needs(&self) -> &'static [Need] {
+    fn mandatory_keys(&self) -> &'static [MandatoryKey] {
         &[]
     }
 
     /// Why a key is not allowed, if a specific message helps.
-    fn refuses(&self, _key: &str) -> Option<Refusal> {
+    fn key_refusal(&self, _key: &str) -> Option<KeyRefusal> {
         None
     }
 
     /// What to use inside lists and objects; for a type that only fields of the resource itself can have.
-    fn instead_inside(&self) -> Option<&'static str> {
+    fn replacement_when_nested(&self) -> Option<&'static str> {
         None
     }
 
     /// What to use for a second field; for a type that only one field of a resource can have.
-    fn instead_twice(&self) -> Option<&'static str> {
+    fn replacement_when_repeated(&self) -> Option<&'static str> {
         None
     }
 
     /// The key that implies this type for the elements of a list without a `type`.
-    fn implied_by(&self) -> Option<&'static str> {
+    fn implying_key(&self) -> Option<&'static str> {
         None
     }
 
     /// How an expression accesses a single value; for a type without one.
-    fn in_expressions(&self) -> Option<&'static str> {
+    fn expression_hint(&self) -> Option<&'static str> {
         None
     }
 
@@ -88,7 +88,7 @@ pub trait FieldType: fmt::Debug + Sync {
     }
 
     /// Whether its values are texts that can be searched by prefix and substring.
-    fn is_words(&self) -> bool {
+    fn is_searchable_text(&self) -> bool {
         false
     }
 
@@ -99,7 +99,7 @@ pub trait FieldType: fmt::Debug + Sync {
 
     /// Parses a value that is not null; syntax faults go to `faults`. The function `read` checks null and the
     /// declared rules for all types.
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value>;
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value>;
 
     /// Further checks for new values. Stored values are exempt.
     fn refuse_new(&self, _value: &Value) -> Option<String> {
@@ -109,7 +109,7 @@ pub trait FieldType: fmt::Debug + Sync {
 
 /// A mandatory key of a type.
 #[derive(Debug)]
-pub struct Need {
+pub struct MandatoryKey {
     pub key: &'static str,
     /// The message if it is missing.
     pub missing: &'static str,
@@ -117,32 +117,32 @@ pub struct Need {
 }
 
 /// The message after the name of a key that is not allowed, and the help.
-pub type Refusal = (&'static str, &'static str);
+pub type KeyRefusal = (&'static str, &'static str);
 
 pub static ALL: &[&dyn FieldType] = &[
-    &text::Text,
-    &email::Email,
-    &url::Url,
-    &integer::Integer,
-    &number::Number,
-    &decimal::Decimal,
-    &boolean::Boolean,
-    &date::Date,
-    &timestamp::Timestamp,
-    &uuid_::Uuid,
-    &ref_::Ref,
-    &state::State,
-    &list::List,
-    &object::Object,
-    &json_::AnyJson,
+    &text::TextType,
+    &email::EmailType,
+    &url::UrlType,
+    &integer::IntegerType,
+    &number::NumberType,
+    &decimal::DecimalType,
+    &boolean::BooleanType,
+    &date::DateType,
+    &timestamp::TimestampType,
+    &uuid_::UuidType,
+    &ref_::ReferenceType,
+    &state::StateType,
+    &list::ListType,
+    &object::ObjectType,
+    &json_::JsonType,
 ];
 
 /// The types that the built-in resources use.
-pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::Boolean;
-pub(in crate::model) static LIST: &dyn FieldType = &list::List;
-pub(in crate::model) static TEXT: &dyn FieldType = &text::Text;
-pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserName;
-pub(in crate::model) static PASSWORD: &dyn FieldType = &password::Password;
+pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::BooleanType;
+pub(in crate::model) static LIST: &dyn FieldType = &list::ListType;
+pub(in crate::model) static TEXT: &dyn FieldType = &text::TextType;
+pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserNameType;
+pub(in crate::model) static PASSWORD: &dyn FieldType = &password::PasswordType;
 
 /// Finds a type by its name in the model file.
 pub fn find(name: &str) -> Option<&'static dyn FieldType> {
@@ -150,10 +150,10 @@ pub fn find(name: &str) -> Option<&'static dyn FieldType> {
 }
 
 /// Parses one value of one field: null, then the syntax of its type, then the declared rules.
-pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+pub fn read(field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
     if matches!(json, Json::Null) {
         if !field.nullable {
-            faults.add(Code::Null, format!("expected {}, got null", field.kind.about()));
+            faults.add(FaultCode::Null, format!("expected {}, got null", field.kind.about()));
             return None;
         }
         return Some(Value::Null);
@@ -163,25 +163,29 @@ pub fn read(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value
 }
 
 /// Parses one value of a new item.
-pub fn read_new(field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+pub fn read_new(field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
     let value = read(field, json, faults)?;
     match field.kind.refuse_new(&value) {
         None => Some(value),
         Some(fault) => {
-            faults.add(Code::Format, fault);
+            faults.add(FaultCode::Format, fault);
             None
         }
     }
 }
 
 /// A JSON string without NUL, for all types whose values are texts.
-fn expect_text<'j>(json: &'j Json<'_>, expected: &str, faults: &mut Faults) -> Option<&'j str> {
+fn expect_text<'j>(
+    json: &'j Json<'_>,
+    expected: &str,
+    faults: &mut FaultCollector,
+) -> Option<&'j str> {
     let Json::Text(text) = json else {
-        faults.add(Code::Type, format!("expected {expected}, got {}", json.kind()));
+        faults.add(FaultCode::Type, format!("expected {expected}, got {}", json.type_name()));
         return None;
     };
     if text.contains('\0') {
-        faults.add(Code::Format, "expected a text without the NUL character");
+        faults.add(FaultCode::Format, "expected a text without the NUL character");
         return None;
     }
     Some(text)

@@ -3,14 +3,14 @@
 
 use super::FieldType;
 use crate::json::{self, Json};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{Value, cut};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct Number;
+pub(super) struct NumberType;
 
-impl FieldType for Number {
+impl FieldType for NumberType {
     fn name(&self) -> &'static str {
         "number"
     }
@@ -19,8 +19,8 @@ impl FieldType for Number {
         "a number"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Real
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Real
     }
 
     fn keys(&self) -> &'static [&'static str] {
@@ -31,16 +31,19 @@ impl FieldType for Number {
         &["double", "float"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let Json::Number(text) = json else {
-            faults.add(Code::Type, format!("expected a number, got {}", json.kind()));
+            faults.add(FaultCode::Type, format!("expected a number, got {}", json.type_name()));
             return None;
         };
         let value = json::number_exact(text).filter(|value| value.is_finite());
         if value.is_none() {
             faults.add(
-                Code::Range,
-                format!("expected a number that a double holds without loss, got {}", cut(text)),
+                FaultCode::Range,
+                format!(
+                    "expected a number that a double holds without loss, got {}",
+                    truncate_for_message(text)
+                ),
             );
         }
         // Turns -0.0 into 0.0.

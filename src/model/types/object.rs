@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use super::{FieldType, Need};
+use super::{FieldType, MandatoryKey};
 use crate::json::Json;
-use crate::model::{Class, Field, nearest};
-use crate::problem::{Code, Faults};
+use crate::model::{Field, StorageClass, nearest};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Object;
+pub(super) struct ObjectType;
 
-impl FieldType for Object {
+impl FieldType for ObjectType {
     fn name(&self) -> &'static str {
         "object"
     }
@@ -20,27 +20,27 @@ impl FieldType for Object {
         "an object"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Json
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Json
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &["fields"]
     }
 
-    fn needs(&self) -> &'static [Need] {
-        &[Need {
+    fn mandatory_keys(&self) -> &'static [MandatoryKey] {
+        &[MandatoryKey {
             key: "fields",
             missing: "an object needs `fields`",
             help: "say what it is made of: fields = { street = { type = \"text\" } }",
         }]
     }
 
-    fn implied_by(&self) -> Option<&'static str> {
+    fn implying_key(&self) -> Option<&'static str> {
         Some("fields")
     }
 
-    fn in_expressions(&self) -> Option<&'static str> {
+    fn expression_hint(&self) -> Option<&'static str> {
         Some("name a field inside it with a dot")
     }
 
@@ -48,9 +48,9 @@ impl FieldType for Object {
         &["dict", "map"]
     }
 
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let Json::Object(members) = json else {
-            faults.add(Code::Type, format!("expected an object, got {}", json.kind()));
+            faults.add(FaultCode::Type, format!("expected an object, got {}", json.type_name()));
             return None;
         };
         read_fields(&field.rules.fields, members, faults).map(Value::Object)
@@ -64,7 +64,7 @@ impl FieldType for Object {
 pub fn read_fields(
     fields: &[Field],
     members: &[(Cow<'_, str>, Json<'_>)],
-    faults: &mut Faults,
+    faults: &mut FaultCollector,
 ) -> Option<Vec<(Box<str>, Value)>> {
     let mut whole = true;
     for (name, _) in members {
@@ -103,7 +103,7 @@ pub fn read_fields(
 pub fn add_unknown<'f>(
     name: &str,
     fields: impl IntoIterator<Item = &'f Field>,
-    faults: &mut Faults,
+    faults: &mut FaultCollector,
 ) {
     // The search takes time, and a body may have a hundred thousand unknown names.
     if faults.is_full() {
@@ -111,11 +111,11 @@ pub fn add_unknown<'f>(
     }
     let near = nearest(name, fields.into_iter().map(|field| &*field.name));
     let hint = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
-    faults.add(Code::Unknown, format!("no such field{hint}"));
+    faults.add(FaultCode::Unknown, format!("no such field{hint}"));
 }
 
 /// Adds the fault of a missing required field.
-pub fn add_required(field: &Field, faults: &mut Faults) {
+pub fn add_required(field: &Field, faults: &mut FaultCollector) {
     let detail = format!("expected {}, got nothing", field.kind.about());
-    faults.add_at(&field.name, Code::Required, detail);
+    faults.add_at(&field.name, FaultCode::Required, detail);
 }

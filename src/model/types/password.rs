@@ -4,17 +4,17 @@
 
 use super::{FieldType, expect_text};
 use crate::json::Json;
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 /// A longer password is refused, never truncated.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct Password;
+pub(super) struct PasswordType;
 
-impl FieldType for Password {
+impl FieldType for PasswordType {
     fn name(&self) -> &'static str {
         "password"
     }
@@ -23,21 +23,21 @@ impl FieldType for Password {
         "a text"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &[]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         if text.len() > PASSWORD_BYTES_MAX {
-            faults.add(Code::Length, format!("expected at most {PASSWORD_BYTES_MAX} bytes"));
+            faults.add(FaultCode::Length, format!("expected at most {PASSWORD_BYTES_MAX} bytes"));
         } else if text.chars().any(char::is_control) {
             // RFC 7617 §2.
-            faults.add(Code::Format, "expected no control characters");
+            faults.add(FaultCode::Format, "expected no control characters");
         } else {
             return Some(Value::text(text));
         }

@@ -1,20 +1,20 @@
 //! `ref`: the id of an item of another resource. The store checks whether that item exists.
 
-use super::{FieldType, Need, Refusal, expect_text, uuid_};
-use crate::json::{self, Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{IdKind, Value, cut};
+use super::{FieldType, KeyRefusal, MandatoryKey, expect_text, uuid_};
+use crate::json::{self, Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{IdKind, Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct Ref;
+pub(super) struct ReferenceType;
 
 /// The kind of id that the field contains.
 fn id_kind(field: &Field) -> IdKind {
-    field.rules.to.map_or(IdKind::Uuid, |target| target.id)
+    field.rules.reference.map_or(IdKind::Uuid, |target| target.id)
 }
 
-impl FieldType for Ref {
+impl FieldType for ReferenceType {
     fn name(&self) -> &'static str {
         "ref"
     }
@@ -23,10 +23,10 @@ impl FieldType for Ref {
         "the id of another item"
     }
 
-    fn class(&self, field: &Field) -> Class {
+    fn class(&self, field: &Field) -> StorageClass {
         match id_kind(field) {
-            IdKind::Uuid => Class::Text,
-            IdKind::Integer => Class::Integer,
+            IdKind::Uuid => StorageClass::Text,
+            IdKind::Integer => StorageClass::Integer,
         }
     }
 
@@ -34,22 +34,22 @@ impl FieldType for Ref {
         &["to", "on_delete", "unique", "filter"]
     }
 
-    fn needs(&self) -> &'static [Need] {
-        &[Need {
+    fn mandatory_keys(&self) -> &'static [MandatoryKey] {
+        &[MandatoryKey {
             key: "to",
             missing: "a ref needs `to`",
             help: "name the resource that it refers to: to = \"customer\"",
         }]
     }
 
-    fn refuses(&self, key: &str) -> Option<Refusal> {
+    fn key_refusal(&self, key: &str) -> Option<KeyRefusal> {
         (key == "default").then_some((
             "does not fit a ref",
             "ids are made by the server and not known beforehand; take it out",
         ))
     }
 
-    fn instead_inside(&self) -> Option<&'static str> {
+    fn replacement_when_nested(&self) -> Option<&'static str> {
         Some("use `uuid` or `integer` here: the id is kept, but nobody checks that the item exists")
     }
 
@@ -57,15 +57,15 @@ impl FieldType for Ref {
         &["reference"]
     }
 
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         match id_kind(field) {
             IdKind::Uuid => {
                 let text = expect_text(json, "an id as a text", faults)?;
                 let id = uuid_::canonical(text);
                 if id.is_none() {
                     faults.add(
-                        Code::Format,
-                        format!("expected an id, which is a UUID, got {}", quoted(text)),
+                        FaultCode::Format,
+                        format!("expected an id, which is a UUID, got {}", quote_for_message(text)),
                     );
                 }
                 id
@@ -73,16 +73,19 @@ impl FieldType for Ref {
             IdKind::Integer => {
                 let Json::Number(text) = json else {
                     faults.add(
-                        Code::Type,
-                        format!("expected an id as a number, got {}", json.kind()),
+                        FaultCode::Type,
+                        format!("expected an id as a number, got {}", json.type_name()),
                     );
                     return None;
                 };
                 let id = json::integer(text).filter(|id| *id > 0);
                 if id.is_none() {
                     faults.add(
-                        Code::Format,
-                        format!("expected an id, which is a positive integer, got {}", cut(text)),
+                        FaultCode::Format,
+                        format!(
+                            "expected an id, which is a positive integer, got {}",
+                            truncate_for_message(text)
+                        ),
                     );
                 }
                 id.map(Value::Integer)

@@ -5,35 +5,35 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use crate::json::quoted;
-use crate::model::{Bound, Field};
-use crate::problem::{Code, Faults};
-use crate::value::{Value, cut};
+use crate::json::quote_for_message;
+use crate::model::{Field, ValueBound};
+use crate::problem::{FaultCode, FaultCollector};
+use crate::value::{Value, truncate_for_message};
 
 /// Whether `value` satisfies the rules; every violation goes to `faults`.
-pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
+pub(super) fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool {
     let rules = &field.rules;
     let mut kept = true;
-    let mut fault = |code: Code, detail: String| {
+    let mut fault = |code: FaultCode, detail: String| {
         kept = false;
         faults.add(code, detail);
     };
     if let Some(min) = &rules.min
-        && min.order(value) == Some(Ordering::Less)
+        && min.compare_value(value) == Some(Ordering::Less)
     {
-        fault(Code::Range, format!("expected at least {min}, got {}", Shown(value)));
+        fault(FaultCode::Range, format!("expected at least {min}, got {}", DisplayValue(value)));
     }
     if let Some(max) = &rules.max
-        && max.order(value) == Some(Ordering::Greater)
+        && max.compare_value(value) == Some(Ordering::Greater)
     {
-        fault(Code::Range, format!("expected at most {max}, got {}", Shown(value)));
+        fault(FaultCode::Range, format!("expected at most {max}, got {}", DisplayValue(value)));
     }
     if let Value::Text(text) = value {
         if rules.min_length.is_some() || rules.max_length.is_some() {
             let length = text.chars().count();
-            counted(
+            check_count(
                 &mut fault,
-                Code::Length,
+                FaultCode::Length,
                 "character",
                 (length, rules.min_length, rules.max_length),
             );
@@ -42,29 +42,37 @@ pub(super) fn check(field: &Field, value: &Value, faults: &mut Faults) -> bool {
             && !pattern.is_match(text)
         {
             fault(
-                Code::Pattern,
-                format!("expected a text that matches {pattern}, got {}", quoted(text)),
+                FaultCode::Pattern,
+                format!("expected a text that matches {pattern}, got {}", quote_for_message(text)),
             );
         }
     }
     if let Value::List(items) = value {
-        counted(&mut fault, Code::Items, "item", (items.len(), rules.min_items, rules.max_items));
+        check_count(
+            &mut fault,
+            FaultCode::Items,
+            "item",
+            (items.len(), rules.min_items, rules.max_items),
+        );
     }
     if !rules.one_of.is_empty() && !rules.one_of.contains(value) {
         let known: Vec<String> =
-            rules.one_of.iter().map(|known| Shown(known).to_string()).collect();
-        fault(Code::OneOf, format!("expected one of {}, got {}", known.join(", "), Shown(value)));
+            rules.one_of.iter().map(|known| DisplayValue(known).to_string()).collect();
+        fault(
+            FaultCode::OneOf,
+            format!("expected one of {}, got {}", known.join(", "), DisplayValue(value)),
+        );
     }
     kept
 }
 
-type Counts = (usize, Option<usize>, Option<usize>);
+type CountLimits = (usize, Option<usize>, Option<usize>);
 
-fn counted(
-    fault: &mut impl FnMut(Code, String),
-    code: Code,
+fn check_count(
+    fault: &mut impl FnMut(FaultCode, String),
+    code: FaultCode,
     unit: &str,
-    (count, min, max): Counts,
+    (count, min, max): CountLimits,
 ) {
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     if let Some(min) = min.filter(|min| count < *min) {
@@ -75,9 +83,9 @@ fn counted(
     }
 }
 
-impl Bound {
+impl ValueBound {
     /// The order of `value` and this bound; `None` if their types differ.
-    pub fn order(&self, value: &Value) -> Option<Ordering> {
+    pub fn compare_value(&self, value: &Value) -> Option<Ordering> {
         match (value, self) {
             (Value::Integer(value), Self::Integer(bound)) => Some(value.cmp(bound)),
             (Value::Number(value), Self::Number(bound)) => value.partial_cmp(bound),
@@ -92,8 +100,8 @@ impl Bound {
     }
 
     /// The order of this bound and another one of the same field.
-    pub fn order_of(&self, other: &Self) -> Option<Ordering> {
-        other.order(&self.value())
+    pub fn compare_bound(&self, other: &Self) -> Option<Ordering> {
+        other.compare_value(&self.value())
     }
 
     /// The bound as a value; a timestamp as its text.
@@ -124,7 +132,7 @@ impl Bound {
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for ValueBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(value) => value.fmt(f),
@@ -136,9 +144,9 @@ impl fmt::Display for Bound {
 }
 
 /// Formats a value for a message.
-struct Shown<'v>(&'v Value);
+struct DisplayValue<'v>(&'v Value);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::Null => f.write_str("null"),
@@ -146,9 +154,9 @@ impl fmt::Display for Shown<'_> {
             Value::Integer(value) => value.fmt(f),
             Value::Number(value) => value.fmt(f),
             Value::Decimal(value) => value.fmt(f),
-            Value::Text(value) => f.write_str(&quoted(value)),
+            Value::Text(value) => f.write_str(&quote_for_message(value)),
             Value::Moment(value) => value.fmt(f),
-            Value::Json(value) => f.write_str(&cut(value)),
+            Value::Json(value) => f.write_str(&truncate_for_message(value)),
             Value::List(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("an object"),
             Value::Clear(_) => f.write_str("a secret"),

@@ -1,16 +1,16 @@
 //! `state`: the state of an item in its declared state machine. Only the word is checked here; `plan::decide`
 //! checks transitions against the stored item.
 
-use super::{FieldType, Need, Refusal, expect_text};
-use crate::json::{Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use super::{FieldType, KeyRefusal, MandatoryKey, expect_text};
+use crate::json::{Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct State;
+pub(super) struct StateType;
 
-impl FieldType for State {
+impl FieldType for StateType {
     fn name(&self) -> &'static str {
         "state"
     }
@@ -19,22 +19,22 @@ impl FieldType for State {
         "a state"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &["initial", "next"]
     }
 
-    fn needs(&self) -> &'static [Need] {
+    fn mandatory_keys(&self) -> &'static [MandatoryKey] {
         &[
-            Need {
+            MandatoryKey {
                 key: "initial",
                 missing: "a state field needs `initial`",
                 help: "name the state of a new item: initial = \"open\"",
             },
-            Need {
+            MandatoryKey {
                 key: "next",
                 missing: "a state field needs `next`",
                 help: "list each state with those that may follow it: next = { open = [\"closed\"], closed = [] }",
@@ -42,7 +42,7 @@ impl FieldType for State {
         ]
     }
 
-    fn refuses(&self, key: &str) -> Option<Refusal> {
+    fn key_refusal(&self, key: &str) -> Option<KeyRefusal> {
         match key {
             "required" | "nullable" | "default" => Some((
                 "does not fit a state",
@@ -56,24 +56,25 @@ impl FieldType for State {
         }
     }
 
-    fn instead_inside(&self) -> Option<&'static str> {
+    fn replacement_when_nested(&self) -> Option<&'static str> {
         Some("use `text` with `one_of` here")
     }
 
-    fn instead_twice(&self) -> Option<&'static str> {
+    fn replacement_when_repeated(&self) -> Option<&'static str> {
         Some("make one of them a `text` with `one_of`")
     }
 
-    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         let states = field.rules.states.as_ref()?;
         if states.next.iter().any(|(state, _)| &**state == text) {
             return Some(Value::text(text));
         }
-        let known: Vec<String> = states.next.iter().map(|(state, _)| quoted(state)).collect();
+        let known: Vec<String> =
+            states.next.iter().map(|(state, _)| quote_for_message(state)).collect();
         faults.add(
-            Code::OneOf,
-            format!("expected one of {}, got {}", known.join(", "), quoted(text)),
+            FaultCode::OneOf,
+            format!("expected one of {}, got {}", known.join(", "), quote_for_message(text)),
         );
         None
     }

@@ -20,7 +20,7 @@ fn model(field: &str) -> Model {
 
 fn shown(field: &Field, text: &str) -> String {
     let json = json::parse(text.as_bytes(), JSON_DEPTH_MAX).unwrap();
-    let mut faults = Faults::at("/thing".to_owned());
+    let mut faults = FaultCollector::at_root("/thing".to_owned());
     let value = read(field, &json, &mut faults);
     let faults: Vec<String> = faults
         .into_list()
@@ -58,7 +58,7 @@ fn types_have_unique_names_and_known_keys() {
             assert!(keys::names(keys::FIELD).any(|known| known == *key), "{}: {key}", kind.name());
             assert!(!keys::FIELD_COMMON.contains(key), "{}: {key}", kind.name());
         }
-        let needed = kind.needs().iter().map(|need| need.key).chain(kind.implied_by());
+        let needed = kind.mandatory_keys().iter().map(|need| need.key).chain(kind.implying_key());
         for key in needed {
             assert!(kind.keys().contains(&key), "{}: {key}", kind.name());
         }
@@ -170,7 +170,7 @@ fn number_negative_zero_becomes_zero() {
     let zero = read(
         &model.resources[0].fields[0],
         &Json::Number("-0.0"),
-        &mut Faults::at("/thing".to_owned()),
+        &mut FaultCollector::at_root("/thing".to_owned()),
     );
     assert!(
         matches!(zero, Some(Value::Number(zero)) if zero == 0.0 && zero.is_sign_positive()),
@@ -310,11 +310,11 @@ fn canonical_text_round_trips() {
     let field = &model.resources[0].fields[0];
     let text = r#"{"t":"x","i":5,"n":0.5,"d":"1.500","b":true,"m":"2026-11-15T02:28:14.000000Z","l":["1.00","2.50"],"j":{"a":[1,{"b":null}]},"z":null}"#;
     let json = json::parse(text.as_bytes(), JSON_DEPTH_MAX).unwrap();
-    let value = read(field, &json, &mut Faults::at("/thing".to_owned())).unwrap();
-    let sealed = seal(value.clone());
+    let value = read(field, &json, &mut FaultCollector::at_root("/thing".to_owned())).unwrap();
+    let sealed = canonicalize(value.clone());
     assert_eq!(sealed, Value::Json(text.into()));
-    assert_eq!(unseal(field, sealed), value);
-    assert_eq!(seal(Value::Integer(1)), Value::Integer(1));
+    assert_eq!(parse_canonical(field, sealed), value);
+    assert_eq!(canonicalize(Value::Integer(1)), Value::Integer(1));
 }
 
 fn any_json() -> impl Strategy<Value = String> {
@@ -355,11 +355,11 @@ proptest! {
         for kind in ALL {
             let model = model(&plain(kind.name()));
             let field = &model.resources[0].fields[0];
-            let mut faults = Faults::at("/thing".to_owned());
+            let mut faults = FaultCollector::at_root("/thing".to_owned());
             match read(field, &json, &mut faults) {
                 Some(value) => {
                     prop_assert!(faults.into_list().is_empty());
-                    prop_assert_eq!(unseal(field, seal(value.clone())), value);
+                    prop_assert_eq!(parse_canonical(field, canonicalize(value.clone())), value);
                 }
                 None => prop_assert!(!faults.into_list().is_empty(), "{} took no fault from {}", kind.name(), text),
             }
@@ -375,7 +375,7 @@ fn object_with_many_unknown_names_is_cheap() {
     let names: Vec<String> = (0..100_000).map(|index| format!("\"feild_{index}\":1")).collect();
     let text = format!("{{{}}}", names.join(","));
     let json = json::parse(text.as_bytes(), JSON_DEPTH_MAX).unwrap();
-    let mut faults = Faults::at("/thing".to_owned());
+    let mut faults = FaultCollector::at_root("/thing".to_owned());
     assert_eq!(read(&model.resources[0].fields[0], &json, &mut faults), None);
     assert_eq!(faults.into_list().len(), 100);
 }

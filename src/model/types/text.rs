@@ -2,14 +2,14 @@
 
 use super::{FieldType, expect_text};
 use crate::json::Json;
-use crate::model::{Class, Field};
-use crate::problem::Faults;
+use crate::model::{Field, StorageClass};
+use crate::problem::FaultCollector;
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Text;
+pub(super) struct TextType;
 
-impl FieldType for Text {
+impl FieldType for TextType {
     fn name(&self) -> &'static str {
         "text"
     }
@@ -18,11 +18,11 @@ impl FieldType for Text {
         "a text"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
-    fn is_words(&self) -> bool {
+    fn is_searchable_text(&self) -> bool {
         true
     }
 
@@ -34,7 +34,7 @@ impl FieldType for Text {
         &["string"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         expect_text(json, self.about(), faults).map(Value::text)
     }
 }

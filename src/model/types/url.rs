@@ -5,15 +5,15 @@
 use http::Uri;
 
 use super::{FieldType, expect_text};
-use crate::json::{Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::json::{Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Url;
+pub(super) struct UrlType;
 
-impl FieldType for Url {
+impl FieldType for UrlType {
     fn name(&self) -> &'static str {
         "url"
     }
@@ -22,11 +22,11 @@ impl FieldType for Url {
         "an http or https address"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
-    fn is_words(&self) -> bool {
+    fn is_searchable_text(&self) -> bool {
         true
     }
 
@@ -38,13 +38,15 @@ impl FieldType for Url {
         &["uri"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         if is_url(text) {
             return Some(Value::text(text));
         }
-        faults
-            .add(Code::Format, format!("expected an http or https address, got {}", quoted(text)));
+        faults.add(
+            FaultCode::Format,
+            format!("expected an http or https address, got {}", quote_for_message(text)),
+        );
         None
     }
 }
@@ -53,7 +55,7 @@ impl FieldType for Url {
 pub(in crate::model) fn is_url(text: &str) -> bool {
     // RFC 3986 §2: other characters must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
-    if !text.bytes().all(allowed) || broken_escape(text).is_some() {
+    if !text.bytes().all(allowed) || invalid_escape_position(text).is_some() {
         return false;
     }
     let Ok(uri) = text.parse::<Uri>() else { return false };
@@ -70,7 +72,7 @@ pub(in crate::model) fn is_port(text: &str) -> bool {
 }
 
 /// The position of a percent sign that does not begin an escape.
-pub fn broken_escape(text: &str) -> Option<usize> {
+pub fn invalid_escape_position(text: &str) -> Option<usize> {
     // RFC 3986 §2.1: a percent sign is followed by two hex digits.
     let is_whole = |at: usize| {
         let digits = text.as_bytes().get(at + 1..at + 3);

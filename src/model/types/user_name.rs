@@ -12,17 +12,17 @@ use unicode_normalization::is_nfc;
 
 use super::{FieldType, expect_text};
 use crate::json::Json;
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 /// Names that the log and the change log use for callers that are not users.
-const RESERVED: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
+const RESERVED_NAMES: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
 
 #[derive(Debug)]
-pub(super) struct UserName;
+pub(super) struct UserNameType;
 
-impl FieldType for UserName {
+impl FieldType for UserNameType {
     fn name(&self) -> &'static str {
         "user_name"
     }
@@ -31,29 +31,29 @@ impl FieldType for UserName {
         "a text"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
     fn keys(&self) -> &'static [&'static str] {
         &[]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         let fault = if text.contains(':') {
             // RFC 7617 §2: a colon separates the name from the password.
             "expected a name without a colon"
         } else if text.chars().any(char::is_control) {
             "expected a name without control characters"
-        } else if RESERVED.contains(&text) {
+        } else if RESERVED_NAMES.contains(&text) {
             "expected another name: this one stands for something else in the log"
         } else if !is_nfc(text) {
             "expected a name in composed Unicode (NFC)"
         } else {
             return Some(Value::text(text));
         };
-        faults.add(Code::Format, fault);
+        faults.add(FaultCode::Format, fault);
         None
     }
 
@@ -64,12 +64,12 @@ impl FieldType for UserName {
                 "expected words with one space between them, and none around them".to_owned(),
             );
         }
-        name.split(' ').find_map(unfit)
+        name.split(' ').find_map(word_fault)
     }
 }
 
 /// Why a word may not be part of a new name.
-fn unfit(word: &str) -> Option<String> {
+fn word_fault(word: &str) -> Option<String> {
     match UsernameCasePreserved::new().enforce(word) {
         Ok(enforced) if *enforced == *word => None,
         // RFC 8265 §3.4.2: fullwidth and halfwidth characters are mapped.
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     fn refused(name: &str) -> Option<String> {
-        UserName.refuse_new(&Value::text(name))
+        UserNameType.refuse_new(&Value::text(name))
     }
 
     #[test]

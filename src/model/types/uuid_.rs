@@ -3,15 +3,15 @@
 use uuid::fmt::Hyphenated;
 
 use super::{FieldType, expect_text};
-use crate::json::{Json, quoted};
-use crate::model::{Class, Field};
-use crate::problem::{Code, Faults};
+use crate::json::{Json, quote_for_message};
+use crate::model::{Field, StorageClass};
+use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct Uuid;
+pub(super) struct UuidType;
 
-impl FieldType for Uuid {
+impl FieldType for UuidType {
     fn name(&self) -> &'static str {
         "uuid"
     }
@@ -20,8 +20,8 @@ impl FieldType for Uuid {
         "a UUID"
     }
 
-    fn class(&self, _field: &Field) -> Class {
-        Class::Text
+    fn class(&self, _field: &Field) -> StorageClass {
+        StorageClass::Text
     }
 
     fn chars_max(&self) -> Option<usize> {
@@ -32,12 +32,12 @@ impl FieldType for Uuid {
         &["one_of", "unique", "filter"]
     }
 
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut Faults) -> Option<Value> {
+    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
         let text = expect_text(json, self.about(), faults)?;
         let uuid = canonical(text);
         if uuid.is_none() {
             let detail = "expected a UUID such as \"01890a5d-ac96-774b-bcce-b302099a8057\"";
-            faults.add(Code::Format, format!("{detail}, got {}", quoted(text)));
+            faults.add(FaultCode::Format, format!("{detail}, got {}", quote_for_message(text)));
         }
         uuid
     }

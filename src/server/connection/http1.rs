@@ -13,16 +13,16 @@ use std::task::Poll;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 
-use super::{Cut, Requests, close, refuse};
+use super::{AbortReason, RequestService, lingering_close, refuse};
 use crate::problem::{self, Problem};
 use crate::server::refusal;
-use crate::server::socket::{Stream, Watched};
-use crate::server::watch::{Ask, Phase, Watch};
+use crate::server::watchdog::{ConnectionPhase, ConnectionWatchdog, WatchdogSignal};
+use crate::server::watched_stream::{ByteStream, WatchedStream};
 
 /// Serves a stream until it ends.
-pub(super) async fn serve<S>(mut stream: Watched<S>, mut service: Requests)
+pub(super) async fn serve<S>(mut stream: WatchedStream<S>, mut service: RequestService)
 where
-    S: Stream,
+    S: ByteStream,
 {
     let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
     // Some bytes were read to find out that it is HTTP/1: if they cannot be parsed, they are refused at
@@ -30,38 +30,42 @@ where
     let mut has_begun = stream.has_pending();
     let end = loop {
         if !std::mem::take(&mut has_begun)
-            && let Some(cause) = wait(&mut stream, &watch, shared.head_bytes_max).await
+            && let Some(cause) = wait_for_head(&mut stream, &watch, shared.head_bytes_max).await
         {
             break ConnectionEnd::waiting(stream, service, cause);
         }
         // Boxed: a parked connection does not take up its memory.
-        let end = Box::pin(run(stream, service)).await;
+        let end = Box::pin(run_hyper(stream, service)).await;
         let Some(head) = end.unfinished_head() else { break end };
         (stream, service) = (end.stream, end.service);
-        stream.put_back(&head);
+        stream.unread(&head);
     };
-    watch.enter(Phase::Closing);
+    watch.enter_phase(ConnectionPhase::Closing);
     Box::pin(finish(end)).await;
 }
 
 /// Waits without hyper and its buffers until there is something to parse; returns why it stopped waiting.
-async fn wait<S>(stream: &mut Watched<S>, watch: &Watch, head_bytes_max: usize) -> Option<EndCause>
+async fn wait_for_head<S>(
+    stream: &mut WatchedStream<S>,
+    watch: &ConnectionWatchdog,
+    head_bytes_max: usize,
+) -> Option<EndCause>
 where
-    S: Stream,
+    S: ByteStream,
 {
     if !stream.begin_head() {
         watch.set_parked(true);
         let waited = poll_fn(|cx| {
-            let ask = watch.asked(cx);
-            if ask == Ask::Cut {
-                return Poll::Ready(Some(EndCause::Cut));
+            let ask = watch.poll_signal(cx);
+            if ask == WatchdogSignal::Abort {
+                return Poll::Ready(Some(EndCause::Aborted));
             }
             // Before it leaves: what has arrived is a request, or the beginning of one.
             match stream.poll_head(cx, head_bytes_max) {
-                Poll::Ready(read) => Poll::Ready(read.err().map(|_| EndCause::Gone)),
+                Poll::Ready(read) => Poll::Ready(read.err().map(|_| EndCause::Disconnected)),
                 // The rest of a head may be on its way; the sweep decides how long.
-                Poll::Pending if ask == Ask::Leave && !stream.has_pending() => {
-                    Poll::Ready(Some(EndCause::Left))
+                Poll::Pending if ask == WatchdogSignal::Drain && !stream.has_pending() => {
+                    Poll::Ready(Some(EndCause::Drained))
                 }
                 Poll::Pending => Poll::Pending,
             }
@@ -80,23 +84,23 @@ where
 enum EndCause {
     Hyper(hyper::Result<()>),
     /// The watchdog aborted it.
-    Cut,
+    Aborted,
     /// Nothing was in flight: it goes on without hyper.
     Parked,
     /// It was drained before a request came.
-    Left,
+    Drained,
     /// The client has disconnected.
-    Gone,
+    Disconnected,
 }
 
 struct ConnectionEnd<S> {
-    stream: Watched<S>,
-    service: Requests,
+    stream: WatchedStream<S>,
+    service: RequestService,
     cause: EndCause,
     /// The phase in which it ended.
-    phase: Phase,
+    phase: ConnectionPhase,
     /// Why it is cut, where the client has not read all of its answer.
-    unread: Option<Cut>,
+    unread: Option<AbortReason>,
     /// What hyper has read and not consumed.
     unparsed: Bytes,
     /// When it was told to drain, every response had long arrived: a client with a connection pool may not
@@ -106,7 +110,7 @@ struct ConnectionEnd<S> {
 
 impl<S> ConnectionEnd<S> {
     /// The end of a connection without hyper.
-    fn waiting(stream: Watched<S>, service: Requests, cause: EndCause) -> Self {
+    fn waiting(stream: WatchedStream<S>, service: RequestService, cause: EndCause) -> Self {
         let (phase, unparsed) = (service.watch.phase(), Bytes::new());
         Self { stream, service, cause, phase, unread: None, unparsed, was_idle: true }
     }
@@ -118,29 +122,31 @@ impl<S> ConnectionEnd<S> {
             EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(self.phase) => {
                 refusal::as_http_1_1(&self.unparsed).map(Bytes::from)
             }
-            EndCause::Hyper(_) | EndCause::Cut | EndCause::Left | EndCause::Gone => None,
+            EndCause::Hyper(_) | EndCause::Aborted | EndCause::Drained | EndCause::Disconnected => {
+                None
+            }
         }
     }
 }
 
-fn is_before_request(phase: Phase) -> bool {
-    matches!(phase, Phase::Fresh | Phase::Head | Phase::Idle)
+fn is_before_request(phase: ConnectionPhase) -> bool {
+    matches!(phase, ConnectionPhase::Fresh | ConnectionPhase::Head | ConnectionPhase::Idle)
 }
 
-async fn run<S>(stream: Watched<S>, service: Requests) -> ConnectionEnd<S>
+async fn run_hyper<S>(stream: WatchedStream<S>, service: RequestService) -> ConnectionEnd<S>
 where
-    S: Stream,
+    S: ByteStream,
 {
     let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
     let mut connection = shared.http1.serve_connection(TokioIo::new(stream), service);
     let mut leaving = false;
     let mut was_idle = false;
     let cause = poll_fn(|cx| {
-        let ask = watch.asked(cx);
+        let ask = watch.poll_signal(cx);
         match ask {
-            Ask::Nothing | Ask::Park => {}
-            Ask::Leave if leaving => {}
-            Ask::Leave => {
+            WatchdogSignal::Continue | WatchdogSignal::Park => {}
+            WatchdogSignal::Drain if leaving => {}
+            WatchdogSignal::Drain => {
                 // hyper would close without a look at what has arrived, and at the first half of a head.
                 if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
                     return Poll::Ready(EndCause::Hyper(result));
@@ -149,26 +155,32 @@ where
                     return Poll::Ready(EndCause::Parked);
                 }
                 leaving = true;
-                was_idle = matches!(watch.phase(), Phase::Fresh | Phase::Idle);
+                was_idle = matches!(watch.phase(), ConnectionPhase::Fresh | ConnectionPhase::Idle);
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            Ask::Cut => return Poll::Ready(EndCause::Cut),
+            WatchdogSignal::Abort => return Poll::Ready(EndCause::Aborted),
         }
         let polled = Pin::new(&mut connection).poll(cx);
         match (polled, ask) {
             (Poll::Ready(result), _) => Poll::Ready(EndCause::Hyper(result)),
-            (Poll::Pending, Ask::Park) if watch.can_park() => Poll::Ready(EndCause::Parked),
-            (Poll::Pending, Ask::Park) => {
+            (Poll::Pending, WatchdogSignal::Park) if watch.can_park() => {
+                Poll::Ready(EndCause::Parked)
+            }
+            (Poll::Pending, WatchdogSignal::Park) => {
                 // A request has arrived meanwhile.
                 watch.set_parked(false);
                 Poll::Pending
             }
-            (Poll::Pending, Ask::Nothing | Ask::Leave | Ask::Cut) => Poll::Pending,
+            (
+                Poll::Pending,
+                WatchdogSignal::Continue | WatchdogSignal::Drain | WatchdogSignal::Abort,
+            ) => Poll::Pending,
         }
     })
     .await;
     // Before the answer goes with the rest of the connection.
-    let unread = if watch.has_revoked_stream() { Cut::Revoked } else { Cut::Unread };
+    let unread =
+        if watch.has_revoked_stream() { AbortReason::Revoked } else { AbortReason::Unread };
     let (phase, unread) = (watch.phase(), watch.has_unread().then_some(unread));
     let parts = connection.into_parts();
     let (stream, service, unparsed) = (parts.io.into_inner(), parts.service, parts.read_buf);
@@ -176,28 +188,30 @@ where
 }
 
 /// Sends a refusal if there is one, and closes.
-async fn finish<S: Stream>(end: ConnectionEnd<S>) {
+async fn finish<S: ByteStream>(end: ConnectionEnd<S>) {
     let ConnectionEnd { mut stream, service, cause, phase, unread, unparsed, was_idle } = end;
-    let Requests { shared, watch, way, .. } = service;
+    let RequestService { shared, watch, way, .. } = service;
     let head = stream.take_head();
     let (stream, has_ended) = stream.into_inner();
     let refusal = match cause {
-        EndCause::Hyper(Ok(())) | EndCause::Left | EndCause::Parked => None,
+        EndCause::Hyper(Ok(())) | EndCause::Drained | EndCause::Parked => None,
         EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(phase) => {
-            Some(refusal::of_parser(&error, &unparsed, &shared.limits))
+            Some(refusal::from_parser_error(&error, &unparsed, &shared.limits))
         }
         // The response is truncated: an HTTP/1.0 client can only see it by this.
         EndCause::Hyper(Err(error)) if error.is_user() => {
-            stream.forget_unsent();
-            return shared.close_in_turn(stream).await;
+            stream.discard_unsent_on_close();
+            return shared.close_when_permitted(stream).await;
         }
         // The client has disconnected.
-        EndCause::Hyper(Err(_)) | EndCause::Gone => return shared.close_in_turn(stream).await,
-        EndCause::Cut if let Some(why) = unread => {
-            stream.forget_unsent();
-            return shared.say_cut(why, way.peer);
+        EndCause::Hyper(Err(_)) | EndCause::Disconnected => {
+            return shared.close_when_permitted(stream).await;
         }
-        EndCause::Cut if phase == Phase::Head && !watch.is_stopping() => {
+        EndCause::Aborted if let Some(why) = unread => {
+            stream.discard_unsent_on_close();
+            return shared.log_abort(why, way.peer);
+        }
+        EndCause::Aborted if phase == ConnectionPhase::Head && !watch.is_stopping() => {
             Some(Problem::new(&problem::TOO_SLOW).detail(format!(
                 "expected the whole head within {} seconds",
                 shared.limits.header_seconds_max
@@ -205,14 +219,14 @@ async fn finish<S: Stream>(end: ConnectionEnd<S>) {
         }
         // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very moment
         // would take it for the response to its request.
-        EndCause::Cut => return,
+        EndCause::Aborted => return,
     };
     match refusal {
         Some(problem) => {
-            let accept = refusal::accept_in(&head);
+            let accept = refusal::find_accept(&head);
             refuse(stream, (&problem, &accept), way, &shared.refusals).await;
         }
-        None if has_ended || was_idle => shared.close_in_turn(stream).await,
-        None => close(stream).await,
+        None if has_ended || was_idle => shared.close_when_permitted(stream).await,
+        None => lingering_close(stream).await,
     }
 }

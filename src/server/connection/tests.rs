@@ -9,9 +9,9 @@ use tokio::runtime::Builder;
 use super::*;
 
 /// Like a TLS stream whose client reads nothing: `close_notify` cannot be sent.
-struct Stuck;
+struct StalledStream;
 
-impl AsyncRead for Stuck {
+impl AsyncRead for StalledStream {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -21,7 +21,7 @@ impl AsyncRead for Stuck {
     }
 }
 
-impl AsyncWrite for Stuck {
+impl AsyncWrite for StalledStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Pending
     }
@@ -39,7 +39,10 @@ impl AsyncWrite for Stuck {
 fn close_times_out_when_the_client_does_not_read() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let patience = LINGER_MAX * 10;
-        assert!(timeout(patience, close(Stuck)).await.is_ok(), "waited {patience:?} in vain");
+        let patience = LINGER_TIMEOUT * 10;
+        assert!(
+            timeout(patience, lingering_close(StalledStream)).await.is_ok(),
+            "waited {patience:?} in vain"
+        );
     });
 }

@@ -2,7 +2,7 @@
 //!
 //! It walks only the outermost DER elements (RFC 5280 §4.1); anything of another shape gives `None`.
 
-use crate::der::{SEQUENCE, expect, take};
+use crate::der::{SEQUENCE, parse_element, parse_expected};
 use crate::value::Moment;
 
 const UTC_TIME: u8 = 0x17;
@@ -12,32 +12,32 @@ const VERSION: u8 = 0xa0;
 
 /// The fields of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Said {
-    pub(super) begin: Moment,
-    pub(super) end: Moment,
+pub(super) struct CertificateInfo {
+    pub(super) not_before: Moment,
+    pub(super) not_after: Moment,
     /// Issuer and subject are the same.
     pub(super) is_self_signed: bool,
 }
 
-pub(super) fn read(certificate: &[u8]) -> Option<Said> {
-    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
-    let mut inner = expect(&mut outer, SEQUENCE)?.contents;
+pub(super) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
+    let mut outer = parse_expected(&mut &*certificate, SEQUENCE)?.contents;
+    let mut inner = parse_expected(&mut outer, SEQUENCE)?.contents;
     // In version 1 the serial number comes first.
-    if take(&mut inner)?.tag == VERSION {
-        take(&mut inner)?;
+    if parse_element(&mut inner)?.tag == VERSION {
+        parse_element(&mut inner)?;
     }
     // The signature algorithm.
-    expect(&mut inner, SEQUENCE)?;
-    let issuer = expect(&mut inner, SEQUENCE)?.whole;
-    let mut times = expect(&mut inner, SEQUENCE)?.contents;
-    let subject = expect(&mut inner, SEQUENCE)?.whole;
-    let (begin, end) = (time(&mut times)?, time(&mut times)?);
-    Some(Said { begin, end, is_self_signed: issuer == subject })
+    parse_expected(&mut inner, SEQUENCE)?;
+    let issuer = parse_expected(&mut inner, SEQUENCE)?.whole;
+    let mut times = parse_expected(&mut inner, SEQUENCE)?.contents;
+    let subject = parse_expected(&mut inner, SEQUENCE)?.whole;
+    let (begin, end) = (read_time(&mut times)?, read_time(&mut times)?);
+    Some(CertificateInfo { not_before: begin, not_after: end, is_self_signed: issuer == subject })
 }
 
 /// RFC 5280 §4.1.2.5: `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, always to the second and in UTC.
-fn time(bytes: &mut &[u8]) -> Option<Moment> {
-    let element = take(bytes)?;
+fn read_time(bytes: &mut &[u8]) -> Option<Moment> {
+    let element = parse_element(bytes)?;
     let text = str::from_utf8(element.contents).ok()?.strip_suffix('Z')?;
     let text = match element.tag {
         // Two digits from 50 on are years of the last century.
@@ -62,8 +62,8 @@ fn time(bytes: &mut &[u8]) -> Option<Moment> {
 }
 
 /// To the second, as certificates have it.
-pub(super) fn shown(moment: Moment) -> String {
-    let text = moment.text();
+pub(super) fn format_to_seconds(moment: Moment) -> String {
+    let text = moment.canonical_text();
     let text = str::from_utf8(&text).unwrap_or_default();
     format!("{}Z", text.split('.').next().unwrap_or_default())
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn shown_time(tag: u8, contents: &str) -> Option<String> {
-        time(&mut element(tag, contents).as_slice()).map(shown)
+        read_time(&mut element(tag, contents).as_slice()).map(format_to_seconds)
     }
 
     #[test]

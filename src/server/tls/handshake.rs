@@ -21,66 +21,66 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use super::Tls;
-use super::stream::Encrypted;
+use super::TlsConfig;
+use super::stream::TlsByteStream;
 use crate::clock;
 use crate::formats::accept::Accept;
 use crate::log::Level;
 use crate::problem::{self, Problem};
-use crate::server::Door;
-use crate::server::connection::{self, Guest, Protocol, Shared};
-use crate::server::watch::{Phase, Watch};
-use crate::wire::Way;
+use crate::server::ListenerKind;
+use crate::server::connection::{self, ConnectionContext, ConnectionInfo, Protocol};
+use crate::server::watchdog::{ConnectionPhase, ConnectionWatchdog};
+use crate::wire::PeerConnection;
 
 /// What rustls may buffer of a response that the client does not read: two records. The rest stays where it
 /// is counted.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
 
 /// RFC 8446 §5.1: the content type of a handshake record.
-const HANDSHAKE: u8 = 22;
+const HANDSHAKE_RECORD_TYPE: u8 = 22;
 
 /// Timers are no finer than this, so shorter pauses are accumulated.
-const REST_LEAST: Duration = Duration::from_millis(1);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Lets the handshakes of one worker compute one after the other.
 #[derive(Debug)]
-pub(in crate::server) struct Turns {
-    one: Semaphore,
+pub(in crate::server) struct HandshakeScheduler {
+    permit: Semaphore,
     /// How long handshakes still have to pause.
-    owed: Cell<Duration>,
+    owed_pause: Cell<Duration>,
     /// The worker's request count at the last turn.
     requests: Cell<u64>,
 }
 
-impl Turns {
+impl HandshakeScheduler {
     pub(in crate::server) fn new() -> Self {
-        Self { one: Semaphore::new(1), owed: Cell::default(), requests: Cell::default() }
+        Self { permit: Semaphore::new(1), owed_pause: Cell::default(), requests: Cell::default() }
     }
 
-    async fn take<'a>(&'a self, watch: &'a Watch) -> Turn<'a> {
+    async fn acquire<'a>(&'a self, watch: &'a ConnectionWatchdog) -> HandshakeTurn<'a> {
         // The semaphore is never closed.
-        let permit = self.one.acquire().await.ok();
+        let permit = self.permit.acquire().await.ok();
         // Resumes only after everything that is ready has run and the event loop has polled for more.
         yield_now().await;
-        if self.owed.get() >= REST_LEAST {
-            sleep(self.owed.take()).await;
+        if self.owed_pause.get() >= PAUSE_MIN {
+            sleep(self.owed_pause.take()).await;
         }
-        Turn { turns: self, watch, began: clock::now(), _permit: permit }
+        HandshakeTurn { scheduler: self, watch, began: clock::now(), _permit: permit }
     }
 }
 
-struct Turn<'a> {
-    turns: &'a Turns,
-    watch: &'a Watch,
+struct HandshakeTurn<'a> {
+    scheduler: &'a HandshakeScheduler,
+    watch: &'a ConnectionWatchdog,
     began: Instant,
     _permit: Option<SemaphorePermit<'a>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for HandshakeTurn<'_> {
     fn drop(&mut self) {
-        let requests = self.watch.requests_of_all();
-        let is_alone = self.turns.requests.replace(requests) == requests;
-        let owed = &self.turns.owed;
+        let requests = self.watch.worker_requests();
+        let is_alone = self.scheduler.requests.replace(requests) == requests;
+        let owed = &self.scheduler.owed_pause;
         owed.set(match is_alone {
             true => Duration::ZERO,
             false => owed.get() + clock::now().duration_since(self.began),
@@ -89,11 +89,11 @@ impl Drop for Turn<'_> {
 }
 
 /// Why a handshake did not complete.
-enum Failed {
+enum HandshakeFailure {
     /// The client disconnected before it sent anything.
-    Gone,
+    Disconnected,
     /// It speaks HTTP without TLS.
-    Plain(TcpStream),
+    PlainHttp(TcpStream),
     Broken(io::Error),
 }
 
@@ -101,32 +101,32 @@ enum Failed {
 pub(in crate::server) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    shared: Rc<Shared>,
-    watch: Rc<Watch>,
+    shared: Rc<ConnectionContext>,
+    watch: Rc<ConnectionWatchdog>,
 ) {
     let Some(tls) = shared.tls.clone() else { return };
-    watch.enter(Phase::Handshake);
+    watch.enter_phase(ConnectionPhase::Handshake);
     watch.begin_tls();
     let (done, server) = {
         // Boxed, so that its memory is released before the first request.
-        let handshake = Box::pin(handshake(stream, &tls, &shared.turns, &watch));
-        (connection::with_cut(&watch, handshake).await, &shared.refusals.metrics.server)
+        let handshake = Box::pin(handshake(stream, &tls, &shared.handshakes, &watch));
+        (connection::until_ended(&watch, handshake).await, &shared.refusals.metrics.server)
     };
     let stream = match done {
         Some(Ok(stream)) => stream,
-        Some(Err(Failed::Gone)) => return,
-        Some(Err(Failed::Plain(stream))) => {
-            server.handshakes_plain.add(1);
-            watch.enter(Phase::Closing);
+        Some(Err(HandshakeFailure::Disconnected)) => return,
+        Some(Err(HandshakeFailure::PlainHttp(stream))) => {
+            server.handshakes_plain_http.add(1);
+            watch.enter_phase(ConnectionPhase::Closing);
             let refused = Problem::new(&problem::BAD_REQUEST)
                 .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
-            let way = Way { peer, is_tls: false };
+            let way = PeerConnection { peer, is_tls: false };
             let said = (&refused, &Accept::Anything);
             return connection::refuse(stream, said, way, &shared.refusals).await;
         }
-        Some(Err(Failed::Broken(error))) => {
+        Some(Err(HandshakeFailure::Broken(error))) => {
             server.handshakes_failed.add(1);
-            if watch.may_tell_of_handshake() {
+            if watch.should_log_handshake() {
                 let message = "handshakes fail; this is one of them";
                 let pairs: [(&str, &dyn std::fmt::Display); 2] =
                     [("peer", &peer), ("cause", &error)];
@@ -134,9 +134,9 @@ pub(in crate::server) async fn serve(
             }
             return;
         }
-        None if watch.is_cut() => {
-            server.cut_handshake.add(1);
-            if watch.may_tell_of_handshake() {
+        None if watch.is_aborted() => {
+            server.aborted_slow_handshake.add(1);
+            if watch.should_log_handshake() {
                 let message = "connections cut: handshakes take too long; this is one of them";
                 shared.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
             }
@@ -156,39 +156,43 @@ pub(in crate::server) async fn serve(
         // RFC 9113 §3.2: HTTP/2 over TLS is negotiated by ALPN, or not at all.
         Some(_) | None => Protocol::Http1,
     };
-    watch.enter(Phase::Fresh);
-    let guest = Guest { way: Way { peer, is_tls: true }, door: Door::Tls, protocol };
+    watch.enter_phase(ConnectionPhase::Fresh);
+    let guest = ConnectionInfo {
+        way: PeerConnection { peer, is_tls: true },
+        listener_kind: ListenerKind::Tls,
+        protocol,
+    };
     connection::serve(stream, guest, shared, watch).await;
 }
 
 async fn handshake(
     stream: TcpStream,
-    tls: &Tls,
-    turns: &Turns,
-    watch: &Watch,
-) -> Result<Encrypted, Failed> {
+    tls: &TlsConfig,
+    turns: &HandshakeScheduler,
+    watch: &ConnectionWatchdog,
+) -> Result<TlsByteStream, HandshakeFailure> {
     // No state is allocated for clients that send nothing.
     let mut first = [0];
     match stream.peek(&mut first).await {
-        Ok(0) | Err(_) => return Err(Failed::Gone),
+        Ok(0) | Err(_) => return Err(HandshakeFailure::Disconnected),
         Ok(_) => {}
     }
     // RFC 9110 §9.1: a method is a token; RFC 9112 §2.2 allows an empty line before it.
     let [first] = first;
-    if first != HANDSHAKE && (first.is_ascii_alphabetic() || b"\r\n".contains(&first)) {
-        return Err(Failed::Plain(stream));
+    if first != HANDSHAKE_RECORD_TYPE && (first.is_ascii_alphabetic() || b"\r\n".contains(&first)) {
+        return Err(HandshakeFailure::PlainHttp(stream));
     }
-    let mut accept = TlsAcceptor::from(tls.config())
+    let mut accept = TlsAcceptor::from(tls.server_config())
         .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES_MAX)));
     loop {
-        watch.hold_up(true);
-        let turn = turns.take(watch).await;
-        watch.hold_up(false);
+        watch.set_waiting_on_server(true);
+        let turn = turns.acquire(watch).await;
+        watch.set_waiting_on_server(false);
         crate::fault::point("handshake");
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
         drop(turn);
         match polled {
-            Poll::Ready(done) => return done.map(Encrypted).map_err(Failed::Broken),
+            Poll::Ready(done) => return done.map(TlsByteStream).map_err(HandshakeFailure::Broken),
             Poll::Pending => until_woken().await,
         }
     }
@@ -212,7 +216,7 @@ mod tests {
     use tokio::task::spawn_local;
 
     use super::*;
-    use crate::server::watch::Exchange;
+    use crate::server::watchdog::Exchange;
 
     fn run(work: impl Future<Output = ()>) {
         let mut builder = Builder::new_current_thread();
@@ -223,14 +227,15 @@ mod tests {
     #[test]
     fn handshake_runs_after_all_ready_tasks() {
         run(async {
-            let (turns, order) = (Rc::new(Turns::new()), Rc::new(RefCell::new(String::new())));
-            let watch = Watch::new(&Rc::default());
+            let (turns, order) =
+                (Rc::new(HandshakeScheduler::new()), Rc::new(RefCell::new(String::new())));
+            let watch = ConnectionWatchdog::new(&Rc::default());
             let mut tasks = Vec::new();
             for _ in 0..10 {
                 let (turns, order) = (Rc::clone(&turns), Rc::clone(&order));
                 let watch = Rc::clone(&watch);
                 tasks.push(spawn_local(async move {
-                    let _turn = turns.take(&watch).await;
+                    let _turn = turns.acquire(&watch).await;
                     order.borrow_mut().push('h');
                 }));
             }
@@ -253,22 +258,23 @@ mod tests {
     #[test]
     fn handshakes_pause_only_while_requests_are_served() {
         run(async {
-            let (turns, watch) = (Turns::new(), Watch::new(&Rc::default()));
+            let (turns, watch) =
+                (HandshakeScheduler::new(), ConnectionWatchdog::new(&Rc::default()));
             let compute = async |has_request: bool| {
-                let turn = turns.take(&watch).await;
+                let turn = turns.acquire(&watch).await;
                 let began = clock::now();
-                while began.elapsed() < 3 * REST_LEAST {}
+                while began.elapsed() < 3 * PAUSE_MIN {}
                 if has_request {
                     drop(Exchange::begin(&watch));
                 }
                 drop(turn);
-                turns.owed.get()
+                turns.owed_pause.get()
             };
             assert_eq!(compute(false).await, Duration::ZERO);
-            assert!(compute(true).await >= 3 * REST_LEAST);
+            assert!(compute(true).await >= 3 * PAUSE_MIN);
             let began = clock::now();
             assert_eq!(compute(false).await, Duration::ZERO, "nobody is served any more");
-            assert!(began.elapsed() >= 6 * REST_LEAST, "it has rested, and computed");
+            assert!(began.elapsed() >= 6 * PAUSE_MIN, "it has rested, and computed");
         });
     }
 }

@@ -11,18 +11,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::server::socket::Stream;
+use crate::server::watched_stream::ByteStream;
 
 #[derive(Debug)]
-pub(super) struct Encrypted(pub(super) TlsStream<TcpStream>);
+pub(super) struct TlsByteStream(pub(super) TlsStream<TcpStream>);
 
-impl Stream for Encrypted {
-    fn forget_unsent(&self) {
-        self.0.get_ref().0.forget_unsent();
+impl ByteStream for TlsByteStream {
+    fn discard_unsent_on_close(&self) {
+        self.0.get_ref().0.discard_unsent_on_close();
     }
 }
 
-impl Drop for Encrypted {
+impl Drop for TlsByteStream {
     fn drop(&mut self) {
         let (socket, session) = self.0.get_mut();
         session.send_close_notify();
@@ -33,7 +33,7 @@ impl Drop for Encrypted {
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for TlsByteStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -43,7 +43,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for TlsByteStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::driver::{PostgresDriver, Stage};
-use super::failure::{Trouble, sort, words};
-use super::open::{Start, Unopened};
+use super::driver::{PostgresDriver, TransactionStage};
+use super::error_class::{ErrorClass, classify, error_message};
+use super::open::{StartFailure, StartupMigration};
 use crate::clock;
 use crate::log::Level;
 use crate::store::OpenError;
-use crate::store::driver::{Columns, Driver};
+use crate::store::driver::{Columns, DatabaseDriver};
 
 /// Between two looks at what a commit waits for.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -36,16 +36,19 @@ const WAITS: &str = "SELECT count(*) > 0, current_setting('synchronous_standby_n
 const REMEDY: &str =
     "start the standby, or take it out of synchronous_standby_names and reload PostgreSQL";
 
-impl Start<'_> {
+impl StartupMigration<'_> {
     /// Commits nothing, and waits until that is confirmed.
-    pub(super) async fn probe_commit(&self) -> Result<(), Unopened> {
+    pub(super) async fn probe_commit(&self) -> Result<(), StartFailure> {
         let probe = async {
             let connection = self.connect().await?;
             match connection.client.batch_execute(PROBE).await {
                 // Who may not send it finds out by the first real commit.
-                Err(error) if sort(&error).1 == Some(Trouble::Lost) => {
-                    let cause = words(&error);
-                    Err(Unopened::Lost(OpenError(format!("{}: {cause}", self.shown))))
+                Err(error) if classify(&error).1 == Some(ErrorClass::ConnectionLost) => {
+                    let cause = error_message(&error);
+                    Err(StartFailure::Retryable(OpenError(format!(
+                        "{}: {cause}",
+                        self.display_url
+                    ))))
                 }
                 Ok(()) | Err(_) => Ok(()),
             }
@@ -57,8 +60,8 @@ impl Start<'_> {
     /// a while unless the start is a patient one.
     pub(super) async fn guard_commit<T>(
         &self,
-        work: impl Future<Output = Result<T, Unopened>>,
-    ) -> Result<T, Unopened> {
+        work: impl Future<Output = Result<T, StartFailure>>,
+    ) -> Result<T, StartFailure> {
         let mut work = pin!(work);
         let began = clock::now();
         loop {
@@ -77,7 +80,7 @@ impl Start<'_> {
                 self.log.event(Level::Warning, message, &fields);
             }
             if !self.is_patient && clock::now() >= began + COMMIT_MAX {
-                return Err(Unopened::Lost(self.unconfirmed(&names)));
+                return Err(StartFailure::Retryable(self.unconfirmed(&names)));
             }
         }
     }
@@ -85,13 +88,14 @@ impl Start<'_> {
     /// The standbys that commits wait for; nothing when none waits, or nobody can tell.
     async fn find_standbys(&self) -> Option<String> {
         let look = async {
-            let connection = self.pool.connection(clock::now() + LOOK_MAX).await.ok()?;
+            let connection = self.pool.open_connection(clock::now() + LOOK_MAX).await.ok()?;
             let ids = std::sync::Mutex::default();
-            let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::None);
+            let mut driver =
+                PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::Autocommit);
             let read = |row: &dyn Columns| {
                 Ok((row.boolean(0)? == Some(true), row.text(1)?.unwrap_or("").to_owned()))
             };
-            let found = driver.rows(WAITS, &[], read).await.ok()?.pop();
+            let found = driver.query(WAITS, &[], read).await.ok()?.pop();
             found.filter(|(waits, _)| *waits).map(|(_, names)| names)
         };
         timeout(LOOK_MAX, look).await.ok().flatten()
@@ -102,7 +106,7 @@ impl Start<'_> {
             "{}: PostgreSQL has not confirmed a commit within {} seconds, because no synchronous standby \
              answers (synchronous_standby_names = '{names}'); {REMEDY}; with --wait the start goes on \
              waiting",
-            self.shown,
+            self.display_url,
             COMMIT_MAX.as_secs()
         ))
     }

@@ -22,20 +22,22 @@ use tokio::time::timeout_at;
 use tokio_postgres::config::{ChannelBinding, SslMode};
 use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
-use super::address::{Address, Binding, Host, Mode, Target, Wanted};
+use super::connection_url::{
+    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession, TlsMode,
+};
 use super::database_clock::{DATABASE_MICROS, DatabaseClock};
-use super::tls::{Connector, Stream};
+use super::tls::{PostgresTlsConnector, PostgresTlsStream};
 use crate::clock;
 use crate::model::settings::Pooling;
 pub use error::ConnectError;
-use error::Fault;
+use error::HostFailure;
 
 /// The connection's I/O future: a task has to poll it, or nothing is sent or read.
-pub(super) type Driver = Connection<Socket, Stream>;
+pub(super) type ConnectionDriver = Connection<Socket, PostgresTlsStream>;
 
 /// The settings of every session, where a session can have settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Session {
+pub struct SessionSettings {
     /// With `Transaction`, every transaction has to make the settings that it needs.
     pub pooling: Pooling,
     pub statement_ms_max: u64,
@@ -43,9 +45,9 @@ pub struct Session {
     pub idle_in_transaction_ms_max: u64,
 }
 
-impl Session {
+impl SessionSettings {
     /// The `options` of the startup message. Those of the URL come first, so that ours override them.
-    fn options(&self, own: Option<&str>) -> Option<String> {
+    fn startup_options(&self, own: Option<&str>) -> Option<String> {
         if self.pooling == Pooling::Transaction {
             return own.map(str::to_owned);
         }
@@ -70,21 +72,21 @@ impl Session {
     }
 }
 
-impl Address {
+impl PostgresUrl {
     /// Opens one connection, and reads the database's clock. The caller has to poll the connection driver.
     pub(super) async fn connect(
         &self,
-        session: &Session,
+        session: &SessionSettings,
         database_clock: &DatabaseClock,
         deadline: Instant,
-    ) -> Result<(Client, Driver), ConnectError> {
-        let connector = Connector::new(&self.tls)
-            .map_err(|cause| ConnectError::Lasting(format!("database: {cause}")))?;
-        let mut faults: Vec<(&Target, Fault)> = Vec::new();
+    ) -> Result<(Client, ConnectionDriver), ConnectError> {
+        let connector = PostgresTlsConnector::new(&self.tls)
+            .map_err(|cause| ConnectError::Permanent(format!("database: {cause}")))?;
+        let mut faults: Vec<(&HostTarget, HostFailure)> = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
-            let share = share(left, self.targets.len() - index, self.connect_timeout);
-            let attempt = Attempt {
+            let share = host_timeout(left, self.targets.len() - index, self.connect_timeout);
+            let attempt = ConnectAttempt {
                 address: self,
                 target,
                 session,
@@ -96,7 +98,7 @@ impl Address {
                 Ok(connected) => return Ok(connected),
                 Err(fault) => {
                     // The other hosts have the same users and databases, so libpq does not try them either.
-                    let ends = fault.is_about_us();
+                    let ends = fault.is_same_for_all_hosts();
                     faults.push((target, fault));
                     if ends {
                         break;
@@ -104,14 +106,14 @@ impl Address {
                 }
             }
         }
-        Err(error::report(self, session.pooling, &faults))
+        Err(error::report_failures(self, session.pooling, &faults))
     }
 }
 
-impl Address {
+impl PostgresUrl {
     /// Sends a cancel request, over a connection of its own.
     pub(super) async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
-        match Connector::new(&self.tls) {
+        match PostgresTlsConnector::new(&self.tls) {
             Ok(connector) => token.cancel_query(connector).await,
             // The certificate files were valid when the connection was made.
             Err(_) => Ok(()),
@@ -120,61 +122,65 @@ impl Address {
 }
 
 /// The timeout for one host, given the time left for all remaining hosts.
-fn share(left: Duration, hosts: usize, limit: Option<Duration>) -> Duration {
+fn host_timeout(left: Duration, hosts: usize, limit: Option<Duration>) -> Duration {
     let even = left / u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
     limit.map_or(even, |limit| limit.min(left))
 }
 
 /// An attempt to connect to one host; with `sslmode=prefer` it may try a second time, without TLS.
-struct Attempt<'a> {
-    address: &'a Address,
-    target: &'a Target,
-    session: &'a Session,
-    connector: &'a Connector,
+struct ConnectAttempt<'a> {
+    address: &'a PostgresUrl,
+    target: &'a HostTarget,
+    session: &'a SessionSettings,
+    connector: &'a PostgresTlsConnector,
     database_clock: &'a DatabaseClock,
     share: Duration,
 }
 
-impl Attempt<'_> {
-    async fn run(&self) -> Result<(Client, Driver), Fault> {
+impl ConnectAttempt<'_> {
+    async fn run(&self) -> Result<(Client, ConnectionDriver), HostFailure> {
         if self.share.is_zero() {
-            return Err(Fault::TimedOut(self.share));
+            return Err(HostFailure::TimedOut(self.share));
         }
         let until = clock::now() + self.share;
         let mode = match (&self.target.host, self.address.tls.mode) {
             // A Unix socket is local, and PostgreSQL does not encrypt it.
-            (Host::Folder(_), _) | (_, Mode::Disable) => SslMode::Disable,
-            (_, Mode::Prefer) => SslMode::Prefer,
-            (_, Mode::Require | Mode::VerifyChain | Mode::VerifyName) => SslMode::Require,
+            (PostgresHost::SocketDirectory(_), _) | (_, TlsMode::Disable) => SslMode::Disable,
+            (_, TlsMode::Prefer) => SslMode::Prefer,
+            (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => SslMode::Require,
         };
-        let first = self.bounded(mode, until).await;
+        let first = self.connect_with_timeout(mode, until).await;
         match first {
-            Err(fault) if mode == SslMode::Prefer && fault.may_go_without_encryption() => {
-                self.bounded(SslMode::Disable, until).await.map_err(|_| fault)
+            Err(fault) if mode == SslMode::Prefer && fault.can_retry_without_tls() => {
+                self.connect_with_timeout(SslMode::Disable, until).await.map_err(|_| fault)
             }
             first => first,
         }
     }
 
-    async fn bounded(&self, mode: SslMode, until: Instant) -> Result<(Client, Driver), Fault> {
-        match timeout_at(until.into(), self.once(mode)).await {
+    async fn connect_with_timeout(
+        &self,
+        mode: SslMode,
+        until: Instant,
+    ) -> Result<(Client, ConnectionDriver), HostFailure> {
+        match timeout_at(until.into(), self.connect_once(mode)).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Fault::TimedOut(self.share)),
+            Err(_) => Err(HostFailure::TimedOut(self.share)),
         }
     }
 
-    async fn once(&self, mode: SslMode) -> Result<(Client, Driver), Fault> {
+    async fn connect_once(&self, mode: SslMode) -> Result<(Client, ConnectionDriver), HostFailure> {
         let config = self.config(mode);
         let (client, mut driver) = config.connect(self.connector.clone()).await?;
         if let Some(encoding) = driver.parameter("server_encoding").filter(|name| *name != "UTF8") {
-            return Err(Fault::Encoding(encoding.to_owned()));
+            return Err(HostFailure::NotUtf8(encoding.to_owned()));
         }
         let looked = {
-            let look = pin!(self.look(&client));
+            let look = pin!(self.verify_session(&client));
             match select(look, &mut driver).await {
                 Either::Left((looked, _)) => looked,
                 Either::Right((Err(error), _)) => Err(error.into()),
-                Either::Right((Ok(()), _)) => Err(Fault::Closed),
+                Either::Right((Ok(()), _)) => Err(HostFailure::Closed),
             }
         };
         looked.map(|()| (client, driver))
@@ -185,20 +191,20 @@ impl Attempt<'_> {
         let mut config = Config::new();
         config
             .user(&address.user)
-            .dbname(&address.name)
+            .dbname(&address.database)
             .application_name(&address.application_name)
             .port(target.port)
             .ssl_mode(mode)
             // For each of the IP addresses that a name resolves to.
             .connect_timeout(self.share)
             .channel_binding(match address.tls.binding {
-                Binding::Disable => ChannelBinding::Disable,
-                Binding::Prefer => ChannelBinding::Prefer,
-                Binding::Require => ChannelBinding::Require,
+                ChannelBindingMode::Disable => ChannelBinding::Disable,
+                ChannelBindingMode::Prefer => ChannelBinding::Prefer,
+                ChannelBindingMode::Require => ChannelBinding::Require,
             });
         match &target.host {
-            Host::Folder(folder) => drop(config.host_path(folder)),
-            Host::Name { name, number } => {
+            PostgresHost::SocketDirectory(folder) => drop(config.host_path(folder)),
+            PostgresHost::Name { name, ip: number } => {
                 config.host(name);
                 number.map(|number| config.hostaddr(number));
             }
@@ -206,7 +212,7 @@ impl Attempt<'_> {
         if let Some(password) = &target.password {
             config.password(&password.0);
         }
-        if let Some(options) = self.session.options(address.options.as_deref()) {
+        if let Some(options) = self.session.startup_options(address.options.as_deref()) {
             config.options(options);
         }
         match address.keepalive {
@@ -225,9 +231,9 @@ impl Attempt<'_> {
     }
 
     /// Verifies the session's settings, and pins those that must not change later.
-    async fn look(&self, client: &Client) -> Result<(), Fault> {
+    async fn verify_session(&self, client: &Client) -> Result<(), HostFailure> {
         let pooled = self.session.pooling == Pooling::Transaction;
-        let statement = if pooled { LOOK } else { LOOK_AND_PIN };
+        let statement = if pooled { SESSION_QUERY } else { SESSION_QUERY_AND_PIN };
         let asked = clock::now();
         let statement = format!("{statement}, {DATABASE_MICROS}");
         let answer = client.simple_query(&statement).await?;
@@ -238,28 +244,30 @@ impl Attempt<'_> {
         });
         let value = |index| row.and_then(|row| row.try_get(index).ok().flatten());
         if let Some(micros) = value(3).and_then(|text: &str| text.parse().ok()) {
-            self.database_clock.read(asked, answered, micros);
+            self.database_clock.record_reading(asked, answered, micros);
         }
-        if value(0) == Some("on") && self.address.wanted == Wanted::Writable {
-            return Err(Fault::ReadOnly);
+        if value(0) == Some("on") && self.address.target_session == TargetSession::Writable {
+            return Err(HostFailure::ReadOnly);
         }
         if value(1) == Some("off") {
-            return Err(Fault::CommitsAreNotSaved);
+            return Err(HostFailure::AsynchronousCommit);
         }
         match (pooled, value(2)) {
             (false, Some("yes")) | (true, Some("read committed")) => Ok(()),
-            (false, _) => Err(Fault::NotTold),
-            (true, found) => Err(Fault::Isolation(found.unwrap_or("not known").to_owned())),
+            (false, _) => Err(HostFailure::SettingsIgnored),
+            (true, found) => {
+                Err(HostFailure::WrongIsolation(found.unwrap_or("not known").to_owned()))
+            }
         }
     }
 }
 
 /// The database's clock is appended as the last column of both.
-const LOOK: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
+const SESSION_QUERY: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('transaction_isolation')";
 
 /// `local` and the `remote_` values all wait for the primary's own disk; whether to wait for standbys is
 /// the operator's decision.
-const LOOK_AND_PIN: &str = "SELECT current_setting('transaction_read_only'), \
+const SESSION_QUERY_AND_PIN: &str = "SELECT current_setting('transaction_read_only'), \
      set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' \
      ELSE current_setting('synchronous_commit') END, false), current_setting('nouns.told', true)";

@@ -20,7 +20,7 @@ pub(super) const DATABASE_MICROS: &str =
 /// The kernel corrects its clock by at most this many microseconds a second.
 const DRIFT_PPM: i64 = 500;
 /// Before the first reading.
-const UNKNOWN: i64 = i64::MIN;
+const OFFSET_UNKNOWN: i64 = i64::MIN;
 
 /// An estimate of the database's clock; shared by all connections of a server.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct Reading {
 
 impl Default for DatabaseClock {
     fn default() -> Self {
-        let (origin, offset) = (clock::now(), AtomicI64::new(UNKNOWN));
+        let (origin, offset) = (clock::now(), AtomicI64::new(OFFSET_UNKNOWN));
         Self { origin, offset, best: Mutex::default() }
     }
 }
@@ -54,19 +54,19 @@ impl DatabaseClock {
     pub(super) fn now(&self) -> Moment {
         let offset = self.offset.load(Ordering::Relaxed);
         let micros = offset.checked_add(self.micros_at(clock::now()));
-        let known = micros.filter(|_| offset != UNKNOWN).and_then(Moment::from_micros);
+        let known = micros.filter(|_| offset != OFFSET_UNKNOWN).and_then(Moment::from_micros);
         known.unwrap_or_else(clock::moment)
     }
 
     /// Takes a reading: the query was sent and answered at these instants, and the database's clock showed
     /// `micros` at some instant in between.
-    pub(super) fn read(&self, asked: Instant, answered: Instant, micros: i64) {
+    pub(super) fn record_reading(&self, asked: Instant, answered: Instant, micros: i64) {
         let (asked, answered) = (self.micros_at(asked), self.micros_at(answered));
         let error = (answered - asked) / 2;
         let Some(offset) = micros.checked_sub(asked + error) else { return };
         let reading = Reading { offset, error, at: answered };
         let mut best = self.best.lock().unwrap_or_else(PoisonError::into_inner);
-        let chosen = best.map_or(reading, |last| last.or_better(reading));
+        let chosen = best.map_or(reading, |last| last.more_exact(reading));
         *best = Some(chosen);
         self.offset.store(chosen.offset, Ordering::Relaxed);
     }
@@ -80,7 +80,7 @@ impl DatabaseClock {
 impl Reading {
     /// The more exact of two readings that agree. If they disagree, the database's clock was set or a
     /// failover happened, and the newer one is right.
-    fn or_better(self, newer: Self) -> Self {
+    fn more_exact(self, newer: Self) -> Self {
         let drift = newer.at.saturating_sub(self.at).saturating_mul(DRIFT_PPM) / 1_000_000;
         let error = self.error.saturating_add(drift);
         let differ = self.offset.abs_diff(newer.offset);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn database_clock_goes_on_from_the_middle_of_the_round_trip() {
         let clock = DatabaseClock::default();
-        clock.read(millis(&clock, 100), millis(&clock, 120), DAY_2020);
+        clock.record_reading(millis(&clock, 100), millis(&clock, 120), DAY_2020);
         assert_eq!(offset(&clock), -110_000);
         let now = clock.now().micros() - DAY_2020;
         assert!((-110_000..60_000_000).contains(&now), "{now}");
@@ -122,19 +122,19 @@ mod tests {
     #[test]
     fn database_clock_keeps_the_more_exact_reading_while_both_agree() {
         let clock = DatabaseClock::default();
-        clock.read(millis(&clock, 0), millis(&clock, 2), DAY_2020);
-        clock.read(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 + 1_100_000);
+        clock.record_reading(millis(&clock, 0), millis(&clock, 2), DAY_2020);
+        clock.record_reading(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 + 1_100_000);
         assert_eq!(offset(&clock), -1_000);
-        clock.read(millis(&clock, 2_000), millis(&clock, 2_001), DAY_2020 + 2_000_000);
+        clock.record_reading(millis(&clock, 2_000), millis(&clock, 2_001), DAY_2020 + 2_000_000);
         assert_eq!(offset(&clock), -500);
     }
 
     #[test]
     fn database_clock_that_was_set_is_followed() {
         let clock = DatabaseClock::default();
-        clock.read(millis(&clock, 0), millis(&clock, 2), DAY_2020);
+        clock.record_reading(millis(&clock, 0), millis(&clock, 2), DAY_2020);
         let hour = 3_600_000_000;
-        clock.read(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 - hour);
+        clock.record_reading(millis(&clock, 1_000), millis(&clock, 1_400), DAY_2020 - hour);
         assert_eq!(offset(&clock), -hour - 1_200_000);
     }
 }

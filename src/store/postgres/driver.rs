@@ -14,150 +14,171 @@ use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::{Error, Row, RowStream};
 
-use super::failure::{Trouble, sort};
+use super::error_class::{ErrorClass, classify};
 use super::foreign_key::ForeignKey;
-use super::message::{Message, execute, query, together};
-use super::pool::Connection;
+use super::outgoing_statement::{OutgoingStatement, execute, join_pipelined, query};
+use super::pool::DatabaseConnection;
 use crate::model::Resource;
 use crate::model::settings::Pooling;
-use crate::store::Broken;
-use crate::store::driver::{Bind, Columns, Driver, Failure, Stopped, Stroke, changed_while_locked};
-use crate::store::ids::Ids;
-use crate::store::sql::{POSTGRES_NEXT_IDS, quoted};
+use crate::store::InternalError;
+use crate::store::driver::{
+    Bind, Columns, DatabaseDriver, FailedStatement, Statement, StatementError,
+    changed_while_locked_error,
+};
+use crate::store::sql::{POSTGRES_NEXT_IDS, quote_name};
+use crate::store::uuid_v7::UuidGenerator;
 use crate::value::{Id, IdKind, Moment};
 
 /// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum TransactionStage {
     /// Each statement is its own transaction.
-    None,
+    Autocommit,
     /// The next statement is sent with `BEGIN`.
-    Due,
+    BeginPending,
     Open,
     /// `COMMIT` was sent. Until the answer comes, the outcome is unknown.
-    Ending,
+    CommitSent,
 }
 
 /// A connection for the duration of one request.
 pub(super) struct PostgresDriver<'a> {
-    connection: &'a Connection,
-    ids: &'a Mutex<Ids>,
+    connection: &'a DatabaseConnection,
+    ids: &'a Mutex<UuidGenerator>,
     pooling: Pooling,
-    stage: Stage,
+    stage: TransactionStage,
     /// There is a savepoint, so the statements after it do not commit yet.
-    is_held: bool,
-    trouble: Option<Trouble>,
-    violated: Option<ForeignKey>,
+    has_savepoint: bool,
+    trouble: Option<ErrorClass>,
+    violated_key: Option<ForeignKey>,
 }
 
 impl<'a> PostgresDriver<'a> {
     pub(super) fn new(
-        connection: &'a Connection,
-        ids: &'a Mutex<Ids>,
+        connection: &'a DatabaseConnection,
+        ids: &'a Mutex<UuidGenerator>,
         pooling: Pooling,
-        stage: Stage,
+        stage: TransactionStage,
     ) -> Self {
-        Self { connection, ids, pooling, stage, is_held: false, trouble: None, violated: None }
+        Self {
+            connection,
+            ids,
+            pooling,
+            stage,
+            has_savepoint: false,
+            trouble: None,
+            violated_key: None,
+        }
     }
 
     /// Records a reading of the database's clock.
-    pub(super) fn read_clock(&self, asked: Instant, answered: Instant, database: Moment) {
-        self.connection.clock.read(asked, answered, database.micros());
+    pub(super) fn record_clock(&self, asked: Instant, answered: Instant, database: Moment) {
+        self.connection.clock.record_reading(asked, answered, database.micros());
     }
 
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn error_class(&self) -> Option<ErrorClass> {
         self.trouble
     }
 
     /// The foreign key whose violation rolled the transaction back.
-    pub(super) fn take_violated(&mut self) -> Option<ForeignKey> {
-        self.violated.take()
+    pub(super) fn take_violated_key(&mut self) -> Option<ForeignKey> {
+        self.violated_key.take()
     }
 
     /// Whether a commit was sent and not answered, so that it may have happened. From then on the statement
     /// must not be cancelled.
-    pub(super) fn may_be_done(&self) -> bool {
-        self.stage == Stage::Ending
+    pub(super) fn may_have_committed(&self) -> bool {
+        self.stage == TransactionStage::CommitSent
     }
 
     /// Ends the transaction, whose commit PostgreSQL has confirmed. Fails where the commit's wait for the
     /// standbys was interrupted, for example by `pg_cancel_backend`: PostgreSQL then reports success with a
     /// warning, and a failover to a standby would lose the transaction.
-    fn confirm_commit(&mut self) -> Result<(), Failure> {
+    fn confirm_commit(&mut self) -> Result<(), StatementError> {
         if self.connection.is_unreplicated.swap(false, Ordering::Relaxed) {
-            self.trouble = Some(Trouble::Lost);
+            self.trouble = Some(ErrorClass::ConnectionLost);
             let cause =
                 "PostgreSQL stopped waiting for a synchronous standby to confirm the commit";
-            return Err(Failure::Storage(cause.to_owned()));
+            return Err(StatementError::Storage(cause.to_owned()));
         }
-        self.stage = Stage::None;
+        self.stage = TransactionStage::Autocommit;
         Ok(())
     }
 
     /// Rolls back what is not committed. Returns whether the connection can be reused.
-    pub(super) async fn abandon(&mut self) -> bool {
+    pub(super) async fn rollback_uncommitted(&mut self) -> bool {
         match (self.trouble, self.stage) {
-            (Some(Trouble::Lost), _) => false,
+            (Some(ErrorClass::ConnectionLost), _) => false,
             // The database has answered with an error, so it has rolled back already.
-            (_, Stage::None | Stage::Due | Stage::Ending) => true,
-            (_, Stage::Open) => self.connection.client.batch_execute("ROLLBACK").await.is_ok(),
+            (
+                _,
+                TransactionStage::Autocommit
+                | TransactionStage::BeginPending
+                | TransactionStage::CommitSent,
+            ) => true,
+            (_, TransactionStage::Open) => {
+                self.connection.client.batch_execute("ROLLBACK").await.is_ok()
+            }
         }
     }
 
-    fn failed(&mut self, error: &Error) -> Failure {
-        let (failure, trouble) = sort(error);
+    fn record_error(&mut self, error: &Error) -> StatementError {
+        let (failure, trouble) = classify(error);
         self.trouble = self.trouble.or(trouble);
-        self.violated = self.violated.take().or_else(|| ForeignKey::violated_in(error));
+        self.violated_key = self.violated_key.take().or_else(|| ForeignKey::from_error(error));
         failure
     }
 
-    async fn message<'b>(&mut self, stroke: &'b Stroke<'_>) -> Result<Message<'b>, Failure> {
-        self.message_of(&stroke.sql, &stroke.binds).await
+    async fn prepare_statement<'b>(
+        &mut self,
+        stroke: &'b Statement<'_>,
+    ) -> Result<OutgoingStatement<'b>, StatementError> {
+        self.prepare_sql(&stroke.sql, &stroke.binds).await
     }
 
-    async fn message_of<'b>(
+    async fn prepare_sql<'b>(
         &mut self,
         sql: &'b str,
         binds: &'b [Bind<'b>],
-    ) -> Result<Message<'b>, Failure> {
+    ) -> Result<OutgoingStatement<'b>, StatementError> {
         if self.pooling == Pooling::Transaction {
-            return Ok(Message::Unprepared(sql, binds));
+            return Ok(OutgoingStatement::Unprepared(sql, binds));
         }
-        match self.connection.statement(sql).await {
-            Ok(statement) => Ok(Message::Prepared(statement, binds)),
-            Err(error) => Err(self.failed(&error)),
+        match self.connection.prepare_cached(sql).await {
+            Ok(statement) => Ok(OutgoingStatement::Prepared(statement, binds)),
+            Err(error) => Err(self.record_error(&error)),
         }
     }
 
     /// Sends a transaction command without parameters.
-    async fn word(&mut self, word: &str) -> Result<(), Failure> {
+    async fn send_command(&mut self, word: &str) -> Result<(), StatementError> {
         let done = self.connection.client.batch_execute(word).await;
-        done.map_err(|error| self.failed(&error))
+        done.map_err(|error| self.record_error(&error))
     }
 
     /// `BEGIN`, if it is pending.
-    fn begin(&mut self) -> Option<&'static str> {
-        let is_due = self.stage == Stage::Due;
+    fn take_begin(&mut self) -> Option<&'static str> {
+        let is_due = self.stage == TransactionStage::BeginPending;
         is_due.then(|| {
-            self.stage = Stage::Open;
+            self.stage = TransactionStage::Open;
             "BEGIN"
         })
     }
 
     /// Reads rows until `is_enough`.
-    async fn read_until<T>(
+    async fn collect_rows_until<T>(
         &mut self,
         rows: RowStream,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         mut is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Vec<T>, StatementError> {
         let mut rows = pin!(rows);
         let mut all = Vec::new();
         loop {
             let row: Option<Row> =
-                rows.as_mut().try_next().await.map_err(|error| self.failed(&error))?;
+                rows.as_mut().try_next().await.map_err(|error| self.record_error(&error))?;
             let Some(row) = row else { return Ok(all) };
-            let row = read(&row).map_err(Failure::Broken)?;
+            let row = read(&row).map_err(StatementError::Internal)?;
             let is_last = is_enough(&row);
             all.push(row);
             if is_last {
@@ -167,94 +188,103 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Pipelines statements, and returns how many rows each changed.
-    async fn fly(&mut self, messages: Vec<Message<'_>>) -> Vec<Result<u64, Error>> {
+    async fn send_pipelined(
+        &mut self,
+        messages: Vec<OutgoingStatement<'_>>,
+    ) -> Vec<Result<u64, Error>> {
         let client = &self.connection.client;
-        together(messages.into_iter().map(|message| execute(client, message))).await
+        join_pipelined(messages.into_iter().map(|message| execute(client, message))).await
     }
 
     /// Runs one statement that is its own transaction.
-    async fn run_alone(&mut self, stroke: &Stroke<'_>) -> Result<(), Stopped> {
-        let stopped = |failure| Stopped { at: 0, failure };
-        let message = self.message(stroke).await.map_err(stopped)?;
+    async fn run_autocommit(&mut self, stroke: &Statement<'_>) -> Result<(), FailedStatement> {
+        let stopped = |failure| FailedStatement { at: 0, failure };
+        let message = self.prepare_statement(stroke).await.map_err(stopped)?;
         crate::fault::point("commit");
-        self.stage = Stage::Ending;
+        self.stage = TransactionStage::CommitSent;
         match execute(&self.connection.client, message).await {
             Ok(1) => self.confirm_commit().map_err(stopped),
-            Ok(_) => Err(stopped(changed_while_locked())),
-            Err(error) => Err(stopped(self.failed(&error))),
+            Ok(_) => Err(stopped(changed_while_locked_error())),
+            Err(error) => Err(stopped(self.record_error(&error))),
         }
     }
 
     /// Runs one multi-row statement, with one array per column; it is its own transaction.
-    pub(super) async fn run_all(
+    pub(super) async fn insert_columns(
         &mut self,
         sql: &str,
         columns: &[Vec<Bind<'_>>],
-    ) -> Result<(), Failure> {
-        let statement = self.connection.statement(sql).await;
-        let statement = statement.map_err(|error| self.failed(&error))?;
+    ) -> Result<(), StatementError> {
+        let statement = self.connection.prepare_cached(sql).await;
+        let statement = statement.map_err(|error| self.record_error(&error))?;
         crate::fault::point("commit");
-        self.stage = Stage::Ending;
+        self.stage = TransactionStage::CommitSent;
         let rows = columns.first().map_or(0, Vec::len);
         match self.connection.client.execute_raw(&statement, columns).await {
             Ok(done) if usize::try_from(done) == Ok(rows) => self.confirm_commit(),
             // It is committed, but wrong, so it must not be retried.
             Ok(_) => {
-                self.trouble = Some(Trouble::Lost);
-                Err(Failure::Engine("not all of several rows were written".into()))
+                self.trouble = Some(ErrorClass::ConnectionLost);
+                Err(StatementError::Engine("not all of several rows were written".into()))
             }
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.record_error(&error)),
         }
     }
 
     /// Runs statements; with `is_last` also the commit after them.
-    async fn run(&mut self, strokes: &[Stroke<'_>], is_last: bool) -> Result<(), Stopped> {
-        if let ([stroke], Stage::None, true) = (strokes, self.stage, is_last) {
-            return self.run_alone(stroke).await;
+    async fn run_all_statements(
+        &mut self,
+        strokes: &[Statement<'_>],
+        is_last: bool,
+    ) -> Result<(), FailedStatement> {
+        if let ([stroke], TransactionStage::Autocommit, true) = (strokes, self.stage, is_last) {
+            return self.run_autocommit(stroke).await;
         }
         let mut messages = Vec::with_capacity(strokes.len() + 2);
-        let is_block = self.stage != Stage::None || strokes.len() > 1;
-        if self.stage == Stage::None && is_block {
-            self.stage = Stage::Due;
+        let is_block = self.stage != TransactionStage::Autocommit || strokes.len() > 1;
+        if self.stage == TransactionStage::Autocommit && is_block {
+            self.stage = TransactionStage::BeginPending;
         }
         for (at, stroke) in strokes.iter().enumerate() {
-            let message = self.message(stroke).await;
-            messages.push(message.map_err(|failure| Stopped { at, failure })?);
+            let message = self.prepare_statement(stroke).await;
+            messages.push(message.map_err(|failure| FailedStatement { at, failure })?);
         }
-        let begin = self.begin();
+        let begin = self.take_begin();
         let before = usize::from(begin.is_some());
-        messages.splice(..0, begin.map(Message::Word));
+        messages.splice(..0, begin.map(OutgoingStatement::Command));
         if is_last {
             if !strokes.is_empty() {
                 crate::fault::point("commit");
             }
             if is_block {
-                messages.push(Message::Word("COMMIT"));
+                messages.push(OutgoingStatement::Command("COMMIT"));
             }
-            self.stage = Stage::Ending;
+            self.stage = TransactionStage::CommitSent;
         }
-        for (at, done) in self.fly(messages).await.into_iter().enumerate() {
+        for (at, done) in self.send_pipelined(messages).await.into_iter().enumerate() {
             let at = at.saturating_sub(before);
             match done {
                 Ok(1) => {}
-                Ok(_) => return Err(Stopped { at, failure: changed_while_locked() }),
-                Err(error) => return Err(Stopped { at, failure: self.failed(&error) }),
+                Ok(_) => return Err(FailedStatement { at, failure: changed_while_locked_error() }),
+                Err(error) => {
+                    return Err(FailedStatement { at, failure: self.record_error(&error) });
+                }
             }
         }
         if is_last {
             let at = strokes.len();
-            self.confirm_commit().map_err(|failure| Stopped { at, failure })?;
+            self.confirm_commit().map_err(|failure| FailedStatement { at, failure })?;
         }
         Ok(())
     }
 
-    async fn rows_of<T>(
+    async fn begin_and_query<T>(
         &mut self,
-        message: Message<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        message: OutgoingStatement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        let begin = self.begin();
+    ) -> Result<Vec<T>, StatementError> {
+        let begin = self.take_begin();
         let client = &self.connection.client;
         let (begun, rows) = match begin {
             None => (Ok(()), query(client, message).await),
@@ -263,34 +293,35 @@ impl<'a> PostgresDriver<'a> {
                 Box::pin(join(client.batch_execute(begin), query(client, message))).await
             }
         };
-        let rows = begun.and(rows).map_err(|error| self.failed(&error))?;
-        self.read_until(rows, read, is_enough).await
+        let rows = begun.and(rows).map_err(|error| self.record_error(&error))?;
+        self.collect_rows_until(rows, read, is_enough).await
     }
 }
 
-impl Driver for PostgresDriver<'_> {
-    const SHARES_COMMIT: bool = false;
+impl DatabaseDriver for PostgresDriver<'_> {
+    const HAS_SHARED_COMMIT: bool = false;
 
-    async fn rows_until<T>(
+    async fn query_until<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        let message = self.message_of(sql, binds).await?;
-        self.rows_of(message, read, is_enough).await
+    ) -> Result<Vec<T>, StatementError> {
+        let message = self.prepare_sql(sql, binds).await?;
+        self.begin_and_query(message, read, is_enough).await
     }
 
-    async fn rows_behind<A, T>(
+    async fn query_pair<A, T>(
         &mut self,
-        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
-        then: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
+        then: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), Failure> {
-        let (one, other) = (self.message(first).await?, self.message(then).await?);
-        let begin = self.begin();
+    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
+        let (one, other) =
+            (self.prepare_statement(first).await?, self.prepare_statement(then).await?);
+        let begin = self.take_begin();
         let client = &self.connection.client;
         let begun = async {
             match begin {
@@ -300,129 +331,145 @@ impl Driver for PostgresDriver<'_> {
         };
         let ahead = async { query(client, one).await?.try_collect::<Vec<Row>>().await };
         let ((begun, before), rows) = join(join(begun, ahead), query(client, other)).await;
-        let before = begun.and(before).map_err(|error| self.failed(&error))?;
-        let rows = rows.map_err(|error| self.failed(&error))?;
+        let before = begun.and(before).map_err(|error| self.record_error(&error))?;
+        let rows = rows.map_err(|error| self.record_error(&error))?;
         let before: Result<_, _> = before.iter().map(|row| read_first(row)).collect();
-        Ok((before.map_err(Failure::Broken)?, self.read_until(rows, read, is_enough).await?))
+        Ok((
+            before.map_err(StatementError::Internal)?,
+            self.collect_rows_until(rows, read, is_enough).await?,
+        ))
     }
 
-    async fn rows_once<T>(
+    async fn query_uncached<T>(
         &mut self,
-        stroke: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        stroke: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        self.rows_of(Message::Unprepared(&stroke.sql, &stroke.binds), read, is_enough).await
+    ) -> Result<Vec<T>, StatementError> {
+        self.begin_and_query(
+            OutgoingStatement::Unprepared(&stroke.sql, &stroke.binds),
+            read,
+            is_enough,
+        )
+        .await
     }
 
-    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
-        let message = self.message_of(sql, binds).await?;
-        let messages: Vec<_> =
-            self.begin().map(Message::Word).into_iter().chain([message]).collect();
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
+        let message = self.prepare_sql(sql, binds).await?;
+        let messages: Vec<_> = self
+            .take_begin()
+            .map(OutgoingStatement::Command)
+            .into_iter()
+            .chain([message])
+            .collect();
         let mut count = 0;
-        for done in self.fly(messages).await {
-            count = done.map_err(|error| self.failed(&error))?;
+        for done in self.send_pipelined(messages).await {
+            count = done.map_err(|error| self.record_error(&error))?;
         }
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    async fn rows_each<T>(
+    async fn query_each<T>(
         &mut self,
-        strokes: &[Stroke<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, Broken>,
-    ) -> Result<Vec<Vec<T>>, Failure> {
+        strokes: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut messages = Vec::with_capacity(strokes.len() + 1);
         for stroke in strokes {
-            messages.push(self.message(stroke).await?);
+            messages.push(self.prepare_statement(stroke).await?);
         }
-        let begin = self.begin();
+        let begin = self.take_begin();
         let before = usize::from(begin.is_some());
-        messages.splice(..0, begin.map(Message::Word));
+        messages.splice(..0, begin.map(OutgoingStatement::Command));
         let client = &self.connection.client;
         let sent = messages.into_iter().map(|message| async move {
             match message {
-                word @ Message::Word(_) => execute(client, word).await.map(|_| Vec::new()),
+                word @ OutgoingStatement::Command(_) => {
+                    execute(client, word).await.map(|_| Vec::new())
+                }
                 message => query(client, message).await?.try_collect().await,
             }
         });
         let mut all = Vec::with_capacity(strokes.len());
-        for (at, rows) in together(sent).await.into_iter().enumerate() {
-            let rows: Vec<Row> = rows.map_err(|error| self.failed(&error))?;
+        for (at, rows) in join_pipelined(sent).await.into_iter().enumerate() {
+            let rows: Vec<Row> = rows.map_err(|error| self.record_error(&error))?;
             if let Some(at) = at.checked_sub(before) {
                 let rows: Result<_, _> = rows.iter().map(|row| read(at, row)).collect();
-                all.push(rows.map_err(Failure::Broken)?);
+                all.push(rows.map_err(StatementError::Internal)?);
             }
         }
         Ok(all)
     }
 
-    async fn execute_each(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
-        self.run(strokes, false).await
+    async fn execute_each(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
+        self.run_all_statements(strokes, false).await
     }
 
-    async fn finish(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
-        self.run(strokes, !self.is_held).await
+    async fn finish(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
+        self.run_all_statements(strokes, !self.has_savepoint).await
     }
 
-    async fn hold(&mut self) -> Result<(), Failure> {
-        self.word("SAVEPOINT request").await?;
-        self.is_held = true;
+    async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
+        self.send_command("SAVEPOINT request").await?;
+        self.has_savepoint = true;
         Ok(())
     }
 
-    async fn undo(&mut self) -> Result<(), Failure> {
-        self.word("ROLLBACK TO request").await
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
+        self.send_command("ROLLBACK TO request").await
     }
 
-    async fn end(&mut self, strokes: &[Stroke<'_>]) -> Result<(), Stopped> {
-        self.is_held = false;
-        self.run(strokes, true).await
+    async fn finish_savepoint(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
+        self.has_savepoint = false;
+        self.run_all_statements(strokes, true).await
     }
 
-    async fn aside<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &mut self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, StatementError> {
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => Ok(done),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
                 // The runtime is shutting down.
-                Err(_) => Err(Failure::TimedOut),
+                Err(_) => Err(StatementError::TimedOut),
             },
         }
     }
 
-    async fn recover(&mut self) -> Result<(), Failure> {
-        if self.is_held {
-            return self.undo().await;
+    async fn recover(&mut self) -> Result<(), StatementError> {
+        if self.has_savepoint {
+            return self.rollback_to_savepoint().await;
         }
-        let is_block = std::mem::replace(&mut self.stage, Stage::None) == Stage::Open;
+        let is_block = std::mem::replace(&mut self.stage, TransactionStage::Autocommit)
+            == TransactionStage::Open;
         if is_block {
-            self.word("ROLLBACK").await?;
+            self.send_command("ROLLBACK").await?;
         }
         Ok(())
     }
 
-    async fn allocate(
+    async fn allocate_ids(
         &mut self,
         resource: &Resource,
         count: usize,
         now: Moment,
-    ) -> Result<Vec<Id>, Failure> {
+    ) -> Result<Vec<Id>, StatementError> {
         match resource.id {
             IdKind::Uuid => {
                 let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
                 let ids = (0..count).map(|_| ids.next(now).map(Id::Uuid));
-                ids.collect::<Result<_, _>>().map_err(|error| Failure::Engine(error.to_string()))
+                ids.collect::<Result<_, _>>()
+                    .map_err(|error| StatementError::Engine(error.to_string()))
             }
             IdKind::Integer => {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                let table = quoted(&resource.table);
+                let table = quote_name(&resource.table);
                 let binds = [Bind::Text(&table), Bind::Integer(count)];
                 let read = |row: &dyn Columns| row.integer(0);
                 // Boxed, since most ids need no query.
-                let ids = Box::pin(self.rows(POSTGRES_NEXT_IDS, &binds, read)).await?;
+                let ids = Box::pin(self.query(POSTGRES_NEXT_IDS, &binds, read)).await?;
                 Ok(ids.into_iter().flatten().map(Id::Integer).collect())
             }
         }
@@ -432,11 +479,11 @@ impl Driver for PostgresDriver<'_> {
         self.connection.clock.now()
     }
 
-    fn settled(&self) -> i64 {
-        self.connection.settled.load(Ordering::Relaxed)
+    fn low_watermark(&self) -> i64 {
+        self.connection.low_watermark.load(Ordering::Relaxed)
     }
 
-    fn settle(&self, number: i64) {
-        self.connection.settled.fetch_max(number, Ordering::Relaxed);
+    fn raise_low_watermark(&self, number: i64) {
+        self.connection.low_watermark.fetch_max(number, Ordering::Relaxed);
     }
 }

@@ -10,16 +10,16 @@ use std::time::Instant;
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
-use super::driver::{PostgresDriver, Stage};
-use super::pool::Purpose;
-use super::{Inner, no_connection};
+use super::driver::{PostgresDriver, TransactionStage};
+use super::pool::LeasePurpose;
+use super::{PostgresWorkerState, no_connection};
 use crate::model::{Model, Resource};
-use crate::plan::{Action, Write};
+use crate::plan::{WriteAction, WritePlan};
 use crate::store::StoreError;
-use crate::store::driver::{Bind, Columns, Driver};
+use crate::store::driver::{Bind, Columns, DatabaseDriver};
 
 /// The column of a foreign key in our schema. 1: the schema, 2: the table, 3: the constraint.
-const COLUMN: &str = "SELECT attname::text FROM pg_constraint \
+const FOREIGN_KEY_COLUMN: &str = "SELECT attname::text FROM pg_constraint \
      JOIN pg_class ON pg_class.oid = conrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace \
      JOIN pg_attribute ON attrelid = conrelid AND attnum = conkey[1] \
      WHERE contype = 'f' AND nspname = current_schema() \
@@ -35,7 +35,7 @@ pub(super) struct ForeignKey {
 
 impl ForeignKey {
     /// The foreign key that a statement violated.
-    pub(super) fn violated_in(error: &Error) -> Option<Self> {
+    pub(super) fn from_error(error: &Error) -> Option<Self> {
         let error = error.as_db_error()?;
         if *error.code() != SqlState::FOREIGN_KEY_VIOLATION {
             return None;
@@ -46,36 +46,38 @@ impl ForeignKey {
     }
 }
 
-impl Inner {
+impl PostgresWorkerState {
     /// Whether a foreign key refuses a write for good: the write is a delete, and the model declares no
     /// such reference. If the lookup fails, the write is retried.
-    pub(super) async fn refuses_removal(
+    pub(super) async fn is_delete_refused(
         &self,
-        write: &Write,
+        write: &WritePlan,
         key: &ForeignKey,
         until: Instant,
     ) -> bool {
-        matches!(write.action, Action::Remove { .. })
+        matches!(write.action, WriteAction::Remove { .. })
             && self.is_undeclared(key, until).await.unwrap_or(false)
     }
 
     /// Whether the model declares no reference for a foreign key.
     async fn is_undeclared(&self, key: &ForeignKey, until: Instant) -> Result<bool, StoreError> {
-        let lease = self.pool.lease(Purpose::Read, until).await?;
+        let lease = self.pool.lease(LeasePurpose::Read, until).await?;
         let connection = lease.connection().ok_or_else(no_connection)?;
-        let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
+        let mut driver =
+            PostgresDriver::new(connection, &self.ids, self.pooling, TransactionStage::Autocommit);
         let binds = [&key.schema, &key.table, &key.constraint].map(|name| Bind::Text(name));
         let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
-        let columns = driver.rows(COLUMN, &binds, read).await?;
-        lease.keep();
+        let columns = driver.query(FOREIGN_KEY_COLUMN, &binds, read).await?;
+        lease.return_to_pool();
         let column = columns.into_iter().flatten().next();
-        Ok(!column.is_some_and(|column| declares(&self.context.model, &key.table, &column)))
+        Ok(!column
+            .is_some_and(|column| declares_reference(&self.context.model, &key.table, &column)))
     }
 }
 
-fn declares(model: &Model, table: &str, column: &str) -> bool {
+fn declares_reference(model: &Model, table: &str, column: &str) -> bool {
     let refers = |resource: &Resource| {
-        let mut fields = resource.fields.iter().filter(|field| field.rules.to.is_some());
+        let mut fields = resource.fields.iter().filter(|field| field.rules.reference.is_some());
         resource.parent_key.as_deref() == Some(column) || fields.any(|field| &*field.name == column)
     };
     model.resources.iter().any(|resource| &*resource.table == table && refers(resource))

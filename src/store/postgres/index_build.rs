@@ -16,23 +16,23 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, SimpleQueryMessage};
 
 use super::connect::ConnectError;
-use super::driver::{PostgresDriver, Stage};
-use super::failure::words;
-use super::pool::{Connection, Pool};
+use super::driver::{PostgresDriver, TransactionStage};
+use super::error_class::error_message;
+use super::pool::{ConnectionPool, DatabaseConnection};
 use crate::clock;
-use crate::log::{Level, Log};
+use crate::log::{Level, Logger};
 use crate::model::settings::Pooling;
 use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, Driver};
-use crate::store::ids::Ids;
-use crate::store::schema::Deferred;
-use crate::store::sql::{ForeignKey, Index, quoted};
+use crate::store::driver::{Bind, Columns, DatabaseDriver};
+use crate::store::schema_migration::Deferred;
+use crate::store::sql::{ForeignKey, IndexDefinition, quote_name};
+use crate::store::uuid_v7::UuidGenerator;
 
 /// Longer than an export may take.
-const BUILD_MAX: Duration = Duration::from_secs(15 * 60);
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+const BUILD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay between two checks of another server's build.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// True for the one server that may build now. The first number is the namespace of our advisory locks.
 /// Sent as one simple query: an extended query would leave its portal open, with a snapshot.
@@ -40,7 +40,7 @@ const BUILD_LOCK: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout =
     SELECT pg_try_advisory_xact_lock(1313821262, 4)";
 
 /// 1: the index. Whether it is valid, and whether it is being built.
-const STATE: &str = "SELECT indisvalid, \
+const INDEX_STATE: &str = "SELECT indisvalid, \
     EXISTS (SELECT 1 FROM pg_stat_progress_create_index WHERE index_relid = pg_class.oid) \
     FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
     WHERE relnamespace = current_schema()::regnamespace AND relname = $1";
@@ -73,11 +73,11 @@ struct StatementError {
 
 impl StatementError {
     fn new(error: &Error) -> Self {
-        Self { cause: words(error), code: error.code().cloned() }
+        Self { cause: error_message(error), code: error.code().cloned() }
     }
 
     fn late() -> Self {
-        let minutes = BUILD_MAX.as_secs() / 60;
+        let minutes = BUILD_TIMEOUT.as_secs() / 60;
         let cause = format!("transactions from before were still open after {minutes} minutes");
         Self { cause, code: None }
     }
@@ -88,36 +88,36 @@ impl StatementError {
 }
 
 /// What a build needs.
-pub(super) struct Builder<'a> {
-    pub(super) pool: &'a Pool,
+pub(super) struct IndexBuilder<'a> {
+    pub(super) pool: &'a ConnectionPool,
     pub(super) pooling: Pooling,
-    pub(super) log: &'a Log,
+    pub(super) log: &'a Logger,
     /// The URL of the database, for messages.
-    pub(super) shown: &'a str,
+    pub(super) display_url: &'a str,
 }
 
-impl Builder<'_> {
+impl IndexBuilder<'_> {
     /// Builds and validates what is deferred; ends when all of it is in force.
     pub(super) async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
-        let until = clock::now() + BUILD_MAX;
+        let until = clock::now() + BUILD_TIMEOUT;
         let builder = self.connect().await?;
         if self.pooling == Pooling::Session {
             // The build is expected to wait for locks, and blocks no request.
-            let millis = BUILD_MAX.as_millis();
+            let millis = BUILD_TIMEOUT.as_millis();
             let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
-            self.run_alone(&builder, &set, until)
+            self.run_outside_transaction(&builder, &set, until)
                 .await
                 .map_err(|error| self.passing(&error.cause))?;
         }
         let guard = self.connect().await?;
-        while !self.lock(&guard).await? {
+        while !self.try_build_lock(&guard).await? {
             if clock::now() >= until {
                 return Err(self.passing("another server has been building indexes for too long"));
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         for index in &deferred.indexes {
-            self.build(&builder, index, until).await?;
+            self.build_index(&builder, index, until).await?;
         }
         for key in &deferred.foreign_keys {
             self.validate(&builder, key, until).await?;
@@ -125,46 +125,46 @@ impl Builder<'_> {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Box<Connection>, BuildError> {
-        let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
+    async fn connect(&self) -> Result<Box<DatabaseConnection>, BuildError> {
+        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
         connection.map_err(|error| match error {
-            ConnectError::Lasting(message) => BuildError::Lasting(OpenError(message)),
-            ConnectError::Passing(message) => BuildError::Passing(OpenError(message)),
+            ConnectError::Permanent(message) => BuildError::Lasting(OpenError(message)),
+            ConnectError::Transient(message) => BuildError::Passing(OpenError(message)),
         })
     }
 
     /// Whether this server may build, until the connection ends.
-    async fn lock(&self, guard: &Connection) -> Result<bool, BuildError> {
+    async fn try_build_lock(&self, guard: &DatabaseConnection) -> Result<bool, BuildError> {
         let asked = guard.client.simple_query(BUILD_LOCK).await;
-        let asked = asked.map_err(|error| self.passing(&words(&error)))?;
+        let asked = asked.map_err(|error| self.passing(&error_message(&error)))?;
         let is_ours = asked.iter().any(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
             _ => false,
         });
         if !is_ours {
             let undone = guard.client.batch_execute("ROLLBACK").await;
-            undone.map_err(|error| self.passing(&words(&error)))?;
+            undone.map_err(|error| self.passing(&error_message(&error)))?;
         }
         Ok(is_ours)
     }
 
-    async fn build(
+    async fn build_index(
         &self,
-        connection: &Connection,
-        index: &Index,
+        connection: &DatabaseConnection,
+        index: &IndexDefinition,
         until: Instant,
     ) -> Result<(), BuildError> {
         let name = &index.name;
         loop {
-            match self.state(connection, name).await? {
+            match self.index_state(connection, name).await? {
                 IndexState::Valid => return Ok(()),
                 // An operator is building it by hand.
                 IndexState::Building if clock::now() < until => {
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 IndexState::Invalid | IndexState::Building => {
-                    let drop = drop_text(name);
-                    let dropped = self.run_alone(connection, &drop, until).await;
+                    let drop = drop_index_sql(name);
+                    let dropped = self.run_outside_transaction(connection, &drop, until).await;
                     dropped.map_err(|error| self.passing(&error.cause))?;
                 }
                 IndexState::Absent => break,
@@ -173,11 +173,12 @@ impl Builder<'_> {
         let waits = "for all transactions that are open now, such as exports";
         self.log.event(Level::Info, "building an index", &[("index", name), ("waits", &waits)]);
         let text = index.create.replacen("INDEX ", "INDEX CONCURRENTLY ", 1);
-        if let Err(error) = self.run_alone(connection, &text, until).await {
+        if let Err(error) = self.run_outside_transaction(connection, &text, until).await {
             // What it leaves behind costs every write, and is of no use.
             if let Ok(connection) = self.connect().await {
-                let until = clock::now() + CONNECT_MAX;
-                let _ = self.run_alone(&connection, &drop_text(name), until).await;
+                let until = clock::now() + CONNECT_TIMEOUT;
+                let _ =
+                    self.run_outside_transaction(&connection, &drop_index_sql(name), until).await;
             }
             return Err(match error.is(&SqlState::UNIQUE_VIOLATION) {
                 true => self
@@ -192,13 +193,13 @@ impl Builder<'_> {
     /// Another server may have done it meanwhile, and then it costs nothing.
     async fn validate(
         &self,
-        connection: &Connection,
+        connection: &DatabaseConnection,
         key: &ForeignKey,
         until: Instant,
     ) -> Result<(), BuildError> {
         let name = &key.name;
         self.log.event(Level::Info, "validating a foreign key", &[("foreign_key", name)]);
-        let done = self.run_alone(connection, &key.validate(), until).await;
+        let done = self.run_outside_transaction(connection, &key.validate(), until).await;
         done.map_err(|error| match error.is(&SqlState::FOREIGN_KEY_VIOLATION) {
             true => {
                 self.lasting(&format!("items refer to others that are not there, against {name}"))
@@ -207,12 +208,17 @@ impl Builder<'_> {
         })
     }
 
-    async fn state(&self, connection: &Connection, name: &str) -> Result<IndexState, BuildError> {
-        let ids = Mutex::new(Ids::default());
-        let mut driver = PostgresDriver::new(connection, &ids, self.pooling, Stage::None);
+    async fn index_state(
+        &self,
+        connection: &DatabaseConnection,
+        name: &str,
+    ) -> Result<IndexState, BuildError> {
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver =
+            PostgresDriver::new(connection, &ids, self.pooling, TransactionStage::Autocommit);
         let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
-        let found = driver.rows(STATE, &[Bind::Text(name)], read).await;
-        let found = found.map_err(|failure| self.passing(failure.words()))?.pop();
+        let found = driver.query(INDEX_STATE, &[Bind::Text(name)], read).await;
+        let found = found.map_err(|failure| self.passing(failure.message()))?.pop();
         Ok(match found {
             None => IndexState::Absent,
             Some((Some(true), _)) => IndexState::Valid,
@@ -222,9 +228,9 @@ impl Builder<'_> {
     }
 
     /// Runs one statement outside a transaction. After a timeout the connection cannot be reused.
-    async fn run_alone(
+    async fn run_outside_transaction(
         &self,
-        connection: &Connection,
+        connection: &DatabaseConnection,
         text: &str,
         until: Instant,
     ) -> Result<(), StatementError> {
@@ -232,29 +238,29 @@ impl Builder<'_> {
         match tokio::time::timeout_at(until.into(), run).await {
             Ok(done) => done.map_err(|error| StatementError::new(&error)),
             Err(_) => {
-                self.pool.stop((*connection.cancel).clone()).await;
+                self.pool.cancel_and_wait((*connection.cancel).clone()).await;
                 Err(StatementError::late())
             }
         }
     }
 
     fn passing(&self, cause: &str) -> BuildError {
-        BuildError::Passing(self.failed(cause, "end what is in the way, and start again"))
+        BuildError::Passing(self.build_error(cause, "end what is in the way, and start again"))
     }
 
     fn lasting(&self, cause: &str) -> BuildError {
-        BuildError::Lasting(self.failed(cause, "change these items, and start again"))
+        BuildError::Lasting(self.build_error(cause, "change these items, and start again"))
     }
 
-    fn failed(&self, cause: &str, remedy: &str) -> OpenError {
+    fn build_error(&self, cause: &str, remedy: &str) -> OpenError {
         OpenError(format!(
             "{}: an index could not be built, or a foreign key not be validated ({cause}); until that is done \
              the model does not count as applied, and servers with the former one go on: {remedy}",
-            self.shown
+            self.display_url
         ))
     }
 }
 
-fn drop_text(name: &str) -> String {
-    format!("DROP INDEX CONCURRENTLY IF EXISTS {}", quoted(name))
+fn drop_index_sql(name: &str) -> String {
+    format!("DROP INDEX CONCURRENTLY IF EXISTS {}", quote_name(name))
 }

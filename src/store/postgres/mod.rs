@@ -5,27 +5,27 @@
 //! outcome is unknown, the client gets `OutcomeUnknown`. A maintenance thread opens the database at startup
 //! and then sweeps the change log (`maintenance`).
 
-mod address;
-mod beside;
-mod changes;
-mod claims;
+mod connection_url;
+mod admin;
+mod change_reader;
+mod replay_protection;
 mod commit_wait;
 mod connect;
 mod database_clock;
 mod driver;
 mod export;
-mod failure;
+mod error_class;
 mod foreign_key;
-mod group;
+mod insert_batch;
 mod index_build;
-mod keeper;
-mod lane;
-mod live_servers;
-mod message;
-mod onward;
+mod maintenance;
+mod pipelined;
+mod server_registry;
+mod outgoing_statement;
+mod detach_on_drop;
 mod open;
 mod pool;
-mod recent;
+mod lru_cache;
 mod tls;
 mod values;
 
@@ -39,81 +39,86 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
-pub use address::{Address, Environment};
-pub use beside::Beside;
-pub use changes::Changes;
+pub use admin::PostgresAdminStore;
+pub use change_reader::PostgresChangeReader;
+pub use connection_url::{LibpqEnvironment, PostgresUrl};
 
-use self::claims::Batch;
-use self::connect::Session;
+use self::connect::SessionSettings;
 use self::database_clock::DatabaseClock;
-use self::driver::{PostgresDriver, Stage};
-use self::export::Exports;
-use self::failure::Trouble;
+use self::detach_on_drop::DetachOnDrop;
+use self::driver::{PostgresDriver, TransactionStage};
+use self::error_class::ErrorClass;
+use self::export::PostgresExports;
 use self::foreign_key::ForeignKey;
-use self::group::{Lines, Told};
-use self::lane::Way;
-use self::onward::Onward;
-use self::pool::{Pool, Purpose};
-use super::ids::Ids;
+use self::insert_batch::{BatchQueues, BatchResult};
+use self::pipelined::ReadConnection;
+use self::pool::{ConnectionPool, LeasePurpose};
+use self::replay_protection::ClaimQueue;
 use super::sql::POSTGRES;
-use super::transaction::{self, Context, Given, Halt, Pace};
+use super::transaction::{self, CommitMode, StoreContext, WriteError, WriteRef};
+use super::uuid_v7::UuidGenerator;
 use super::{OpenError, StoreError, WriteOptions};
 use crate::clock;
 use crate::fault;
-use crate::log::Log;
+use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::settings::{Pooling, ServerTable};
-use crate::plan::{Action, Outcome, Read, Refusal, Write};
-use keeper::Keeper;
+use crate::plan::{Outcome, ReadPlan, RequestRefusal, WriteAction, WritePlan};
+use maintenance::MaintenanceThread;
 
 /// How often one write is attempted.
 const ATTEMPTS_MAX: u32 = 10;
 /// Base delay before a write is retried; the delay grows with each attempt (backoff).
-const PAUSE: Duration = Duration::from_millis(2);
+const RETRY_DELAY: Duration = Duration::from_millis(2);
 /// The delay while another server holds the same idempotency key stops growing after this many retries.
-const PAUSES_GROW: u32 = 20;
+const RETRY_DELAY_STEPS_MAX: u32 = 20;
 /// Added to every statement's deadline: PostgreSQL enforces `statement_timeout`, but a hung network does
 /// not.
-const GRACE: Duration = Duration::from_secs(5);
+const NETWORK_GRACE: Duration = Duration::from_secs(5);
 /// A rollback that takes longer is cut short by closing the connection, which rolls back too.
-const UNDO_MAX: Duration = Duration::from_secs(1);
+const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// State that all worker threads share.
 #[derive(Debug)]
-pub struct Shared {
-    address: Arc<Address>,
+pub struct PostgresStore {
+    address: Arc<PostgresUrl>,
     metrics: Arc<Metrics>,
-    session: Session,
-    context: Arc<Context>,
+    session: SessionSettings,
+    context: Arc<StoreContext>,
     connections_max: usize,
-    exports: Arc<Exports>,
+    exports: Arc<PostgresExports>,
     epoch: Arc<Mutex<Option<u64>>>,
-    claims: Arc<Batch>,
-    keeper: Mutex<Option<Keeper>>,
+    claims: Arc<ClaimQueue>,
+    keeper: Mutex<Option<MaintenanceThread>>,
     clock: Arc<DatabaseClock>,
 }
 
 pub(super) fn open(
-    address: &Arc<Address>,
+    address: &Arc<PostgresUrl>,
     model: &Arc<Model>,
-    (log, metrics): (&Log, &Arc<Metrics>),
+    (log, metrics): (&Logger, &Arc<Metrics>),
     is_patient: bool,
-) -> Result<Arc<Shared>, OpenError> {
-    let context = Context::counted(model, &POSTGRES, Arc::clone(&metrics.damaged_items));
-    let session = session(&model.server);
+) -> Result<Arc<PostgresStore>, OpenError> {
+    let context = StoreContext::with_metrics(model, &POSTGRES, Arc::clone(&metrics.damaged_items));
+    let session = session_settings(&model.server);
     let (address, counted) = (Arc::clone(address), (log, metrics));
-    let keeper =
-        Keeper::start(Arc::clone(&address), Arc::clone(&context), session, counted, is_patient)?;
+    let keeper = MaintenanceThread::start(
+        Arc::clone(&address),
+        Arc::clone(&context),
+        session,
+        counted,
+        is_patient,
+    )?;
     let epoch = Arc::default();
-    Ok(Arc::new(Shared {
+    Ok(Arc::new(PostgresStore {
         address,
         metrics: Arc::clone(metrics),
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
-        exports: Arc::new(Exports::new(&model.server.limits, metrics)),
-        claims: Arc::new(Batch::new(&epoch)),
+        exports: Arc::new(PostgresExports::new(&model.server.limits, metrics)),
+        claims: Arc::new(ClaimQueue::new(&epoch)),
         epoch,
         clock: Arc::clone(&keeper.clock),
         keeper: Mutex::new(Some(keeper)),
@@ -121,9 +126,9 @@ pub(super) fn open(
 }
 
 /// Session settings: no statement runs, and none waits for a lock, longer than a request may take.
-fn session(settings: &ServerTable) -> Session {
+fn session_settings(settings: &ServerTable) -> SessionSettings {
     let millis = u64::from(settings.limits.statement_seconds_max) * 1_000;
-    Session {
+    SessionSettings {
         pooling: settings.database_pooling.unwrap_or(Pooling::Session),
         // The lock timeout fires first, because its error says more.
         statement_ms_max: millis + 250,
@@ -132,7 +137,7 @@ fn session(settings: &ServerTable) -> Session {
     }
 }
 
-impl Shared {
+impl PostgresStore {
     pub(super) fn close(&self) {
         let keeper = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         if let Some(keeper) = keeper {
@@ -143,29 +148,29 @@ impl Shared {
 
 /// The store as one worker thread sees it.
 #[derive(Debug)]
-pub struct Worker(Arc<Inner>);
+pub struct PostgresWorker(Arc<PostgresWorkerState>);
 
 #[derive(Debug)]
-struct Inner {
-    context: Arc<Context>,
-    pool: Arc<Pool>,
-    ids: Mutex<Ids>,
+struct PostgresWorkerState {
+    context: Arc<StoreContext>,
+    pool: Arc<ConnectionPool>,
+    ids: Mutex<UuidGenerator>,
     pooling: Pooling,
     statement_max: Duration,
-    claims: Arc<Batch>,
-    exports: Arc<Exports>,
-    lines: Lines,
+    claims: Arc<ClaimQueue>,
+    exports: Arc<PostgresExports>,
+    batch_queues: BatchQueues,
 }
 
-impl Worker {
-    pub(super) fn new(shared: &Arc<Shared>, workers: usize) -> Self {
+impl PostgresWorker {
+    pub(super) fn new(shared: &Arc<PostgresStore>, workers: usize) -> Self {
         let address = Arc::clone(&shared.address);
         let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
         let counted = shared.metrics.pool();
-        let pool = Pool::new(address, shared.session, connections_max, counted);
+        let pool = ConnectionPool::new(address, shared.session, connections_max, counted);
         let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);
         let limits = &shared.context.model.server.limits;
-        Self(Arc::new(Inner {
+        Self(Arc::new(PostgresWorkerState {
             context: Arc::clone(&shared.context),
             pool: Arc::new(pool),
             ids: Mutex::default(),
@@ -173,7 +178,7 @@ impl Worker {
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
             claims: Arc::clone(&shared.claims),
             exports: Arc::clone(&shared.exports),
-            lines: Lines::new(&shared.context.model),
+            batch_queues: BatchQueues::new(&shared.context.model),
         }))
     }
 
@@ -181,7 +186,7 @@ impl Worker {
     /// what it is asked, and a connection that waits for it is of no use to the next one. So does its place.
     pub(super) async fn read(
         &self,
-        read: Read,
+        read: ReadPlan,
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<Outcome, StoreError> {
         fault::point("read");
@@ -189,13 +194,13 @@ impl Worker {
         let until = now + self.0.statement_max;
         let pool = &self.0.pool;
         let way = match &read {
-            read if read.is_small() => pool.way(now, until).await?,
-            read => Way::Alone(pool.lease(purpose(read), until).await?),
+            read if read.is_point_lookup() => pool.lease_for_read(now, until).await?,
+            read => ReadConnection::Exclusive(pool.lease(lease_purpose(read), until).await?),
         };
         let inner = Arc::clone(&self.0);
-        Onward::new(|| async move {
+        DetachOnDrop::new(|| async move {
             let _place = place;
-            Inner::read(inner, read, way, until).await
+            PostgresWorkerState::read(inner, read, way, until).await
         })
         .await
     }
@@ -204,42 +209,47 @@ impl Worker {
     /// slot.
     pub(super) fn write(
         &self,
-        write: Box<Write>,
+        write: Box<WritePlan>,
         options: WriteOptions,
     ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
         fault::point("queue");
         let inner = Arc::clone(&self.0);
-        Onward::new(|| Inner::write(inner, write, options))
+        DetachOnDrop::new(|| PostgresWorkerState::write(inner, write, options))
     }
 }
 
-impl Inner {
+impl PostgresWorkerState {
     async fn read(
         self: Arc<Self>,
-        read: Read,
-        mut way: Way,
+        read: ReadPlan,
+        mut way: ReadConnection,
         until: Instant,
     ) -> Result<Outcome, StoreError> {
         let mut is_second = false;
         loop {
             let connection = way.connection().ok_or_else(no_connection)?;
-            let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, Stage::None);
-            let late = until + GRACE;
+            let mut driver = PostgresDriver::new(
+                connection,
+                &self.ids,
+                self.pooling,
+                TransactionStage::Autocommit,
+            );
+            let late = until + NETWORK_GRACE;
             let done = {
                 let mut work = pin!(transaction::read(&mut driver, &self.context, &read));
-                let done = timeout_at(way.wait_until(late).into(), work.as_mut()).await;
+                let done = timeout_at(way.answer_deadline(late).into(), work.as_mut()).await;
                 match done {
-                    Err(_) if way.is_only_one() => timeout_at(late.into(), work.as_mut()).await,
+                    Err(_) if way.is_sole_read() => timeout_at(late.into(), work.as_mut()).await,
                     done => done,
                 }
             };
-            match (done, driver.trouble()) {
+            match (done, driver.error_class()) {
                 (Ok(done), None) => {
-                    way.keep();
+                    way.complete();
                     return done;
                 }
                 (Ok(done), Some(_)) => {
-                    way.give_up();
+                    way.mark_broken();
                     if is_second {
                         return done;
                     }
@@ -247,88 +257,100 @@ impl Inner {
                     is_second = true;
                 }
                 (Err(_), _) => {
-                    way.leave();
+                    way.abandon();
                     if clock::now() >= late {
                         return Err(StoreError::TimedOut);
                     }
                 }
             }
             // The old connection is released first: its slot may be the only one.
-            way = Way::Alone(self.pool.lease(purpose(&read), until).await?);
+            way = ReadConnection::Exclusive(self.pool.lease(lease_purpose(&read), until).await?);
         }
     }
 
     async fn write(
         self: Arc<Self>,
-        write: Box<Write>,
+        write: Box<WritePlan>,
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         let WriteOptions { bytes, deadline: until, memory: _memory, place: _place } = options;
-        let Some(line) = self.line(&write, bytes, until) else {
-            return self.write_alone(&write, until).await;
+        let Some(line) = self.batch_queue(&write, bytes, until) else {
+            return self.write_individually(&write, until).await;
         };
-        if let Some(turn) = line.turn() {
-            let done = self.write_alone(&write, until).await;
+        if let Some(turn) = line.try_acquire_permit() {
+            let done = self.write_individually(&write, until).await;
             if done.is_ok() {
-                turn.done(1);
-                self.pool.wrote(1);
+                turn.record_success(1);
+                self.pool.record_batch_size(1);
             }
             return done;
         }
-        match self.go_together(line, write, until).await {
-            Told::Done(done) => done,
-            Told::Alone(_) if clock::now() >= until => Err(StoreError::TimedOut),
-            Told::Alone(write) => self.write_alone(&write, until).await,
+        match self.enqueue_create(line, write, until).await {
+            BatchResult::Done(done) => done,
+            BatchResult::RetryIndividually(_) if clock::now() >= until => Err(StoreError::TimedOut),
+            BatchResult::RetryIndividually(write) => self.write_individually(&write, until).await,
         }
     }
 
-    async fn write_alone(&self, write: &Write, until: Instant) -> Result<Outcome, StoreError> {
+    async fn write_individually(
+        &self,
+        write: &WritePlan,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
         // A write that depends on the stored item holds its row lock until the commit.
         let stage = match &write.action {
             // The response stored for the idempotency key is written in the same transaction.
-            _ if write.once.is_some() => Stage::Due,
-            Action::Create { .. } => Stage::None,
-            Action::Replace { .. } | Action::Amend { .. } | Action::Remove { .. } => Stage::Due,
+            _ if write.idempotency.is_some() => TransactionStage::BeginPending,
+            WriteAction::Create { .. } => TransactionStage::Autocommit,
+            WriteAction::Replace { .. }
+            | WriteAction::Patch { .. }
+            | WriteAction::Remove { .. } => TransactionStage::BeginPending,
         };
-        let mut patience = Patience::new(write);
+        let mut patience = IdempotencyKeyWait::new(write);
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
             let work = async |driver: &mut PostgresDriver<'_>| {
-                transaction::write(driver, &self.context, Given::Lent(write), Pace::Alone).await
+                transaction::write(
+                    driver,
+                    &self.context,
+                    WriteRef::Borrowed(write),
+                    CommitMode::Exclusive,
+                )
+                .await
             };
-            match self.attempt(stage, until, work).await {
-                Attempt::Done(Err(error)) if patience.wants(&error) => {
-                    patience.pause().await;
+            match self.attempt_write(stage, until, work).await {
+                WriteAttempt::Done(Err(error)) if patience.should_retry(&error) => {
+                    patience.wait().await;
                     continue;
                 }
-                Attempt::Done(done) => return done,
-                Attempt::Again(Undone { violated: Some(key), .. })
-                    if self.refuses_removal(write, &key, until).await =>
+                WriteAttempt::Done(done) => return done,
+                WriteAttempt::Retry(RollbackCause { violated_key: Some(key), .. })
+                    if self.is_delete_refused(write, &key, until).await =>
                 {
-                    return Err(StoreError::Refused(Refusal::Referenced(None)));
+                    return Err(StoreError::Refused(RequestRefusal::Referenced(None)));
                 }
-                Attempt::Again(undone) if is_last || clock::now() >= until => {
+                WriteAttempt::Retry(undone) if is_last || clock::now() >= until => {
                     return Err(undone.error);
                 }
-                Attempt::Again(_) => tokio::time::sleep(PAUSE * attempt * attempt).await,
+                WriteAttempt::Retry(_) => tokio::time::sleep(RETRY_DELAY * attempt * attempt).await,
             }
             attempt += 1;
         }
     }
 
-    async fn attempt<T>(
+    async fn attempt_write<T>(
         &self,
-        stage: Stage,
+        stage: TransactionStage,
         until: Instant,
-        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, Halt<Box<Write>>>,
-    ) -> Attempt<T> {
-        let lease = match self.pool.lease(Purpose::Write, until).await {
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, WriteError<Box<WritePlan>>>,
+    ) -> WriteAttempt<T> {
+        let lease = match self.pool.lease(LeasePurpose::Write, until).await {
             Ok(lease) => lease,
-            Err(error) => return Attempt::Done(Err(error)),
+            Err(error) => return WriteAttempt::Done(Err(error)),
         };
         let Some(connection) = lease.connection() else {
-            return Attempt::Done(Err(no_connection()));
+            return WriteAttempt::Done(Err(no_connection()));
         };
         let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
         let done = {
@@ -338,36 +360,42 @@ impl Inner {
         let error = match done {
             Ok(Ok(outcome)) => {
                 fault::point("answer");
-                lease.keep();
-                return Attempt::Done(Ok(outcome));
+                lease.return_to_pool();
+                return WriteAttempt::Done(Ok(outcome));
             }
-            Ok(Err(Halt::Error(error))) => error,
-            Ok(Err(Halt::TooLong(_))) => StoreError::broken("a write that is alone was too long"),
+            Ok(Err(WriteError::Error(error))) => error,
+            Ok(Err(WriteError::ExceedsGroup(_))) => {
+                StoreError::internal("a write that is alone was too long")
+            }
             // A commit is never cancelled: PostgreSQL would stop waiting for its standbys, and report
             // success for a transaction that a failover loses.
-            Err(_) if driver.may_be_done() => {
+            Err(_) if driver.may_have_committed() => {
                 let cause = "the database did not confirm the commit in time".to_owned();
-                lease.keep_when_answered();
-                return Attempt::Done(Err(StoreError::OutcomeUnknown(cause)));
+                lease.return_when_drained();
+                return WriteAttempt::Done(Err(StoreError::OutcomeUnknown(cause)));
             }
             // The work is dropped first, so no commit can follow the cancel request.
             Err(_) => {
-                lease.cancel();
-                return Attempt::Done(Err(StoreError::TimedOut));
+                lease.spawn_cancel();
+                return WriteAttempt::Done(Err(StoreError::TimedOut));
             }
         };
-        match driver.trouble() {
-            Some(Trouble::Lost) if driver.may_be_done() => {
-                Attempt::Done(Err(StoreError::OutcomeUnknown(cause_of(error))))
+        match driver.error_class() {
+            Some(ErrorClass::ConnectionLost) if driver.may_have_committed() => {
+                WriteAttempt::Done(Err(StoreError::OutcomeUnknown(error_cause(error))))
             }
             // The connection is not reused: one of its prepared statements may be the cause.
-            Some(_) => Attempt::Again(Undone { error, violated: driver.take_violated() }),
+            Some(_) => WriteAttempt::Retry(RollbackCause {
+                error,
+                violated_key: driver.take_violated_key(),
+            }),
             None => {
-                let undo = Box::pin(tokio::time::timeout(UNDO_MAX, driver.abandon()));
+                let undo =
+                    Box::pin(tokio::time::timeout(ROLLBACK_TIMEOUT, driver.rollback_uncommitted()));
                 if undo.await == Ok(true) {
-                    lease.keep();
+                    lease.return_to_pool();
                 }
-                Attempt::Done(Err(error))
+                WriteAttempt::Done(Err(error))
             }
         }
     }
@@ -375,50 +403,50 @@ impl Inner {
 
 /// Retries while another server is processing a request with the same idempotency key. The write holds no
 /// connection between two attempts.
-struct Patience {
+struct IdempotencyKeyWait {
     until: Option<Instant>,
-    pauses: u32,
+    retries: u32,
 }
 
-impl Patience {
-    fn new(write: &Write) -> Self {
-        let until = write.once.as_ref().map(|once| clock::now() + once.wait);
-        Self { until, pauses: 0 }
+impl IdempotencyKeyWait {
+    fn new(write: &WritePlan) -> Self {
+        let until = write.idempotency.as_ref().map(|once| clock::now() + once.wait_max);
+        Self { until, retries: 0 }
     }
 
-    fn wants(&self, error: &StoreError) -> bool {
-        matches!(error, StoreError::Refused(Refusal::KeyUnderWay))
+    fn should_retry(&self, error: &StoreError) -> bool {
+        matches!(error, StoreError::Refused(RequestRefusal::IdempotencyKeyInFlight))
             && self.until.is_some_and(|until| clock::now() < until)
     }
 
-    async fn pause(&mut self) {
-        self.pauses = self.pauses.saturating_add(1).min(PAUSES_GROW);
-        tokio::time::sleep(PAUSE * self.pauses).await;
+    async fn wait(&mut self) {
+        self.retries = self.retries.saturating_add(1).min(RETRY_DELAY_STEPS_MAX);
+        tokio::time::sleep(RETRY_DELAY * self.retries).await;
     }
 }
 
 /// How one attempt to write ended.
-enum Attempt<T> {
+enum WriteAttempt<T> {
     Done(Result<T, StoreError>),
     /// The transaction was rolled back, and a retry may succeed.
-    Again(Undone),
+    Retry(RollbackCause),
 }
 
 /// Why the database rolled a write back.
-struct Undone {
+struct RollbackCause {
     error: StoreError,
-    violated: Option<ForeignKey>,
+    violated_key: Option<ForeignKey>,
 }
 
-fn purpose(read: &Read) -> Purpose {
-    if read.is_wide() { Purpose::List } else { Purpose::Read }
+fn lease_purpose(read: &ReadPlan) -> LeasePurpose {
+    if read.is_full_scan() { LeasePurpose::List } else { LeasePurpose::Read }
 }
 
 fn no_connection() -> StoreError {
-    StoreError::broken("a lease without a connection")
+    StoreError::internal("a lease without a connection")
 }
 
-fn cause_of(error: StoreError) -> String {
+fn error_cause(error: StoreError) -> String {
     match error {
         StoreError::Unavailable(cause) => cause,
         other => format!("{other:?}"),

@@ -13,23 +13,23 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::claims;
 use super::connect::ConnectError;
-use super::driver::{PostgresDriver, Stage};
-use super::failure::Trouble;
-use super::index_build::{BuildError, Builder};
-use super::live_servers::LiveServer;
-use super::pool::{Connection, Pool};
+use super::driver::{PostgresDriver, TransactionStage};
+use super::error_class::ErrorClass;
+use super::index_build::{BuildError, IndexBuilder};
+use super::pool::{ConnectionPool, DatabaseConnection};
+use super::replay_protection;
+use super::server_registry::ServerRegistration;
 use crate::clock;
-use crate::log::Log;
+use crate::log::Logger;
 use crate::model::Model;
 use crate::model::settings::Pooling;
 use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, Driver, Failure};
-use crate::store::ids::Ids;
-use crate::store::schema::{self, Deferred, Mismatch};
+use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
+use crate::store::schema_migration::{self, Deferred, MigrationError};
 use crate::store::sql::POSTGRES;
-use crate::store::users::STAMP;
+use crate::store::users::STAMP_KEY;
+use crate::store::uuid_v7::UuidGenerator;
 
 /// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
@@ -42,14 +42,14 @@ pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262
 /// How long a migration waits for a table lock while requests queue behind it.
 const TABLE_LOCK_MS: u32 = 200;
 /// How long a start tries to get its tables, and the lock of starts.
-const TRY_MAX: Duration = Duration::from_secs(20);
+const TABLE_LOCKS_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long one of its statements may take.
-pub(super) const START_MAX: Duration = Duration::from_secs(60);
+pub(super) const START_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for one connection.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bounds of the backoff between retries.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-const PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
 
 /// Finds our system table, and any table whose name we would use. 1: these names, comma-separated.
 const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
@@ -61,18 +61,18 @@ const HAS_TABLES: &str = "SELECT to_regclass('nouns_system') IS NOT NULL";
 
 /// Why the database was not opened.
 #[derive(Debug)]
-pub(super) enum Unopened {
+pub(super) enum StartFailure {
     /// The connection broke, or others held locks: a retry may succeed.
-    Lost(OpenError),
+    Retryable(OpenError),
     /// There was no connection; a retry may succeed.
     Unreachable(OpenError),
     Refused(OpenError),
 }
 
-impl From<BuildError> for Unopened {
+impl From<BuildError> for StartFailure {
     fn from(error: BuildError) -> Self {
         match error {
-            BuildError::Passing(error) => Self::Lost(error),
+            BuildError::Passing(error) => Self::Retryable(error),
             BuildError::Lasting(error) => Self::Refused(error),
         }
     }
@@ -91,72 +91,76 @@ enum Obstacle {
 #[derive(Debug)]
 enum StartError {
     Blocked(Obstacle),
-    Mismatch(Mismatch),
+    Mismatch(MigrationError),
     Open(OpenError),
 }
 
-impl From<Mismatch> for StartError {
-    fn from(mismatch: Mismatch) -> Self {
+impl From<MigrationError> for StartError {
+    fn from(mismatch: MigrationError) -> Self {
         match mismatch {
-            Mismatch::Failed(Failure::Locked) => Self::Blocked(Obstacle::Tables),
+            MigrationError::Failed(StatementError::Locked) => Self::Blocked(Obstacle::Tables),
             mismatch => Self::Mismatch(mismatch),
         }
     }
 }
 
-impl From<Failure> for StartError {
-    fn from(failure: Failure) -> Self {
-        Mismatch::Failed(failure).into()
+impl From<StatementError> for StartError {
+    fn from(failure: StatementError) -> Self {
+        MigrationError::Failed(failure).into()
     }
 }
 
 /// The migration at the start of one server.
-pub(super) struct Start<'a> {
-    pub(super) pool: &'a Pool,
+pub(super) struct StartupMigration<'a> {
+    pub(super) pool: &'a ConnectionPool,
     pub(super) model: &'a Model,
     pub(super) pooling: Pooling,
-    pub(super) server: &'a LiveServer,
-    pub(super) log: &'a Log,
+    pub(super) server: &'a ServerRegistration,
+    pub(super) log: &'a Logger,
     /// The URL of the database, for messages.
-    pub(super) shown: &'a str,
+    pub(super) display_url: &'a str,
     /// Whether it waits for whatever may pass by itself.
     pub(super) is_patient: bool,
     /// Whether the operator was told that a commit waits.
     pub(super) is_told: Cell<bool>,
 }
 
-impl Start<'_> {
+impl StartupMigration<'_> {
     /// Migrates the tables to the model. It writes in any case, so that a read-only database is detected at
     /// startup.
-    pub(super) async fn run(&self) -> Result<(), Unopened> {
+    pub(super) async fn run(&self) -> Result<(), StartFailure> {
         self.probe_commit().await?;
         let deferred = self.in_turn(async |driver| self.change_tables(driver).await).await?;
         self.server.set_registered(true);
         if deferred.is_empty() {
             return Ok(());
         }
-        let Self { pool, pooling, log, shown, .. } = *self;
-        let done = match (Builder { pool, pooling, log, shown }).run(&deferred).await {
-            Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
-            Err(error) => Err(error.into()),
-        };
+        let Self { pool, pooling, log, display_url: shown, .. } = *self;
+        let done =
+            match (IndexBuilder { pool, pooling, log, display_url: shown }).run(&deferred).await {
+                Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
+                Err(error) => Err(error.into()),
+            };
         if done.is_err() {
-            self.withdraw().await;
+            self.deregister().await;
         }
         done
     }
 
     /// Removes this server's registration. If that fails, the registration expires by itself.
-    async fn withdraw(&self) {
+    async fn deregister(&self) {
         self.server.set_registered(false);
-        let Ok(connection) = self.pool.connection(clock::now() + CONNECT_MAX).await else { return };
-        let ids = Mutex::new(Ids::default());
-        let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::None);
+        let Ok(connection) = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await else {
+            return;
+        };
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver =
+            PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::Autocommit);
         let _ = self.server.remove(&mut driver).await;
     }
 
-    fn locked_out(&self, obstacle: Obstacle) -> OpenError {
-        let (shown, seconds) = (self.shown, TRY_MAX.as_secs());
+    fn lock_timeout_error(&self, obstacle: Obstacle) -> OpenError {
+        let (shown, seconds) = (self.display_url, TABLE_LOCKS_TIMEOUT.as_secs());
         OpenError(match obstacle {
             Obstacle::Tables => format!(
                 "{shown}: cannot make its tables fit the model, because others hold locks on them, such as an \
@@ -175,99 +179,106 @@ impl Start<'_> {
     async fn in_turn<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
-    ) -> Result<T, Unopened> {
-        let until = clock::now() + TRY_MAX;
-        let mut pause = PAUSE_MIN;
+    ) -> Result<T, StartFailure> {
+        let until = clock::now() + TABLE_LOCKS_TIMEOUT;
+        let mut pause = RETRY_DELAY_MIN;
         loop {
-            let obstacle = match self.guard_commit(self.try_once(&work)).await? {
+            let obstacle = match self.guard_commit(self.attempt_migration(&work)).await? {
                 Ok(done) => return Ok(done),
                 Err(obstacle) => obstacle,
             };
             if clock::now() >= until {
-                return Err(Unopened::Lost(self.locked_out(obstacle)));
+                return Err(StartFailure::Retryable(self.lock_timeout_error(obstacle)));
             }
-            tokio::time::sleep(jittered(pause)).await;
+            tokio::time::sleep(with_jitter(pause)).await;
             if obstacle == Obstacle::Tables {
-                pause = (pause * 2).min(PAUSE_MAX);
+                pause = (pause * 2).min(RETRY_DELAY_MAX);
             }
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<Box<Connection>, Unopened> {
-        let connection = self.pool.connection(clock::now() + CONNECT_MAX).await;
+    pub(super) async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
+        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
         connection.map_err(|error| match error {
-            ConnectError::Lasting(message) => Unopened::Refused(OpenError(message)),
-            ConnectError::Passing(message) => Unopened::Unreachable(OpenError(message)),
+            ConnectError::Permanent(message) => StartFailure::Refused(OpenError(message)),
+            ConnectError::Transient(message) => StartFailure::Unreachable(OpenError(message)),
         })
     }
 
     /// One try; where others were in the way, nothing was done.
-    async fn try_once<T>(
+    async fn attempt_migration<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
-    ) -> Result<Result<T, Obstacle>, Unopened> {
+    ) -> Result<Result<T, Obstacle>, StartFailure> {
         let connection = self.connect().await?;
-        let ids = Mutex::new(Ids::default());
-        let mut driver = PostgresDriver::new(&connection, &ids, self.pooling, Stage::Due);
-        let done = in_transaction(&mut driver, work).await;
-        let trouble = driver.trouble();
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver =
+            PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::BeginPending);
+        let done = migrate_in_transaction(&mut driver, work).await;
+        let trouble = driver.error_class();
         let error = match done {
             Ok(done) => return Ok(Ok(done)),
             Err(error) => error,
         };
-        driver.abandon().await;
+        driver.rollback_uncommitted().await;
         match (error, trouble) {
             (StartError::Blocked(obstacle), _) => Ok(Err(obstacle)),
-            (_, Some(Trouble::Again)) => Ok(Err(Obstacle::Tables)),
-            (StartError::Open(error), _) => Err(Unopened::Refused(error)),
-            (StartError::Mismatch(mismatch), Some(Trouble::Lost)) => {
-                Err(Unopened::Lost(mismatch.describe(self.shown)))
+            (_, Some(ErrorClass::Retryable)) => Ok(Err(Obstacle::Tables)),
+            (StartError::Open(error), _) => Err(StartFailure::Refused(error)),
+            (StartError::Mismatch(mismatch), Some(ErrorClass::ConnectionLost)) => {
+                Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
             }
             // Those servers may stop.
-            (StartError::Mismatch(mismatch @ Mismatch::InUse(_)), None) => {
-                Err(Unopened::Lost(mismatch.describe(self.shown)))
+            (StartError::Mismatch(mismatch @ MigrationError::InUse(_)), None) => {
+                Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
             }
             (StartError::Mismatch(mismatch), None) => {
-                Err(Unopened::Refused(mismatch.describe(self.shown)))
+                Err(StartFailure::Refused(mismatch.describe(self.display_url)))
             }
         }
     }
 
     async fn change_tables(&self, driver: &mut PostgresDriver<'_>) -> Result<Deferred, StartError> {
-        let is_ours = look_whose(driver, self.model, self.shown).await?;
-        let others = self.server.others(driver, self.model).await?;
+        let is_ours = check_ownership(driver, self.model, self.display_url).await?;
+        let others = self.server.other_models(driver, self.model).await?;
         let deferred = match is_ours {
-            true => schema::extend(driver, self.model, &POSTGRES, &others).await?,
+            true => schema_migration::migrate(driver, self.model, &POSTGRES, &others).await?,
             false => {
-                schema::create(driver, self.model, &POSTGRES).await?;
-                schema::remember(driver, &POSTGRES, "format", &FORMAT.to_string()).await?;
+                schema_migration::create(driver, self.model, &POSTGRES).await?;
+                schema_migration::write_system_value(
+                    driver,
+                    &POSTGRES,
+                    "format",
+                    &FORMAT.to_string(),
+                )
+                .await?;
                 Deferred::default()
             }
         };
-        claims::create(driver).await?;
+        replay_protection::create_tables(driver).await?;
         self.server.register(driver, self.model).await?;
         let now = driver.now().to_string();
-        schema::remember(driver, &POSTGRES, "started_at", &now).await?;
+        schema_migration::write_system_value(driver, &POSTGRES, "started_at", &now).await?;
         Ok(deferred)
     }
 
     async fn complete(&self, driver: &mut PostgresDriver<'_>) -> Result<(), StartError> {
-        Ok(schema::complete(driver, self.model, &POSTGRES).await?)
+        Ok(schema_migration::complete(driver, self.model, &POSTGRES).await?)
     }
 }
 
 /// Does something under the lock of starts, and commits it.
-async fn in_transaction<T>(
+async fn migrate_in_transaction<T>(
     driver: &mut PostgresDriver<'_>,
     work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
 ) -> Result<T, StartError> {
-    let limit = START_MAX.as_millis();
+    let limit = START_LOCK_TIMEOUT.as_millis();
     let begin = format!(
         "SELECT {START_LOCK}, set_config('lock_timeout', '{TABLE_LOCK_MS}', true), \
          set_config('statement_timeout', '{limit}', true), \
          set_config('idle_in_transaction_session_timeout', '{limit}', true)"
     );
-    let is_ours = driver.rows(&begin, &[], |row| row.boolean(0)).await?;
+    let is_ours = driver.query(&begin, &[], |row| row.boolean(0)).await?;
     if is_ours.first() != Some(&Some(true)) {
         return Err(StartError::Blocked(Obstacle::Start));
     }
@@ -277,7 +288,7 @@ async fn in_transaction<T>(
 }
 
 /// Equal jitter: half of the delay, and a random part of the other half.
-fn jittered(pause: Duration) -> Duration {
+fn with_jitter(pause: Duration) -> Duration {
     let half = pause / 2;
     let millis = u64::try_from(half.as_millis()).unwrap_or(1).max(1);
     half + Duration::from_millis(getrandom::u64().unwrap_or(0) % millis)
@@ -285,46 +296,48 @@ fn jittered(pause: Duration) -> Duration {
 
 /// Whether the database has our system table. Takes no table lock.
 pub(super) async fn has_tables(
-    connection: &Connection,
+    connection: &DatabaseConnection,
     pooling: Pooling,
     shown: &str,
 ) -> Result<bool, OpenError> {
-    let ids = Mutex::new(Ids::default());
-    let mut driver = PostgresDriver::new(connection, &ids, pooling, Stage::None);
-    let found = driver.rows(HAS_TABLES, &[], |row| row.boolean(0)).await;
-    let found = found.map_err(|failure| Mismatch::Failed(failure).describe(shown))?;
+    let ids = Mutex::new(UuidGenerator::default());
+    let mut driver = PostgresDriver::new(connection, &ids, pooling, TransactionStage::Autocommit);
+    let found = driver.query(HAS_TABLES, &[], |row| row.boolean(0)).await;
+    let found = found.map_err(|failure| MigrationError::Failed(failure).describe(shown))?;
     Ok(found.first() == Some(&Some(true)))
 }
 
 /// For CLI commands, on a database with our system table: checks that the tables they need exist, and
 /// changes nothing. The model may differ from the servers' one, because no model defines the users.
-pub(super) async fn check(
-    connection: &Connection,
+pub(super) async fn check_admin_tables(
+    connection: &DatabaseConnection,
     pooling: Pooling,
     shown: &str,
 ) -> Result<(), OpenError> {
-    let ids = Mutex::new(Ids::default());
-    let mut driver = PostgresDriver::new(connection, &ids, pooling, Stage::None);
-    let explain = |failure: Failure| Mismatch::Failed(failure).describe(shown);
-    if let Some(newer) = newer_format(&mut driver, shown).await.map_err(explain)? {
+    let ids = Mutex::new(UuidGenerator::default());
+    let mut driver = PostgresDriver::new(connection, &ids, pooling, TransactionStage::Autocommit);
+    let explain = |failure: StatementError| MigrationError::Failed(failure).describe(shown);
+    if let Some(newer) = check_format(&mut driver, shown).await.map_err(explain)? {
         return Err(newer);
     }
-    let stamp = schema::recall(&mut driver, &POSTGRES, STAMP).await.map_err(explain)?;
-    stamp.map(drop).ok_or_else(|| schema::without_users(shown))
+    let stamp = schema_migration::read_system_value(&mut driver, &POSTGRES, STAMP_KEY)
+        .await
+        .map_err(explain)?;
+    stamp.map(drop).ok_or_else(|| schema_migration::missing_users_error(shown))
 }
 
 /// The error for a database that a newer version has written.
-async fn newer_format(
+async fn check_format(
     driver: &mut PostgresDriver<'_>,
     shown: &str,
-) -> Result<Option<OpenError>, Failure> {
-    let stored = schema::recall(driver, &POSTGRES, "format").await?;
+) -> Result<Option<OpenError>, StatementError> {
+    let stored = schema_migration::read_system_value(driver, &POSTGRES, "format").await?;
     let format = stored.and_then(|text| text.parse::<i64>().ok()).unwrap_or(FORMAT);
-    Ok((format > FORMAT).then(|| schema::newer(shown, format, FORMAT)))
+    Ok((format > FORMAT).then(|| schema_migration::newer_format_error(shown, format, FORMAT)))
 }
 
 /// Whether the database is ours: false if it is empty, an error if it belongs to another program.
-async fn look_whose(
+async fn check_ownership(
     driver: &mut PostgresDriver<'_>,
     model: &Model,
     shown: &str,
@@ -336,7 +349,7 @@ async fn look_whose(
         let is_ours = row.boolean(0)?.unwrap_or(false);
         Ok((is_ours, row.text(1)?.map(str::to_owned)))
     };
-    match driver.rows(INSPECT, &[Bind::Text(&names)], read).await?.pop() {
+    match driver.query(INSPECT, &[Bind::Text(&names)], read).await?.pop() {
         Some((true, _)) => {}
         Some((false, Some(tables))) => {
             return Err(StartError::Open(OpenError(format!(
@@ -345,5 +358,5 @@ async fn look_whose(
         }
         Some((false, None)) | None => return Ok(false),
     }
-    newer_format(driver, shown).await?.map_or(Ok(true), |newer| Err(StartError::Open(newer)))
+    check_format(driver, shown).await?.map_or(Ok(true), |newer| Err(StartError::Open(newer)))
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
-use super::Address;
-use super::connect::{ConnectError, Driver, Session};
+use super::PostgresUrl;
+use super::connect::{ConnectError, ConnectionDriver, SessionSettings};
 use super::database_clock::DatabaseClock;
-use super::failure::is_unreplicated;
-use super::lane::Lane;
-use super::recent::Recent;
+use super::error_class::is_sync_replication_warning;
+use super::lru_cache::LruCache;
+use super::pipelined::PipelinedConnection;
 use crate::clock;
 use crate::metrics::{self, Gauge};
 use crate::store::StoreError;
@@ -26,152 +26,152 @@ use crate::store::StoreError;
 /// for each set of changed fields.
 const STATEMENTS_MAX: usize = 256;
 /// How long a request waits for a connection, whether for one in use or for a new one.
-pub(super) const LEASE_MAX: Duration = Duration::from_secs(5);
+pub(super) const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// One connection, with its cache of prepared statements.
-pub(super) struct Connection {
+pub(super) struct DatabaseConnection {
     pub(super) client: Client,
     /// Cancels the statement that is running on it.
     pub(super) cancel: Arc<CancelToken>,
-    statements: Mutex<Recent<Statement>>,
+    statements: Mutex<LruCache<Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
     /// pool may raise it.
-    pub(super) settled: Arc<AtomicI64>,
+    pub(super) low_watermark: Arc<AtomicI64>,
     pub(super) clock: Arc<DatabaseClock>,
     /// PostgreSQL has warned that a commit on this connection may be missing on its standbys.
     pub(super) is_unreplicated: Arc<AtomicBool>,
-    until_closed: UntilClosed,
-    _open: Raised,
+    permit_until_closed: PermitUntilClosed,
+    _open: GaugeGuard,
 }
 
 /// A permit that is released when its connection closes, which is when the database has answered everything
 /// that was sent on it.
-type UntilClosed = Arc<Mutex<Option<Permit>>>;
+type PermitUntilClosed = Arc<Mutex<Option<ConnectionPermit>>>;
 
 #[expect(dead_code, reason = "they are held, and given back by their drop")]
-enum Permit {
-    Spare(OwnedSemaphorePermit),
-    Places(Option<Places>),
+enum ConnectionPermit {
+    Abandoned(OwnedSemaphorePermit),
+    Places(Option<PoolSlots>),
 }
 
 /// Raises a gauge, and lowers it on drop.
-struct Raised {
-    counted: Arc<metrics::Pool>,
-    of: fn(&metrics::Pool) -> &Gauge,
+struct GaugeGuard {
+    metrics: Arc<metrics::PoolMetrics>,
+    gauge: fn(&metrics::PoolMetrics) -> &Gauge,
 }
 
-impl Raised {
-    fn new(counted: &Arc<metrics::Pool>, of: fn(&metrics::Pool) -> &Gauge) -> Self {
-        of(counted).raise();
-        Self { counted: Arc::clone(counted), of }
+impl GaugeGuard {
+    fn new(counted: &Arc<metrics::PoolMetrics>, of: fn(&metrics::PoolMetrics) -> &Gauge) -> Self {
+        of(counted).increment();
+        Self { metrics: Arc::clone(counted), gauge: of }
     }
 }
 
-impl Drop for Raised {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        (self.of)(&self.counted).lower();
+        (self.gauge)(&self.metrics).decrement();
     }
 }
 
 /// Counts a request as waiting for a slot, until it is dropped.
-struct Queued<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Queued<'a> {
+impl<'a> WaiterGuard<'a> {
     fn new(queued: &'a AtomicUsize) -> Self {
         queued.fetch_add(1, Ordering::Relaxed);
         Self(queued)
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Connection {
+impl DatabaseConnection {
     /// The prepared statement for this text, from the cache if possible.
-    pub(super) async fn statement(&self, sql: &str) -> Result<Statement, Error> {
+    pub(super) async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
         if let Some(statement) = self.statements().get(sql) {
             return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
         // The client closes a prepared statement when its last handle is dropped.
-        Ok(self.statements().put(sql, statement))
+        Ok(self.statements().insert_if_absent(sql, statement))
     }
 
-    fn statements(&self) -> MutexGuard<'_, Recent<Statement>> {
+    fn statements(&self) -> MutexGuard<'_, LruCache<Statement>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What a connection is leased for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum LeasePurpose {
     Read,
     /// A list that may scan every row; lists may not take every connection either.
     List,
     Write,
 }
 
-type Places = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
+type PoolSlots = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 /// The connection pool of one worker thread.
-pub(super) struct Pool {
-    address: Arc<Address>,
-    session: Session,
+pub(super) struct ConnectionPool {
+    address: Arc<PostgresUrl>,
+    session: SessionSettings,
     #[expect(clippy::vec_box, reason = "one is taken and given back by each request, as it is")]
-    idle: Mutex<Vec<Box<Connection>>>,
-    pub(super) places: Arc<Semaphore>,
-    writing: Arc<Semaphore>,
-    listing: Arc<Semaphore>,
+    idle: Mutex<Vec<Box<DatabaseConnection>>>,
+    pub(super) slots: Arc<Semaphore>,
+    write_slots: Arc<Semaphore>,
+    list_slots: Arc<Semaphore>,
     /// For connections that were abandoned before the database had answered. Up to this many, the pool slot
     /// of such a connection is free at once; beyond that it is free when the connection closes. A commit
     /// that waits for a standby keeps its backend for as long as the standby is away, so without this limit
     /// a server would use up all connections that the database has.
-    spare: Arc<Semaphore>,
+    abandoned_slots: Arc<Semaphore>,
     pub(super) connections_max: usize,
     /// Requests that wait for a slot, for any purpose.
-    queued: AtomicUsize,
+    waiters: AtomicUsize,
     /// The connection that small reads share by pipelining, while one is open.
-    lane: Mutex<Weak<Lane>>,
-    counted: Arc<metrics::Pool>,
+    lane: Mutex<Weak<PipelinedConnection>>,
+    metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
     /// Cleared too: after a failover the new primary may have fewer entries.
-    settled: Arc<AtomicI64>,
+    low_watermark: Arc<AtomicI64>,
     /// Each new connection takes a reading for it.
     clock: Arc<DatabaseClock>,
 }
 
-impl std::fmt::Debug for Pool {
+impl std::fmt::Debug for ConnectionPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("places", &self.places).finish_non_exhaustive()
+        f.debug_struct("Pool").field("places", &self.slots).finish_non_exhaustive()
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(super) fn new(
-        address: Arc<Address>,
-        session: Session,
+        address: Arc<PostgresUrl>,
+        session: SessionSettings,
         connections_max: usize,
-        counted: Arc<metrics::Pool>,
+        counted: Arc<metrics::PoolMetrics>,
     ) -> Self {
         let writing_max = if connections_max > 2 { connections_max - 1 } else { connections_max };
         Self {
             address,
             session,
             idle: Mutex::default(),
-            places: Arc::new(Semaphore::new(connections_max)),
-            writing: Arc::new(Semaphore::new(writing_max)),
-            listing: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
-            spare: Arc::new(Semaphore::new(connections_max)),
+            slots: Arc::new(Semaphore::new(connections_max)),
+            write_slots: Arc::new(Semaphore::new(writing_max)),
+            list_slots: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
+            abandoned_slots: Arc::new(Semaphore::new(connections_max)),
             connections_max,
-            queued: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
             lane: Mutex::default(),
-            counted,
+            metrics: counted,
             epoch: Arc::default(),
-            settled: Arc::default(),
+            low_watermark: Arc::default(),
             clock: Arc::default(),
         }
     }
@@ -189,163 +189,171 @@ impl Pool {
     /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.
     pub(super) async fn lease(
         self: &Arc<Self>,
-        purpose: Purpose,
+        purpose: LeasePurpose,
         until: Instant,
-    ) -> Result<Lease, StoreError> {
+    ) -> Result<ConnectionLease, StoreError> {
         // The fast path reads no clock and sets no timer.
-        match self.lease_at_once(purpose) {
+        match self.try_lease(purpose) {
             Some(lease) => Ok(lease),
             None => self.wait_for_lease(purpose, until).await,
         }
     }
 
     /// Leases an idle connection if a slot is free and no request waits for one.
-    pub(super) fn lease_at_once(self: &Arc<Self>, purpose: Purpose) -> Option<Lease> {
-        let places = self.free_places(purpose)?;
-        let connection = self.take_idle()?;
-        self.lent_at_once();
-        Some(self.lent(connection, places))
+    pub(super) fn try_lease(self: &Arc<Self>, purpose: LeasePurpose) -> Option<ConnectionLease> {
+        let places = self.try_acquire_slots(purpose)?;
+        let connection = self.pop_idle()?;
+        self.record_no_wait();
+        Some(self.new_lease(connection, places))
     }
 
     pub(super) async fn wait_for_lease(
         self: &Arc<Self>,
-        purpose: Purpose,
+        purpose: LeasePurpose,
         until: Instant,
-    ) -> Result<Lease, StoreError> {
+    ) -> Result<ConnectionLease, StoreError> {
         let began = clock::now();
-        let deadline = until.min(began + LEASE_MAX);
-        let waiting = Raised::new(&self.counted, |counted| &counted.waiting);
+        let deadline = until.min(began + LEASE_WAIT_MAX);
+        let waiting = GaugeGuard::new(&self.metrics, |counted| &counted.waiting);
         let places = async {
-            let share = match self.share(purpose) {
+            let share = match self.purpose_limit(purpose) {
                 Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
             };
-            let _queued = Queued::new(&self.queued);
-            Some((share, Arc::clone(&self.places).acquire_owned().await.ok()?))
+            let _queued = WaiterGuard::new(&self.waiters);
+            Some((share, Arc::clone(&self.slots).acquire_owned().await.ok()?))
         };
         let places = match tokio::time::timeout_at(deadline.into(), places).await {
             Ok(Some(places)) => places,
             Ok(None) | Err(_) => return Err(StoreError::Busy),
         };
-        let connection = match self.take_idle() {
+        let connection = match self.pop_idle() {
             Some(connection) => connection,
             // Boxed: this future is much larger than the others a request awaits, and seldom needed.
-            None => Box::pin(self.connection(deadline)).await.map_err(|error| {
+            None => Box::pin(self.open_connection(deadline)).await.map_err(|error| {
                 StoreError::Unavailable(format!("no connection to the database: {error}"))
             })?,
         };
         drop(waiting);
-        self.counted.wait.observe_time(clock::now().saturating_duration_since(began));
-        Ok(self.lent(connection, places))
+        self.metrics.wait.observe_time(clock::now().saturating_duration_since(began));
+        Ok(self.new_lease(connection, places))
     }
 
     /// The additional limit for this purpose, beside the pool's slots.
-    fn share(&self, purpose: Purpose) -> Option<&Arc<Semaphore>> {
+    fn purpose_limit(&self, purpose: LeasePurpose) -> Option<&Arc<Semaphore>> {
         match purpose {
-            Purpose::Read => None,
-            Purpose::List => Some(&self.listing),
-            Purpose::Write => Some(&self.writing),
+            LeasePurpose::Read => None,
+            LeasePurpose::List => Some(&self.list_slots),
+            LeasePurpose::Write => Some(&self.write_slots),
         }
     }
 
     /// Takes slots without waiting. The semaphores are fair, so requests that wait come first.
-    fn free_places(&self, purpose: Purpose) -> Option<Places> {
-        let share = match self.share(purpose) {
+    fn try_acquire_slots(&self, purpose: LeasePurpose) -> Option<PoolSlots> {
+        let share = match self.purpose_limit(purpose) {
             Some(share) => Some(Arc::clone(share).try_acquire_owned().ok()?),
             None => None,
         };
-        Some((share, Arc::clone(&self.places).try_acquire_owned().ok()?))
+        Some((share, Arc::clone(&self.slots).try_acquire_owned().ok()?))
     }
 
-    pub(super) fn lane(&self) -> MutexGuard<'_, Weak<Lane>> {
+    pub(super) fn pipelined(&self) -> MutexGuard<'_, Weak<PipelinedConnection>> {
         self.lane.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a request waits for a slot; then the pipelined connection has to be given back some time.
-    pub(super) fn is_queued_for(&self) -> bool {
-        self.queued.load(Ordering::Relaxed) > 0
+    pub(super) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
     }
 
     /// Records in the metrics that a request got its connection without waiting.
-    pub(super) fn lent_at_once(&self) {
-        self.counted.wait.observe_time(Duration::ZERO);
+    pub(super) fn record_no_wait(&self) {
+        self.metrics.wait.observe_time(Duration::ZERO);
     }
 
     /// Records in the metrics how many requests one statement wrote.
-    pub(super) fn wrote(&self, requests: usize) {
-        self.counted.group_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
+    pub(super) fn record_batch_size(&self, requests: usize) {
+        self.metrics.insert_batch_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
     }
 
-    fn lent(self: &Arc<Self>, connection: Box<Connection>, places: Places) -> Lease {
-        Lease { connection: Some(connection), pool: Arc::clone(self), places: Some(places) }
+    fn new_lease(
+        self: &Arc<Self>,
+        connection: Box<DatabaseConnection>,
+        places: PoolSlots,
+    ) -> ConnectionLease {
+        ConnectionLease {
+            connection: Some(connection),
+            pool: Arc::clone(self),
+            slots: Some(places),
+        }
     }
 
     /// Sends a cancel request without waiting for it. The answer on the cancelled connection shows whether
     /// it arrived.
-    pub(super) fn cancel(self: &Arc<Self>, token: &CancelToken) {
+    pub(super) fn spawn_cancel(self: &Arc<Self>, token: &CancelToken) {
         let token = token.clone();
         let pool = Arc::clone(self);
-        tokio::task::spawn_local(async move { pool.stop(token).await });
+        tokio::task::spawn_local(async move { pool.cancel_and_wait(token).await });
     }
 
     /// Sends a cancel request, and waits until the database has taken it or does not answer.
-    pub(super) async fn stop(&self, token: CancelToken) {
-        let _ = tokio::time::timeout(LEASE_MAX, self.address.cancel(token)).await;
+    pub(super) async fn cancel_and_wait(&self, token: CancelToken) {
+        let _ = tokio::time::timeout(LEASE_WAIT_MAX, self.address.cancel(token)).await;
     }
 
     /// Whether one more idle connection is within the limit: each slot in use has a connection already.
-    fn has_room(&self, permit: &Permit) -> bool {
-        let own = usize::from(matches!(permit, Permit::Places(_)));
+    fn has_idle_room(&self, permit: &ConnectionPermit) -> bool {
+        let own = usize::from(matches!(permit, ConnectionPermit::Places(_)));
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
-        idle < self.places.available_permits() + own
+        idle < self.slots.available_permits() + own
     }
 
-    fn take_idle(&self) -> Option<Box<Connection>> {
+    fn pop_idle(&self) -> Option<Box<DatabaseConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // LIFO: surplus connections stay idle, so that a proxy or the server can close them by age.
         while let Some(connection) = idle.pop() {
-            self.counted.idle.lower();
+            self.metrics.idle.decrement();
             if !connection.client.is_closed() {
                 return Some(connection);
             }
-            self.counted.lost.add(1);
+            self.metrics.lost.add(1);
         }
         None
     }
 
     /// Opens a connection that does not count against the pool's slots.
-    pub(super) async fn connection(
+    pub(super) async fn open_connection(
         &self,
         deadline: Instant,
-    ) -> Result<Box<Connection>, ConnectError> {
+    ) -> Result<Box<DatabaseConnection>, ConnectError> {
         let connected = self.address.connect(&self.session, &self.clock, deadline).await?;
         let (client, driver) = connected;
-        let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.settled));
-        let (is_unreplicated, until_closed) = (Arc::default(), UntilClosed::default());
+        let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.low_watermark));
+        let (is_unreplicated, until_closed) = (Arc::default(), PermitUntilClosed::default());
         let noted = (Arc::clone(&is_unreplicated), Arc::clone(&until_closed));
         // The task ends when the client handle is dropped and all that was sent is answered, or with an
         // error that the client handle reports too.
         tokio::task::spawn_local(async move {
-            run(driver, &noted.0).await;
+            drive_connection(driver, &noted.0).await;
             // PostgreSQL may have crashed, and then no nonce of the old epoch is accepted any more.
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
             settled.store(0, Ordering::Relaxed);
             drop(noted);
         });
-        self.counted.opened.add(1);
-        let open = Raised::new(&self.counted, |counted| &counted.open);
+        self.metrics.opened.add(1);
+        let open = GaugeGuard::new(&self.metrics, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
-        let statements = Mutex::new(Recent::new(STATEMENTS_MAX));
-        let settled = Arc::clone(&self.settled);
+        let statements = Mutex::new(LruCache::new(STATEMENTS_MAX));
+        let settled = Arc::clone(&self.low_watermark);
         let clock = Arc::clone(&self.clock);
-        Ok(Box::new(Connection {
+        Ok(Box::new(DatabaseConnection {
             client,
             cancel,
             statements,
-            settled,
+            low_watermark: settled,
             clock,
             is_unreplicated,
-            until_closed,
+            permit_until_closed: until_closed,
             _open: open,
         }))
     }
@@ -353,10 +361,10 @@ impl Pool {
 
 /// Polls a connection until it ends. A notice arrives before the end of its statement, so the flag is set
 /// before the caller of that statement continues.
-async fn run(mut driver: Driver, unreplicated: &AtomicBool) {
+async fn drive_connection(mut driver: ConnectionDriver, unreplicated: &AtomicBool) {
     while let Some(Ok(message)) = poll_fn(|context| driver.poll_message(context)).await {
         if let AsyncMessage::Notice(notice) = message
-            && is_unreplicated(&notice)
+            && is_sync_replication_warning(&notice)
         {
             unreplicated.store(true, Ordering::Relaxed);
         }
@@ -364,72 +372,73 @@ async fn run(mut driver: Driver, unreplicated: &AtomicBool) {
 }
 
 /// A leased connection. Unless it is returned to the pool, its drop closes it, which rolls back.
-pub(super) struct Lease {
-    connection: Option<Box<Connection>>,
-    pool: Arc<Pool>,
-    places: Option<Places>,
+pub(super) struct ConnectionLease {
+    connection: Option<Box<DatabaseConnection>>,
+    pool: Arc<ConnectionPool>,
+    slots: Option<PoolSlots>,
 }
 
-impl Lease {
+impl ConnectionLease {
     /// The connection; never `None` while the lease is held.
-    pub(super) fn connection(&self) -> Option<&Connection> {
+    pub(super) fn connection(&self) -> Option<&DatabaseConnection> {
         self.connection.as_deref()
     }
 
     /// Sends a cancel request for the running statement without waiting for it.
-    pub(super) fn cancel(&self) {
+    pub(super) fn spawn_cancel(&self) {
         if let Some(connection) = &self.connection {
-            self.pool.cancel(&connection.cancel);
+            self.pool.spawn_cancel(&connection.cancel);
         }
     }
 
     /// Sends a cancel request, and waits until the database has taken it or does not answer.
-    pub(super) async fn stop(&self) {
+    pub(super) async fn cancel_and_wait(&self) {
         if let Some(connection) = &self.connection {
-            self.pool.stop((*connection.cancel).clone()).await;
+            self.pool.cancel_and_wait((*connection.cancel).clone()).await;
         }
     }
 
     /// Returns the connection to the pool: it is intact, and in no transaction.
-    pub(super) fn keep(mut self) {
+    pub(super) fn return_to_pool(mut self) {
         if let Some(connection) = self.connection.take_if(|kept| !kept.client.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            self.pool.counted.idle.raise();
+            self.pool.metrics.idle.increment();
         }
     }
 
     /// Returns the connection to the pool, in the background, when the database has answered all that was
     /// sent on it.
-    pub(super) fn keep_when_answered(mut self) {
+    pub(super) fn return_when_drained(mut self) {
         let Some(connection) = self.connection.take() else { return };
-        let (pool, permit) = (Arc::clone(&self.pool), self.permit_without_answer());
+        let (pool, permit) = (Arc::clone(&self.pool), self.permit_while_draining());
         tokio::task::spawn_local(async move {
             // Answers come in order, so the answer to an empty query comes after all others.
-            if connection.client.batch_execute("").await.is_err() || !pool.has_room(&permit) {
-                pool.counted.lost.add(1);
+            if connection.client.batch_execute("").await.is_err() || !pool.has_idle_room(&permit) {
+                pool.metrics.lost.add(1);
                 return;
             }
             connection.is_unreplicated.store(false, Ordering::Relaxed);
             pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            pool.counted.idle.raise();
+            pool.metrics.idle.increment();
             drop(permit);
         });
     }
 
     /// The permit to hold while a connection waits for an answer that no request awaits any more.
-    fn permit_without_answer(&mut self) -> Permit {
-        match Arc::clone(&self.pool.spare).try_acquire_owned() {
-            Ok(spare) => Permit::Spare(spare),
-            Err(_) => Permit::Places(self.places.take()),
+    fn permit_while_draining(&mut self) -> ConnectionPermit {
+        match Arc::clone(&self.pool.abandoned_slots).try_acquire_owned() {
+            Ok(spare) => ConnectionPermit::Abandoned(spare),
+            Err(_) => ConnectionPermit::Places(self.slots.take()),
         }
     }
 }
 
-impl Drop for Lease {
+impl Drop for ConnectionLease {
     fn drop(&mut self) {
         let Some(connection) = self.connection.take() else { return };
-        self.pool.counted.lost.add(1);
-        let permit = self.permit_without_answer();
-        *connection.until_closed.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+        self.pool.metrics.lost.add(1);
+        let permit = self.permit_while_draining();
+        *connection.permit_until_closed.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(permit);
     }
 }

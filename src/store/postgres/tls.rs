@@ -25,26 +25,28 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-use super::address::{ClientFiles, Mode, Roots, Tls};
-use verify::{Asked, Verifier};
+use super::connection_url::{ClientCertificateFiles, PostgresTls, TlsMode, TrustRoots};
+use verify::{CertificateVerifier, VerificationLevel};
 
 /// Makes the TLS layer of connections. A clone shares the files that were read.
 #[derive(Debug, Clone)]
-pub(super) struct Connector {
+pub(super) struct PostgresTlsConnector {
     config: Arc<ClientConfig>,
-    mode: Mode,
+    mode: TlsMode,
 }
 
-impl Connector {
+impl PostgresTlsConnector {
     /// Reads the files that the URL names; the error says which of them is wrong, and how.
-    pub(super) fn new(tls: &Tls) -> Result<Self, String> {
+    pub(super) fn new(tls: &PostgresTls) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let asked = match tls.mode {
-            Mode::Disable | Mode::Prefer | Mode::Require => Asked::Nothing,
-            Mode::VerifyChain => Asked::Chain(trusted(tls.roots.as_ref())?),
-            Mode::VerifyName => Asked::Name(trusted(tls.roots.as_ref())?),
+            TlsMode::Disable | TlsMode::Prefer | TlsMode::Require => VerificationLevel::Unverified,
+            TlsMode::VerifyCa => VerificationLevel::Chain(load_anchors(tls.roots.as_ref())?),
+            TlsMode::VerifyFull => {
+                VerificationLevel::ChainAndName(load_anchors(tls.roots.as_ref())?)
+            }
         };
-        let verifier = Verifier::new(asked, provider.signature_verification_algorithms);
+        let verifier = CertificateVerifier::new(asked, provider.signature_verification_algorithms);
         let config = ClientConfig::builder_with_provider(Arc::<CryptoProvider>::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be used ({error})"))?
@@ -53,7 +55,7 @@ impl Connector {
         let config = match &tls.client {
             None => config.with_no_client_auth(),
             Some(files) => {
-                let (chain, key) = client(files)?;
+                let (chain, key) = read_client_certificate(files)?;
                 config.with_client_auth_cert(chain, key).map_err(|error| {
                     let (certificate, key) = (files.certificate.display(), files.key.display());
                     format!("sslcert {certificate} and sslkey {key} do not go together ({error})")
@@ -66,33 +68,36 @@ impl Connector {
 
 /// The trust anchors, also as the certificates themselves.
 #[derive(Debug)]
-struct Trusted {
+struct TrustAnchors {
     store: RootCertStore,
     certificates: Vec<CertificateDer<'static>>,
 }
 
 /// The system's trust anchors, loaded once: loading takes tens of milliseconds of a thread that serves
 /// requests.
-static SYSTEM: OnceLock<Arc<Trusted>> = OnceLock::new();
+static SYSTEM_ANCHORS: OnceLock<Arc<TrustAnchors>> = OnceLock::new();
 
-fn trusted(roots: Option<&Roots>) -> Result<Arc<Trusted>, String> {
+fn load_anchors(roots: Option<&TrustRoots>) -> Result<Arc<TrustAnchors>, String> {
     match roots {
-        Some(Roots::File(file)) => {
-            let found = certificates(file, "sslrootcert")?;
-            usable(found, &file.display().to_string()).map(Arc::new)
+        Some(TrustRoots::File(file)) => {
+            let found = read_certificates(file, "sslrootcert")?;
+            parse_anchors(found, &file.display().to_string()).map(Arc::new)
         }
-        Some(Roots::System) | None => match SYSTEM.get() {
+        Some(TrustRoots::System) | None => match SYSTEM_ANCHORS.get() {
             Some(trusted) => Ok(Arc::clone(trusted)),
             None => {
                 let found = rustls_native_certs::load_native_certs().certs;
-                let trusted = Arc::new(usable(found, "the system")?);
-                Ok(Arc::clone(SYSTEM.get_or_init(|| trusted)))
+                let trusted = Arc::new(parse_anchors(found, "the system")?);
+                Ok(Arc::clone(SYSTEM_ANCHORS.get_or_init(|| trusted)))
             }
         },
     }
 }
 
-fn usable(certificates: Vec<CertificateDer<'static>>, place: &str) -> Result<Trusted, String> {
+fn parse_anchors(
+    certificates: Vec<CertificateDer<'static>>,
+    place: &str,
+) -> Result<TrustAnchors, String> {
     let mut store = RootCertStore::empty();
     // The system's list may have some that rustls cannot parse.
     let (added, _) = store.add_parsable_certificates(certificates.iter().cloned());
@@ -102,10 +107,10 @@ fn usable(certificates: Vec<CertificateDer<'static>>, place: &str) -> Result<Tru
              ca-certificates"
         ));
     }
-    Ok(Trusted { store, certificates })
+    Ok(TrustAnchors { store, certificates })
 }
 
-fn certificates(file: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(file: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let place = file.display();
     let found =
         CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -118,10 +123,10 @@ fn certificates(file: &Path, key: &str) -> Result<Vec<CertificateDer<'static>>, 
     }
 }
 
-fn client(
-    files: &ClientFiles,
+fn read_client_certificate(
+    files: &ClientCertificateFiles,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let chain = certificates(&files.certificate, "sslcert")?;
+    let chain = read_certificates(&files.certificate, "sslcert")?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
         format!(
             "sslkey: cannot read {} ({error}); a key with a passphrase is not taken",
@@ -131,58 +136,58 @@ fn client(
     Ok((chain, key))
 }
 
-impl MakeTlsConnect<Socket> for Connector {
-    type Stream = Stream;
-    type TlsConnect = Handshake;
+impl MakeTlsConnect<Socket> for PostgresTlsConnector {
+    type Stream = PostgresTlsStream;
+    type TlsConnect = PostgresTlsHandshake;
     type Error = io::Error;
 
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<PostgresTlsHandshake> {
         let name = match (ServerName::try_from(host.to_owned()), self.mode) {
             (Ok(name), _) => name,
-            (Err(error), Mode::VerifyName) => {
+            (Err(error), TlsMode::VerifyFull) => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
             }
             (Err(_), _) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into()),
         };
-        Ok(Handshake { config: Arc::clone(&self.config), name })
+        Ok(PostgresTlsHandshake { config: Arc::clone(&self.config), name })
     }
 }
 
 /// A handshake to be made.
 #[derive(Debug)]
-pub(super) struct Handshake {
+pub(super) struct PostgresTlsHandshake {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
+impl TlsConnect<Socket> for PostgresTlsHandshake {
+    type Stream = PostgresTlsStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         let connector = tokio_rustls::TlsConnector::from(self.config);
-        Box::pin(async move { connector.connect(self.name, socket).await.map(Stream) })
+        Box::pin(async move { connector.connect(self.name, socket).await.map(PostgresTlsStream) })
     }
 }
 
 /// An encrypted connection.
 #[derive(Debug)]
-pub(super) struct Stream(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct PostgresTlsStream(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Stream {
+impl TlsStream for PostgresTlsStream {
     /// SCRAM channel binding: the password's proof covers the certificate, so it is worthless to a man in
     /// the middle with another certificate, even where the certificate is not verified.
     fn channel_binding(&self) -> ChannelBinding {
         let (_, session) = self.0.get_ref();
         let first = session.peer_certificates().and_then(<[_]>::first);
         first
-            .and_then(|certificate| certificate::digest(certificate))
+            .and_then(|certificate| certificate::channel_binding_digest(certificate))
             .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for PostgresTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -192,7 +197,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for PostgresTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -6,23 +6,23 @@
 //! The one surprising thing: exact numbers of different scales are compared within 64-bit integers where the
 //! engine has nothing larger.
 
-use super::words::Kind;
-use super::{Dialect, quoted};
-use crate::model::expr::{Comparison, Node, Path, Root};
-use crate::model::{Class, Expr, Field, Resource};
+use super::expressions::OperandType;
+use super::{Dialect, quote_name};
+use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
+use crate::model::{Expr, Field, Resource, StorageClass};
 use crate::store::driver::Bind;
 use crate::value::{Decimal, Id, IdKind, Value};
 
 /// The value of a placeholder.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::store) enum Term {
+pub(in crate::store) enum ConditionParameter {
     Value(Value),
     Id(Id),
     /// The name of the calling user, or NULL.
     User,
 }
 
-impl Term {
+impl ConditionParameter {
     pub(in crate::store) fn bind<'a>(&'a self, user: Option<&'a str>) -> Bind<'a> {
         match self {
             Self::Value(value) => Bind::value(value),
@@ -33,134 +33,151 @@ impl Term {
 }
 
 /// An operand of a condition.
-struct Operand {
+struct ConditionOperand {
     text: String,
-    kind: Kind,
+    kind: OperandType,
 }
 
 /// Writes the conditions of one statement and collects their parameters.
 #[derive(Debug)]
-pub(super) struct Terms {
+pub(super) struct ConditionWriter {
     dialect: &'static Dialect,
     next: usize,
-    pub(super) list: Vec<Term>,
+    pub(super) parameters: Vec<ConditionParameter>,
 }
 
 /// The alias of a resource's table in the statement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct TableAlias<'a> {
     pub(super) resource: &'a Resource,
-    pub(super) table: &'a str,
+    pub(super) alias: &'a str,
 }
 
-impl Terms {
+impl ConditionWriter {
     /// Placeholders are numbered from `first`.
     pub(super) fn new(dialect: &'static Dialect, first: usize) -> Self {
-        Self { dialect, next: first, list: Vec::new() }
+        Self { dialect, next: first, parameters: Vec::new() }
     }
 
     /// The disjunction of some conditions; `None` if there are none.
-    pub(super) fn any_of(&mut self, row: Row<'_>, conditions: &[Expr]) -> Option<String> {
+    pub(super) fn any_of(&mut self, row: TableAlias<'_>, conditions: &[Expr]) -> Option<String> {
         let texts = conditions.iter().map(|one| self.operand(row, &one.root, None).text);
         let texts: Vec<String> = texts.collect();
         (!texts.is_empty()).then(|| format!("({})", texts.join(" OR ")))
     }
 
-    fn bind(&mut self, term: Term, kind: Kind) -> Operand {
-        let cast = (self.dialect.words.cast)(kind);
+    fn bind(&mut self, term: ConditionParameter, kind: OperandType) -> ConditionOperand {
+        let cast = (self.dialect.expressions.cast)(kind);
         let text = format!("{}{}{cast}", self.dialect.placeholder, self.next);
         self.next += 1;
-        self.list.push(term);
-        Operand { text, kind }
+        self.parameters.push(term);
+        ConditionOperand { text, kind }
     }
 
     /// `beside` is the type of the other operand.
-    fn operand(&mut self, row: Row<'_>, node: &Node, beside: Option<Kind>) -> Operand {
-        let truth = |text| Operand { text, kind: Kind::Boolean };
+    fn operand(
+        &mut self,
+        row: TableAlias<'_>,
+        node: &ExprNode,
+        beside: Option<OperandType>,
+    ) -> ConditionOperand {
+        let truth = |text| ConditionOperand { text, kind: OperandType::Boolean };
         match node {
-            Node::Literal(value) => self.literal(value, beside),
-            Node::User => self.bind(Term::User, Kind::Text),
-            Node::Field(path) => self.field(row, path),
-            Node::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
-            Node::And(left, right) => truth(self.joined(row, (left, right), "AND")),
-            Node::Or(left, right) => truth(self.joined(row, (left, right), "OR")),
-            Node::Compare(comparison, left, right) => {
+            ExprNode::Literal(value) => self.literal(value, beside),
+            ExprNode::User => self.bind(ConditionParameter::User, OperandType::Text),
+            ExprNode::Field(path) => self.field(row, path),
+            ExprNode::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
+            ExprNode::And(left, right) => truth(self.join_operands(row, (left, right), "AND")),
+            ExprNode::Or(left, right) => truth(self.join_operands(row, (left, right), "OR")),
+            ExprNode::Compare(comparison, left, right) => {
                 truth(self.compare(row, *comparison, (left, right)))
             }
-            Node::In(inner, among) => {
+            ExprNode::In(inner, among) => {
                 let inner = self.operand(row, inner, None);
                 let among = among.iter().map(|one| self.literal(one, Some(inner.kind)).text);
                 let among = among.collect::<Vec<_>>().join(", ");
                 truth(format!("({} IN ({among}))", inner.text))
             }
             // A condition has no arithmetic: the model refuses it.
-            Node::Negate(_) | Node::Arithmetic(..) | Node::Sum(..) | Node::Count(_) => absent(),
+            ExprNode::Negate(_)
+            | ExprNode::Arithmetic(..)
+            | ExprNode::Sum(..)
+            | ExprNode::Count(_) => null_operand(),
         }
     }
 
-    fn joined(&mut self, row: Row<'_>, (left, right): (&Node, &Node), word: &str) -> String {
+    fn join_operands(
+        &mut self,
+        row: TableAlias<'_>,
+        (left, right): (&ExprNode, &ExprNode),
+        word: &str,
+    ) -> String {
         let left = self.operand(row, left, None).text;
         let right = self.operand(row, right, None).text;
         format!("({left} {word} {right})")
     }
 
-    fn literal(&mut self, value: &Value, beside: Option<Kind>) -> Operand {
+    fn literal(&mut self, value: &Value, beside: Option<OperandType>) -> ConditionOperand {
         let kind = match value {
             Value::Text(text) => {
-                let id = IdKind::Uuid.parse(text).filter(|_| beside == Some(Kind::Uuid));
+                let id = IdKind::Uuid.parse(text).filter(|_| beside == Some(OperandType::Uuid));
                 if let Some(id) = id {
-                    return self.bind(Term::Id(id), Kind::Uuid);
+                    return self.bind(ConditionParameter::Id(id), OperandType::Uuid);
                 }
-                Kind::Text
+                OperandType::Text
             }
-            Value::Boolean(_) => Kind::Boolean,
-            Value::Integer(_) => Kind::Units(0),
-            Value::Decimal(Decimal { scale, .. }) => Kind::Units(*scale),
-            Value::Number(_) => Kind::Real,
-            Value::Moment(_) => Kind::Moment,
+            Value::Boolean(_) => OperandType::Boolean,
+            Value::Integer(_) => OperandType::Units(0),
+            Value::Decimal(Decimal { scale, .. }) => OperandType::Units(*scale),
+            Value::Number(_) => OperandType::Real,
+            Value::Moment(_) => OperandType::Moment,
             Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-                return absent();
+                return null_operand();
             }
         };
-        self.bind(Term::Value(value.clone()), kind)
+        self.bind(ConditionParameter::Value(value.clone()), kind)
     }
 
-    fn field(&self, row: Row<'_>, path: &Path) -> Operand {
-        let Some((column, field)) = find(row.resource, path) else { return absent() };
-        let Some(kind) = self.kind(field) else { return absent() };
-        let name = format!("{}.{}", row.table, quoted(&column.name));
+    fn field(&self, row: TableAlias<'_>, path: &Path) -> ConditionOperand {
+        let Some((column, field)) = find_field(row.resource, path) else { return null_operand() };
+        let Some(kind) = self.operand_type(field) else { return null_operand() };
+        let name = format!("{}.{}", row.alias, quote_name(&column.name));
         let text = match path.inner.is_empty() {
             true => name,
-            false => {
-                (self.dialect.words.member)(&name, &path.inner, (field.class(), field.rules.scale))
-            }
+            false => (self.dialect.expressions.json_member)(
+                &name,
+                &path.inner,
+                (field.storage_class(), field.rules.scale),
+            ),
         };
-        Operand { text, kind }
+        ConditionOperand { text, kind }
     }
 
-    fn kind(&self, field: &Field) -> Option<Kind> {
-        let is_uuid = |field: &Field| field.rules.to.is_some_and(|to| to.id == IdKind::Uuid);
-        match field.class() {
-            Class::Text if self.dialect.words.has_uuid && is_uuid(field) => Some(Kind::Uuid),
-            Class::Text => Some(Kind::Text),
-            Class::Integer => Some(Kind::Units(0)),
-            Class::Decimal => Some(Kind::Units(field.rules.scale)),
-            Class::Real => Some(Kind::Real),
-            Class::Boolean => Some(Kind::Boolean),
-            Class::Moment => Some(Kind::Moment),
-            Class::Json => None,
+    fn operand_type(&self, field: &Field) -> Option<OperandType> {
+        let is_uuid = |field: &Field| field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
+        match field.storage_class() {
+            StorageClass::Text if self.dialect.expressions.has_uuid && is_uuid(field) => {
+                Some(OperandType::Uuid)
+            }
+            StorageClass::Text => Some(OperandType::Text),
+            StorageClass::Integer => Some(OperandType::Units(0)),
+            StorageClass::Decimal => Some(OperandType::Units(field.rules.scale)),
+            StorageClass::Real => Some(OperandType::Real),
+            StorageClass::Boolean => Some(OperandType::Boolean),
+            StorageClass::Moment => Some(OperandType::Moment),
+            StorageClass::Json => None,
         }
     }
 
     fn compare(
         &mut self,
-        row: Row<'_>,
+        row: TableAlias<'_>,
         comparison: Comparison,
-        (left, right): (&Node, &Node),
+        (left, right): (&ExprNode, &ExprNode),
     ) -> String {
-        let words = self.dialect.words;
+        let words = self.dialect.expressions;
         // The type of a literal depends on the other operand, so that one comes first.
-        let (one, other) = if let Node::Literal(_) = left {
+        let (one, other) = if let ExprNode::Literal(_) = left {
             let other = self.operand(row, right, None);
             (self.operand(row, left, Some(other.kind)), other)
         } else {
@@ -168,24 +185,24 @@ impl Terms {
             let other = self.operand(row, right, Some(one.kind));
             (one, other)
         };
-        let sign = sign(comparison);
+        let sign = comparison_operator(comparison);
         match (one.kind, other.kind) {
-            (Kind::Units(less), Kind::Units(more)) if less < more => {
-                (words.scaled)(comparison, &one.text, &other.text, more - less)
+            (OperandType::Units(less), OperandType::Units(more)) if less < more => {
+                (words.compare_scaled)(comparison, &one.text, &other.text, more - less)
             }
-            (Kind::Units(more), Kind::Units(less)) if less < more => {
-                (words.scaled)(comparison.mirrored(), &other.text, &one.text, more - less)
+            (OperandType::Units(more), OperandType::Units(less)) if less < more => {
+                (words.compare_scaled)(comparison.mirrored(), &other.text, &one.text, more - less)
             }
-            (Kind::Units(scale), Kind::Real) => {
-                format!("({} {sign} {})", (words.real)(&one.text, scale), other.text)
+            (OperandType::Units(scale), OperandType::Real) => {
+                format!("({} {sign} {})", (words.as_real)(&one.text, scale), other.text)
             }
-            (Kind::Real, Kind::Units(scale)) => {
-                format!("({} {sign} {})", one.text, (words.real)(&other.text, scale))
+            (OperandType::Real, OperandType::Units(scale)) => {
+                format!("({} {sign} {})", one.text, (words.as_real)(&other.text, scale))
             }
-            (Kind::Uuid, Kind::Text) => {
+            (OperandType::Uuid, OperandType::Text) => {
                 format!("({} {sign} {})", (words.uuid_text)(&one.text), other.text)
             }
-            (Kind::Text, Kind::Uuid) => {
+            (OperandType::Text, OperandType::Uuid) => {
                 format!("({} {sign} {})", one.text, (words.uuid_text)(&other.text))
             }
             (_, _) => {
@@ -193,9 +210,10 @@ impl Terms {
                 if comparison != Comparison::Equal {
                     return plain;
                 }
-                let column = indexed(row.resource, left).or_else(|| indexed(row.resource, right));
+                let column = indexed_text_column(row.resource, left)
+                    .or_else(|| indexed_text_column(row.resource, right));
                 let Some(column) = column else { return plain };
-                let start = |text: &str| (self.dialect.ordered_text)(text, column.is_short());
+                let start = |text: &str| (self.dialect.sort_prefix)(text, column.is_sorted_whole());
                 match (start(&one.text), start(&other.text)) {
                     // The index holds only a prefix of the text.
                     (left, right) if left != one.text => {
@@ -208,13 +226,13 @@ impl Terms {
     }
 }
 
-fn absent() -> Operand {
-    Operand { text: "NULL".to_owned(), kind: Kind::Boolean }
+fn null_operand() -> ConditionOperand {
+    ConditionOperand { text: "NULL".to_owned(), kind: OperandType::Boolean }
 }
 
 /// The column of a path, and the field at its end.
-fn find<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field)> {
-    let Root::Field(index) = path.root else { return None };
+fn find_field<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field)> {
+    let PathRoot::Field(index) = path.root else { return None };
     let column = resource.fields.get(index)?;
     let end = path.inner.iter().try_fold(column, |field, name| {
         field.rules.fields.iter().find(|inner| inner.name == *name)
@@ -223,14 +241,14 @@ fn find<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field
 }
 
 /// The text column that a node refers to, if it has an index.
-fn indexed<'a>(resource: &'a Resource, node: &Node) -> Option<&'a Field> {
-    let Node::Field(path) = node else { return None };
-    let (column, _) = find(resource, path)?;
-    let is_text = column.class() == Class::Text && column.rules.to.is_none();
+fn indexed_text_column<'a>(resource: &'a Resource, node: &ExprNode) -> Option<&'a Field> {
+    let ExprNode::Field(path) = node else { return None };
+    let (column, _) = find_field(resource, path)?;
+    let is_text = column.storage_class() == StorageClass::Text && column.rules.reference.is_none();
     (path.inner.is_empty() && column.filter && is_text).then_some(column)
 }
 
-pub(super) fn sign(comparison: Comparison) -> &'static str {
+pub(super) fn comparison_operator(comparison: Comparison) -> &'static str {
     match comparison {
         Comparison::NotEqual => "<>",
         Comparison::Equal

@@ -1,64 +1,64 @@
 //! SQL dialects: the differences between the engines, as data.
 
-use super::words::{self, Words};
-use crate::model::Class;
+use super::expressions::{self, ExpressionSyntax};
+use crate::model::StorageClass;
 
 /// The dialect of one engine.
 #[derive(Debug)]
 pub(in crate::store) struct Dialect {
     pub(in crate::store) placeholder: char,
-    pub(super) column: fn(Class) -> &'static str,
+    pub(super) column_type: fn(StorageClass) -> &'static str,
     /// False and true.
     pub(super) booleans: [&'static str; 2],
     pub(super) uuid_column: &'static str,
     pub(super) uuid_key: &'static str,
     pub(super) integer_key: &'static str,
     /// Options after the column list, for each kind of key.
-    pub(super) uuid_table: &'static str,
-    pub(super) integer_table: &'static str,
+    pub(super) uuid_table_options: &'static str,
+    pub(super) integer_table_options: &'static str,
     /// The expression for a text column (already quoted) in an index for sorting, and in a unique index. The
     /// size of an index entry is limited; the flag says that all texts of the column are short.
-    pub(super) ordered_text: fn(&str, bool) -> String,
+    pub(super) sort_prefix: fn(&str, bool) -> String,
     /// The word for an index on text prefixes in the index's name.
-    pub(super) ordered_word: &'static str,
+    pub(super) sort_prefix_word: &'static str,
     /// Whether a row comparison of an expression and a column can use an index, as one of two columns can.
-    pub(super) pairs_expressions: bool,
-    pub(super) unique_text: fn(&str) -> String,
+    pub(super) can_index_expression_rows: bool,
+    pub(super) unique_expression: fn(&str) -> String,
     /// Whether ORDER BY has to name a column that is NULL in all rows, so that the planner uses an index that
     /// begins with it.
-    pub(super) sorts_by_null: bool,
+    pub(super) is_null_sort_key_needed: bool,
     /// Expressions in conditions.
-    pub(super) words: &'static Words,
+    pub(super) expressions: &'static ExpressionSyntax,
     /// References are made when all tables are there, since they may lead in circles.
-    pub(in crate::store) adds_references: bool,
+    pub(in crate::store) has_separate_foreign_keys: bool,
     /// What stands behind a read of an item that is about to be changed, and behind one of an item that
     /// is about to be deleted.
     pub(super) lock_for_update: &'static str,
     pub(super) lock_for_delete: &'static str,
     /// The function that numbers a change log entry, where the engine needs one. Its parameter says whether
     /// the entry is the first of its transaction. A row and its entry are then written by one statement.
-    pub(super) next_change: Option<&'static str>,
+    pub(super) next_change_function: Option<&'static str>,
     /// Reads the low-water mark of the change log.
-    pub(in crate::store) settled: &'static str,
+    pub(in crate::store) low_watermark: &'static str,
     /// Makes the statement that reads a version and a low-water mark that suffices for it. 1: the low-water
     /// mark that is already known.
-    pub(super) settled_at: fn(&str) -> String,
+    pub(super) version_query: fn(&str) -> String,
     /// How to find the last entry of a collection: the columns of an index, the condition for a top-level
     /// collection, and the order. Written so that PostgreSQL's planner can use only this index, and never
     /// scans the whole log.
-    pub(super) place_resource: &'static str,
-    pub(super) place_parent: &'static str,
-    pub(super) place_top: &'static str,
-    pub(super) place_order: &'static str,
-    pub(in crate::store) place_index: &'static str,
+    pub(super) version_resource: &'static str,
+    pub(super) version_parent: &'static str,
+    pub(super) version_top_level: &'static str,
+    pub(super) version_order: &'static str,
+    pub(in crate::store) version_index: &'static str,
     /// Whether that index exists.
-    pub(in crate::store) place_index_names: &'static str,
+    pub(in crate::store) version_index_names: &'static str,
     /// The tables that every database has.
     pub(in crate::store) system_tables: &'static [&'static str],
     /// The table of the idempotency keys, and its index.
-    pub(in crate::store) keys_tables: &'static [&'static str],
+    pub(in crate::store) idempotency_tables: &'static [&'static str],
     /// Tries to lock an idempotency key until the transaction ends. `None` where there is a single writer.
-    pub(in crate::store) claim_key: Option<&'static str>,
+    pub(in crate::store) lock_idempotency_key: Option<&'static str>,
     /// The triggers that change the users' stamp, and the statement that reads it.
     pub(in crate::store) users_triggers: &'static [&'static str],
     pub(super) users_stamp: &'static str,
@@ -68,7 +68,7 @@ pub(in crate::store) struct Dialect {
     /// The function of the triggers, where a database of an older version needs a new one.
     pub(in crate::store) users_function: Option<UsersFunction>,
     /// Whether an index of a table in use is built concurrently, outside a transaction.
-    pub(in crate::store) builds_concurrently: bool,
+    pub(in crate::store) can_build_concurrently: bool,
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
     /// writer.
     pub(in crate::store) lock_table: Option<fn(&str) -> String>,
@@ -96,43 +96,43 @@ pub(in crate::store) struct UsersFunction {
 
 pub(in crate::store) static SQLITE: Dialect = Dialect {
     placeholder: '?',
-    column: |class| match class {
-        Class::Text | Class::Moment | Class::Json => "TEXT",
-        Class::Integer | Class::Decimal | Class::Boolean => "INTEGER",
-        Class::Real => "REAL",
+    column_type: |class| match class {
+        StorageClass::Text | StorageClass::Moment | StorageClass::Json => "TEXT",
+        StorageClass::Integer | StorageClass::Decimal | StorageClass::Boolean => "INTEGER",
+        StorageClass::Real => "REAL",
     },
     booleans: ["0", "1"],
     uuid_column: "TEXT",
     uuid_key: "TEXT NOT NULL PRIMARY KEY",
     // AUTOINCREMENT: an id is never allocated twice, not even after its item is deleted.
     integer_key: "INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT",
-    uuid_table: " STRICT, WITHOUT ROWID",
-    integer_table: " STRICT",
+    uuid_table_options: " STRICT, WITHOUT ROWID",
+    integer_table_options: " STRICT",
     // The same prefix as in PostgreSQL, so that lists have the same order.
-    ordered_text: |column, is_short| match is_short {
+    sort_prefix: |column, is_short| match is_short {
         true => column.to_owned(),
         false => format!("substr({column}, 1, 256)"),
     },
-    ordered_word: "start",
-    pairs_expressions: false,
-    unique_text: str::to_owned,
-    sorts_by_null: false,
-    words: &words::SQLITE,
-    adds_references: false,
+    sort_prefix_word: "start",
+    can_index_expression_rows: false,
+    unique_expression: str::to_owned,
+    is_null_sort_key_needed: false,
+    expressions: &expressions::SQLITE,
+    has_separate_foreign_keys: false,
     // There is a single writer.
     lock_for_update: "",
     lock_for_delete: "",
-    next_change: None,
+    next_change_function: None,
     // With a single writer, entries commit in the order of their numbers.
-    settled: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
-    settled_at: |place| format!("SELECT {place}, ?1"),
-    place_resource: "resource",
-    place_parent: "parent_id",
-    place_top: "IS NULL",
-    place_order: "sequence DESC",
+    low_watermark: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
+    version_query: |place| format!("SELECT {place}, ?1"),
+    version_resource: "resource",
+    version_parent: "parent_id",
+    version_top_level: "IS NULL",
+    version_order: "sequence DESC",
     // SQLite appends the rowid, which is the sequence, to every index entry.
-    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
-    place_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
+    version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
+    version_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
         // Without AUTOINCREMENT, which costs two more rows per entry: the newest entry always stays, so no
@@ -143,13 +143,13 @@ pub(in crate::store) static SQLITE: Dialect = Dialect {
   kind TEXT NOT NULL, actor TEXT NOT NULL, request_id TEXT NOT NULL, changed TEXT, before TEXT, after TEXT
 ) STRICT",
     ],
-    keys_tables: &[
+    idempotency_tables: &[
         "CREATE TABLE nouns_keys (
   scope TEXT NOT NULL PRIMARY KEY, fingerprint TEXT NOT NULL, time TEXT NOT NULL, bytes INTEGER NOT NULL, answer TEXT NOT NULL
 ) STRICT",
         "CREATE INDEX nouns_keys_time ON nouns_keys (time, scope)",
     ],
-    claim_key: None,
+    lock_idempotency_key: None,
     users_triggers: &[
         "CREATE TRIGGER nouns_users_inserted AFTER INSERT ON nouns_users BEGIN
   UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
@@ -164,7 +164,7 @@ END",
     users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: None,
     users_function: None,
-    builds_concurrently: false,
+    can_build_concurrently: false,
     lock_table: None,
     foreign_keys_to: None,
     unvalidated_keys: None,
@@ -175,51 +175,51 @@ END",
 
 pub(in crate::store) static POSTGRES: Dialect = Dialect {
     placeholder: '$',
-    column: |class| match class {
+    column_type: |class| match class {
         // Sorted by bytes, as in SQLite, whatever the database's locale.
-        Class::Text => "text COLLATE \"C\"",
-        Class::Moment => "timestamptz",
+        StorageClass::Text => "text COLLATE \"C\"",
+        StorageClass::Moment => "timestamptz",
         // Not jsonb: the stored text must come back unchanged.
-        Class::Json => "json",
-        Class::Integer | Class::Decimal => "bigint",
-        Class::Boolean => "boolean",
-        Class::Real => "double precision",
+        StorageClass::Json => "json",
+        StorageClass::Integer | StorageClass::Decimal => "bigint",
+        StorageClass::Boolean => "boolean",
+        StorageClass::Real => "double precision",
     },
     booleans: ["false", "true"],
     uuid_column: "uuid",
     uuid_key: "uuid NOT NULL PRIMARY KEY",
     // BY DEFAULT: the number is drawn first, and then inserted.
     integer_key: "bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
-    uuid_table: "",
-    integer_table: "",
+    uuid_table_options: "",
+    integer_table_options: "",
     // An index entry has at most 2,704 bytes.
-    ordered_text: |column, _| format!("left({column}, 256)"),
-    ordered_word: "filter",
-    pairs_expressions: true,
-    unique_text: |column| format!("nouns_digest({column})"),
-    sorts_by_null: true,
-    words: &words::POSTGRES,
-    adds_references: true,
+    sort_prefix: |column, _| format!("left({column}, 256)"),
+    sort_prefix_word: "filter",
+    can_index_expression_rows: true,
+    unique_expression: |column| format!("nouns_digest({column})"),
+    is_null_sort_key_needed: true,
+    expressions: &expressions::POSTGRES,
+    has_separate_foreign_keys: true,
     // The id never changes, so an update need not block inserts of children, whose foreign keys lock the
     // parent FOR KEY SHARE.
     lock_for_update: " FOR NO KEY UPDATE OF t0",
     lock_for_delete: " FOR UPDATE OF t0",
-    next_change: Some("nouns_next_change"),
-    settled: "SELECT nouns_settled_change()",
+    next_change_function: Some("nouns_next_change"),
+    low_watermark: "SELECT nouns_settled_change()",
     // The function costs as much as eight version lookups, so it is called only if the known mark is too low.
     // OFFSET 0: the version is looked up once, although it is used twice.
-    settled_at: |place| {
+    version_query: |place| {
         format!(
             "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT {place} AS at OFFSET 0) AS found"
         )
     },
-    place_resource: "resource COLLATE \"C\"",
+    version_resource: "resource COLLATE \"C\"",
     // The planner does not know that rows found by IS NULL are in index order.
-    place_parent: "coalesce(parent_id, '') COLLATE \"C\"",
-    place_top: "= ''",
-    place_order: "- sequence",
-    place_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
-    place_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND relname = 'nouns_changes_place' AND indisvalid",
+    version_parent: "coalesce(parent_id, '') COLLATE \"C\"",
+    version_top_level: "= ''",
+    version_order: "- sequence",
+    version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
+    version_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND relname = 'nouns_changes_place' AND indisvalid",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (
@@ -254,14 +254,14 @@ BEGIN
   RETURN last - coalesce(behind, 0);
 END $$",
     ],
-    keys_tables: &[
+    idempotency_tables: &[
         "CREATE TABLE nouns_keys (
   scope text COLLATE \"C\" NOT NULL PRIMARY KEY, fingerprint text NOT NULL, time timestamptz NOT NULL, bytes bigint NOT NULL, answer text NOT NULL
 )",
         "CREATE INDEX nouns_keys_time ON nouns_keys (time, scope)",
     ],
     // A request that finds the key locked retries, and holds no connection meanwhile.
-    claim_key: Some("SELECT pg_try_advisory_xact_lock($1)"),
+    lock_idempotency_key: Some("SELECT pg_try_advisory_xact_lock($1)"),
     users_triggers: &[
         "CREATE TRIGGER nouns_users_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON nouns_users
   FOR EACH STATEMENT EXECUTE FUNCTION nouns_count_users()",
@@ -280,7 +280,7 @@ END $$",
         is_current: "SELECT prosrc LIKE '%gen_random_uuid%' FROM pg_proc \
             WHERE proname = 'nouns_count_users' AND pronamespace = current_schema()::regnamespace",
     }),
-    builds_concurrently: true,
+    can_build_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
     foreign_keys_to: Some(
         "SELECT conrelid::regclass::text, CASE relnamespace WHEN current_schema()::regnamespace THEN relname::text END, conname::text FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",

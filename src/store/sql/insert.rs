@@ -10,26 +10,27 @@
 //! from it.
 
 use super::{
-    Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, define, entry, placeholders, quoted, selected,
+    Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, ddl, entry_insert_sql, placeholders, quote_name,
+    select_list,
 };
-use crate::model::{Class, Model, Resource};
+use crate::model::{Model, Resource, StorageClass};
 
-pub(super) fn row(resource: &Resource, dialect: &Dialect) -> String {
-    let (into, count) = (into(resource), columns(resource).len());
+pub(super) fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
+    let (into, count) = (insert_into(resource), columns(resource).len());
     let values = placeholders(dialect, 1, count);
     let row = format!("{into} VALUES ({values})");
-    match dialect.next_change {
+    match dialect.next_change_function {
         None => row,
         Some(_) => {
-            let entry = entry(dialect, count + 1, Some("written"));
+            let entry = entry_insert_sql(dialect, count + 1, Some("written"));
             format!("WITH written AS ({row} RETURNING 1) {entry}")
         }
     }
 }
 
-pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Option<String> {
-    let next_change = dialect.next_change?;
-    let own = define::column_types(model, resource, dialect);
+pub(super) fn insert_rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Option<String> {
+    let next_change = dialect.next_change_function?;
+    let own = ddl::column_types(model, resource, dialect);
     let types = own.iter().copied().chain(entry_types(dialect));
     let arrays = types.zip(1..).map(|(kind, number)| {
         // The element type of an array has no collation.
@@ -40,7 +41,7 @@ pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
     let names: Vec<_> = (1..=own.len() + ENTRY_BINDS).map(|number| format!("c{number}")).collect();
     let (of_row, of_entry) = names.split_at_checked(own.len())?;
     let (all, of_row, of_entry) = (names.join(", "), of_row.join(", "), of_entry.join(", "));
-    let into = into(resource);
+    let into = insert_into(resource);
     Some(format!(
         "WITH given AS (SELECT * FROM unnest({arrays}) WITH ORDINALITY AS given ({all}, at)), \
          written AS ({into} SELECT {of_row} FROM given RETURNING 1) \
@@ -49,12 +50,13 @@ pub(super) fn rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
     ))
 }
 
-fn into(resource: &Resource) -> String {
-    format!("INSERT INTO {} ({})", quoted(&resource.table), selected(resource, ""))
+fn insert_into(resource: &Resource) -> String {
+    format!("INSERT INTO {} ({})", quote_name(&resource.table), select_list(resource, ""))
 }
 
 /// A time, then texts.
 fn entry_types(dialect: &Dialect) -> impl Iterator<Item = &'static str> {
-    let (time, text) = ((dialect.column)(Class::Moment), (dialect.column)(Class::Text));
+    let (time, text) =
+        ((dialect.column_type)(StorageClass::Moment), (dialect.column_type)(StorageClass::Text));
     [time].into_iter().chain(std::iter::repeat_n(text, ENTRY_BINDS - 1))
 }

@@ -6,226 +6,252 @@
 
 mod filter;
 
-use super::condition::Term;
-use super::part::{chain, conditions};
-use super::words::Kind;
-use super::{Dialect, quoted, selected};
-use crate::intent::{Aspect, Key, List};
-use crate::model::{Class, Field, Model, Resource};
-use crate::permit::Reach;
-use crate::store::driver::{Bind, Stroke};
+use super::condition::ConditionParameter;
+use super::expressions::OperandType;
+use super::row_filter::{ancestor_join, conditions};
+use super::{Dialect, quote_name, select_list};
+use crate::intent::{Attribute, ListQuery, SortKey};
+use crate::model::{Field, Model, Resource, StorageClass};
+use crate::permit::AccessScope;
+use crate::store::driver::{Bind, Statement};
 use crate::value::{Id, IdKind, Value};
 
 /// Which items of a list a statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum Section {
+pub(in crate::store) enum ListSection {
     /// The first sort key is never NULL, or there is none.
     All,
-    Present,
-    Absent,
+    KeyPresent,
+    KeyAbsent,
     /// Items whose first sort key equals that of the cursor, and items beyond it.
-    Same,
-    Further,
+    KeyEqual,
+    KeyBeyond,
 }
 
 /// The statements of one list.
 #[derive(Debug)]
-pub(in crate::store) struct Listing<'a> {
+pub(in crate::store) struct ListStatements<'a> {
     dialect: &'static Dialect,
     resource: &'a Resource,
-    list: &'a List,
-    reach: &'a Reach,
+    list: &'a ListQuery,
+    reach: &'a AccessScope,
     from: String,
     /// The conditions of the path and of the access scope, and their parameters.
-    within: Vec<String>,
-    terms: Vec<Term>,
-    chain: Vec<Id>,
+    conditions: Vec<String>,
+    parameters: Vec<ConditionParameter>,
+    ancestor_ids: Vec<Id>,
 }
 
 /// A column or expression that is filtered or sorted by, as SQL.
 #[derive(Debug)]
-struct Operand {
+struct ListOperand {
     text: String,
     /// The indexed form, used for lookups and sorting: a prefix of a long text.
-    start: String,
-    kind: Kind,
+    indexed_text: String,
+    kind: OperandType,
     /// Whether `indexed_text` is a prefix of the text.
-    is_cut: bool,
+    is_prefix: bool,
     /// An expression over a column, and not the column itself.
-    is_made: bool,
+    is_expression: bool,
     /// A timestamp inside an object: text in its canonical form.
-    is_spelled: bool,
+    is_canonical_text: bool,
 }
 
 /// Builds a statement and collects its parameters.
-struct Writer<'s> {
+struct StatementBuilder<'s> {
     dialect: &'static Dialect,
     binds: Vec<Bind<'s>>,
 }
 
-impl<'s> Writer<'s> {
-    fn bind(&mut self, bind: Bind<'s>, kind: Kind) -> String {
+impl<'s> StatementBuilder<'s> {
+    fn bind(&mut self, bind: Bind<'s>, kind: OperandType) -> String {
         self.binds.push(bind);
-        let (p, cast) = (self.dialect.placeholder, (self.dialect.words.cast)(kind));
+        let (p, cast) = (self.dialect.placeholder, (self.dialect.expressions.cast)(kind));
         format!("{p}{}{cast}", self.binds.len())
     }
 
-    fn value(&mut self, operand: &Operand, value: &'s Value) -> String {
+    fn value(&mut self, operand: &ListOperand, value: &'s Value) -> String {
         self.bind(bind(operand, value), operand.kind)
     }
 
     fn text(&mut self, text: &'s str) -> String {
-        self.bind(Bind::Text(text), Kind::Text)
+        self.bind(Bind::Text(text), OperandType::Text)
     }
 }
 
-fn bind<'v>(operand: &Operand, value: &'v Value) -> Bind<'v> {
+fn bind<'v>(operand: &ListOperand, value: &'v Value) -> Bind<'v> {
     match value {
-        Value::Text(text) if operand.kind == Kind::Uuid => {
+        Value::Text(text) if operand.kind == OperandType::Uuid => {
             IdKind::Uuid.parse(text).map_or(Bind::Null, Bind::Id)
         }
-        Value::Moment(moment) if operand.is_spelled => Bind::MomentText(*moment),
+        Value::Moment(moment) if operand.is_canonical_text => Bind::MomentText(*moment),
         value => Bind::value(value),
     }
 }
 
 /// The expression that an index on a column, or on a field nested in it, holds; and whether that is a prefix.
-pub(super) fn indexed(
+pub(super) fn index_expression(
     dialect: &Dialect,
     column: &Field,
     inner: &[Box<str>],
 ) -> Option<(String, bool)> {
-    let operand = operand_of(dialect, column, inner, "")?;
+    let operand = field_operand(dialect, column, inner, "")?;
     // In an index, an expression that is no function call needs parentheses.
-    let is_bare = inner.is_empty() || operand.is_cut;
-    let text = if is_bare { operand.start } else { format!("({})", operand.start) };
-    Some((text, operand.is_cut))
+    let is_bare = inner.is_empty() || operand.is_prefix;
+    let text = if is_bare { operand.indexed_text } else { format!("({})", operand.indexed_text) };
+    Some((text, operand.is_prefix))
 }
 
-fn operand_of(
+fn field_operand(
     dialect: &Dialect,
     column: &Field,
     inner: &[Box<str>],
     table: &str,
-) -> Option<Operand> {
+) -> Option<ListOperand> {
     let field = inner.iter().try_fold(column, |field, name| {
         field.rules.fields.iter().find(|inner| inner.name == *name)
     })?;
-    let name = format!("{table}{}", quoted(&column.name));
-    let is_spelled = !inner.is_empty() && field.class() == Class::Moment;
+    let name = format!("{table}{}", quote_name(&column.name));
+    let is_spelled = !inner.is_empty() && field.storage_class() == StorageClass::Moment;
     // A cast to timestamptz depends on settings, so no index can hold it; the canonical text sorts the same.
-    let class = if is_spelled { Class::Text } else { field.class() };
-    let is_id = field.rules.to.is_some_and(|to| to.id == IdKind::Uuid);
+    let class = if is_spelled { StorageClass::Text } else { field.storage_class() };
+    let is_id = field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
     let kind = match class {
-        Class::Text if is_id => Kind::Uuid,
-        Class::Text | Class::Json => Kind::Text,
-        Class::Integer => Kind::Units(0),
-        Class::Decimal => Kind::Units(field.rules.scale),
-        Class::Real => Kind::Real,
-        Class::Boolean => Kind::Boolean,
-        Class::Moment => Kind::Moment,
+        StorageClass::Text if is_id => OperandType::Uuid,
+        StorageClass::Text | StorageClass::Json => OperandType::Text,
+        StorageClass::Integer => OperandType::Units(0),
+        StorageClass::Decimal => OperandType::Units(field.rules.scale),
+        StorageClass::Real => OperandType::Real,
+        StorageClass::Boolean => OperandType::Boolean,
+        StorageClass::Moment => OperandType::Moment,
     };
     let text = match inner.is_empty() {
         true => name,
-        false => (dialect.words.member)(&name, inner, (class, field.rules.scale)),
+        false => (dialect.expressions.json_member)(&name, inner, (class, field.rules.scale)),
     };
-    let is_text = class == Class::Text && field.rules.to.is_none() && !is_spelled;
+    let is_text = class == StorageClass::Text && field.rules.reference.is_none() && !is_spelled;
     let start = match is_text {
-        true => (dialect.ordered_text)(&text, field.is_short()),
+        true => (dialect.sort_prefix)(&text, field.is_sorted_whole()),
         false => text.clone(),
     };
     let is_cut = start != text;
     let is_made = !inner.is_empty() || is_cut;
-    Some(Operand { text, start, kind, is_cut, is_made, is_spelled })
+    Some(ListOperand {
+        text,
+        indexed_text: start,
+        kind,
+        is_prefix: is_cut,
+        is_expression: is_made,
+        is_canonical_text: is_spelled,
+    })
 }
 
-impl<'a> Listing<'a> {
+impl<'a> ListStatements<'a> {
     pub(in crate::store) fn new(
         model: &'a Model,
         dialect: &'static Dialect,
         (resource, ancestors): (&'a Resource, &[Id]),
-        reach: &'a Reach,
-        list: &'a List,
+        reach: &'a AccessScope,
+        list: &'a ListQuery,
     ) -> Self {
-        let chained = chain(model, resource, reach);
+        let chained = ancestor_join(model, resource, reach);
         let (mut within, terms) = conditions(model, dialect, resource, reach, 1);
         let p = dialect.placeholder;
         let tied = chained.columns.iter().zip(terms.len() + 1..);
         within.extend(tied.map(|(column, number)| format!("{column} = {p}{number}")));
         let chain = ancestors.iter().rev().copied().collect();
-        Self { dialect, resource, list, reach, from: chained.from, within, terms, chain }
+        Self {
+            dialect,
+            resource,
+            list,
+            reach,
+            from: chained.from,
+            conditions: within,
+            parameters: terms,
+            ancestor_ids: chain,
+        }
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
-    pub(in crate::store) fn sections(&self) -> Vec<Section> {
-        let List { after, sort, .. } = self.list;
-        let Some(first) = sort.first() else { return vec![Section::All] };
+    pub(in crate::store) fn sections(&self) -> Vec<ListSection> {
+        let ListQuery { after, sort, .. } = self.list;
+        let Some(first) = sort.first() else { return vec![ListSection::All] };
         let after = after.as_ref().and_then(|after| after.values.first());
         let is_behind_absent = after.map(Value::is_null);
-        let has_absent = first.aspect.may_be_absent(self.resource);
-        let operand = self.operand(&first.aspect);
+        let has_absent = first.attribute.can_be_null(self.resource);
+        let operand = self.operand(&first.attribute);
         let is_pair = sort.len() == 1 && first.is_descending == self.list.is_id_descending;
-        let is_split = is_pair && operand.is_made && !self.dialect.pairs_expressions;
-        let present: &[Section] = match (is_behind_absent, has_absent) {
-            (Some(false), _) if is_split => &[Section::Same, Section::Further],
-            (_, false) => &[Section::All],
-            (_, true) => &[Section::Present],
+        let is_split = is_pair && operand.is_expression && !self.dialect.can_index_expression_rows;
+        let present: &[ListSection] = match (is_behind_absent, has_absent) {
+            (Some(false), _) if is_split => &[ListSection::KeyEqual, ListSection::KeyBeyond],
+            (_, false) => &[ListSection::All],
+            (_, true) => &[ListSection::KeyPresent],
         };
         // NULL sorts above every value.
         match (is_behind_absent, first.is_descending) {
             _ if !has_absent => present.to_vec(),
-            (None | Some(false), false) => [present, &[Section::Absent]].concat(),
-            (None | Some(true), true) => [&[Section::Absent], present].concat(),
-            (Some(true), false) => vec![Section::Absent],
+            (None | Some(false), false) => [present, &[ListSection::KeyAbsent]].concat(),
+            (None | Some(true), true) => [&[ListSection::KeyAbsent], present].concat(),
+            (Some(true), false) => vec![ListSection::KeyAbsent],
             (Some(false), true) => present.to_vec(),
         }
     }
 
-    pub(in crate::store) fn page(&self, section: Section, limit: i64) -> Stroke<'_> {
-        let mut writer = self.writer();
+    pub(in crate::store) fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
+        let mut writer = self.builder();
         let mut all = self.filters(&mut writer);
-        all.extend(self.place(&mut writer, section));
+        all.extend(self.cursor_conditions(&mut writer, section));
         let (select, from, order) =
-            (selected(self.resource, "t0."), &self.from, self.order(section));
-        let limit = writer.bind(Bind::Integer(limit), Kind::Units(0));
-        let condition = joined(&all);
+            (select_list(self.resource, "t0."), &self.from, self.order_by(section));
+        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
+        let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        Stroke::new(text, writer.binds)
+        Statement::new(text, writer.binds)
     }
 
     /// Counts the items of all pages.
-    pub(in crate::store) fn count(&self) -> Stroke<'_> {
-        let mut writer = self.writer();
+    pub(in crate::store) fn count(&self) -> Statement<'_> {
+        let mut writer = self.builder();
         let all = self.filters(&mut writer);
-        Stroke::new(format!("SELECT count(*) FROM {}{}", self.from, joined(&all)), writer.binds)
+        Statement::new(
+            format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
+            writer.binds,
+        )
     }
 
-    fn writer(&self) -> Writer<'_> {
-        let terms = self.terms.iter().map(|term| term.bind(self.reach.user()));
-        let binds = terms.chain(self.chain.iter().map(|id| Bind::Id(*id))).collect();
-        Writer { dialect: self.dialect, binds }
+    fn builder(&self) -> StatementBuilder<'_> {
+        let terms = self.parameters.iter().map(|term| term.bind(self.reach.user_name()));
+        let binds = terms.chain(self.ancestor_ids.iter().map(|id| Bind::Id(*id))).collect();
+        StatementBuilder { dialect: self.dialect, binds }
     }
 
-    fn filters<'s>(&'s self, writer: &mut Writer<'s>) -> Vec<String> {
-        let filters = self.list.terms.iter().map(|term| self.filter(writer, term));
+    fn filters<'s>(&'s self, writer: &mut StatementBuilder<'s>) -> Vec<String> {
+        let filters = self.list.filters.iter().map(|term| self.filter(writer, term));
         let filters: Vec<String> = filters.collect();
-        self.within.iter().cloned().chain(filters).collect()
+        self.conditions.iter().cloned().chain(filters).collect()
     }
 
-    fn operand(&self, aspect: &Aspect) -> Operand {
+    fn operand(&self, aspect: &Attribute) -> ListOperand {
         let own = |name: &str, kind| {
-            let text = format!("t0.{}", quoted(name));
+            let text = format!("t0.{}", quote_name(name));
             let (is_cut, is_made, is_spelled) = (false, false, false);
-            Operand { start: text.clone(), text, kind, is_cut, is_made, is_spelled }
+            ListOperand {
+                indexed_text: text.clone(),
+                text,
+                kind,
+                is_prefix: is_cut,
+                is_expression: is_made,
+                is_canonical_text: is_spelled,
+            }
         };
         match aspect {
-            Aspect::Id => own("id", id_kind(self.resource)),
-            Aspect::CreatedAt => own("created_at", Kind::Moment),
-            Aspect::UpdatedAt => own("updated_at", Kind::Moment),
-            Aspect::Field(at, inner) => {
+            Attribute::Id => own("id", id_kind(self.resource)),
+            Attribute::CreatedAt => own("created_at", OperandType::Moment),
+            Attribute::UpdatedAt => own("updated_at", OperandType::Moment),
+            Attribute::Field(at, inner) => {
                 let column = self.resource.fields.get(*at);
                 let found =
-                    column.and_then(|column| operand_of(self.dialect, column, inner, "t0."));
+                    column.and_then(|column| field_operand(self.dialect, column, inner, "t0."));
                 // Cannot happen: the parser of the query has checked the field against the model.
                 found.unwrap_or_else(|| own("id", id_kind(self.resource)))
             }
@@ -233,94 +259,108 @@ impl<'a> Listing<'a> {
     }
 
     /// The conditions of the cursor: items after the last one of the previous page.
-    fn place<'s>(&'s self, writer: &mut Writer<'s>, section: Section) -> Vec<String> {
-        let List { after, sort, .. } = self.list;
-        let first = sort.first().map(|key| self.operand(&key.aspect).start);
+    fn cursor_conditions<'s>(
+        &'s self,
+        writer: &mut StatementBuilder<'s>,
+        section: ListSection,
+    ) -> Vec<String> {
+        let ListQuery { after, sort, .. } = self.list;
+        let first = sort.first().map(|key| self.operand(&key.attribute).indexed_text);
         let mut all = Vec::new();
         match (section, first) {
-            (Section::Present, Some(first)) => all.push(format!("{first} IS NOT NULL")),
-            (Section::Absent, Some(first)) => all.push(format!("{first} IS NULL")),
+            (ListSection::KeyPresent, Some(first)) => all.push(format!("{first} IS NOT NULL")),
+            (ListSection::KeyAbsent, Some(first)) => all.push(format!("{first} IS NULL")),
             (_, _) => {}
         }
         let Some(after) = after else { return all };
-        let keys: Vec<(&Key, &Value)> = sort.iter().zip(&after.values).collect();
+        let keys: Vec<(&SortKey, &Value)> = sort.iter().zip(&after.values).collect();
         match (section, keys.as_slice()) {
             // Items without the key come after all items with it.
-            (Section::Absent, [(_, value), ..]) if !value.is_null() => {}
-            (Section::Present, [(_, value), ..]) if value.is_null() => {}
-            (Section::Absent, [_, rest @ ..]) => all.push(self.behind(writer, rest, after.id)),
-            (Section::Same | Section::Further, [(key, value)]) => {
-                let operand = self.operand(&key.aspect);
-                let is_same = section == Section::Same;
-                let sign = if is_same { "=" } else { way(key.is_descending) };
-                all.push(format!("{} {sign} {}", operand.start, writer.value(&operand, value)));
+            (ListSection::KeyAbsent, [(_, value), ..]) if !value.is_null() => {}
+            (ListSection::KeyPresent, [(_, value), ..]) if value.is_null() => {}
+            (ListSection::KeyAbsent, [_, rest @ ..]) => {
+                all.push(self.after_cursor(writer, rest, after.id))
+            }
+            (ListSection::KeyEqual | ListSection::KeyBeyond, [(key, value)]) => {
+                let operand = self.operand(&key.attribute);
+                let is_same = section == ListSection::KeyEqual;
+                let sign = if is_same { "=" } else { direction_operator(key.is_descending) };
+                all.push(format!(
+                    "{} {sign} {}",
+                    operand.indexed_text,
+                    writer.value(&operand, value)
+                ));
                 if is_same {
-                    all.push(self.behind(writer, &[], after.id));
+                    all.push(self.after_cursor(writer, &[], after.id));
                 }
             }
             (_, [(key, value)]) if key.is_descending == self.list.is_id_descending => {
-                let operand = self.operand(&key.aspect);
+                let operand = self.operand(&key.attribute);
                 let value = writer.value(&operand, value);
                 let id = writer.bind(Bind::Id(after.id), id_kind(self.resource));
-                let (key, sign) = (operand.start, way(key.is_descending));
+                let (key, sign) = (operand.indexed_text, direction_operator(key.is_descending));
                 all.push(format!("({key}, t0.\"id\") {sign} ({value}, {id})"));
             }
             (_, keys) => {
                 // A coarse condition that the index can serve, then the exact one.
                 if let Some((key, value)) = keys.first() {
-                    let operand = self.operand(&key.aspect);
+                    let operand = self.operand(&key.attribute);
                     let value = writer.value(&operand, value);
-                    all.push(format!("{} {}= {value}", operand.start, way(key.is_descending)));
+                    all.push(format!(
+                        "{} {}= {value}",
+                        operand.indexed_text,
+                        direction_operator(key.is_descending)
+                    ));
                 }
-                all.push(self.behind(writer, keys, after.id));
+                all.push(self.after_cursor(writer, keys, after.id));
             }
         }
         all
     }
 
-    fn behind<'s>(
+    fn after_cursor<'s>(
         &'s self,
-        writer: &mut Writer<'s>,
-        keys: &[(&'s Key, &'s Value)],
+        writer: &mut StatementBuilder<'s>,
+        keys: &[(&'s SortKey, &'s Value)],
         id: Id,
     ) -> String {
         let Some(((key, value), rest)) = keys.split_first() else {
-            let sign = way(self.list.is_id_descending);
+            let sign = direction_operator(self.list.is_id_descending);
             return format!(
                 "t0.\"id\" {sign} {}",
                 writer.bind(Bind::Id(id), id_kind(self.resource))
             );
         };
-        let operand = self.operand(&key.aspect);
-        let column = &operand.start;
+        let operand = self.operand(&key.attribute);
+        let column = &operand.indexed_text;
         // NULL sorts above every value.
         let (further, same) = match (value.is_null(), key.is_descending) {
             (true, true) => (Some(format!("{column} IS NOT NULL")), format!("{column} IS NULL")),
             (true, false) => (None, format!("{column} IS NULL")),
             (false, is_descending) => {
                 let further = writer.value(&operand, value);
-                let further = format!("{column} {} {further}", way(is_descending));
+                let further = format!("{column} {} {further}", direction_operator(is_descending));
                 let same = format!("{column} = {}", writer.value(&operand, value));
-                match !is_descending && key.aspect.may_be_absent(self.resource) {
+                match !is_descending && key.attribute.can_be_null(self.resource) {
                     true => (Some(format!("{further} OR {column} IS NULL")), same),
                     false => (Some(further), same),
                 }
             }
         };
-        let rest = self.behind(writer, rest, id);
+        let rest = self.after_cursor(writer, rest, id);
         match further {
             Some(further) => format!("({further} OR ({same} AND {rest}))"),
             None => format!("({same} AND {rest})"),
         }
     }
 
-    fn order(&self, section: Section) -> String {
-        let List { sort, is_id_descending, .. } = self.list;
+    fn order_by(&self, section: ListSection) -> String {
+        let ListQuery { sort, is_id_descending, .. } = self.list;
         let mut keys: Vec<String> = Vec::with_capacity(sort.len() + 1);
-        let is_one = matches!(section, Section::Absent | Section::Same);
-        let is_needless = is_one && !self.dialect.sorts_by_null;
+        let is_one = matches!(section, ListSection::KeyAbsent | ListSection::KeyEqual);
+        let is_needless = is_one && !self.dialect.is_null_sort_key_needed;
         for (number, key) in sort.iter().enumerate().skip(usize::from(is_needless)) {
-            let column = self.operand(&key.aspect).start;
+            let column = self.operand(&key.attribute).indexed_text;
             // Within a section, the first key is NULL in all rows or in none.
             let absent = match (number, key.is_descending) {
                 (0, true) => " DESC",
@@ -335,18 +375,18 @@ impl<'a> Listing<'a> {
     }
 }
 
-fn id_kind(resource: &Resource) -> Kind {
+fn id_kind(resource: &Resource) -> OperandType {
     match resource.id {
-        IdKind::Uuid => Kind::Uuid,
-        IdKind::Integer => Kind::Units(0),
+        IdKind::Uuid => OperandType::Uuid,
+        IdKind::Integer => OperandType::Units(0),
     }
 }
 
-fn way(is_descending: bool) -> &'static str {
+fn direction_operator(is_descending: bool) -> &'static str {
     if is_descending { "<" } else { ">" }
 }
 
-fn joined(conditions: &[String]) -> String {
+fn where_clause(conditions: &[String]) -> String {
     match conditions.is_empty() {
         true => String::new(),
         false => format!(" WHERE {}", conditions.join(" AND ")),

@@ -2,9 +2,9 @@
 
 use expect_test::{Expect, expect};
 
-use super::define::literal;
+use super::ddl::literal;
 use super::*;
-use crate::model::{self, Unique, UniqueScope};
+use crate::model::{self, UniqueRule, UniqueScope};
 use crate::value::Value;
 
 const BOTH: [&Dialect; 2] = [&SQLITE, &POSTGRES];
@@ -48,10 +48,10 @@ fn check(lines: impl IntoIterator<Item = String>, expected: &Expect) {
 fn sql_of_a_top_level_resource_has_no_join() {
     let model = shelves();
     let lines = BOTH.into_iter().flat_map(|dialect| {
-        let sql = Sql::new(&model, dialect);
-        let table = sql.table(ResourceIndex(0));
-        let Table { item, item_for_update, item_for_delete, .. } = table;
-        let Table { exists, exists_anywhere, page, page_after, .. } = table;
+        let sql = SqlStatements::new(&model, dialect);
+        let table = sql.table_statements(ResourceIndex(0));
+        let TableStatements { item, item_for_update, item_for_delete, .. } = table;
+        let TableStatements { exists, exists_anywhere, page, page_after, .. } = table;
         [item, item_for_update, item_for_delete, exists, exists_anywhere, page, page_after]
             .map(Clone::clone)
     });
@@ -80,9 +80,9 @@ fn sql_of_a_top_level_resource_has_no_join() {
 fn sql_of_a_nested_resource_checks_every_id_in_its_path() {
     let model = shelves();
     let lines = BOTH.into_iter().flat_map(|dialect| {
-        let sql = Sql::new(&model, dialect);
-        let table = sql.table(ResourceIndex(2));
-        let Table { item_for_update, exists, page, page_after, .. } = table;
+        let sql = SqlStatements::new(&model, dialect);
+        let table = sql.table_statements(ResourceIndex(2));
+        let TableStatements { item_for_update, exists, page, page_after, .. } = table;
         [item_for_update, exists, page, page_after].map(Clone::clone)
     });
     check(
@@ -105,11 +105,11 @@ fn sql_writes_rows_by_id_and_version() {
     let model = shelves();
     let shelf = model.resource(ResourceIndex(1));
     let lines = BOTH.into_iter().flat_map(|dialect| {
-        let sql = Sql::new(&model, dialect);
-        let table = sql.table(ResourceIndex(1));
-        let updates = [table.update(shelf, &[1]), table.update(shelf, &[0, 1])];
+        let sql = SqlStatements::new(&model, dialect);
+        let table = sql.table_statements(ResourceIndex(1));
+        let updates = [table.update_statement(shelf, &[1]), table.update_statement(shelf, &[0, 1])];
         let lines = [&table.insert, &table.delete, &sql.entry, &sql.sweep];
-        let lines = lines.into_iter().chain(&table.insert_all);
+        let lines = lines.into_iter().chain(&table.insert_batch);
         lines.cloned().chain(updates).collect::<Vec<_>>()
     });
     check(
@@ -135,7 +135,9 @@ fn sql_writes_rows_by_id_and_version() {
 #[test]
 fn sql_collection_version_is_one_index_lookup() {
     let model = shelves();
-    let places = BOTH.into_iter().flat_map(|dialect| Sql::new(&model, dialect).places);
+    let places = BOTH
+        .into_iter()
+        .flat_map(|dialect| SqlStatements::new(&model, dialect).collection_versions);
     check(
         places,
         &expect![[r#"
@@ -146,9 +148,9 @@ fn sql_collection_version_is_one_index_lookup() {
         "#]],
     );
     let connection = rusqlite::Connection::open_in_memory().unwrap();
-    let define = SQLITE.system_tables.iter().chain([&SQLITE.place_index]);
+    let define = SQLITE.system_tables.iter().chain([&SQLITE.version_index]);
     define.for_each(|text| connection.execute_batch(text).unwrap());
-    for text in Sql::new(&model, &SQLITE).places {
+    for text in SqlStatements::new(&model, &SQLITE).collection_versions {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
         let count = plan.parameter_count();
         let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
@@ -162,8 +164,8 @@ fn sql_collection_version_is_one_index_lookup() {
 #[test]
 fn sql_dependents_are_selected_with_their_ancestors() {
     let model = shelves();
-    let sql = Sql::new(&model, &SQLITE);
-    let links = (0..3).flat_map(|index| &sql.table(ResourceIndex(index)).links);
+    let sql = SqlStatements::new(&model, &SQLITE);
+    let links = (0..3).flat_map(|index| &sql.table_statements(ResourceIndex(index)).links);
     check(
         links.map(|link| format!("{:?} {}", link.on_delete, link.dependents)),
         &expect![[r#"
@@ -249,13 +251,13 @@ fn sql_of_users() {
     let users = model.resource(model.users);
     let texts = BOTH.into_iter().flat_map(|dialect| {
         let indexes = indexes(users, dialect).into_iter().map(|index| index.create);
-        let sql = Sql::new(&model, dialect);
+        let sql = SqlStatements::new(&model, dialect);
         let table = create_table(&model, users, dialect);
         [table].into_iter().chain(indexes).chain([
             sql.user,
-            sql.stamp.to_owned(),
+            sql.users_stamp.to_owned(),
             sql.other_admin,
-            role_groups(users),
+            role_groups_query(users),
         ])
     });
     check(
@@ -359,25 +361,25 @@ fn unique_violation_names_its_rule() {
     let model = shelves();
     let found = |resource: usize, columns: &str| {
         let message = format!("UNIQUE constraint failed: {columns}");
-        unique_rule(model.resource(ResourceIndex(resource)), &message).cloned()
+        violated_unique_rule(model.resource(ResourceIndex(resource)), &message).cloned()
     };
     assert_eq!(
         found(0, "rooms.name"),
-        Some(Unique { fields: vec![0], scope: UniqueScope::Resource })
+        Some(UniqueRule { fields: vec![0], scope: UniqueScope::Resource })
     );
     assert_eq!(
         found(1, "shelves.side, shelves.number"),
-        Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource })
+        Some(UniqueRule { fields: vec![0, 1], scope: UniqueScope::Resource })
     );
     assert_eq!(
         found(2, "books.shelf_id, books.title"),
-        Some(Unique { fields: vec![0], scope: UniqueScope::Parent })
+        Some(UniqueRule { fields: vec![0], scope: UniqueScope::Parent })
     );
     assert_eq!(found(2, "books.id"), None);
     // PostgreSQL reports the name of the index.
     let index = "nouns.shelves.unique.side.number";
-    let found = unique_rule(model.resource(ResourceIndex(1)), index).cloned();
-    assert_eq!(found, Some(Unique { fields: vec![0, 1], scope: UniqueScope::Resource }));
+    let found = violated_unique_rule(model.resource(ResourceIndex(1)), index).cloned();
+    assert_eq!(found, Some(UniqueRule { fields: vec![0, 1], scope: UniqueScope::Resource }));
 }
 
 /// The second of each pair is what PostgreSQL 15 calls a foreign key that is given no name.
@@ -408,5 +410,5 @@ fn ddl_long_index_name_is_truncated_and_stays_unique() {
     let names: Vec<_> = names.filter(|name| name.contains(".unique.")).collect();
     assert!(names.iter().all(|name| name.len() == 63), "{names:?}");
     assert_ne!(names[0], names[1]);
-    assert_eq!(unique_rule(resource, &names[1]).map(|unique| unique.fields[0]), Some(1));
+    assert_eq!(violated_unique_rule(resource, &names[1]).map(|unique| unique.fields[0]), Some(1));
 }

@@ -6,10 +6,10 @@ use uuid::Uuid;
 
 use crate::clock;
 use crate::model::Resource;
-use crate::store::Broken;
-use crate::store::driver::{Bind, Columns, Driver, Failure, Stroke};
-use crate::store::ids::Ids;
+use crate::store::InternalError;
+use crate::store::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
 use crate::store::sql::SQLITE_LAST_ID;
+use crate::store::uuid_v7::UuidGenerator;
 use crate::value::{Id, IdKind, Moment};
 
 /// The savepoint of one request within its commit group.
@@ -21,19 +21,26 @@ pub(super) const RELEASE: &str = "RELEASE request";
 #[derive(Debug)]
 pub(super) struct SqliteDriver<'a> {
     pub(super) connection: &'a Connection,
-    pub(super) ids: &'a Ids,
+    pub(super) ids: &'a UuidGenerator,
 }
 
 impl SqliteDriver<'_> {
     /// A prepared statement from the cache, with its parameters bound.
-    fn prepare(&self, sql: &str, binds: &[Bind<'_>]) -> Result<CachedStatement<'_>, Failure> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(failure)?;
-        bind(&mut statement, binds)?;
+    fn prepare(
+        &self,
+        sql: &str,
+        binds: &[Bind<'_>],
+    ) -> Result<CachedStatement<'_>, StatementError> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(classify_error)?;
+        bind_parameters(&mut statement, binds)?;
         Ok(statement)
     }
 }
 
-fn bind(statement: &mut rusqlite::Statement<'_>, binds: &[Bind<'_>]) -> Result<(), Failure> {
+fn bind_parameters(
+    statement: &mut rusqlite::Statement<'_>,
+    binds: &[Bind<'_>],
+) -> Result<(), StatementError> {
     for (number, bind) in (1..).zip(binds) {
         let mut uuid_text = Uuid::encode_buffer();
         let moment_text;
@@ -44,7 +51,7 @@ fn bind(statement: &mut rusqlite::Statement<'_>, binds: &[Bind<'_>]) -> Result<(
             Bind::Real(number) => ValueRef::Real(*number),
             Bind::Text(text) => ValueRef::Text(text.as_bytes()),
             Bind::Moment(moment) | Bind::MomentText(moment) => {
-                moment_text = moment.text();
+                moment_text = moment.canonical_text();
                 ValueRef::Text(&moment_text)
             }
             Bind::Id(Id::Uuid(uuid)) => {
@@ -52,21 +59,21 @@ fn bind(statement: &mut rusqlite::Statement<'_>, binds: &[Bind<'_>]) -> Result<(
             }
         };
         let value = ToSqlOutput::Borrowed(value);
-        statement.raw_bind_parameter::<usize, _>(number, value).map_err(failure)?;
+        statement.raw_bind_parameter::<usize, _>(number, value).map_err(classify_error)?;
     }
     Ok(())
 }
 
 /// Reads the rows of a statement until `is_enough` holds.
-fn rows<T>(
+fn read_rows<T>(
     statement: &mut rusqlite::Statement<'_>,
-    read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+    read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     mut is_enough: impl FnMut(&T) -> bool,
-) -> Result<Vec<T>, Failure> {
+) -> Result<Vec<T>, StatementError> {
     let mut rows = statement.raw_query();
     let mut all = Vec::new();
-    while let Some(row) = rows.next().map_err(failure)? {
-        let row = read(row).map_err(Failure::Broken)?;
+    while let Some(row) = rows.next().map_err(classify_error)? {
+        let row = read(row).map_err(StatementError::Internal)?;
         let is_last = is_enough(&row);
         all.push(row);
         if is_last {
@@ -76,74 +83,75 @@ fn rows<T>(
     Ok(all)
 }
 
-impl Driver for SqliteDriver<'_> {
-    const SHARES_COMMIT: bool = true;
+impl DatabaseDriver for SqliteDriver<'_> {
+    const HAS_SHARED_COMMIT: bool = true;
 
-    async fn rows_until<T>(
+    async fn query_until<T>(
         &mut self,
         sql: &str,
         binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Vec<T>, StatementError> {
         let mut statement = self.prepare(sql, binds)?;
-        rows(&mut statement, read, is_enough)
+        read_rows(&mut statement, read, is_enough)
     }
 
-    async fn rows_once<T>(
+    async fn query_uncached<T>(
         &mut self,
-        stroke: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        stroke: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, Failure> {
-        let mut statement = self.connection.prepare(&stroke.sql).map_err(failure)?;
-        bind(&mut statement, &stroke.binds)?;
-        rows(&mut statement, read, is_enough)
+    ) -> Result<Vec<T>, StatementError> {
+        let mut statement = self.connection.prepare(&stroke.sql).map_err(classify_error)?;
+        bind_parameters(&mut statement, &stroke.binds)?;
+        read_rows(&mut statement, read, is_enough)
     }
 
     /// Both statements read the same snapshot: the first one has returned its row but is not reset, so its
     /// read transaction stays open for the second.
-    async fn rows_behind<A, T>(
+    async fn query_pair<A, T>(
         &mut self,
-        (first, read_first): (&Stroke<'_>, impl Fn(&dyn Columns) -> Result<A, Broken>),
-        then: &Stroke<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, Broken>,
+        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
+        then: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), Failure> {
+    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
         let ahead = SqliteDriver { connection: self.connection, ids: self.ids };
         let mut statement = ahead.prepare(&first.sql, &first.binds)?;
         let mut rows = statement.raw_query();
-        let before = match rows.next().map_err(failure)? {
-            Some(row) => vec![read_first(row).map_err(Failure::Broken)?],
+        let before = match rows.next().map_err(classify_error)? {
+            Some(row) => vec![read_first(row).map_err(StatementError::Internal)?],
             None => Vec::new(),
         };
-        Ok((before, self.rows_until(&then.sql, &then.binds, read, is_enough).await?))
+        Ok((before, self.query_until(&then.sql, &then.binds, read, is_enough).await?))
     }
 
-    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, Failure> {
-        self.prepare(sql, binds)?.raw_execute().map_err(failure)
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
+        self.prepare(sql, binds)?.raw_execute().map_err(classify_error)
     }
 
     /// The writer sets the savepoint, and releases it.
-    async fn undo(&mut self) -> Result<(), Failure> {
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
         self.execute(ROLLBACK_TO, &[]).await.map(|_| ())
     }
 
-    async fn allocate(
+    async fn allocate_ids(
         &mut self,
         resource: &Resource,
         count: usize,
         now: Moment,
-    ) -> Result<Vec<Id>, Failure> {
+    ) -> Result<Vec<Id>, StatementError> {
         match resource.id {
             IdKind::Uuid => {
                 let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid));
-                ids.collect::<Result<_, _>>().map_err(|error| Failure::Engine(error.to_string()))
+                ids.collect::<Result<_, _>>()
+                    .map_err(|error| StatementError::Engine(error.to_string()))
             }
             // SQLite raises this number itself when a larger id is inserted, in the same transaction.
             IdKind::Integer => {
                 let read = |row: &dyn Columns| row.integer(0);
-                let last = self.rows(SQLITE_LAST_ID, &[Bind::Text(&resource.table)], read).await?;
+                let last = self.query(SQLITE_LAST_ID, &[Bind::Text(&resource.table)], read).await?;
                 let last = last.into_iter().flatten().next().unwrap_or(0);
                 Ok((last + 1..).take(count).map(Id::Integer).collect())
             }
@@ -156,35 +164,37 @@ impl Driver for SqliteDriver<'_> {
 }
 
 /// Classifies SQLite's errors by their consequence for a request.
-pub(super) fn failure(error: Error) -> Failure {
+pub(super) fn classify_error(error: Error) -> StatementError {
     match error {
         Error::SqliteFailure(code, message) => {
             let words = message.unwrap_or_else(|| code.to_string());
             match (code.code, code.extended_code) {
                 (_, ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY) => {
-                    Failure::Taken(words)
+                    StatementError::UniqueViolation(words)
                 }
-                (ErrorCode::OperationInterrupted, _) => Failure::TimedOut,
-                (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => Failure::Locked,
-                (_, extended) if is_sync(extended) => {
-                    Failure::Sync(format!("{words} (SQLite error {extended})"))
+                (ErrorCode::OperationInterrupted, _) => StatementError::TimedOut,
+                (ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked, _) => StatementError::Locked,
+                (_, extended) if is_sync_error(extended) => {
+                    StatementError::Sync(format!("{words} (SQLite error {extended})"))
                 }
-                (code, extended) if is_storage(code) => {
-                    Failure::Storage(format!("{words} (SQLite error {extended})"))
+                (code, extended) if is_storage_error(code) => {
+                    StatementError::Storage(format!("{words} (SQLite error {extended})"))
                 }
-                (_, extended) => Failure::Engine(format!("{words} (SQLite error {extended})")),
+                (_, extended) => {
+                    StatementError::Engine(format!("{words} (SQLite error {extended})"))
+                }
             }
         }
-        other => Failure::Engine(other.to_string()),
+        other => StatementError::Engine(other.to_string()),
     }
 }
 
-pub(super) fn is_sync(extended: i32) -> bool {
+pub(super) fn is_sync_error(extended: i32) -> bool {
     matches!(extended, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
 }
 
 /// After these errors, everything since the last commit may be lost.
-fn is_storage(code: ErrorCode) -> bool {
+fn is_storage_error(code: ErrorCode) -> bool {
     use ErrorCode::{
         CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, OutOfMemory, ReadOnly, SystemIoFailure,
     };
@@ -200,59 +210,63 @@ fn is_storage(code: ErrorCode) -> bool {
     storage.contains(&code)
 }
 
-fn broken(at: usize, expected: &str) -> Broken {
-    Broken(format!("column {at} of a stored row: expected {expected}"))
+fn wrong_type_error(at: usize, expected: &str) -> InternalError {
+    InternalError(format!("column {at} of a stored row: expected {expected}"))
 }
 
-fn bytes<'a>(row: &'a Row<'_>, at: usize) -> Result<Option<&'a [u8]>, Broken> {
+fn text_bytes<'a>(row: &'a Row<'_>, at: usize) -> Result<Option<&'a [u8]>, InternalError> {
     match row.get_ref(at) {
         Ok(ValueRef::Null) => Ok(None),
         Ok(ValueRef::Text(bytes)) => Ok(Some(bytes)),
-        _ => Err(broken(at, "text")),
+        _ => Err(wrong_type_error(at, "text")),
     }
 }
 
 impl Columns for Row<'_> {
-    fn integer(&self, at: usize) -> Result<Option<i64>, Broken> {
+    fn integer(&self, at: usize) -> Result<Option<i64>, InternalError> {
         match self.get_ref(at) {
             Ok(ValueRef::Null) => Ok(None),
             Ok(ValueRef::Integer(number)) => Ok(Some(number)),
-            _ => Err(broken(at, "an integer")),
+            _ => Err(wrong_type_error(at, "an integer")),
         }
     }
 
-    fn real(&self, at: usize) -> Result<Option<f64>, Broken> {
+    fn real(&self, at: usize) -> Result<Option<f64>, InternalError> {
         match self.get_ref(at) {
             Ok(ValueRef::Null) => Ok(None),
             Ok(ValueRef::Real(number)) => Ok(Some(number)),
-            _ => Err(broken(at, "a number")),
+            _ => Err(wrong_type_error(at, "a number")),
         }
     }
 
-    fn boolean(&self, at: usize) -> Result<Option<bool>, Broken> {
+    fn boolean(&self, at: usize) -> Result<Option<bool>, InternalError> {
         Ok(self.integer(at)?.map(|number| number != 0))
     }
 
-    fn text(&self, at: usize) -> Result<Option<&str>, Broken> {
-        let text = bytes(self, at)?.map(str::from_utf8);
-        text.transpose().map_err(|_| broken(at, "text in UTF-8"))
+    fn text(&self, at: usize) -> Result<Option<&str>, InternalError> {
+        let text = text_bytes(self, at)?.map(str::from_utf8);
+        text.transpose().map_err(|_| wrong_type_error(at, "text in UTF-8"))
     }
 
-    fn moment(&self, at: usize) -> Result<Option<Moment>, Broken> {
-        if let Some(moment) = bytes(self, at)?.and_then(Moment::from_text) {
+    fn moment(&self, at: usize) -> Result<Option<Moment>, InternalError> {
+        if let Some(moment) = text_bytes(self, at)?.and_then(Moment::from_canonical) {
             return Ok(Some(moment));
         }
         // Another program may have written it in another format.
         let text = self.text(at)?;
-        text.map(|text| Moment::parse(text).ok_or_else(|| broken(at, "a timestamp"))).transpose()
+        text.map(|text| Moment::parse(text).ok_or_else(|| wrong_type_error(at, "a timestamp")))
+            .transpose()
     }
 
-    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, Broken> {
+    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, InternalError> {
         match kind {
             IdKind::Integer => Ok(self.integer(at)?.map(Id::Integer)),
             IdKind::Uuid => {
-                let text = bytes(self, at)?;
-                text.map(|text| IdKind::uuid(text).ok_or_else(|| broken(at, "a uuid"))).transpose()
+                let text = text_bytes(self, at)?;
+                text.map(|text| {
+                    IdKind::parse_uuid(text).ok_or_else(|| wrong_type_error(at, "a uuid"))
+                })
+                .transpose()
             }
         }
     }

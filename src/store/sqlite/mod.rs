@@ -5,24 +5,24 @@
 //! go through a small pool (`reader`) until they are fast there, so that cold reads do not block the other
 //! requests of a worker thread.
 
-mod beside;
-mod changes;
+mod admin;
+mod change_reader;
 mod driver;
 mod export;
-mod files;
-mod log_reset;
-mod mail;
+mod database_files;
+mod wal_reset;
+mod completions;
 mod open;
-mod queue;
+mod write_queue;
 mod reader;
 mod recovery;
 #[cfg(any(fuzzing, test))]
-mod rehearsal;
+mod migration_check;
 #[cfg(test)]
-mod starts;
+mod startup_faults;
 #[cfg(test)]
-mod steps;
-mod sweep;
+mod write_faults;
+mod retention;
 mod writer;
 
 use std::cell::{Cell, RefCell};
@@ -34,72 +34,72 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-pub use beside::Beside;
-pub use changes::Changes;
-pub(super) use open::open;
+pub use admin::SqliteAdminStore;
+pub use change_reader::SqliteChangeReader;
 #[cfg(any(fuzzing, test))]
-pub(super) use rehearsal::rehearse;
+pub(super) use migration_check::check_migration;
+pub(super) use open::open;
 
 /// Whether the file is missing or empty.
 pub(super) fn is_absent(path: &Path) -> bool {
-    files::Files::find(path).is_ok_and(|files| files.is_empty())
+    database_files::DatabaseFiles::find(path).is_ok_and(|files| files.is_empty())
 }
 
 /// Whether the folder has another `nouns` database.
 pub(super) fn has_neighbour(path: &Path) -> bool {
-    files::Files::find(path).is_ok_and(|files| files.has_neighbour())
+    database_files::DatabaseFiles::find(path).is_ok_and(|files| files.has_neighbour())
 }
 
-use super::claims::Claims;
-use super::export::{Export, Exported};
-use super::transaction::Context;
-use super::{Claim, Claimed, OpenError, StoreError, WriteOptions};
+use super::export::{ExportBody, ExportRequest};
+use super::replay_protection::UsedNonces;
+use super::transaction::StoreContext;
+use super::{NonceClaim, NonceClaimResult, OpenError, StoreError, WriteOptions};
 use crate::clock;
-use crate::plan::{Outcome, Read, Write};
-use export::Exports;
-use mail::Mailbox;
-use queue::{Job, Queue};
-use reader::{Done, Pool, Reader};
+use crate::plan::{Outcome, ReadPlan, WritePlan};
+use completions::CompletionQueue;
+use export::SqliteExports;
+use reader::{PooledReadResult, ReaderPool, SqliteReader};
+use write_queue::{QueuedWrite, WriteQueue};
 
 /// A read that takes longer suggests a slow disk.
-const QUICK: Duration = Duration::from_millis(2);
+const FAST_READ_MAX: Duration = Duration::from_millis(2);
 /// A read that takes longer was certainly blocked by the disk, not by the scheduler.
-const STUCK: Duration = Duration::from_millis(20);
+const STALLED_READ_MIN: Duration = Duration::from_millis(20);
 /// How many fast inline reads make up for one slow read.
-const SLOW_READ: u32 = 32;
+const SLOW_READ_PENALTY: u32 = 32;
 /// After this many consecutive fast reads through the pool the disk counts as fast again.
-const QUICK_AGAIN: u32 = 256;
+const FAST_READS_TO_RECOVER: u32 = 256;
 
 /// The page cache of a worker's own connection.
 const CACHE_KIB: u32 = 8_000;
 
 /// The open store, shared by all threads.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SqliteStore {
     path: PathBuf,
-    context: Arc<Context>,
-    queue: Queue,
-    pool: Pool,
+    context: Arc<StoreContext>,
+    queue: WriteQueue,
+    pool: ReaderPool,
     /// For scans: lists that may read every row.
-    wide: Pool,
-    exports: Arc<Exports>,
+    scan_pool: ReaderPool,
+    exports: Arc<SqliteExports>,
     /// Set when a commit failed with an unknown outcome: nothing is written any more.
-    stopped: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: Mutex<Vec<JoinHandle<()>>>,
     statement_max: Duration,
-    claims: Claims,
+    used_nonces: UsedNonces,
     /// Held while the server runs; the operating system releases it with the process.
     _lock: std::fs::File,
 }
 
-impl Shared {
+impl SqliteStore {
     /// Drains the write queue and closes the files. Readers close first: the last connection to close
     /// checkpoints the WAL, and only the writer's can.
     pub(super) fn close(&self) {
         self.exports.close();
         self.pool.close();
-        self.wide.close();
+        self.scan_pool.close();
         join(&self.readers);
         self.queue.close();
         join(&self.writer);
@@ -115,56 +115,57 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
 
 /// The handle of one worker thread to the store.
 #[derive(Debug)]
-pub struct Worker {
-    shared: Arc<Shared>,
-    here: RefCell<Reader>,
+pub struct SqliteWorker {
+    shared: Arc<SqliteStore>,
+    inline_reader: RefCell<SqliteReader>,
     /// While reads run inline: grows by `SLOW_READ_PENALTY` with every slow read, shrinks by one with every
     /// fast one.
-    slowness: Cell<u32>,
+    slow_read_score: Cell<u32>,
     /// While the disk is slow: how many reads through the pool still have to be fast.
-    to_be_quick: Cell<u32>,
-    mailbox: Arc<Mailbox>,
-    is_delivering: Cell<bool>,
+    fast_reads_left: Cell<u32>,
+    completions: Arc<CompletionQueue>,
+    is_dispatching: Cell<bool>,
 }
 
-impl Worker {
-    pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, OpenError> {
-        let here = Reader::open(&shared.path, &shared.context, (CACHE_KIB, reader::STEPS))?;
+impl SqliteWorker {
+    pub(super) fn new(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
+        let here =
+            SqliteReader::open(&shared.path, &shared.context, (CACHE_KIB, reader::PROGRESS_STEPS))?;
         Ok(Self {
             shared: Arc::clone(shared),
-            here: RefCell::new(here),
-            slowness: Cell::new(0),
-            to_be_quick: Cell::new(0),
-            mailbox: Arc::default(),
-            is_delivering: Cell::new(false),
+            inline_reader: RefCell::new(here),
+            slow_read_score: Cell::new(0),
+            fast_reads_left: Cell::new(0),
+            completions: Arc::default(),
+            is_dispatching: Cell::new(false),
         })
     }
 
     pub(super) async fn read(
         &self,
-        read: Read,
+        read: ReadPlan,
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<Outcome, StoreError> {
-        if matches!(read, Read::Ready) && self.shared.stopped.load(Ordering::Relaxed) {
-            return Err(writer::stopped());
+        if matches!(read, ReadPlan::Ready) && self.shared.is_stopped.load(Ordering::Relaxed) {
+            return Err(writer::writer_stopped_error());
         }
         let (now, is_short) = (clock::now(), is_short(&read));
-        if is_short && self.to_be_quick.get() == 0 {
-            let outcome = self.here.borrow_mut().read(&read, now + QUICK);
-            self.learn_here(clock::now().saturating_duration_since(now));
+        if is_short && self.fast_reads_left.get() == 0 {
+            let outcome = self.inline_reader.borrow_mut().read(&read, now + FAST_READ_MAX);
+            self.record_inline_read(clock::now().saturating_duration_since(now));
             // A read that exceeded its time limit is repeated in the pool.
             if !matches!(outcome, Err(StoreError::TimedOut)) {
                 return outcome;
             }
         }
         let until = now + self.shared.statement_max;
-        let pool = if read.is_wide() { &self.shared.wide } else { &self.shared.pool };
+        let pool = if read.is_full_scan() { &self.shared.scan_pool } else { &self.shared.pool };
         let answer = pool.read(read, until, place)?;
         // The reader looks at the clock between steps; a disk that hangs gives it none.
-        match tokio::time::timeout_at((until + QUICK).into(), answer).await {
-            Ok(Ok(Done { outcome, took })) => {
+        match tokio::time::timeout_at((until + FAST_READ_MAX).into(), answer).await {
+            Ok(Ok(PooledReadResult { outcome, duration: took })) => {
                 if is_short {
-                    self.learn_there(took);
+                    self.record_pooled_read(took);
                 }
                 outcome
             }
@@ -175,57 +176,67 @@ impl Worker {
         }
     }
 
-    pub(super) async fn export(&self, export: Export) -> Result<Exported, StoreError> {
+    pub(super) async fn export(&self, export: ExportRequest) -> Result<ExportBody, StoreError> {
         self.shared.exports.begin(export).await
     }
 
-    pub(super) fn epoch(&self) -> u64 {
-        self.shared.claims.epoch(clock::moment().seconds())
+    pub(super) fn nonce_epoch(&self) -> u64 {
+        self.shared.used_nonces.epoch(clock::moment().seconds())
     }
 
-    pub(super) fn claim(&self, claim: &Claim) -> Claimed {
-        self.shared.claims.claim(claim, clock::moment().seconds())
+    pub(super) fn claim_nonce(&self, claim: &NonceClaim) -> NonceClaimResult {
+        self.shared.used_nonces.claim(claim, clock::moment().seconds())
     }
 
     /// One slow read may be due to the scheduler; two within a few reads, or a very slow one, are due to the
     /// disk.
-    fn learn_here(&self, took: Duration) {
-        if took <= QUICK {
-            self.slowness.set(self.slowness.get().saturating_sub(1));
-        } else if self.slowness.get() == 0 && took <= STUCK {
-            self.slowness.set(SLOW_READ);
+    fn record_inline_read(&self, took: Duration) {
+        if took <= FAST_READ_MAX {
+            self.slow_read_score.set(self.slow_read_score.get().saturating_sub(1));
+        } else if self.slow_read_score.get() == 0 && took <= STALLED_READ_MIN {
+            self.slow_read_score.set(SLOW_READ_PENALTY);
         } else {
-            self.to_be_quick.set(QUICK_AGAIN);
+            self.fast_reads_left.set(FAST_READS_TO_RECOVER);
         }
     }
 
     /// While the disk is slow, it is probed in the pool, where it blocks no other request.
-    fn learn_there(&self, took: Duration) {
-        let left = self.to_be_quick.get();
+    fn record_pooled_read(&self, took: Duration) {
+        let left = self.fast_reads_left.get();
         if left > 0 {
-            self.to_be_quick.set(if took <= QUICK { left - 1 } else { QUICK_AGAIN });
+            self.fast_reads_left.set(if took <= FAST_READ_MAX {
+                left - 1
+            } else {
+                FAST_READS_TO_RECOVER
+            });
         }
     }
 
     pub(super) async fn write(
         &self,
-        write: Box<Write>,
+        write: Box<WritePlan>,
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         crate::fault::point("queue");
         // The queue has its own limit: only the memory reservation stays with a write whose client
         // disconnects.
         let WriteOptions { bytes, deadline, memory, place: _place } = options;
-        if !self.is_delivering.replace(true) {
-            tokio::task::spawn_local(Arc::clone(&self.mailbox).deliver());
+        if !self.is_dispatching.replace(true) {
+            tokio::task::spawn_local(Arc::clone(&self.completions).run_dispatcher());
         }
-        let (answer, mut answered) = self.mailbox.ticket();
+        let (answer, mut answered) = self.completions.reply_handle();
         let claimed = Arc::new(AtomicBool::new(false));
-        let job = Job { write, bytes, claimed: Arc::clone(&claimed), answer, memory };
+        let job = QueuedWrite {
+            write,
+            bytes,
+            is_claimed: Arc::clone(&claimed),
+            reply_handle: answer,
+            memory,
+        };
         self.shared.queue.push(job)?;
         let lost = |_| {
             let cause = "the writer panicked; the log says where".to_owned();
-            Err(StoreError::broken(cause))
+            Err(StoreError::internal(cause))
         };
         match tokio::time::timeout_at(deadline.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
@@ -238,10 +249,13 @@ impl Worker {
 }
 
 /// Reads of few rows.
-fn is_short(read: &Read) -> bool {
+fn is_short(read: &ReadPlan) -> bool {
     match read {
-        Read::Ready | Read::Positions | Read::Item(..) | Read::Refuse(_) => true,
-        Read::User(_) | Read::UsersStamp | Read::Kept(_) => true,
-        Read::Page(_, list) => list.limit <= 100 && !read.is_wide(),
+        ReadPlan::Ready
+        | ReadPlan::ChangeLogBounds
+        | ReadPlan::Item(..)
+        | ReadPlan::InvalidWrite(_) => true,
+        ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
+        ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

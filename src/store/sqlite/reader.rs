@@ -14,48 +14,48 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::driver::SqliteDriver;
-use super::log_reset::ReadGate;
+use super::wal_reset::ReadGate;
 use crate::clock;
 use crate::fault;
-use crate::plan::{Outcome, Read};
-use crate::store::driver::at_once;
-use crate::store::ids::Ids;
-use crate::store::transaction::{self, Context};
+use crate::plan::{Outcome, ReadPlan};
+use crate::store::driver::poll_once;
+use crate::store::transaction::{self, StoreContext};
+use crate::store::uuid_v7::UuidGenerator;
 use crate::store::{OpenError, StoreError};
 
 /// How many steps of SQLite's VM run between two checks of the deadline. Fewer in the pool: one step of a
 /// filter may scan a long text.
-pub(super) const STEPS: i32 = 4_000;
-const POOL_STEPS: i32 = 200;
+pub(super) const PROGRESS_STEPS: i32 = 4_000;
+const POOL_PROGRESS_STEPS: i32 = 200;
 /// Separate threads for short reads on a slow disk and for scans of unknown length: neither starves the
 /// other.
-const THREADS: usize = 4;
-const WIDE_THREADS: usize = 2;
-const WAITING_MAX: usize = 1_024;
+const POOL_THREADS: usize = 4;
+const SCAN_THREADS: usize = 2;
+const QUEUED_READS_MAX: usize = 1_024;
 /// The page cache of a pooled connection is small: its reads are slow because they miss the cache.
 const CACHE_KIB: u32 = 1_000;
 
 /// A read-only connection.
-pub(super) struct Reader {
+pub(super) struct SqliteReader {
     connection: Connection,
-    context: Arc<Context>,
+    context: Arc<StoreContext>,
     /// Unused: a read allocates no ids.
-    ids: Ids,
+    ids: UuidGenerator,
     /// When the running statement is interrupted, in milliseconds since `began`.
     deadline: Arc<AtomicU64>,
     began: Instant,
 }
 
-impl fmt::Debug for Reader {
+impl fmt::Debug for SqliteReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reader")
     }
 }
 
-impl Reader {
+impl SqliteReader {
     pub(super) fn open(
         path: &Path,
-        context: &Arc<Context>,
+        context: &Arc<StoreContext>,
         (cache_kib, steps): (u32, i32),
     ) -> Result<Self, OpenError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -63,29 +63,36 @@ impl Reader {
         let seen = Arc::clone(&deadline);
         let is_over = move || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
         let connection = Connection::open_with_flags(path, flags).and_then(|mut connection| {
-            super::open::prepare(&connection, cache_kib)?;
+            super::open::configure_connection(&connection, cache_kib)?;
             connection.pragma_update(None, "query_only", true)?;
             connection.progress_handler(steps, Some(is_over))?;
             Ok(connection)
         });
         let connection = connection
             .map_err(|error| OpenError(format!("{}: cannot read: {error}", path.display())))?;
-        Ok(Self { connection, context: Arc::clone(context), ids: Ids::default(), deadline, began })
+        Ok(Self {
+            connection,
+            context: Arc::clone(context),
+            ids: UuidGenerator::default(),
+            deadline,
+            began,
+        })
     }
 
     /// Opens a snapshot for all reads from now on, until the reader is dropped. A statement is interrupted
     /// when `is_over` holds. Sorts spill to disk.
-    pub(super) fn begin_long(
+    pub(super) fn begin_snapshot(
         &mut self,
         is_over: impl Fn() -> bool + Send + 'static,
     ) -> Result<(), OpenError> {
         let (seen, began) = (Arc::clone(&self.deadline), self.began);
         let is_over =
             move || is_over() || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
-        let begin = self.connection.progress_handler(POOL_STEPS, Some(is_over)).and_then(|()| {
-            self.connection.pragma_update(None, "temp_store", "file")?;
-            self.connection.execute_batch("BEGIN")
-        });
+        let begin =
+            self.connection.progress_handler(POOL_PROGRESS_STEPS, Some(is_over)).and_then(|()| {
+                self.connection.pragma_update(None, "temp_store", "file")?;
+                self.connection.execute_batch("BEGIN")
+            });
         begin.map_err(|error| OpenError(format!("cannot read: {error}")))
     }
 
@@ -94,18 +101,18 @@ impl Reader {
     }
 
     /// Sets the deadline at which a running statement is interrupted.
-    pub(super) fn cut_at(&self, until: Instant) {
+    pub(super) fn set_deadline(&self, until: Instant) {
         // Zero would interrupt the statement at its first check.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
     }
 
     /// One read, interrupted at the deadline. Each statement reads its own snapshot.
-    pub(super) fn read(&mut self, read: &Read, until: Instant) -> Result<Outcome, StoreError> {
+    pub(super) fn read(&mut self, read: &ReadPlan, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
-        self.cut_at(until);
+        self.set_deadline(until);
         let mut driver = self.driver();
-        at_once(transaction::read(&mut driver, &self.context, read))
-            .unwrap_or_else(|| Err(StoreError::broken("SQLite made a read wait")))
+        poll_once(transaction::read(&mut driver, &self.context, read))
+            .unwrap_or_else(|| Err(StoreError::internal("SQLite made a read wait")))
     }
 }
 
@@ -114,64 +121,69 @@ fn millis_since(began: Instant, now: Instant) -> u64 {
 }
 
 /// A read queued for the pool.
-struct Asked {
-    read: Read,
+struct QueuedRead {
+    read: ReadPlan,
     until: Instant,
-    answer: oneshot::Sender<Done>,
+    answer: oneshot::Sender<PooledReadResult>,
     /// Of the gate; held until the read has ended.
     place: Option<OwnedSemaphorePermit>,
 }
 
 /// The result of a pooled read, and its duration.
 #[derive(Debug)]
-pub(super) struct Done {
+pub(super) struct PooledReadResult {
     pub(super) outcome: Result<Outcome, StoreError>,
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
 }
 
 /// Threads that read while the disk is slow.
 #[derive(Debug)]
-pub(super) struct Pool {
-    queue: Mutex<Option<SyncSender<Asked>>>,
+pub(super) struct ReaderPool {
+    queue: Mutex<Option<SyncSender<QueuedRead>>>,
 }
 
-impl Pool {
+impl ReaderPool {
     /// For short reads.
     pub(super) fn start(
         path: &Path,
-        context: &Arc<Context>,
+        context: &Arc<StoreContext>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let readers = (0..THREADS).map(|_| Reader::open(path, context, (CACHE_KIB, POOL_STEPS)));
-        Self::of(readers.collect::<Result<_, _>>()?, "reader", None)
+        let readers = (0..POOL_THREADS)
+            .map(|_| SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS)));
+        Self::spawn_threads(readers.collect::<Result<_, _>>()?, "reader", None)
     }
 
     /// For scans. Their sorts spill to disk, and they are held back while the WAL is about to be reset.
-    pub(super) fn start_wide(
+    pub(super) fn start_for_scans(
         path: &Path,
-        context: &Arc<Context>,
+        context: &Arc<StoreContext>,
         gate: &Arc<ReadGate>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
         let open = |_| {
-            let reader = Reader::open(path, context, (CACHE_KIB, POOL_STEPS))?;
+            let reader = SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS))?;
             let set = reader.connection.pragma_update(None, "temp_store", "file");
             set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
             Ok(reader)
         };
-        Self::of((0..WIDE_THREADS).map(open).collect::<Result<_, _>>()?, "lister", Some(gate))
+        Self::spawn_threads(
+            (0..SCAN_THREADS).map(open).collect::<Result<_, _>>()?,
+            "lister",
+            Some(gate),
+        )
     }
 
-    fn of(
-        readers: Vec<Reader>,
+    fn spawn_threads(
+        readers: Vec<SqliteReader>,
         name: &str,
         gate: Option<&Arc<ReadGate>>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let (queue, asked) = sync_channel(WAITING_MAX);
+        let (queue, asked) = sync_channel(QUEUED_READS_MAX);
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
         for (number, reader) in readers.into_iter().enumerate() {
             let (asked, gate) = (Arc::clone(&asked), gate.map(Arc::clone));
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
-            let thread = thread.spawn(move || work(reader, &asked, gate.as_deref()));
+            let thread = thread.spawn(move || run_reader(reader, &asked, gate.as_deref()));
             threads.push(
                 thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?,
             );
@@ -181,14 +193,14 @@ impl Pool {
 
     pub(super) fn read(
         &self,
-        read: Read,
+        read: ReadPlan,
         until: Instant,
         place: Option<OwnedSemaphorePermit>,
-    ) -> Result<oneshot::Receiver<Done>, StoreError> {
+    ) -> Result<oneshot::Receiver<PooledReadResult>, StoreError> {
         let (answer, answered) = oneshot::channel();
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queue.as_ref().ok_or(StoreError::Busy)?;
-        match queue.try_send(Asked { read, until, answer, place }) {
+        match queue.try_send(QueuedRead { read, until, answer, place }) {
             Ok(()) => Ok(answered),
             Err(TrySendError::Full(_)) => Err(StoreError::Busy),
             Err(TrySendError::Disconnected(_)) => {
@@ -202,25 +214,29 @@ impl Pool {
     }
 }
 
-fn work(mut reader: Reader, asked: &Mutex<Receiver<Asked>>, gate: Option<&ReadGate>) {
+fn run_reader(
+    mut reader: SqliteReader,
+    asked: &Mutex<Receiver<QueuedRead>>,
+    gate: Option<&ReadGate>,
+) {
     // A panic outside a read drops one answer; the thread continues.
     while !matches!(
-        catch_unwind(AssertUnwindSafe(|| turn(&mut reader, asked, gate))),
+        catch_unwind(AssertUnwindSafe(|| serve_next(&mut reader, asked, gate))),
         Ok(ControlFlow::Break(()))
     ) {}
 }
 
-fn turn(
-    reader: &mut Reader,
-    asked: &Mutex<Receiver<Asked>>,
+fn serve_next(
+    reader: &mut SqliteReader,
+    asked: &Mutex<Receiver<QueuedRead>>,
     gate: Option<&ReadGate>,
 ) -> ControlFlow<()> {
     // The mutex is held while waiting: one thread waits for work, the others for the mutex.
     let next = asked.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    let Ok(Asked { read, until, answer, place }) = next else { return ControlFlow::Break(()) };
+    let Ok(QueuedRead { read, until, answer, place }) = next else { return ControlFlow::Break(()) };
     fault::point("pool");
     // Held back past its deadline, the read times out below.
-    let _permit = gate.and_then(|gate| gate.enter(until));
+    let _permit = gate.and_then(|gate| gate.admit(until));
     if answer.is_closed() {
         return ControlFlow::Continue(());
     }
@@ -228,12 +244,12 @@ fn turn(
     let outcome = match began >= until {
         true => Err(StoreError::TimedOut),
         false => catch_unwind(AssertUnwindSafe(|| reader.read(&read, until)))
-            .unwrap_or_else(|panic| Err(StoreError::broken(fault::words(&*panic)))),
+            .unwrap_or_else(|panic| Err(StoreError::internal(fault::panic_message(&*panic)))),
     };
     let took = clock::now().saturating_duration_since(began);
     drop(place);
     // The client may have left.
-    let _ = answer.send(Done { outcome, took });
+    let _ = answer.send(PooledReadResult { outcome, duration: took });
     ControlFlow::Continue(())
 }
 
@@ -252,22 +268,23 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         Connection::open(&path).and_then(|made| made.execute_batch("VACUUM")).unwrap();
         let model = model::read("nouns.toml", "title = \"T\"\n[resources.room]\n").unwrap();
-        let context = Context::new(&Arc::new(model), &SQLITE);
-        let mut reader = Reader::open(&path, &context, (CACHE_KIB, POOL_STEPS)).unwrap();
-        let (queue, asked) = sync_channel(WAITING_MAX);
-        let (pool, asked) = (Pool { queue: Mutex::new(Some(queue)) }, Mutex::new(asked));
+        let context = StoreContext::new(&Arc::new(model), &SQLITE);
+        let mut reader =
+            SqliteReader::open(&path, &context, (CACHE_KIB, POOL_PROGRESS_STEPS)).unwrap();
+        let (queue, asked) = sync_channel(QUEUED_READS_MAX);
+        let (pool, asked) = (ReaderPool { queue: Mutex::new(Some(queue)) }, Mutex::new(asked));
         let places = Arc::new(Semaphore::new(2));
         let until = clock::now() + Duration::from_secs(600);
         let ask = || {
             let place = Arc::clone(&places).try_acquire_owned().ok();
-            pool.read(Read::Ready, until, place).unwrap()
+            pool.read(ReadPlan::Ready, until, place).unwrap()
         };
         let (abandoned, mut waited_for) = (ask(), ask());
         drop(abandoned);
         assert_eq!(places.available_permits(), 0);
-        assert_eq!(turn(&mut reader, &asked, None), ControlFlow::Continue(()));
+        assert_eq!(serve_next(&mut reader, &asked, None), ControlFlow::Continue(()));
         assert_eq!(places.available_permits(), 1);
-        assert_eq!(turn(&mut reader, &asked, None), ControlFlow::Continue(()));
+        assert_eq!(serve_next(&mut reader, &asked, None), ControlFlow::Continue(()));
         assert!(waited_for.try_recv().is_ok());
         assert_eq!(places.available_permits(), 2);
         std::fs::remove_file(&path).unwrap();

@@ -21,8 +21,8 @@ use std::os::unix::fs::FileExt;
 
 use rusqlite::Connection;
 
-use super::files::Files;
-use super::open::explain;
+use super::database_files::DatabaseFiles;
+use super::open::explain_error;
 use crate::store::OpenError;
 
 /// How much of the WAL is copied at once.
@@ -38,27 +38,27 @@ pub(super) enum StartupCheckpoint {
 }
 
 /// Whether an earlier process left frames in the WAL.
-pub(super) fn has_log(files: &Files) -> bool {
-    fs::metadata(files.beside("-wal")).is_ok_and(|metadata| metadata.len() > 0)
+pub(super) fn has_wal(files: &DatabaseFiles) -> bool {
+    fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// Writes the bytes of the WAL over themselves and syncs them. Nobody else appends meanwhile: the connection
 /// holds SQLite's write lock. The caller then closes it, so that the WAL is read again.
-pub(super) fn rewrite_log(files: &Files, connection: &Connection) -> Result<(), OpenError> {
-    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+pub(super) fn rewrite_wal(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
-    rewrite(files).map_err(|error| {
-        let shown = &files.shown;
+    rewrite_file(files).map_err(|error| {
+        let shown = &files.display_path;
         OpenError(match error.kind() {
-            io::ErrorKind::StorageFull => super::open::full(shown),
+            io::ErrorKind::StorageFull => super::open::disk_full_message(shown),
             _ => format!("{shown}-wal cannot be read or written ({error}); check the disk"),
         })
     })?;
     connection.execute_batch("ROLLBACK").map_err(explain)
 }
 
-fn rewrite(files: &Files) -> io::Result<()> {
-    let log = File::options().read(true).write(true).open(files.beside("-wal"))?;
+fn rewrite_file(files: &DatabaseFiles) -> io::Result<()> {
+    let log = File::options().read(true).write(true).open(files.sibling("-wal"))?;
     let (mut block, mut offset) = (vec![0; BLOCK_BYTES], 0);
     loop {
         let count = log.read_at(&mut block, offset)?;
@@ -71,10 +71,10 @@ fn rewrite(files: &Files) -> io::Result<()> {
 
 /// Moves every frame into the database, syncs the database and truncates the WAL.
 pub(super) fn checkpoint(
-    files: &Files,
+    files: &DatabaseFiles,
     connection: &Connection,
 ) -> Result<StartupCheckpoint, OpenError> {
-    let explain = |error: rusqlite::Error| explain(&files.shown, &error);
+    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
     // SQLite returns: whether a reader blocked it, the frames in the WAL, and the frames moved.
     let row: (i64, i64, i64) = connection
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
@@ -82,11 +82,11 @@ pub(super) fn checkpoint(
         })
         .map_err(explain)?;
     match row {
-        (0, frames, moved) if frames == moved && !has_log(files) => Ok(StartupCheckpoint::Done),
+        (0, frames, moved) if frames == moved && !has_wal(files) => Ok(StartupCheckpoint::Done),
         (1, ..) => Ok(StartupCheckpoint::Blocked),
         (_, frames, moved) => Err(OpenError(format!(
             "{shown}-wal cannot be brought into {shown} ({moved} of {frames} frames were); check the disk",
-            shown = files.shown
+            shown = files.display_path
         ))),
     }
 }

@@ -15,22 +15,24 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode};
 
-use super::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, failure};
-use super::export::Exports;
-use super::log_reset::{LogAction, LogBlocker, LogReset};
-use super::mail::{Answer, Ticket, send_all};
-use super::open::BUSY_MAX;
-use super::queue::{Job, Jobs};
+use super::completions::{ReplyHandle, WriteResult, complete_all};
+use super::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
+use super::export::SqliteExports;
+use super::open::BUSY_TIMEOUT;
+use super::wal_reset::{WalAction, WalBlocker, WalReset};
+use super::write_queue::{QueuedWrite, WriteReceiver};
 use crate::clock;
 use crate::fault;
-use crate::log::{Level, Log};
+use crate::log::{Level, Logger};
 use crate::metrics::{self, Metrics};
-use crate::plan::{Action, Write};
+use crate::plan::{WriteAction, WritePlan};
 use crate::store::StoreError;
-use crate::store::driver::{Driver, at_once};
-use crate::store::ids::Ids;
-use crate::store::sweep::{DoubtLog, SWEEP_EVERY};
-use crate::store::transaction::{self, Context, Given, Halt, Pace, broken};
+use crate::store::driver::{DatabaseDriver, poll_once};
+use crate::store::retention::{ClockDoubtLog, SWEEP_EVERY};
+use crate::store::transaction::{
+    self, CommitMode, StoreContext, WriteError, WriteRef, internal_error,
+};
+use crate::store::uuid_v7::UuidGenerator;
 
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -41,33 +43,33 @@ const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 /// While scans are held back, how often the writer checks whether those in flight have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
-pub(super) fn stopped() -> StoreError {
+pub(super) fn writer_stopped_error() -> StoreError {
     StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
 }
 
 /// The state of the writer thread.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct SqliteWriter {
     pub(super) connection: Connection,
-    pub(super) context: Arc<Context>,
-    pub(super) ids: Ids,
-    pub(super) jobs: Jobs,
+    pub(super) context: Arc<StoreContext>,
+    pub(super) ids: UuidGenerator,
+    pub(super) queue: WriteReceiver,
     pub(super) stopped: Arc<AtomicBool>,
     /// Pages in the WAL, as of the last commit.
-    pub(super) log_pages: Arc<AtomicUsize>,
-    pub(super) log_reset: LogReset,
-    pub(super) exports: Arc<Exports>,
-    pub(super) log: Log,
+    pub(super) wal_pages: Arc<AtomicUsize>,
+    pub(super) wal_reset: WalReset,
+    pub(super) exports: Arc<SqliteExports>,
+    pub(super) log: Logger,
     pub(super) metrics: Arc<Metrics>,
     /// The metrics of the writer itself.
-    pub(super) counted: Arc<metrics::Writer>,
+    pub(super) writer_metrics: Arc<metrics::WriterMetrics>,
     /// The warnings logged about a clock that is ahead.
-    pub(super) doubts: DoubtLog,
+    pub(super) doubt_log: ClockDoubtLog,
 }
 
 /// How a refused request is rolled back without its commit group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Undoing {
+enum RollbackScope {
     /// It writes one row, and only the statement that writes it can be refused, as a whole.
     Statement,
     /// It may be refused after some of its rows are written. A savepoint copies every page it changes.
@@ -76,51 +78,51 @@ enum Undoing {
     Transaction,
 }
 
-impl Undoing {
-    fn of(write: &Write, pace: Pace) -> Self {
+impl RollbackScope {
+    fn for_write(write: &WritePlan, pace: CommitMode) -> Self {
         match &write.action {
             // The stored answer of a refusal outlives the rolled-back writes.
-            _ if write.once.is_some() => Self::Savepoint,
-            _ if pace == Pace::Alone => Self::Transaction,
-            Action::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
-            Action::Replace { .. } | Action::Amend { .. } => Self::Statement,
-            Action::Create { .. } | Action::Remove { .. } => Self::Savepoint,
+            _ if write.idempotency.is_some() => Self::Savepoint,
+            _ if pace == CommitMode::Exclusive => Self::Transaction,
+            WriteAction::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
+            WriteAction::Replace { .. } | WriteAction::Patch { .. } => Self::Statement,
+            WriteAction::Create { .. } | WriteAction::Remove { .. } => Self::Savepoint,
         }
     }
 }
 
 /// The result of one queued write.
-enum Ran {
-    Done(Ticket, Answer),
+enum QueuedWriteOutcome {
+    Done(ReplyHandle, WriteResult),
     /// Its client has disconnected, or its deadline has passed.
     Skipped,
     /// It needs a commit of its own.
-    TooLong(Job),
+    ExceedsGroup(QueuedWrite),
     /// The storage failed, and with it everything since the last commit.
-    Failed(Ticket, String),
+    Failed(ReplyHandle, String),
 }
 
-type Done = Vec<(Ticket, Answer)>;
+type GroupResults = Vec<(ReplyHandle, WriteResult)>;
 
-impl Writer {
-    pub(super) fn work(self) {
+impl SqliteWriter {
+    pub(super) fn run_loop(self) {
         // However the thread ends, later writes must fail instead of waiting.
-        let _ended = Ended(Arc::clone(&self.stopped));
+        let _ended = StopOnDrop(Arc::clone(&self.stopped));
         // Entries may have expired while no server ran.
         let mut next_sweep = clock::now();
         loop {
-            if self.turn(&mut next_sweep).is_break() {
+            if self.run_once(&mut next_sweep).is_break() {
                 return;
             }
         }
     }
 
     /// A panic rolls back the group; the thread continues.
-    pub(super) fn turn(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
+    pub(super) fn run_once(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let turn = AssertUnwindSafe(|| self.group_or_sweep(next_sweep));
         catch_unwind(turn).unwrap_or_else(|panic| {
             // The dropped channels report it to the waiting requests.
-            self.roll_back(&fault::words(&*panic));
+            self.roll_back(&fault::panic_message(&*panic));
             ControlFlow::Continue(())
         })
     }
@@ -128,10 +130,10 @@ impl Writer {
     /// Runs a commit group, if one arrives before the next sweep, and a batch of the sweep when it is due.
     fn group_or_sweep(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let wait = next_sweep.saturating_duration_since(clock::now());
-        let wait = if self.log_reset.is_holding() { wait.min(DRAIN_POLL) } else { wait };
-        match self.jobs.next_within(wait) {
-            Ok(job) => self.group(job),
-            Err(RecvTimeoutError::Timeout) if self.log_reset.is_holding() => {
+        let wait = if self.wal_reset.is_holding() { wait.min(DRAIN_POLL) } else { wait };
+        match self.queue.recv_timeout(wait) {
+            Ok(job) => self.run_group(job),
+            Err(RecvTimeoutError::Timeout) if self.wal_reset.is_holding() => {
                 self.checkpoint_when_due();
             }
             Err(RecvTimeoutError::Timeout) => {}
@@ -147,12 +149,12 @@ impl Writer {
     }
 
     /// Runs queued writes, up to the limits of a group, and commits them.
-    fn group(&self, first: Job) {
+    fn run_group(&self, first: QueuedWrite) {
         if first.is_abandoned() {
             return;
         }
         if let Err(error) = self.begin() {
-            return self.refuse(first, &error);
+            return self.fail_queued(first, &error);
         }
         let began = clock::now();
         let mut done = Vec::new();
@@ -161,152 +163,167 @@ impl Writer {
         let mut long = None;
         while let Some(job) = next.take() {
             bytes += job.bytes;
-            match self.run(job, Pace::Shared) {
-                Ran::Done(answer, outcome) => done.push((answer, outcome)),
-                Ran::Skipped => {}
-                Ran::TooLong(job) => {
+            match self.run_write(job, CommitMode::Grouped) {
+                QueuedWriteOutcome::Done(answer, outcome) => done.push((answer, outcome)),
+                QueuedWriteOutcome::Skipped => {}
+                QueuedWriteOutcome::ExceedsGroup(job) => {
                     long = Some(job);
                     break;
                 }
-                Ran::Failed(answer, cause) => return self.undo(done, answer, &cause),
+                QueuedWriteOutcome::Failed(answer, cause) => {
+                    return self.fail_group(done, answer, &cause);
+                }
             }
             let over = clock::now().saturating_duration_since(began) > GROUP_WORK_MAX;
             if !over && bytes < GROUP_BYTES_MAX && done.len() < GROUP_REQUESTS_MAX {
-                next = self.jobs.next_waiting();
+                next = self.queue.try_recv();
             }
         }
         fault::point("commit");
         self.commit(done);
         if let Some(job) = long {
-            self.alone(job);
+            self.run_exclusive(job);
         }
     }
 
     /// Fails all queued writes, because the database is locked or the writer has stopped.
-    fn refuse(&self, first: Job, error: &StoreError) {
+    fn fail_queued(&self, first: QueuedWrite, error: &StoreError) {
         let again = || match error {
             StoreError::Unavailable(cause) => StoreError::Unavailable(cause.clone()),
             other => StoreError::Unavailable(format!("{other:?}")),
         };
-        for job in [first].into_iter().chain(iter::from_fn(|| self.jobs.next_waiting())) {
-            if !job.claimed.swap(true, Ordering::AcqRel) {
-                send_all([(job.answer, Err(again()))]);
+        for job in [first].into_iter().chain(iter::from_fn(|| self.queue.try_recv())) {
+            if !job.is_claimed.swap(true, Ordering::AcqRel) {
+                complete_all([(job.reply_handle, Err(again()))]);
             }
         }
     }
 
-    fn alone(&self, job: Job) {
+    fn run_exclusive(&self, job: QueuedWrite) {
         if let Err(error) = self.begin() {
-            return send_all([(job.answer, Err(error))]);
+            return complete_all([(job.reply_handle, Err(error))]);
         }
-        match self.run(job, Pace::Alone) {
+        match self.run_write(job, CommitMode::Exclusive) {
             // It was refused, and is rolled back.
-            Ran::Done(answer, outcome) if self.connection.is_autocommit() => {
-                send_all([(answer, outcome)]);
+            QueuedWriteOutcome::Done(answer, outcome) if self.connection.is_autocommit() => {
+                complete_all([(answer, outcome)]);
             }
-            Ran::Done(answer, outcome) => drop(self.commit(vec![(answer, outcome)])),
-            Ran::Skipped | Ran::TooLong(_) => drop(self.commit(Vec::new())),
-            Ran::Failed(answer, cause) => self.undo(Vec::new(), answer, &cause),
+            QueuedWriteOutcome::Done(answer, outcome) => drop(self.commit(vec![(answer, outcome)])),
+            QueuedWriteOutcome::Skipped | QueuedWriteOutcome::ExceedsGroup(_) => {
+                self.commit(Vec::new());
+            }
+            QueuedWriteOutcome::Failed(answer, cause) => {
+                self.fail_group(Vec::new(), answer, &cause)
+            }
         }
     }
 
     pub(super) fn begin(&self) -> Result<(), StoreError> {
         if self.stopped.load(Ordering::Relaxed) {
-            return Err(stopped());
+            return Err(writer_stopped_error());
         }
         // IMMEDIATE: a transaction that reads before it writes would fail instead of waiting for the write
         // lock.
-        self.statement("BEGIN IMMEDIATE").map_err(|error| failure(error).into())
+        self.statement("BEGIN IMMEDIATE").map_err(|error| classify_error(error).into())
     }
 
     fn statement(&self, sql: &str) -> rusqlite::Result<()> {
         #[cfg(test)]
-        crate::store::faulty::statement(sql)?;
+        crate::store::fault_injection::count_statement(sql)?;
         self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
     }
 
-    fn run(&self, job: Job, pace: Pace) -> Ran {
-        let Job { write, bytes, claimed, answer, memory } = job;
-        let is_mine = pace == Pace::Alone || !claimed.swap(true, Ordering::AcqRel);
+    fn run_write(&self, job: QueuedWrite, pace: CommitMode) -> QueuedWriteOutcome {
+        let QueuedWrite { write, bytes, is_claimed: claimed, reply_handle: answer, memory } = job;
+        let is_mine = pace == CommitMode::Exclusive || !claimed.swap(true, Ordering::AcqRel);
         if !is_mine || answer.is_closed() {
-            return Ran::Skipped;
+            return QueuedWriteOutcome::Skipped;
         }
-        let undoing = Undoing::of(&write, pace);
+        let undoing = RollbackScope::for_write(&write, pace);
         if let Err(error) = self.begin_request(undoing) {
-            return Ran::Failed(answer, error.to_string());
+            return QueuedWriteOutcome::Failed(answer, error.to_string());
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = transaction::write(&mut driver, &self.context, Given::Whole(write), pace);
-        let outcome = match catch_unwind(AssertUnwindSafe(|| at_once(work))) {
+        let work = transaction::write(&mut driver, &self.context, WriteRef::Owned(write), pace);
+        let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => Err(broken("SQLite made a write wait")),
-            Err(panic) => Err(broken(&fault::words(&*panic))),
+            Ok(None) => Err(internal_error("SQLite made a write wait")),
+            Err(panic) => Err(internal_error(&fault::panic_message(&*panic))),
         };
         match outcome {
-            Err(Halt::Error(StoreError::Unavailable(cause))) => return Ran::Failed(answer, cause),
-            Err(Halt::Error(StoreError::OutcomeUnknown(cause))) => {
-                self.stop(&cause);
-                return Ran::Failed(answer, cause);
+            Err(WriteError::Error(StoreError::Unavailable(cause))) => {
+                return QueuedWriteOutcome::Failed(answer, cause);
             }
-            Err(Halt::Error(error)) if self.is_past_undoing(undoing, changes_before) => {
-                return Ran::Failed(answer, format!("{error:?}"));
+            Err(WriteError::Error(StoreError::OutcomeUnknown(cause))) => {
+                self.stop(&cause);
+                return QueuedWriteOutcome::Failed(answer, cause);
+            }
+            Err(WriteError::Error(error)) if self.is_group_lost(undoing, changes_before) => {
+                return QueuedWriteOutcome::Failed(answer, format!("{error:?}"));
             }
             Ok(_) | Err(_) => {}
         }
         if let Err(error) = self.end_request(undoing, outcome.is_ok()) {
-            return Ran::Failed(answer, error.to_string());
+            return QueuedWriteOutcome::Failed(answer, error.to_string());
         }
         match outcome {
-            Ok(outcome) => Ran::Done(answer, Ok(outcome)),
-            Err(Halt::Error(error)) => Ran::Done(answer, Err(error)),
-            Err(Halt::TooLong(write)) => {
-                Ran::TooLong(Job { write, bytes, claimed, answer, memory })
-            }
+            Ok(outcome) => QueuedWriteOutcome::Done(answer, Ok(outcome)),
+            Err(WriteError::Error(error)) => QueuedWriteOutcome::Done(answer, Err(error)),
+            Err(WriteError::ExceedsGroup(write)) => QueuedWriteOutcome::ExceedsGroup(QueuedWrite {
+                write,
+                bytes,
+                is_claimed: claimed,
+                reply_handle: answer,
+                memory,
+            }),
         }
     }
 
     /// Whether a failed request cannot be rolled back alone: it wrote a row without its change log entry,
     /// which is a bug; or SQLite has rolled back the whole group by itself.
-    fn is_past_undoing(&self, undoing: Undoing, changes_before: u64) -> bool {
+    fn is_group_lost(&self, undoing: RollbackScope, changes_before: u64) -> bool {
         self.connection.is_autocommit()
-            || (undoing == Undoing::Statement && self.connection.total_changes() != changes_before)
+            || (undoing == RollbackScope::Statement
+                && self.connection.total_changes() != changes_before)
     }
 
-    fn begin_request(&self, undoing: Undoing) -> rusqlite::Result<()> {
+    fn begin_request(&self, undoing: RollbackScope) -> rusqlite::Result<()> {
         match undoing {
-            Undoing::Statement | Undoing::Transaction => Ok(()),
-            Undoing::Savepoint => self.statement(SAVEPOINT),
+            RollbackScope::Statement | RollbackScope::Transaction => Ok(()),
+            RollbackScope::Savepoint => self.statement(SAVEPOINT),
         }
     }
 
-    fn end_request(&self, undoing: Undoing, is_done: bool) -> rusqlite::Result<()> {
+    fn end_request(&self, undoing: RollbackScope, is_done: bool) -> rusqlite::Result<()> {
         match undoing {
-            Undoing::Statement => Ok(()),
-            Undoing::Savepoint if is_done => self.statement(RELEASE),
-            Undoing::Savepoint => {
+            RollbackScope::Statement => Ok(()),
+            RollbackScope::Savepoint if is_done => self.statement(RELEASE),
+            RollbackScope::Savepoint => {
                 self.statement(ROLLBACK_TO)?;
                 self.statement(RELEASE)
             }
-            Undoing::Transaction if is_done => Ok(()),
-            Undoing::Transaction => self.statement("ROLLBACK"),
+            RollbackScope::Transaction if is_done => Ok(()),
+            RollbackScope::Transaction => self.statement("ROLLBACK"),
         }
     }
 
     /// Commits the group with one fsync, then sends the answers. Returns whether it succeeded.
-    pub(super) fn commit(&self, done: Done) -> bool {
+    pub(super) fn commit(&self, done: GroupResults) -> bool {
         let began = clock::now();
         let committed = self.statement("COMMIT");
-        self.counted.commit.observe_time(clock::now().saturating_duration_since(began));
+        self.writer_metrics.commit.observe_time(clock::now().saturating_duration_since(began));
         if !done.is_empty() {
-            self.counted.group_requests.observe(u64::try_from(done.len()).unwrap_or(u64::MAX));
+            self.writer_metrics
+                .group_requests
+                .observe(u64::try_from(done.len()).unwrap_or(u64::MAX));
         }
         match &committed {
             Ok(()) => {
-                send_all(done);
+                complete_all(done);
                 self.checkpoint_when_due();
             }
-            Err(error) => self.commit_failed(done, error),
+            Err(error) => self.handle_commit_failure(done, error),
         }
         committed.is_ok()
     }
@@ -315,17 +332,17 @@ impl Writer {
     /// report a failed fsync of the database.
     fn checkpoint_when_due(&self) {
         fault::point("checkpoint");
-        let pages = self.log_pages.load(Ordering::Relaxed);
-        self.counted.log_pages.set(pages);
-        self.exports.relieve(pages);
-        match self.log_reset.next_action(pages) {
-            LogAction::Nothing => {}
-            LogAction::Checkpoint => {
+        let pages = self.wal_pages.load(Ordering::Relaxed);
+        self.writer_metrics.wal_pages.set(pages);
+        self.exports.cancel_for_wal(pages);
+        match self.wal_reset.next_action(pages) {
+            WalAction::Nothing => {}
+            WalAction::Checkpoint => {
                 self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
-                self.log_reset.hold_when_due(pages, self.exports.is_any());
+                self.wal_reset.hold_when_due(pages, self.exports.has_any());
             }
-            LogAction::Reset => self.reset_log(pages),
-            LogAction::GiveUp(blocker) => self.give_up_reset(pages, blocker),
+            WalAction::Reset => self.reset_wal(pages),
+            WalAction::GiveUp(blocker) => self.give_up_reset(pages, blocker),
         }
     }
 
@@ -334,7 +351,7 @@ impl Writer {
     fn checkpoint(&self, pragma: &str) -> bool {
         let began = clock::now();
         let busy = self.connection.query_row(pragma, [], |row| row.get::<_, i64>(0));
-        self.counted.checkpoint.observe_time(clock::now().saturating_duration_since(began));
+        self.writer_metrics.checkpoint.observe_time(clock::now().saturating_duration_since(began));
         if let Err(error) = &busy
             && error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)
         {
@@ -344,35 +361,35 @@ impl Writer {
     }
 
     /// No scan is in flight: makes the checkpoint that resets the WAL.
-    fn reset_log(&self, pages: usize) {
+    fn reset_wal(&self, pages: usize) {
         if self.stopped.load(Ordering::Relaxed) {
-            return self.log_reset.give_up(pages, LogBlocker::Others);
+            return self.wal_reset.give_up(pages, WalBlocker::Others);
         }
         let wait = |busy_max| self.connection.busy_timeout(busy_max);
         let is_reset =
             wait(RESET_BUSY_MAX).is_ok() && self.checkpoint("PRAGMA wal_checkpoint(RESTART)");
         // Fails only for an invalid value, which is a bug; the shorter timeout then stays.
-        let _ = wait(BUSY_MAX);
+        let _ = wait(BUSY_TIMEOUT);
         if is_reset {
-            self.log_pages.store(0, Ordering::Relaxed);
-            self.counted.log_pages.set(0);
-            self.counted.log_resets.add(1);
-            self.log_reset.finish();
-        } else if self.log_reset.is_last_try() {
-            self.give_up_reset(pages, LogBlocker::Others);
+            self.wal_pages.store(0, Ordering::Relaxed);
+            self.writer_metrics.wal_pages.set(0);
+            self.writer_metrics.wal_resets.add(1);
+            self.wal_reset.finish();
+        } else if self.wal_reset.is_last_try() {
+            self.give_up_reset(pages, WalBlocker::Others);
         }
     }
 
-    fn give_up_reset(&self, pages: usize, blocker: LogBlocker) {
-        self.counted.log_resets_given_up.add(1);
-        if blocker == LogBlocker::Others {
+    fn give_up_reset(&self, pages: usize, blocker: WalBlocker) {
+        self.writer_metrics.wal_resets_given_up.add(1);
+        if blocker == WalBlocker::Others {
             let message = "the log file cannot begin anew: another process reads the database";
             self.log.event(Level::Warning, message, &[("pages", &pages)]);
         }
-        self.log_reset.give_up(pages, blocker);
+        self.wal_reset.give_up(pages, blocker);
     }
 
-    fn commit_failed(&self, done: Done, error: &Error) {
+    fn handle_commit_failure(&self, done: GroupResults, error: &Error) {
         let cause = error.to_string();
         let rolled_back = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         let outcome: fn(String) -> StoreError = match error.sqlite_error_code() {
@@ -381,7 +398,7 @@ impl Writer {
                 StoreError::Unavailable
             }
             Some(ErrorCode::ConstraintViolation) if rolled_back => {
-                |cause| StoreError::broken(cause)
+                |cause| StoreError::internal(cause)
             }
             // After a failed fsync, a second one may succeed although the data is lost: it is never retried.
             // A restart finds out what is on disk.
@@ -391,15 +408,15 @@ impl Writer {
             }
         };
         self.log.event(Level::Error, "a commit failed", &[("cause", &cause)]);
-        send_all(done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))));
+        complete_all(done.into_iter().map(|(answer, _)| (answer, Err(outcome(cause.clone())))));
     }
 
     /// The storage failed before the commit: rolls back the group and fails all its requests.
-    fn undo(&self, done: Done, failed: Ticket, cause: &str) {
+    fn fail_group(&self, done: GroupResults, failed: ReplyHandle, cause: &str) {
         self.log.event(Level::Error, "a write failed", &[("cause", &cause)]);
         self.roll_back(cause);
         let all = done.into_iter().map(|(answer, _)| answer).chain([failed]);
-        send_all(all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))));
+        complete_all(all.map(|answer| (answer, Err(StoreError::Unavailable(cause.to_owned())))));
     }
 
     /// SQLite may have rolled back by itself. If the rollback fails, the writer stops.
@@ -417,17 +434,17 @@ impl Writer {
     }
 
     /// A driver for one transaction.
-    pub(super) fn driver(&self) -> impl Driver {
+    pub(super) fn driver(&self) -> impl DatabaseDriver {
         let driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
         #[cfg(test)]
-        let driver = crate::store::faulty::Faulty(driver);
+        let driver = crate::store::fault_injection::FaultyDriver(driver);
         driver
     }
 }
 
-struct Ended(Arc<AtomicBool>);
+struct StopOnDrop(Arc<AtomicBool>);
 
-impl Drop for Ended {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -9,8 +9,8 @@ fn proxies() -> Vec<Network> {
     PROXIES.iter().map(|text| Network::parse(text).unwrap()).collect()
 }
 
-fn way(peer: &str, is_tls: bool) -> Way {
-    Way { peer: SocketAddr::new(peer.parse().unwrap(), 5000), is_tls }
+fn way(peer: &str, is_tls: bool) -> PeerConnection {
+    PeerConnection { peer: SocketAddr::new(peer.parse().unwrap(), 5000), is_tls }
 }
 
 fn headers(lines: &[(&str, &str)]) -> HeaderMap {
@@ -38,7 +38,7 @@ fn shown(sender: Sender) -> String {
 }
 
 fn from(peer: &str, lines: &[(&str, &str)]) -> String {
-    shown(sender(way(peer, false), &headers(lines), &proxies()))
+    shown(find_sender(way(peer, false), &headers(lines), &proxies()))
 }
 
 /// Sent by a trusted proxy.
@@ -132,7 +132,7 @@ fn forwarded_malformed_element_ends_the_walk() {
         check(&[(&[("F", bad), ("F", right)], "10.3.3.3")]);
         check(&[(&[("F", bad), ("F", "for=192.0.2.4;proto=https")], "192.0.2.4 https")]);
         // Only within its line, unless a quote is unbalanced: then the whole line is unparsable.
-        let is_open = split(bad, b',').is_none();
+        let is_open = split_unquoted(bad, b',').is_none();
         let line = format!("{bad}, for=192.0.2.4");
         check(&[(&[("F", &line)], if is_open { "10.0.0.1" } else { "192.0.2.4" })]);
     }
@@ -233,7 +233,7 @@ fn forwarded_from_untrusted_peer_is_ignored() {
     assert_eq!(from("::ffff:192.0.2.9", lines), "192.0.2.9 http");
     assert_eq!(from("::ffff:10.0.0.1", lines), "1.1.1.1 https");
     let told = |is_tls, proxies: &[Network]| {
-        shown(sender(way("192.0.2.9", is_tls), &headers(lines), proxies))
+        shown(find_sender(way("192.0.2.9", is_tls), &headers(lines), proxies))
     };
     assert_eq!(told(true, &proxies()), "192.0.2.9 https");
     // Without a declared proxy the path of the request is unknown.
@@ -243,7 +243,8 @@ fn forwarded_from_untrusted_peer_is_ignored() {
 
 #[test]
 fn forwarded_missing_from_trusted_proxy_is_the_proxy_itself() {
-    let told = |is_tls, lines| shown(sender(way("10.0.0.1", is_tls), &headers(lines), &proxies()));
+    let told =
+        |is_tls, lines| shown(find_sender(way("10.0.0.1", is_tls), &headers(lines), &proxies()));
     assert_eq!(told(false, &[]), "10.0.0.1");
     assert_eq!(told(true, &[]), "10.0.0.1 https");
     // TLS between the proxy and this server says nothing about how the client reached the proxy.
@@ -318,8 +319,8 @@ mod properties {
         fn forwarded_arbitrary_headers_from_untrusted_peer_are_ignored(lines in lines(), is_tls: bool) {
             let (way, proxies) = (way("192.0.2.9", is_tls), proxies());
             prop_assert_eq!(
-                sender(way, &made(&lines), &proxies),
-                sender(way, &HeaderMap::new(), &proxies)
+                find_sender(way, &made(&lines), &proxies),
+                find_sender(way, &HeaderMap::new(), &proxies)
             );
         }
 
@@ -332,12 +333,12 @@ mod properties {
             let sent: Vec<_> = [&forged[..], &honest].concat();
             let mut headers = made(&sent);
             headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
-            let told = sender(way("10.0.0.1", false), &headers, &proxies);
+            let told = find_sender(way("10.0.0.1", false), &headers, &proxies);
             prop_assert_eq!(shown(told), "198.51.100.7 http");
             // With one kind of header alone it is the client's address, with both it may be the proxy's.
             for kind in 0..2 {
                 let sent: Vec<_> = [&lines[..], &honest[kind..=kind]].concat();
-                let told = sender(way("10.0.0.1", false), &made(&sent), &proxies);
+                let told = find_sender(way("10.0.0.1", false), &made(&sent), &proxies);
                 prop_assert!(["198.51.100.7", "10.0.0.1"].contains(&told.address.to_string().as_str()), "{:?}", told);
             }
         }

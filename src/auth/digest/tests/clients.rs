@@ -18,9 +18,9 @@ const REQUESTS: usize = 10_000;
 const NOW: i64 = 1_800_000_000;
 
 /// A deterministic random number generator.
-struct Numbers(u64);
+struct SeededRandom(u64);
 
-impl Numbers {
+impl SeededRandom {
     fn next(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -48,7 +48,7 @@ const LETTERS: &[&str] =
 const WORDS: &[&str] = &["a", "customers", "0", "%20", "~", "-", "/", "é", ";", "(", ")"];
 
 /// A request to authenticate, and the server that challenges it.
-struct Asked {
+struct ChallengedRequest {
     realm: Realm,
     name: String,
     password: String,
@@ -58,8 +58,8 @@ struct Asked {
     nonce: String,
 }
 
-impl Asked {
-    fn random(numbers: &mut Numbers) -> Self {
+impl ChallengedRequest {
+    fn random(numbers: &mut SeededRandom) -> Self {
         let mut key = [0; 32];
         key.iter_mut().for_each(|byte| *byte = numbers.next().to_be_bytes()[0]);
         let nonces = Nonces::new(&[key]).unwrap();
@@ -84,18 +84,19 @@ impl Asked {
 
     /// Whether the server accepts the credentials.
     fn accepts(&self, header: &[u8], body: &[u8]) -> bool {
-        let Some((Scheme::Digest, rest)) = parameters::split(header) else { return false };
-        let Ok(proof) = read(rest) else { return false };
-        let target = Target { text: &self.target, host: "localhost:8080" };
-        let opaques = self.nonces.opaques(&self.realm.name);
-        let Ok(algorithm) = proof.fits(&self.realm, &opaques, &target) else { return false };
-        let is_user = match &proof.user {
-            User::Name(name) => **name == *self.name,
-            User::Hash(sent) => {
-                userhash(algorithm, &self.name, &self.realm.name).is(sent.as_bytes())
-            }
+        let Some((AuthScheme::Digest, rest)) = parameters::split_scheme(header) else {
+            return false;
         };
-        let body_hash = proof.covers_body().then(|| hash(algorithm, body));
+        let Ok(proof) = read(rest) else { return false };
+        let target = DigestTarget { text: &self.target, host: "localhost:8080" };
+        let opaques = self.nonces.opaques(&self.realm.name);
+        let Ok(algorithm) = proof.check_scope(&self.realm, &opaques, &target) else { return false };
+        let is_user = match &proof.user {
+            DigestUsername::Name(name) => **name == *self.name,
+            DigestUsername::Hash(sent) => userhash(algorithm, &self.name, &self.realm.name)
+                .equals_constant_time(sent.as_bytes()),
+        };
+        let body_hash = proof.covers_body().then(|| hash_bytes(algorithm, body));
         is_user
             && self.nonces.read(&proof.nonce, NOW + 1).is_ok()
             && proof.verify(&self.ha1(algorithm), self.method, body_hash.as_ref())
@@ -106,13 +107,13 @@ impl Asked {
     }
 
     /// No single byte can be changed to another one, unless that means the same.
-    fn refuses_changes(&self, header: &[u8], body: &[u8], numbers: &mut Numbers) {
+    fn refuses_changes(&self, header: &[u8], body: &[u8], numbers: &mut SeededRandom) {
         let mut changed = header.to_vec();
         let at = numbers.below(changed.len());
         changed[at] ^= 1 << numbers.below(8);
         let is_same = matches!(
-            (parameters::split(&changed), parameters::split(header)),
-            (Some((Scheme::Digest, changed)), Some((_, sent)))
+            (parameters::split_scheme(&changed), parameters::split_scheme(header)),
+            (Some((AuthScheme::Digest, changed)), Some((_, sent)))
                 if read(changed).is_ok_and(|proof| Ok(proof) == read(sent))
         );
         let shown = String::from_utf8_lossy(&changed);
@@ -122,9 +123,9 @@ impl Asked {
 
 #[test]
 fn digest_requests_of_http_auth_are_accepted_and_changed_ones_refused() {
-    let mut numbers = Numbers(1);
+    let mut numbers = SeededRandom(1);
     for number in 0..REQUESTS {
-        let mut asked = Asked::random(&mut numbers);
+        let mut asked = ChallengedRequest::random(&mut numbers);
         // It sends only ASCII in quotes, and has another way for names only.
         if !asked.realm.name.is_ascii() {
             asked.realm.name = "store".into();
@@ -172,10 +173,10 @@ fn answers(requests: &[Value]) -> Vec<Value> {
 
 #[test]
 fn digest_requests_of_python_are_accepted_and_changed_ones_refused() {
-    let mut numbers = Numbers(2);
+    let mut numbers = SeededRandom(2);
     let (mut requests, mut all) = (Vec::new(), Vec::new());
     for seed in 0..REQUESTS {
-        let mut asked = Asked::random(&mut numbers);
+        let mut asked = ChallengedRequest::random(&mut numbers);
         asked.realm.legacy = asked.realm.algorithms.contains(&Algorithm::Md5);
         let opaque = asked.nonces.opaques(&asked.realm.name).remove(0);
         let lines = Challenges::new(&asked.realm, &opaque).lines(&asked.nonce, false);
@@ -197,15 +198,17 @@ fn digest_requests_of_python_are_accepted_and_changed_ones_refused() {
         let shown = String::from_utf8_lossy(&bytes);
         assert!(asked.accepts(&bytes, body.as_bytes()), "{shown}");
         asked.refuses_changes(&bytes, body.as_bytes(), &mut numbers);
-        let proof = read(parameters::split(&bytes).unwrap().1).unwrap();
+        let proof = read(parameters::split_scheme(&bytes).unwrap().1).unwrap();
         let algorithm = proof.algorithm.unwrap();
         if proof.covers_body() {
             let other = format!("{body} ");
             assert!(!asked.accepts(&bytes, other.as_bytes()), "{shown}");
         }
-        let body_hash = hash(algorithm, answer.as_bytes());
-        let info =
-            proof.with(&asked.ha1(algorithm)).unwrap().information(Some(&body_hash), Some("next"));
+        let body_hash = hash_bytes(algorithm, answer.as_bytes());
+        let info = proof
+            .with_ha1(&asked.ha1(algorithm))
+            .unwrap()
+            .authentication_info(Some(&body_hash), Some("next"));
         assert_eq!(info.as_deref(), sent["information"].as_str(), "{shown}");
         *kinds.entry(sent["kind"].as_str().unwrap().to_owned()).or_default() += 1;
     }

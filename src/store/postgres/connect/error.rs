@@ -12,140 +12,149 @@ use rustls::CertificateError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-use super::super::address::{Address, Host, Target};
+use super::super::connection_url::{HostTarget, PostgresHost, PostgresUrl};
 use crate::model::settings::Pooling;
 
 /// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
     /// It may resolve itself: the server is starting, full, or not there yet.
-    Passing(String),
+    Transient(String),
     /// It will fail until somebody changes the configuration.
-    Lasting(String),
+    Permanent(String),
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Passing(message) | Self::Lasting(message)) = self;
+        let (Self::Transient(message) | Self::Permanent(message)) = self;
         f.write_str(message)
     }
 }
 
 /// Why the connection to one host failed.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum HostFailure {
     Engine(Error),
     TimedOut(Duration),
     /// The server closed the connection during the session check.
     Closed,
     /// A standby.
     ReadOnly,
-    CommitsAreNotSaved,
+    AsynchronousCommit,
     /// Transactions have another isolation level than the one we rely on.
-    Isolation(String),
+    WrongIsolation(String),
     /// The session does not have our settings.
-    NotTold,
-    Encoding(String),
+    SettingsIgnored,
+    NotUtf8(String),
 }
 
-impl From<Error> for Fault {
+impl From<Error> for HostFailure {
     fn from(error: Error) -> Self {
         Self::Engine(error)
     }
 }
 
-const UNEXPECTED: &str = "unexpected message from server";
-const UNREADABLE: &str = "error parsing response from server";
-const HANDSHAKE: &str = "error performing TLS handshake";
-const SETTINGS: &str = "invalid configuration";
-const PROOF: &str = "authentication error";
+const UNEXPECTED_MESSAGE: &str = "unexpected message from server";
+const PARSE_ERROR: &str = "error parsing response from server";
+const TLS_HANDSHAKE_ERROR: &str = "error performing TLS handshake";
+const INVALID_CONFIGURATION: &str = "invalid configuration";
+const AUTHENTICATION_ERROR: &str = "authentication error";
 
-impl Fault {
+impl HostFailure {
     /// Whether every host would answer the same, because it is about the user or the database.
-    pub(super) fn is_about_us(&self) -> bool {
+    pub(super) fn is_same_for_all_hosts(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         let code = error.code().map_or("", SqlState::code);
-        code.starts_with("28") || code.starts_with("3D") || error.to_string() == SETTINGS
+        code.starts_with("28")
+            || code.starts_with("3D")
+            || error.to_string() == INVALID_CONFIGURATION
     }
 
     /// Whether the connection may succeed without TLS: the handshake failed, or `pg_hba.conf` admits this
     /// user only without TLS.
-    pub(super) fn may_go_without_encryption(&self) -> bool {
+    pub(super) fn can_retry_without_tls(&self) -> bool {
         let Self::Engine(error) = self else { return false };
-        error.to_string() == HANDSHAKE
+        error.to_string() == TLS_HANDSHAKE_ERROR
             || tls_error(error).is_some()
             || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
     }
 
     /// The message about one host, and whether a retry may succeed.
-    fn tell(&self, address: &Address, pooling: Pooling, target: &Target) -> ConnectError {
-        let place = target.place();
-        let lasting = |text: String| ConnectError::Lasting(text);
+    fn describe(
+        &self,
+        address: &PostgresUrl,
+        pooling: Pooling,
+        target: &HostTarget,
+    ) -> ConnectError {
+        let place = target.display_name();
+        let lasting = |text: String| ConnectError::Permanent(text);
         match self {
             Self::Engine(error) => match error.as_db_error() {
-                Some(refusal) => refused(refusal, address, pooling, target),
-                None => failed(error, address, target),
+                Some(refusal) => describe_refusal(refusal, address, pooling, target),
+                None => describe_failure(error, address, target),
             },
-            Self::TimedOut(limit) => unreachable(&place, &format!("no answer within {limit:.1?}")),
-            Self::Closed => unreachable(&place, "it closed the connection"),
-            Self::ReadOnly => ConnectError::Passing(format!(
+            Self::TimedOut(limit) => {
+                unreachable_host(&place, &format!("no answer within {limit:.1?}"))
+            }
+            Self::Closed => unreachable_host(&place, "it closed the connection"),
+            Self::ReadOnly => ConnectError::Transient(format!(
                 "PostgreSQL at {place} takes no writes; it is a standby, or default_transaction_read_only \
                  is on: name the primary too, as in postgres://USER@HOST,HOST/NAME"
             )),
-            Self::CommitsAreNotSaved => lasting(format!(
+            Self::AsynchronousCommit => lasting(format!(
                 "synchronous_commit is off at {place}, so that an answered write could be lost; run: \
                  ALTER ROLE {} SET synchronous_commit = on",
                 quoted(&address.user)
             )),
-            Self::Isolation(found) => lasting(format!(
+            Self::WrongIsolation(found) => lasting(format!(
                 "transactions at {place} are {found}, and we rely on read committed; run: \
                  ALTER ROLE {} SET default_transaction_isolation = 'read committed'",
                 quoted(&address.user)
             )),
-            Self::NotTold => {
-                lasting(format!("a proxy at {place} keeps our settings from PostgreSQL; {POOLING}"))
-            }
-            Self::Encoding(name) => lasting(format!(
+            Self::SettingsIgnored => lasting(format!(
+                "a proxy at {place} keeps our settings from PostgreSQL; {POOLING_HINT}"
+            )),
+            Self::NotUtf8(name) => lasting(format!(
                 "the database {:?} at {place} has the encoding {name}, which cannot hold every text; make one \
                  with: createdb --encoding=UTF8 --template=template0 NAME",
-                address.name
+                address.database
             )),
         }
     }
 }
 
 /// The remedy for servers behind pgbouncer.
-pub(super) const POOLING: &str =
+pub(super) const POOLING_HINT: &str =
     "where it is pgbouncer or its like, put database_pooling = \"transaction\" into [server]";
 
-fn unreachable(place: &str, why: &str) -> ConnectError {
-    ConnectError::Passing(format!(
+fn unreachable_host(place: &str, why: &str) -> ConnectError {
+    ConnectError::Transient(format!(
         "cannot reach PostgreSQL at {place} ({why}); start it, or check --database"
     ))
 }
 
 /// The error for a server that has answered with a refusal.
-fn refused(
+fn describe_refusal(
     refusal: &DbError,
-    address: &Address,
+    address: &PostgresUrl,
     pooling: Pooling,
-    target: &Target,
+    target: &HostTarget,
 ) -> ConnectError {
-    let place = target.place();
+    let place = target.display_name();
     let said = refusal.message();
     let code = refusal.code().code();
     let passing =
-        |why: &str| ConnectError::Passing(format!("PostgreSQL at {place} {why} ({said})"));
+        |why: &str| ConnectError::Transient(format!("PostgreSQL at {place} {why} ({said})"));
     let lasting = |why: &str, way: &str| {
-        ConnectError::Lasting(format!("PostgreSQL at {place} {why} ({said}); {way}"))
+        ConnectError::Permanent(format!("PostgreSQL at {place} {why} ({said}); {way}"))
     };
-    let name = quoted(&address.name);
+    let name = quoted(&address.database);
     match code {
         "57P03" => passing("is not ready"),
         "57P01" | "57P02" => passing("is stopping"),
         "53300" => passing("has no free connection"),
         _ if code.starts_with("53") || code.starts_with("58") => passing("is in trouble"),
-        "28P01" => lasting("refuses the password", PASSWORD),
+        "28P01" => lasting("refuses the password", PASSWORD_HINT),
         _ if said.contains("no encryption") || said.contains("SSL off") => lasting(
             "does not let us in without encryption",
             "add sslmode=require to the address, or a line to its pg_hba.conf",
@@ -175,7 +184,7 @@ fn refused(
         // pgbouncer uses this code for all its errors.
         "08P01" if said.contains("unsupported startup parameter") => {
             let way = match pooling {
-                Pooling::Session => POOLING,
+                Pooling::Session => POOLING_HINT,
                 Pooling::Transaction => {
                     "leave options out of the address; ALTER ROLE … SET does the same"
                 }
@@ -191,29 +200,31 @@ fn refused(
     }
 }
 
-const PASSWORD: &str = "set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile";
+const PASSWORD_HINT: &str = "set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile";
 
 /// The error for a failure without an error message of the server.
-fn failed(error: &Error, address: &Address, target: &Target) -> ConnectError {
-    let place = target.place();
+fn describe_failure(error: &Error, address: &PostgresUrl, target: &HostTarget) -> ConnectError {
+    let place = target.display_name();
     if let Some(tls) = tls_error(error) {
-        return untrusted(tls, address, target);
+        return describe_tls_error(tls, address, target);
     }
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
-    let lasting = |text: String| ConnectError::Lasting(text);
+    let lasting = |text: String| ConnectError::Permanent(text);
     match &*error.to_string() {
-        SETTINGS => lasting(format!("PostgreSQL at {place} wants a password; {PASSWORD}")),
-        HANDSHAKE if cause.contains("does not support TLS") => lasting(format!(
+        INVALID_CONFIGURATION => {
+            lasting(format!("PostgreSQL at {place} wants a password; {PASSWORD_HINT}"))
+        }
+        TLS_HANDSHAKE_ERROR if cause.contains("does not support TLS") => lasting(format!(
             "PostgreSQL at {place} has no TLS, and sslmode asks for it; switch ssl on there, or take \
              sslmode=prefer where nobody else is on the network"
         )),
-        HANDSHAKE => {
+        TLS_HANDSHAKE_ERROR => {
             lasting(format!("TLS with PostgreSQL at {place} failed ({cause}); check sslmode"))
         }
-        PROOF => lasting(format!(
+        AUTHENTICATION_ERROR => lasting(format!(
             "PostgreSQL at {place} and we do not agree on a proof ({cause}); check the password and channel_binding"
         )),
-        UNEXPECTED | UNREADABLE => {
+        UNEXPECTED_MESSAGE | PARSE_ERROR => {
             lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
         }
         _ => match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
@@ -223,19 +234,21 @@ fn failed(error: &Error, address: &Address, target: &Target) -> ConnectError {
             Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
             }
-            Some(error) => unreachable(&place, &io_words(error, &target.host)),
-            None if error.is_closed() => unreachable(&place, "it closed the connection"),
-            None => unreachable(&place, &error.to_string()),
+            Some(error) => unreachable_host(&place, &describe_io_error(error, &target.host)),
+            None if error.is_closed() => unreachable_host(&place, "it closed the connection"),
+            None => unreachable_host(&place, &error.to_string()),
         },
     }
 }
 
-fn io_words(error: &io::Error, host: &Host) -> String {
+fn describe_io_error(error: &io::Error, host: &PostgresHost) -> String {
     match (error.kind(), host) {
         (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
         (io::ErrorKind::ConnectionReset, _) => "connection reset".to_owned(),
         (io::ErrorKind::UnexpectedEof, _) => "it closed the connection".to_owned(),
-        (io::ErrorKind::NotFound, Host::Folder(_)) => "there is no such socket".to_owned(),
+        (io::ErrorKind::NotFound, PostgresHost::SocketDirectory(_)) => {
+            "there is no such socket".to_owned()
+        }
         (io::ErrorKind::TimedOut, _) => "no answer in time".to_owned(),
         // The text of tokio_postgres's message parser.
         _ if error.to_string() == "bytes remaining on stream" => {
@@ -251,12 +264,16 @@ fn tls_error(error: &Error) -> Option<&rustls::Error> {
     io.get_ref()?.downcast_ref()
 }
 
-fn untrusted(error: &rustls::Error, address: &Address, target: &Target) -> ConnectError {
+fn describe_tls_error(
+    error: &rustls::Error,
+    address: &PostgresUrl,
+    target: &HostTarget,
+) -> ConnectError {
     use CertificateError::{
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
         NotValidYetContext, UnknownIssuer,
     };
-    let place = target.place();
+    let place = target.display_name();
     let (what, way) = match error {
         rustls::Error::InvalidCertificate(fault) => match fault {
             Expired | ExpiredContext { .. } => ("has expired", "renew it"),
@@ -277,37 +294,37 @@ fn untrusted(error: &rustls::Error, address: &Address, target: &Target) -> Conne
             } else {
                 "it may want one of ours: sslcert and sslkey"
             };
-            return ConnectError::Lasting(format!(
+            return ConnectError::Permanent(format!(
                 "PostgreSQL at {place} ended the TLS handshake ({alert:?}); {own}"
             ));
         }
         other => {
-            return ConnectError::Lasting(format!(
+            return ConnectError::Permanent(format!(
                 "TLS with PostgreSQL at {place} failed ({other}); check sslmode"
             ));
         }
     };
-    ConnectError::Lasting(format!(
+    ConnectError::Permanent(format!(
         "the certificate of PostgreSQL at {place} {what} ({error}); {way}"
     ))
 }
 
 /// One message about all hosts that were tried. It is transient if that of any host is, and none of them is
 /// about the user or the database.
-pub(super) fn report(
-    address: &Address,
+pub(super) fn report_failures(
+    address: &PostgresUrl,
     pooling: Pooling,
-    faults: &[(&Target, Fault)],
+    faults: &[(&HostTarget, HostFailure)],
 ) -> ConnectError {
     let told: Vec<_> =
-        faults.iter().map(|(target, fault)| fault.tell(address, pooling, target)).collect();
+        faults.iter().map(|(target, fault)| fault.describe(address, pooling, target)).collect();
     let words = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and ");
-    let passes = |error: &ConnectError| matches!(error, ConnectError::Passing(_));
-    let is_about_us = faults.iter().any(|(_, fault)| fault.is_about_us());
+    let passes = |error: &ConnectError| matches!(error, ConnectError::Transient(_));
+    let is_about_us = faults.iter().any(|(_, fault)| fault.is_same_for_all_hosts());
     if told.iter().any(passes) && !is_about_us {
-        ConnectError::Passing(words)
+        ConnectError::Transient(words)
     } else {
-        ConnectError::Lasting(words)
+        ConnectError::Permanent(words)
     }
 }
 

@@ -2,44 +2,48 @@
 
 mod certificates;
 pub(in crate::store) mod cluster;
-mod doors;
-mod imitations;
+mod authentication;
+mod fake_servers;
 mod session;
 
 use std::time::Duration;
 
 use super::*;
-use crate::store::postgres::Environment;
+use crate::store::postgres::LibpqEnvironment;
 
 /// Long enough for a busy machine; no test waits for it to elapse.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-const SESSION: Session = Session {
+const SESSION: SessionSettings = SessionSettings {
     pooling: Pooling::Session,
     statement_ms_max: 5_000,
     lock_ms_max: 4_000,
     idle_in_transaction_ms_max: 20_000,
 };
 
-fn address(text: &str) -> Address {
-    Address::parse(text, &Environment::default()).unwrap()
+fn parse_url(text: &str) -> PostgresUrl {
+    PostgresUrl::parse(text, &LibpqEnvironment::default()).unwrap()
 }
 
 /// Connects, and runs one query.
-fn ask(text: &str, session: &Session, question: &str) -> Result<String, ConnectError> {
-    ask_within(text, session, question, PATIENCE)
+fn connect_and_query(
+    text: &str,
+    session: &SessionSettings,
+    question: &str,
+) -> Result<String, ConnectError> {
+    connect_and_query_within(text, session, question, TEST_TIMEOUT)
 }
 
-fn ask_within(
+fn connect_and_query_within(
     text: &str,
-    session: &Session,
+    session: &SessionSettings,
     question: &str,
     patience: Duration,
 ) -> Result<String, ConnectError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (until, database_clock) = (clock::now() + patience, DatabaseClock::default());
-        let connected = address(text).connect(session, &database_clock, until).await;
+        let connected = parse_url(text).connect(session, &database_clock, until).await;
         let (client, driver) = connected?;
         let driver = tokio::spawn(driver);
         let answer = client.simple_query(question).await.unwrap();
@@ -58,10 +62,10 @@ fn ask_within(
 }
 
 /// The outcome in one line: the answer, or whether the error is transient and its message.
-fn said(outcome: Result<String, ConnectError>) -> String {
+fn outcome_line(outcome: Result<String, ConnectError>) -> String {
     match outcome {
         Ok(answer) => answer,
-        Err(ConnectError::Passing(message)) => format!("PASSING {message}"),
-        Err(ConnectError::Lasting(message)) => format!("LASTING {message}"),
+        Err(ConnectError::Transient(message)) => format!("PASSING {message}"),
+        Err(ConnectError::Permanent(message)) => format!("LASTING {message}"),
     }
 }

@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use crate::der::{SEQUENCE, expect, take};
+use crate::der::{SEQUENCE, parse_element, parse_expected};
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
 /// The version element, absent in version 1.
@@ -14,11 +14,11 @@ const VERSION: u8 = 0xa0;
 
 /// `tls-server-end-point` of RFC 5929 §4.1: the certificate, hashed with its signature's hash, and with
 /// SHA-256 where that would be MD5 or SHA-1. A signature without such a hash has none.
-pub(super) fn digest(certificate: &[u8]) -> Option<Vec<u8>> {
-    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
-    expect(&mut outer, SEQUENCE)?;
-    let mut algorithm = expect(&mut outer, SEQUENCE)?.contents;
-    let identifier = expect(&mut algorithm, OBJECT_IDENTIFIER)?.contents;
+pub(super) fn channel_binding_digest(certificate: &[u8]) -> Option<Vec<u8>> {
+    let mut outer = parse_expected(&mut &*certificate, SEQUENCE)?.contents;
+    parse_expected(&mut outer, SEQUENCE)?;
+    let mut algorithm = parse_expected(&mut outer, SEQUENCE)?.contents;
+    let identifier = parse_expected(&mut algorithm, OBJECT_IDENTIFIER)?.contents;
     const RSA: [u8; 8] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA_SHA1: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
     const ECDSA_SHA2: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03];
@@ -44,18 +44,18 @@ pub(super) fn digest(certificate: &[u8]) -> Option<Vec<u8>> {
 
 /// The public key (`SubjectPublicKeyInfo`) as encoded, whatever the version of the certificate.
 pub(super) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
-    let mut outer = expect(&mut &*certificate, SEQUENCE)?.contents;
-    let mut inner = expect(&mut outer, SEQUENCE)?.contents;
+    let mut outer = parse_expected(&mut &*certificate, SEQUENCE)?.contents;
+    let mut inner = parse_expected(&mut outer, SEQUENCE)?.contents;
     // In version 1 the serial number comes first.
-    let first = take(&mut inner)?;
+    let first = parse_element(&mut inner)?;
     if first.tag == VERSION {
-        take(&mut inner)?;
+        parse_element(&mut inner)?;
     }
     // The signature algorithm, the issuer, the validity, the subject.
     for _ in 0..4 {
-        expect(&mut inner, SEQUENCE)?;
+        parse_expected(&mut inner, SEQUENCE)?;
     }
-    expect(&mut inner, SEQUENCE).map(|key| key.whole)
+    parse_expected(&mut inner, SEQUENCE).map(|key| key.whole)
 }
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     proptest! {
         #[test]
         fn certificate_parser_any_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (digest(&bytes), public_key(&bytes));
+            let _ = (channel_binding_digest(&bytes), public_key(&bytes));
         }
     }
 
@@ -75,6 +75,6 @@ mod tests {
     fn certificate_digest_without_known_hash_is_none() {
         // An inner part, the algorithm Ed25519 (RFC 8410 §3), and no signature.
         let bytes = [SEQUENCE, 9, SEQUENCE, 0, SEQUENCE, 5, OBJECT_IDENTIFIER, 3, 0x2b, 0x65, 0x70];
-        assert_eq!(digest(&bytes), None);
+        assert_eq!(channel_binding_digest(&bytes), None);
     }
 }

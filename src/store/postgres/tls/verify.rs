@@ -16,31 +16,31 @@ use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Uni
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-use super::{Trusted, certificate};
+use super::{TrustAnchors, certificate};
 
 #[derive(Debug)]
-pub(super) enum Asked {
-    Nothing,
-    Chain(Arc<Trusted>),
-    Name(Arc<Trusted>),
+pub(super) enum VerificationLevel {
+    Unverified,
+    Chain(Arc<TrustAnchors>),
+    ChainAndName(Arc<TrustAnchors>),
 }
 
 #[derive(Debug)]
-pub(super) struct Verifier {
-    asked: Asked,
+pub(super) struct CertificateVerifier {
+    level: VerificationLevel,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Verifier {
-    pub(super) fn new(asked: Asked, algorithms: WebPkiSupportedAlgorithms) -> Self {
-        Self { asked, algorithms }
+impl CertificateVerifier {
+    pub(super) fn new(asked: VerificationLevel, algorithms: WebPkiSupportedAlgorithms) -> Self {
+        Self { level: asked, algorithms }
     }
 
-    fn chain(
+    fn verify_chain(
         &self,
         shown: &CertificateDer<'_>,
         between: &[CertificateDer<'_>],
-        trusted: &Trusted,
+        trusted: &TrustAnchors,
         now: UnixTime,
     ) -> Result<(), Error> {
         let parsed = ParsedCertificate::try_from(shown)?;
@@ -53,7 +53,7 @@ impl Verifier {
         );
         match signed {
             Err(Error::InvalidCertificate(CertificateError::Other(other)))
-                if format!("{other:?}").contains(SIGNS_OTHERS) =>
+                if format!("{other:?}").contains(CA_USED_AS_END_ENTITY) =>
             {
                 match trusted.certificates.iter().any(|known| known == shown) {
                     true => Ok(()),
@@ -68,9 +68,9 @@ impl Verifier {
 /// How rustls names, only as text, a server certificate that is also a CA. A self-signed certificate, the
 /// usual way to begin, is one: it is accepted if it is itself among the trust anchors. rustls has checked
 /// its validity period before that.
-const SIGNS_OTHERS: &str = "CaUsedAsEndEntity";
+const CA_USED_AS_END_ENTITY: &str = "CaUsedAsEndEntity";
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -79,11 +79,11 @@ impl ServerCertVerifier for Verifier {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match &self.asked {
-            Asked::Nothing => {}
-            Asked::Chain(trusted) => self.chain(shown, between, trusted, now)?,
-            Asked::Name(trusted) => {
-                self.chain(shown, between, trusted, now)?;
+        match &self.level {
+            VerificationLevel::Unverified => {}
+            VerificationLevel::Chain(trusted) => self.verify_chain(shown, between, trusted, now)?,
+            VerificationLevel::ChainAndName(trusted) => {
+                self.verify_chain(shown, between, trusted, now)?;
                 verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
             }
         }
@@ -107,8 +107,8 @@ impl ServerCertVerifier for Verifier {
         shown: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        match (&self.asked, certificate::public_key(shown)) {
-            (Asked::Nothing, Some(key)) => {
+        match (&self.level, certificate::public_key(shown)) {
+            (VerificationLevel::Unverified, Some(key)) => {
                 let key = SubjectPublicKeyInfoDer::from(key);
                 verify_tls13_signature_with_raw_key(message, &key, signature, &self.algorithms)
             }

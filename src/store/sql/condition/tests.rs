@@ -7,12 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::intent::List;
-use crate::intent::conditions::Conditions;
-use crate::model::{self, Model, ResourceIndex, Verb, types};
-use crate::permit::{Caller, Reach, Rights};
-use crate::plan::{Action, By, Collection, Count, Draft, Outcome, Read, Values, Write};
-use crate::store::{Worker, WriteOptions, real};
+use crate::intent::ListQuery;
+use crate::intent::preconditions::Preconditions;
+use crate::model::{self, GrantVerb, Model, ResourceIndex, types};
+use crate::permit::{AccessScope, Caller, Rights};
+use crate::plan::{
+    Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, Outcome, ReadPlan, WriteAction,
+    WritePlan,
+};
+use crate::store::{StoreWorker, WriteOptions, test_stores};
 use crate::value::{Decimal, Id, Item, Moment, Value};
 
 const CONDITIONS: usize = 700;
@@ -54,7 +57,7 @@ o = { type = "object", fields = { t = { type = "text" }, i = { type = "integer" 
 
 /// Types that can be compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
+enum ValueKind {
     Text,
     Day,
     Uuid,
@@ -67,33 +70,33 @@ enum Kind {
     Moment,
 }
 
-const PATHS: &[(&str, Kind)] = &[
-    ("t", Kind::Text),
-    ("s", Kind::Text),
-    ("i", Kind::Integer),
-    ("j", Kind::Integer),
-    ("d", Kind::Decimal(0)),
-    ("e", Kind::Decimal(2)),
-    ("f", Kind::Decimal(9)),
-    ("n", Kind::Number),
-    ("m", Kind::Number),
-    ("b", Kind::Boolean),
-    ("c", Kind::Boolean),
-    ("day", Kind::Day),
-    ("at", Kind::Moment),
-    ("by", Kind::Moment),
-    ("u", Kind::Uuid),
-    ("r", Kind::Target),
-    ("k", Kind::Numbered),
-    ("o.t", Kind::Text),
-    ("o.i", Kind::Integer),
-    ("o.e", Kind::Decimal(3)),
-    ("o.n", Kind::Number),
-    ("o.b", Kind::Boolean),
-    ("o.at", Kind::Moment),
-    ("o.day", Kind::Day),
-    ("o.in.t", Kind::Text),
-    ("o.in.d", Kind::Decimal(0)),
+const PATHS: &[(&str, ValueKind)] = &[
+    ("t", ValueKind::Text),
+    ("s", ValueKind::Text),
+    ("i", ValueKind::Integer),
+    ("j", ValueKind::Integer),
+    ("d", ValueKind::Decimal(0)),
+    ("e", ValueKind::Decimal(2)),
+    ("f", ValueKind::Decimal(9)),
+    ("n", ValueKind::Number),
+    ("m", ValueKind::Number),
+    ("b", ValueKind::Boolean),
+    ("c", ValueKind::Boolean),
+    ("day", ValueKind::Day),
+    ("at", ValueKind::Moment),
+    ("by", ValueKind::Moment),
+    ("u", ValueKind::Uuid),
+    ("r", ValueKind::Target),
+    ("k", ValueKind::Numbered),
+    ("o.t", ValueKind::Text),
+    ("o.i", ValueKind::Integer),
+    ("o.e", ValueKind::Decimal(3)),
+    ("o.n", ValueKind::Number),
+    ("o.b", ValueKind::Boolean),
+    ("o.at", ValueKind::Moment),
+    ("o.day", ValueKind::Day),
+    ("o.in.t", ValueKind::Text),
+    ("o.in.d", ValueKind::Decimal(0)),
 ];
 
 const TEXTS: &[&str] = &["", "a", "b", "B", "ab", "ann", "bob", "é", "z", "𝄞", "a%_\\"];
@@ -139,9 +142,9 @@ const MOMENTS: &[&str] = &[
 const UUIDS: &[&str] =
     &["01890a5d-ac96-774b-bcce-b302099a8057", "f1890a5d-ac96-774b-bcce-b302099a8057"];
 
-struct Chance(u64);
+struct RandomSource(u64);
 
-impl Chance {
+impl RandomSource {
     /// SplitMix64: a pseudorandom generator with one word of state.
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -156,39 +159,39 @@ impl Chance {
     }
 
     /// A stored value; `ids` are the ids of reference targets.
-    fn value(&mut self, kind: Kind, ids: &[Id]) -> Value {
+    fn value(&mut self, kind: ValueKind, ids: &[Id]) -> Value {
         if self.below(5) == 0 {
             return Value::Null;
         }
         match kind {
-            Kind::Text => Value::text(self.one(TEXTS)),
-            Kind::Day => Value::text(self.one(DAYS)),
-            Kind::Uuid => Value::text(self.one(UUIDS)),
-            Kind::Target => Value::text(&self.one(ids).to_string()),
-            Kind::Integer => Value::Integer(self.one(INTEGERS)),
-            Kind::Numbered => Value::Integer(self.one(&[1, 2])),
-            Kind::Decimal(scale) => Value::Decimal(Decimal { units: self.one(UNITS), scale }),
-            Kind::Number => Value::Number(self.one(NUMBERS)),
-            Kind::Boolean => Value::Boolean(self.below(2) == 0),
-            Kind::Moment => Value::Moment(Moment::parse(self.one(MOMENTS)).unwrap()),
+            ValueKind::Text => Value::text(self.one(TEXTS)),
+            ValueKind::Day => Value::text(self.one(DAYS)),
+            ValueKind::Uuid => Value::text(self.one(UUIDS)),
+            ValueKind::Target => Value::text(&self.one(ids).to_string()),
+            ValueKind::Integer => Value::Integer(self.one(INTEGERS)),
+            ValueKind::Numbered => Value::Integer(self.one(&[1, 2])),
+            ValueKind::Decimal(scale) => Value::Decimal(Decimal { units: self.one(UNITS), scale }),
+            ValueKind::Number => Value::Number(self.one(NUMBERS)),
+            ValueKind::Boolean => Value::Boolean(self.below(2) == 0),
+            ValueKind::Moment => Value::Moment(Moment::parse(self.one(MOMENTS)).unwrap()),
         }
     }
 
     /// A literal as the author of a model writes it.
-    fn literal(&mut self, kind: Kind, ids: &[Id]) -> String {
+    fn literal(&mut self, kind: ValueKind, ids: &[Id]) -> String {
         match kind {
-            Kind::Text => format!("\"{}\"", self.one(TEXTS)),
-            Kind::Day => format!("\"{}\"", self.one(DAYS)),
-            Kind::Uuid => format!("\"{}\"", self.one(UUIDS)),
-            Kind::Target => format!("\"{}\"", self.one(ids)),
-            Kind::Integer => self.one(INTEGERS).to_string(),
-            Kind::Numbered => self.one(&[1, 2, 3]).to_string(),
-            Kind::Decimal(scale) => Decimal { units: self.one(UNITS), scale }.to_string(),
-            Kind::Number => {
+            ValueKind::Text => format!("\"{}\"", self.one(TEXTS)),
+            ValueKind::Day => format!("\"{}\"", self.one(DAYS)),
+            ValueKind::Uuid => format!("\"{}\"", self.one(UUIDS)),
+            ValueKind::Target => format!("\"{}\"", self.one(ids)),
+            ValueKind::Integer => self.one(INTEGERS).to_string(),
+            ValueKind::Numbered => self.one(&[1, 2, 3]).to_string(),
+            ValueKind::Decimal(scale) => Decimal { units: self.one(UNITS), scale }.to_string(),
+            ValueKind::Number => {
                 self.one(&["0", "1.0", "-1", "0.1", "1.5", "2", "1234567890.125"]).to_owned()
             }
-            Kind::Boolean => self.one(&["true", "false"]).to_owned(),
-            Kind::Moment => format!("\"{}\"", self.one(MOMENTS)),
+            ValueKind::Boolean => self.one(&["true", "false"]).to_owned(),
+            ValueKind::Moment => format!("\"{}\"", self.one(MOMENTS)),
         }
     }
 
@@ -217,7 +220,7 @@ impl Chance {
                 .to_owned(),
             2 => {
                 let beside = self.one(&["t", "s", "u", "r", "o.t", "day", "\"ann\"", "\"bob\""]);
-                let sign = self.sign(Kind::Text);
+                let sign = self.sign(ValueKind::Text);
                 if self.below(2) == 0 {
                     format!("$user {sign} {beside}")
                 } else {
@@ -243,20 +246,20 @@ impl Chance {
         }
     }
 
-    fn sign(&mut self, kind: Kind) -> &'static str {
-        if kind == Kind::Boolean {
+    fn sign(&mut self, kind: ValueKind) -> &'static str {
+        if kind == ValueKind::Boolean {
             return self.one(&["=", "!="]);
         }
         self.one(&["=", "!=", "<", "<=", ">", ">=", "=", "!="])
     }
 }
 
-fn group(kind: Kind) -> u8 {
+fn group(kind: ValueKind) -> u8 {
     match kind {
-        Kind::Text | Kind::Day | Kind::Uuid | Kind::Target => 0,
-        Kind::Integer | Kind::Numbered | Kind::Decimal(_) | Kind::Number => 1,
-        Kind::Boolean => 2,
-        Kind::Moment => 3,
+        ValueKind::Text | ValueKind::Day | ValueKind::Uuid | ValueKind::Target => 0,
+        ValueKind::Integer | ValueKind::Numbered | ValueKind::Decimal(_) | ValueKind::Number => 1,
+        ValueKind::Boolean => 2,
+        ValueKind::Moment => 3,
     }
 }
 
@@ -273,29 +276,37 @@ fn read(conditions: &[String]) -> Arc<Model> {
     Arc::new(model::read("conditions.toml", &text).unwrap_or_else(|errors| panic!("{errors}")))
 }
 
-fn collection(resource: ResourceIndex, reach: Reach) -> Collection {
-    Collection { resource, ancestors: Vec::new(), reach }
+fn collection(resource: ResourceIndex, reach: AccessScope) -> Collection {
+    Collection { resource, ancestors: Vec::new(), scope: reach }
 }
 
-async fn create(worker: &Worker, resource: ResourceIndex, rows: Vec<Vec<Value>>) -> Vec<Item> {
+async fn create(worker: &StoreWorker, resource: ResourceIndex, rows: Vec<Vec<Value>>) -> Vec<Item> {
     let draft = |values: Vec<Value>| {
-        let values = Values::Complete(values.into_iter().map(types::seal).collect());
-        Draft { root: String::new(), values, references: Vec::new() }
+        let values = DraftValues::Complete(values.into_iter().map(types::canonicalize).collect());
+        ItemDraft { root: String::new(), values, references: Vec::new() }
     };
     let drafts = rows.into_iter().map(draft).collect();
-    let action = Action::Create { drafts, count: Count::Many };
-    let by = By { actor: "-".into(), request_id: "-".into() };
-    let (collection, conditions) = (collection(resource, Reach::default()), Conditions::default());
-    let write =
-        Write { collection, action, conditions, by, once: None, is_forced: false, mandate: None };
+    let action = WriteAction::Create { drafts, count: Cardinality::Many };
+    let by = ChangeAuthor { actor: "-".into(), request_id: "-".into() };
+    let (collection, conditions) =
+        (collection(resource, AccessScope::default()), Preconditions::default());
+    let write = WritePlan {
+        collection,
+        action,
+        preconditions: conditions,
+        author: by,
+        idempotency: None,
+        can_remove_last_admin: false,
+        rights_lease: None,
+    };
     let until = clock::now() + Duration::from_secs(60);
-    match worker.write(Box::new(write), WriteOptions::until(until)).await.unwrap() {
+    match worker.write(Box::new(write), WriteOptions::with_deadline(until)).await.unwrap() {
         Outcome::CreatedMany(items) => items,
         other => panic!("{other:?}"),
     }
 }
 
-fn row(chance: &mut Chance, ids: &[Id]) -> Vec<Value> {
+fn row(chance: &mut RandomSource, ids: &[Id]) -> Vec<Value> {
     let mut values = Vec::new();
     let (mut object, mut inner) = (Vec::new(), Vec::new());
     for (path, kind) in PATHS {
@@ -319,31 +330,31 @@ fn row(chance: &mut Chance, ids: &[Id]) -> Vec<Value> {
 fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
     // The store allocates the ids of the targets; a condition refers to two existing ones and a missing one.
     let ids: Vec<Id> = UUIDS.iter().map(|text| Id::Uuid(text.parse().unwrap())).collect();
-    let mut chance = Chance(7);
+    let mut chance = RandomSource(7);
     let conditions: Vec<String> = (0..CONDITIONS).map(|_| chance.condition(3, &ids)).collect();
     let model = read(&conditions);
-    real::on_each("conditions", &model, &async |worker| {
+    test_stores::on_each_engine("conditions", &model, &async |worker| {
         let name = || vec![vec![Value::Null], vec![Value::Null]];
         let targets = create(worker, ResourceIndex(0), name()).await;
         create(worker, ResourceIndex(1), name()).await;
         let ids: Vec<Id> = targets.iter().map(|item| item.id).collect();
-        let mut chance = Chance(11);
+        let mut chance = RandomSource(11);
         let rows: Vec<_> = (0..ROWS).map(|_| row(&mut chance, &ids)).collect();
         let items = create(worker, ROW, rows).await;
         let values: Vec<_> = items.iter().map(|item| (item.id, unsealed(&model, item))).collect();
         for (number, condition) in conditions.iter().enumerate() {
             let role = format!("r{number}");
-            let rights = Arc::new(Rights::of(&model, [&*role].into_iter()));
-            let access = rights.access(ROW, Verb::Get).unwrap();
+            let rights = Arc::new(Rights::of_roles(&model, [&*role].into_iter()));
+            let access = rights.access(ROW, GrantVerb::Get).unwrap();
             let is_about_user = condition.contains("$user");
             for user in [Some("ann"), None].into_iter().take(1 + usize::from(is_about_user)) {
                 let caller = match user {
                     Some(name) => Caller::user(name.into(), Arc::clone(&rights)),
-                    None => Caller::anyone(Arc::clone(&rights)),
+                    None => Caller::anonymous(Arc::clone(&rights)),
                 };
                 let found = find(worker, &caller).await;
                 for (id, values) in &values {
-                    let (expected, got) = (access.holds(values, user), found.contains(id));
+                    let (expected, got) = (access.allows_row(values, user), found.contains(id));
                     assert_eq!(got, expected, "{condition} as {user:?}: {values:#?}");
                 }
             }
@@ -351,9 +362,9 @@ fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
     });
 }
 
-async fn find(worker: &Worker, caller: &Caller) -> Vec<Id> {
-    let reach = Reach::of(caller, Verb::Get);
-    let read = Read::Page(collection(ROW, reach), List::of(ROWS, None).into());
+async fn find(worker: &StoreWorker, caller: &Caller) -> Vec<Id> {
+    let reach = AccessScope::new(caller, GrantVerb::Get);
+    let read = ReadPlan::Page(collection(ROW, reach), ListQuery::by_id(ROWS, None).into());
     match worker.read(read).await {
         Ok(Outcome::Page(page)) => page.items.iter().map(|item| item.id).collect(),
         other => panic!("{other:?}"),
@@ -362,5 +373,5 @@ async fn find(worker: &Worker, caller: &Caller) -> Vec<Id> {
 
 fn unsealed(model: &Model, item: &Item) -> Vec<Value> {
     let fields = model.resource(ROW).fields.iter().zip(&item.values);
-    fields.map(|(field, value)| types::unseal(field, value.clone())).collect()
+    fields.map(|(field, value)| types::parse_canonical(field, value.clone())).collect()
 }

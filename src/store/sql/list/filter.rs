@@ -4,44 +4,50 @@
 //! The one surprising thing: an index holds a prefix of a long text, so a condition may appear twice, for the
 //! prefix and for the whole text.
 
-use super::super::condition::sign;
-use super::{Listing, Operand, Writer, id_kind};
-use crate::intent::{Aspect, Term as Filter, Test, start};
+use super::super::condition::comparison_operator;
+use super::{ListOperand, ListStatements, StatementBuilder, id_kind};
+use crate::intent::{Attribute, Filter, FilterTest, sort_prefix};
 use crate::model::SORTED_CHARS_MAX;
 use crate::model::expr::Comparison;
 use crate::store::driver::Bind;
 use crate::value::{Id, IdKind, Value};
 
-impl Listing<'_> {
-    pub(super) fn filter<'s>(&'s self, writer: &mut Writer<'s>, filter: &'s Filter) -> String {
-        let operand = self.operand(&filter.aspect);
-        let Operand { text: whole, start: begin, .. } = &operand;
+impl ListStatements<'_> {
+    pub(super) fn filter<'s>(
+        &'s self,
+        writer: &mut StatementBuilder<'s>,
+        filter: &'s Filter,
+    ) -> String {
+        let operand = self.operand(&filter.attribute);
+        let ListOperand { text: whole, indexed_text: begin, .. } = &operand;
         match &filter.test {
-            Test::Exists(true) => format!("{begin} IS NOT NULL"),
-            Test::Exists(false) => format!("{begin} IS NULL"),
-            Test::Contains(part) => {
+            FilterTest::Exists(true) => format!("{begin} IS NOT NULL"),
+            FilterTest::Exists(false) => format!("{begin} IS NULL"),
+            FilterTest::Contains(part) => {
                 let part = writer.text(part);
-                format!("{}({whole}, {part}) > 0", self.dialect.words.position)
+                format!("{}({whole}, {part}) > 0", self.dialect.expressions.position_function)
             }
-            Test::Prefix(from, to) if operand.is_cut && is_long(from) => {
-                let first = writer.text(start(from));
-                let range = range(writer, whole, (from, to.as_deref()));
+            FilterTest::Prefix(from, to) if operand.is_prefix && is_long(from) => {
+                let first = writer.text(sort_prefix(from));
+                let range = prefix_range(writer, whole, (from, to.as_deref()));
                 format!("({begin} = {first} AND {range})")
             }
-            Test::Prefix(from, to) => format!("({})", range(writer, begin, (from, to.as_deref()))),
-            Test::Compare(comparison, value) => {
+            FilterTest::Prefix(from, to) => {
+                format!("({})", prefix_range(writer, begin, (from, to.as_deref())))
+            }
+            FilterTest::Compare(comparison, value) => {
                 let meant = compare(writer, &operand, *comparison, value);
-                match self.by_id(writer, &filter.aspect, *comparison, value) {
+                match self.created_at_id_range(writer, &filter.attribute, *comparison, value) {
                     Some(range) => format!("({range} AND {meant})"),
                     None => meant,
                 }
             }
-            Test::In(values) => {
+            FilterTest::In(values) => {
                 let is_long = |value: &Value| matches!(value, Value::Text(text) if is_long(text));
-                let all = among(writer, &operand, values, |text| text);
-                match operand.is_cut && values.iter().any(is_long) {
+                let all = in_list(writer, &operand, values, |text| text);
+                match operand.is_prefix && values.iter().any(is_long) {
                     true => {
-                        let begins = among(writer, &operand, values, start);
+                        let begins = in_list(writer, &operand, values, sort_prefix);
                         format!("({begin} IN ({begins}) AND {whole} IN ({all}))")
                     }
                     false => format!("{begin} IN ({all})"),
@@ -51,18 +57,18 @@ impl Listing<'_> {
     }
 
     /// A condition on `created_at` as a range of UUIDv7 ids, which begin with the time: the id has an index.
-    fn by_id(
+    fn created_at_id_range(
         &self,
-        writer: &mut Writer<'_>,
-        aspect: &Aspect,
+        writer: &mut StatementBuilder<'_>,
+        aspect: &Attribute,
         comparison: Comparison,
         value: &Value,
     ) -> Option<String> {
         let Value::Moment(moment) = value else { return None };
-        if *aspect != Aspect::CreatedAt || self.resource.id != IdKind::Uuid {
+        if *aspect != Attribute::CreatedAt || self.resource.id != IdKind::Uuid {
             return None;
         }
-        let (first, last) = Id::all_at(*moment);
+        let (first, last) = Id::range_at(*moment);
         let mut at = |sign: &str, id| {
             let id = writer.bind(Bind::Id(id), id_kind(self.resource));
             format!("t0.\"id\" {sign} {id}")
@@ -82,14 +88,14 @@ fn is_long(text: &str) -> bool {
 }
 
 fn compare<'s>(
-    writer: &mut Writer<'s>,
-    operand: &Operand,
+    writer: &mut StatementBuilder<'s>,
+    operand: &ListOperand,
     comparison: Comparison,
     value: &'s Value,
 ) -> String {
-    let Operand { text: whole, start: begin, .. } = operand;
-    let sign = sign(comparison);
-    let Some(long) = long(operand, value) else {
+    let ListOperand { text: whole, indexed_text: begin, .. } = operand;
+    let sign = comparison_operator(comparison);
+    let Some(long) = truncated_text(operand, value) else {
         return format!("{begin} {sign} {}", writer.value(operand, value));
     };
     let bound = writer.value(operand, value);
@@ -99,32 +105,32 @@ fn compare<'s>(
         Comparison::Less | Comparison::LessOrEqual => "<=",
         Comparison::Greater | Comparison::GreaterOrEqual => ">=",
     };
-    format!("({begin} {coarse} {} AND {whole} {sign} {bound})", writer.text(start(long)))
+    format!("({begin} {coarse} {} AND {whole} {sign} {bound})", writer.text(sort_prefix(long)))
 }
 
 /// The text, if the index holds only a prefix of it.
-fn long<'v>(operand: &Operand, value: &'v Value) -> Option<&'v str> {
+fn truncated_text<'v>(operand: &ListOperand, value: &'v Value) -> Option<&'v str> {
     match value {
-        Value::Text(text) if operand.is_cut && is_long(text) => Some(text),
+        Value::Text(text) if operand.is_prefix && is_long(text) => Some(text),
         _ => None,
     }
 }
 
-fn among<'s>(
-    writer: &mut Writer<'s>,
-    operand: &Operand,
+fn in_list<'s>(
+    writer: &mut StatementBuilder<'s>,
+    operand: &ListOperand,
     values: &'s [Value],
     part: fn(&str) -> &str,
 ) -> String {
     let all = values.iter().map(|value| match value {
-        Value::Text(text) if operand.is_cut => writer.text(part(text)),
+        Value::Text(text) if operand.is_prefix => writer.text(part(text)),
         value => writer.value(operand, value),
     });
     all.collect::<Vec<_>>().join(", ")
 }
 
-fn range<'s>(
-    writer: &mut Writer<'s>,
+fn prefix_range<'s>(
+    writer: &mut StatementBuilder<'s>,
     column: &str,
     (from, to): (&'s str, Option<&'s str>),
 ) -> String {

@@ -4,7 +4,7 @@ use expect_test::expect_file;
 use rusqlite::Connection;
 
 use super::*;
-use crate::intent::{self, Address, Ids, Intent, Place, Route, Verb};
+use crate::intent::{self, Intent, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
 use crate::model::{self, ResourceIndex};
 use crate::store::sql::{POSTGRES, SQLITE, create_table, indexes};
 use crate::value::Moment;
@@ -33,19 +33,19 @@ fn model() -> Model {
     model::read("lists.toml", MODEL).unwrap()
 }
 
-fn list(model: &Model, resource: ResourceIndex, query: &str) -> List {
+fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
-    let address = Address { resource, ids: Some(Ids { ancestors, item: None }) };
-    let route = Route { verb: Verb::Get, place: Place::Collection(address) };
+    let address = ResourcePath { resource, ids: Some(PathIds { ancestors, item: None }) };
+    let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
     match intent::read(model, route, (Some(query), &[]), b"") {
-        Ok(Intent::List(_, list)) => List::clone(&list),
+        Ok(Intent::List(_, list)) => ListQuery::clone(&list),
         other => panic!("{query}: {other:?}"),
     }
 }
 
 /// The list after a cursor with these values.
-fn behind(mut list: List, id: Id, values: &[Value]) -> List {
-    list.after = Some(intent::cursor::After { id, values: values.to_vec() });
+fn behind(mut list: ListQuery, id: Id, values: &[Value]) -> ListQuery {
+    list.after = Some(intent::cursor::CursorPosition { id, values: values.to_vec() });
     list
 }
 
@@ -53,11 +53,12 @@ fn texts(
     model: &Model,
     dialect: &'static Dialect,
     resource: ResourceIndex,
-    list: &List,
+    list: &ListQuery,
 ) -> Vec<String> {
     let ancestors: &[Id] = if resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-    let reach = Reach::default();
-    let listing = Listing::new(model, dialect, (model.resource(resource), ancestors), &reach, list);
+    let reach = AccessScope::default();
+    let listing =
+        ListStatements::new(model, dialect, (model.resource(resource), ancestors), &reach, list);
     let sections = listing.sections();
     sections.iter().map(|section| listing.page(*section, 51).sql.into_owned()).collect()
 }
@@ -69,7 +70,7 @@ fn uuid() -> Id {
 #[test]
 fn list_sql_in_both_dialects() {
     let model = model();
-    let shown = |resource, list: &List| {
+    let shown = |resource, list: &ListQuery| {
         let mut all = String::new();
         for dialect in [&SQLITE, &POSTGRES] {
             for text in texts(&model, dialect, resource, list) {
@@ -137,7 +138,7 @@ fn list_sql_in_both_dialects() {
 
 /// The lists that an index must serve: by their query, from the first page, and after an item with the sort
 /// key and one without.
-fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, List)> {
+fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, ListQuery)> {
     let queries = [
         (SHELVES, "sort=label", Value::text("l500")),
         (SHELVES, "sort=-label", Value::text("l500")),
@@ -159,7 +160,7 @@ fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, List)> {
         let first = list(model, resource, query);
         let id = if resource == BOOKS { uuid() } else { Id::Integer(10_000) };
         lists.push((resource, query, first.clone()));
-        if first.sort[0].aspect.may_be_absent(model.resource(resource)) {
+        if first.sort[0].attribute.can_be_null(model.resource(resource)) {
             lists.push((resource, query, behind(first.clone(), id, &[Value::Null])));
         }
         lists.push((resource, query, behind(first, id, &[value])));
@@ -253,8 +254,8 @@ fn list_on_postgres_sorts_by_an_index() {
     let mut number = 0;
     for (resource, query, list) in &lists {
         let ancestors: &[Id] = if *resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-        let (reach, resource) = (Reach::default(), model.resource(*resource));
-        let listing = Listing::new(&model, &POSTGRES, (resource, ancestors), &reach, list);
+        let (reach, resource) = (AccessScope::default(), model.resource(*resource));
+        let listing = ListStatements::new(&model, &POSTGRES, (resource, ancestors), &reach, list);
         for section in listing.sections() {
             let stroke = listing.page(section, 51);
             let values: Vec<String> = stroke.binds.iter().map(literal).collect();
@@ -266,7 +267,7 @@ fn list_on_postgres_sorts_by_an_index() {
             ));
         }
     }
-    let plans = crate::store::real::psql("list_plans", &script);
+    let plans = crate::store::test_stores::psql("list_plans", &script);
     for word in ["Sort", "Seq Scan", "Bitmap"] {
         assert!(!plans.contains(word), "{plans}");
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
 
-use super::cluster::{Cluster, is_of_version_1};
+use super::cluster::{TestCluster, is_of_version_1};
 use super::*;
 
 const EC: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
@@ -23,33 +23,33 @@ const HASHES: [(&str, &str, &str); 5] = [
 const ENCRYPTED: &str =
     "SELECT coalesce(version, 'plain') FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 
-fn cluster_with_certificates() -> Cluster {
-    let cluster = Cluster::start();
+fn cluster_with_certificates() -> TestCluster {
+    let cluster = TestCluster::start();
     cluster.write("names", "subjectAltName = DNS:localhost, IP:127.0.0.1\n");
     cluster.write("other", "subjectAltName = DNS:db.example.com\n");
     cluster.write("none", "basicConstraints = CA:FALSE\n");
-    cluster.sign_itself("ca", EC, "");
-    cluster.sign_itself("stranger-ca", EC, "");
-    cluster.sign_itself("itself", EC, " -addext subjectAltName=DNS:localhost");
+    cluster.self_sign("ca", EC, "");
+    cluster.self_sign("stranger-ca", EC, "");
+    cluster.self_sign("itself", EC, " -addext subjectAltName=DNS:localhost");
     cluster.sign("ca", "good", EC, " -days 30 -extfile names");
     cluster.sign("ca", "another-name", EC, " -days 30 -extfile other");
     cluster.sign("ca", "localhost", EC, " -days 30 -extfile none");
     cluster.sign("ca", "version-1", EC, " -days 30");
     cluster.sign("stranger-ca", "stranger", EC, " -days 30 -extfile names");
-    cluster.sign_itself("rsa-ca", RSA, "");
+    cluster.self_sign("rsa-ca", RSA, "");
     // The signer's key decides the signature algorithm, not the signed key.
     for (by, name, hash) in HASHES {
         cluster.sign(by, name, EC, &format!(" -days 30 -{hash} -extfile names"));
     }
     cluster.sign("ca", "certified", EC, " -days 30 -extfile none");
-    cluster.sign_for_last_year("expired", EC, "-cert ca.crt -keyfile ca.key -extensions signed");
+    cluster.sign_expired("expired", EC, "-cert ca.crt -keyfile ca.key -extensions signed");
     let itself = "-selfsign -keyfile itself-expired.key -extensions itself";
-    cluster.sign_for_last_year("itself-expired", EC, itself);
+    cluster.sign_expired("itself-expired", EC, itself);
     cluster
 }
 
 /// One line for each `sslmode`.
-fn table(cluster: &Cluster, host: &str, root: &str) -> String {
+fn outcomes_by_sslmode(cluster: &TestCluster, host: &str, root: &str) -> String {
     let root = cluster.file(root);
     let modes = [
         "disable",
@@ -63,7 +63,7 @@ fn table(cluster: &Cluster, host: &str, root: &str) -> String {
     for mode in modes {
         let address = format!("postgres://nouns@{host}:{}/postgres?sslmode={mode}", cluster.port);
         let address = address.replace("ROOT", root.to_str().unwrap());
-        let told = cluster.mask(&said(ask(&address, &SESSION, ENCRYPTED)));
+        let told = cluster.mask(&outcome_line(connect_and_query(&address, &SESSION, ENCRYPTED)));
         // The message of an expired certificate contains the current time.
         let told = told
             .split_once(" (invalid peer certificate: certificate expired")
@@ -75,24 +75,24 @@ fn table(cluster: &Cluster, host: &str, root: &str) -> String {
     table
 }
 
-fn check(cluster: &Cluster, certificate: Option<&str>, expected: &Expect) {
+fn check(cluster: &TestCluster, certificate: Option<&str>, expected: &Expect) {
     cluster.serve(certificate);
-    expected.assert_eq(&table(cluster, "localhost", "ca.crt"));
+    expected.assert_eq(&outcomes_by_sslmode(cluster, "localhost", "ca.crt"));
 }
 
 #[test]
 fn sslmode_with_each_certificate() {
     let cluster = cluster_with_certificates();
-    without_tls_and_with(&cluster);
+    sslmode_without_and_with_tls(&cluster);
     system_roots(&cluster);
-    binding(&cluster, "good");
+    check_channel_binding(&cluster, "good");
     client_certificates(&cluster);
-    certificates_with_a_fault(&cluster);
-    one_that_signs_itself(&cluster);
-    other_forms(&cluster);
+    invalid_certificates(&cluster);
+    self_signed_certificates(&cluster);
+    old_versions_and_other_hashes(&cluster);
 }
 
-fn without_tls_and_with(cluster: &Cluster) {
+fn sslmode_without_and_with_tls(cluster: &TestCluster) {
     check(
         cluster,
         None,
@@ -126,7 +126,7 @@ fn without_tls_and_with(cluster: &Cluster) {
         verify-ca&sslrootcert=ROOT: TLSv1.3
         verify-full&sslrootcert=ROOT: TLSv1.3
     "#]]
-    .assert_eq(&table(cluster, "127.0.0.1", "ca.crt"));
+    .assert_eq(&outcomes_by_sslmode(cluster, "127.0.0.1", "ca.crt"));
     expect![[r#"
         disable: plain
         prefer: TLSv1.3
@@ -134,19 +134,20 @@ fn without_tls_and_with(cluster: &Cluster) {
         require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
         verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
         verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-    "#]].assert_eq(&table(cluster, "localhost", "stranger-ca.crt"));
+    "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "stranger-ca.crt"));
 }
 
 /// Whichever CAs this machine trusts, the one made here is not among them.
-fn system_roots(cluster: &Cluster) {
+fn system_roots(cluster: &TestCluster) {
     let place = format!("localhost:{}/postgres?sslrootcert=system", cluster.port);
-    let told = said(ask(&format!("postgres://nouns@{place}"), &SESSION, ENCRYPTED));
+    let told =
+        outcome_line(connect_and_query(&format!("postgres://nouns@{place}"), &SESSION, ENCRYPTED));
     let words = ["is signed by nobody we trust", "no certificate of the system can be used"];
     let is_refused = told.starts_with("LASTING") && words.iter().any(|words| told.contains(words));
     assert!(is_refused, "{told}");
 }
 
-fn certificates_with_a_fault(cluster: &Cluster) {
+fn invalid_certificates(cluster: &TestCluster) {
     check(
         cluster,
         Some("another-name"),
@@ -198,7 +199,7 @@ fn certificates_with_a_fault(cluster: &Cluster) {
     );
 }
 
-fn one_that_signs_itself(cluster: &Cluster) {
+fn self_signed_certificates(cluster: &TestCluster) {
     cluster.serve(Some("itself"));
     expect![[r#"
         disable: plain
@@ -208,7 +209,7 @@ fn one_that_signs_itself(cluster: &Cluster) {
         verify-ca&sslrootcert=ROOT: TLSv1.3
         verify-full&sslrootcert=ROOT: TLSv1.3
     "#]]
-    .assert_eq(&table(cluster, "localhost", "itself.crt"));
+    .assert_eq(&outcomes_by_sslmode(cluster, "localhost", "itself.crt"));
     expect![[r#"
         disable: plain
         prefer: TLSv1.3
@@ -216,7 +217,7 @@ fn one_that_signs_itself(cluster: &Cluster) {
         require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
         verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
         verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-    "#]].assert_eq(&table(cluster, "localhost", "ca.crt"));
+    "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "ca.crt"));
     cluster.serve(Some("itself-expired"));
     expect![[r#"
         disable: plain
@@ -225,10 +226,10 @@ fn one_that_signs_itself(cluster: &Cluster) {
         require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
         verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
         verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
-    "#]].assert_eq(&table(cluster, "localhost", "itself-expired.crt"));
+    "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "itself-expired.crt"));
 }
 
-fn other_forms(cluster: &Cluster) {
+fn old_versions_and_other_hashes(cluster: &TestCluster) {
     cluster.serve(Some("version-1"));
     if is_of_version_1(&cluster.file("version-1.crt")) {
         expect![[r#"
@@ -238,18 +239,18 @@ fn other_forms(cluster: &Cluster) {
             require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
             verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
             verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
-        "#]].assert_eq(&table(cluster, "localhost", "ca.crt"));
-        binding(cluster, "version-1");
+        "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "ca.crt"));
+        check_channel_binding(cluster, "version-1");
     }
     for (_, certificate, _) in HASHES {
         cluster.serve(Some(certificate));
-        binding(cluster, certificate);
+        check_channel_binding(cluster, certificate);
     }
 }
 
 /// The SCRAM proof covers the certificate (channel binding), for each hash that a certificate may be signed
 /// with; the server would refuse a wrong one.
-fn binding(cluster: &Cluster, certificate: &str) {
+fn check_channel_binding(cluster: &TestCluster, certificate: &str) {
     for (user, binding, expected) in [
         ("scram:right", "require", "TLSv1.3"),
         ("scram:right", "prefer", "TLSv1.3"),
@@ -269,32 +270,36 @@ fn binding(cluster: &Cluster, certificate: &str) {
         let place = format!("127.0.0.1:{}/postgres", cluster.port);
         let address =
             format!("postgres://{user}@{place}?sslmode=require&channel_binding={binding}");
-        let told = cluster.mask(&said(ask(&address, &SESSION, ENCRYPTED)));
+        let told = cluster.mask(&outcome_line(connect_and_query(&address, &SESSION, ENCRYPTED)));
         assert_eq!(told, expected, "{certificate} {user} {binding}");
     }
     let address = format!(
         "postgres://scram:right@127.0.0.1:{}/postgres?sslmode=disable&channel_binding=require",
         cluster.port
     );
-    let told = said(ask(&address, &SESSION, ENCRYPTED));
+    let told = outcome_line(connect_and_query(&address, &SESSION, ENCRYPTED));
     assert!(told.contains("we do not agree on a proof"), "{told}");
 }
 
 /// Client certificates. One signed by an unknown CA is not tested: the server closes such a connection
 /// while the client writes, and its message may be lost.
-fn client_certificates(cluster: &Cluster) {
+fn client_certificates(cluster: &TestCluster) {
     let place = format!("127.0.0.1:{}/postgres?sslmode=require", cluster.port);
     let with = |certificate: &str, key: &str| {
         let (certificate, key) = (cluster.file(certificate), cluster.file(key));
         let files = format!("&sslcert={}&sslkey={}", certificate.display(), key.display());
-        cluster.mask(&said(ask(
+        cluster.mask(&outcome_line(connect_and_query(
             &format!("postgres://certified@{place}{files}"),
             &SESSION,
             ENCRYPTED,
         )))
     };
     let told = [
-        cluster.mask(&said(ask(&format!("postgres://certified@{place}"), &SESSION, ENCRYPTED))),
+        cluster.mask(&outcome_line(connect_and_query(
+            &format!("postgres://certified@{place}"),
+            &SESSION,
+            ENCRYPTED,
+        ))),
         with("certified.crt", "certified.key"),
         with("good.crt", "good.key"),
         with("certified.crt", "good.key"),

@@ -10,17 +10,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-use crate::log::{Log, Style};
+use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model;
-use crate::store::postgres::{self, Address, Environment, Shared};
+use crate::store::postgres::{self, LibpqEnvironment, PostgresStore, PostgresUrl};
 
-static LOG: LazyLock<Log> = LazyLock::new(|| Log::start_to(Style::Json, std::io::sink()).unwrap());
+static LOG: LazyLock<Logger> =
+    LazyLock::new(|| Logger::start_to(LogStyle::Json, std::io::sink()).unwrap());
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
 /// Host-based authentication: each user is named for how it is admitted.
-const RULES: &str = "\
+const HBA_RULES: &str = "\
     local all all trust\n\
     hostssl all encrypted 127.0.0.1/32 trust\n\
     hostnossl all plain 127.0.0.1/32 trust\n\
@@ -29,14 +30,14 @@ const RULES: &str = "\
     hostssl all certified 127.0.0.1/32 cert\n\
     host all nouns,reader,lazy,remote,last,nobody 127.0.0.1/32 trust\n";
 
-pub(in crate::store) struct Cluster {
+pub(in crate::store) struct TestCluster {
     /// The process that stops the server when its standard input closes.
-    keeper: Child,
+    supervisor: Child,
     pub folder: PathBuf,
     pub port: u16,
 }
 
-impl Cluster {
+impl TestCluster {
     pub(in crate::store) fn start() -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
         let mut command = Command::new(WITH_POSTGRES);
@@ -46,14 +47,14 @@ impl Cluster {
         BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let (address, folder) = line.trim_end().split_once(' ').expect("PostgreSQL did not start");
         let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
-        let cluster = Self { keeper, folder: folder.into(), port };
+        let cluster = Self { supervisor: keeper, folder: folder.into(), port };
         cluster.sql("ALTER SYSTEM SET synchronous_commit = on");
         for user in ["encrypted", "plain", "certified", "reader", "lazy", "remote", "last"] {
             cluster.sql(&format!("CREATE ROLE {user} LOGIN"));
         }
         cluster.sql("CREATE ROLE scram LOGIN PASSWORD 'right'");
         cluster.sql("SET password_encryption = md5; CREATE ROLE md5 LOGIN PASSWORD 'right'");
-        fs::write(cluster.folder.join("data/pg_hba.conf"), RULES).unwrap();
+        fs::write(cluster.folder.join("data/pg_hba.conf"), HBA_RULES).unwrap();
         cluster
     }
 
@@ -66,13 +67,13 @@ impl Cluster {
     }
 
     /// Opens a store with one resource and these settings.
-    pub(in crate::store) fn open(&self, settings: &str) -> Arc<Shared> {
+    pub(in crate::store) fn open(&self, settings: &str) -> Arc<PostgresStore> {
         let text = format!(
             "title = \"T\"\n[server]\n{settings}\n[resources.thing.fields]\nname = {{ type = \"text\" }}\n"
         );
         let model = Arc::new(model::read("nouns.toml", &text).unwrap());
         let address = format!("postgres://nouns@127.0.0.1:{}/postgres", self.port);
-        let address = Arc::new(Address::parse(&address, &Environment::default()).unwrap());
+        let address = Arc::new(PostgresUrl::parse(&address, &LibpqEnvironment::default()).unwrap());
         postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
     }
 
@@ -109,11 +110,11 @@ impl Cluster {
     }
 
     /// Makes a key and a self-signed certificate. `kind` is the key option of `openssl req`.
-    pub(super) fn sign_itself(&self, name: &str, kind: &str, more: &str) {
+    pub(super) fn self_sign(&self, name: &str, kind: &str, more: &str) {
         self.openssl(&format!(
             "req -x509 {kind} -nodes -subj /CN={name} -days 30 -keyout {name}.key -out {name}.crt{more}"
         ));
-        self.give_away(name);
+        self.restrict_to_postgres(name);
     }
 
     /// Makes a key and a certificate signed by `by`, with these extensions; without any it has version 1.
@@ -124,11 +125,11 @@ impl Cluster {
         self.openssl(&format!(
             "x509 -req -in {name}.csr -CA {by}.crt -CAkey {by}.key -CAcreateserial -out {name}.crt{more}"
         ));
-        self.give_away(name);
+        self.restrict_to_postgres(name);
     }
 
     /// Makes a key and an expired certificate. Only `openssl ca` can set the start date.
-    pub(super) fn sign_for_last_year(&self, name: &str, kind: &str, by: &str) {
+    pub(super) fn sign_expired(&self, name: &str, kind: &str, by: &str) {
         self.write("index.txt", "");
         self.write(
             "ca.cnf",
@@ -145,7 +146,7 @@ impl Cluster {
             "ca -batch -notext -config ca.cnf {by} -startdate 20240101000000Z -enddate 20250101000000Z \
              -in {name}.csr -out {name}.crt"
         ));
-        self.give_away(name);
+        self.restrict_to_postgres(name);
     }
 
     pub(super) fn write(&self, name: &str, text: &str) {
@@ -153,7 +154,7 @@ impl Cluster {
     }
 
     /// PostgreSQL refuses a key that others can read, and may run as another user.
-    fn give_away(&self, name: &str) {
+    fn restrict_to_postgres(&self, name: &str) {
         let owner = fs::metadata(&self.folder).unwrap();
         for ending in ["key", "crt"] {
             let file = self.file(&format!("{name}.{ending}"));
@@ -170,10 +171,10 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for TestCluster {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        drop(self.keeper.wait());
+        drop(self.supervisor.stdin.take());
+        drop(self.supervisor.wait());
     }
 }
 

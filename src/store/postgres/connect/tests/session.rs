@@ -2,16 +2,16 @@
 
 use expect_test::expect;
 
-use super::cluster::Cluster;
+use super::cluster::TestCluster;
 use super::*;
 
 #[test]
 fn session_options_for_startup_message() {
-    let pooled = Session { pooling: Pooling::Transaction, ..SESSION };
-    assert_eq!(pooled.options(None), None);
-    assert_eq!(pooled.options(Some("-c a=b")).as_deref(), Some("-c a=b"));
-    expect![[r#"-c statement_timeout=5000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=20000 -c TimeZone=UTC -c standard_conforming_strings=on -c client_min_messages=warning -c default_transaction_isolation=read\ committed -c nouns.told=yes"#]].assert_eq(&SESSION.options(None).unwrap());
-    let own = SESSION.options(Some("-c search_path=shop -c statement_timeout=0")).unwrap();
+    let pooled = SessionSettings { pooling: Pooling::Transaction, ..SESSION };
+    assert_eq!(pooled.startup_options(None), None);
+    assert_eq!(pooled.startup_options(Some("-c a=b")).as_deref(), Some("-c a=b"));
+    expect![[r#"-c statement_timeout=5000 -c lock_timeout=4000 -c idle_in_transaction_session_timeout=20000 -c TimeZone=UTC -c standard_conforming_strings=on -c client_min_messages=warning -c default_transaction_isolation=read\ committed -c nouns.told=yes"#]].assert_eq(&SESSION.startup_options(None).unwrap());
+    let own = SESSION.startup_options(Some("-c search_path=shop -c statement_timeout=0")).unwrap();
     assert!(
         own.starts_with("-c search_path=shop -c statement_timeout=0 -c statement_timeout=5000 "),
         "{own}"
@@ -20,7 +20,7 @@ fn session_options_for_startup_message() {
 
 #[test]
 fn session_settings_are_applied_and_verified() {
-    let cluster = Cluster::start();
+    let cluster = TestCluster::start();
     cluster.serve(None);
     cluster.sql("ALTER ROLE lazy SET synchronous_commit = off");
     cluster.sql("ALTER ROLE remote SET synchronous_commit = remote_write");
@@ -46,7 +46,7 @@ fn session_settings_are_applied_and_verified() {
     let question = format!("SELECT {settings}");
     let mut told = Vec::new();
     for user in ["nouns", "lazy", "remote"] {
-        let answer = ask(&address(user), &SESSION, &question).unwrap();
+        let answer = connect_and_query(&address(user), &SESSION, &question).unwrap();
         let pairs = names.iter().zip(answer.split('|'));
         told.push(
             pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
@@ -59,24 +59,24 @@ fn session_settings_are_applied_and_verified() {
     "#]].assert_eq(&format!("{}\n", told.join("\n")));
 
     // Behind a transaction-pooling proxy no setting is made, and an unsafe session is refused.
-    let pooled = Session { pooling: Pooling::Transaction, ..SESSION };
+    let pooled = SessionSettings { pooling: Pooling::Transaction, ..SESSION };
     let commit = "SELECT current_setting('synchronous_commit'), current_setting('TimeZone')";
-    let outcome = ask(&address("nouns"), &pooled, commit).unwrap();
+    let outcome = connect_and_query(&address("nouns"), &pooled, commit).unwrap();
     assert_eq!(outcome, "on|Asia/Kathmandu");
-    let outcome = cluster.mask(&said(ask(&address("lazy"), &pooled, commit)));
+    let outcome = cluster.mask(&outcome_line(connect_and_query(&address("lazy"), &pooled, commit)));
     expect![[r#"LASTING synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "lazy" SET synchronous_commit = on"#]].assert_eq(&outcome);
     cluster.sql("ALTER ROLE lazy SET synchronous_commit = local");
-    let outcome = cluster.mask(&said(ask(&address("lazy"), &pooled, commit)));
+    let outcome = cluster.mask(&outcome_line(connect_and_query(&address("lazy"), &pooled, commit)));
     expect![[r#"LASTING transactions at 127.0.0.1:PORT are serializable, and we rely on read committed; run: ALTER ROLE "lazy" SET default_transaction_isolation = 'read committed'"#]].assert_eq(&outcome);
-    a_reload_does_not_weaken_a_session(&cluster, &address("nouns"));
+    reload_keeps_pinned_settings(&cluster, &address("nouns"));
 }
 
 /// A reload that turns `synchronous_commit` off for the whole server does not change open sessions.
-fn a_reload_does_not_weaken_a_session(cluster: &Cluster, text: &str) {
+fn reload_keeps_pinned_settings(cluster: &TestCluster, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let deadline = clock::now() + PATIENCE;
-        let (address, database_clock) = (address(text), DatabaseClock::default());
+        let deadline = clock::now() + TEST_TIMEOUT;
+        let (address, database_clock) = (parse_url(text), DatabaseClock::default());
         let connected = address.connect(&SESSION, &database_clock, deadline).await;
         let (client, driver) = connected.unwrap();
         let driver = tokio::spawn(driver);

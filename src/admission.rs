@@ -1,0 +1,369 @@
+//! Admission control: so many requests work, so many wait, and all that clients make the server keep takes
+//! up at most so much memory; the rest are told to come back.
+//!
+//! Bodies and answers are counted as they come and go, connections by their worker's sweep (`ConnectionBytes`).
+//! The one surprising thing: half of the memory counts as pressure already, and then those who are slow
+//! are ended early: otherwise a few who never finish would keep everybody else out.
+
+mod stream_limit;
+mod keyed_mutex;
+
+use std::cell::{Cell, OnceCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+use crate::clock;
+use crate::model::settings::ServerLimits;
+use crate::rate_window::FixedWindowCounters;
+use crate::reservation::SharedReservation;
+use crate::store::StoreError;
+pub use keyed_mutex::{KeyedMutex, KeyedMutexGuard};
+pub use stream_limit::{CallerKey, StreamLimit, StreamLimiter, StreamPermit};
+
+/// A body or an answer of this size is refused only when memory is exhausted and its client makes us wait.
+pub const SMALL_BYTES_MAX: usize = 16 << 10;
+
+/// How short memory is. Each level has the consequences of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryPressure {
+    None,
+    /// Half of `memory_bytes_max` is taken: large requests that are slow are ended early.
+    Elevated,
+    /// All of it is taken: nothing large is let in, and whatever is slow is ended early.
+    High,
+    /// A quarter more is taken: no connection is let in, and no body that is waited for.
+    Exhausted,
+}
+
+impl MemoryPressure {
+    /// Whether a slow client that makes us keep so much is ended early.
+    pub fn hurries(self, bytes: usize) -> bool {
+        self >= Self::High || (self == Self::Elevated && bytes > SMALL_BYTES_MAX)
+    }
+}
+
+/// Guards the store, and the memory.
+#[derive(Debug)]
+pub struct AdmissionControl {
+    /// Of bodies, of answers, and of work on them.
+    reserved_bytes: Arc<AtomicUsize>,
+    /// Of connections, with the heads and the small answers on them.
+    connection_bytes: Arc<AtomicUsize>,
+    memory_bytes_max: usize,
+    permits: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    /// This many requests are in flight, and as many may wait.
+    requests_max: usize,
+    pub streams: Arc<StreamLimiter>,
+    /// Serializes requests with the same `Idempotency-Key`.
+    pub idempotency_locks: KeyedMutex,
+    /// Rate-limit windows of the callers whose roles are limited; allocated at first use.
+    pub rate_counters: LazyLock<FixedWindowCounters>,
+}
+
+impl AdmissionControl {
+    pub fn new(limits: &ServerLimits) -> Self {
+        let requests_max = limits.requests_max;
+        Self {
+            reserved_bytes: Arc::default(),
+            connection_bytes: Arc::default(),
+            memory_bytes_max: limits.memory_bytes_max,
+            permits: Arc::new(Semaphore::new(requests_max)),
+            waiting: AtomicUsize::new(0),
+            requests_max,
+            streams: StreamLimiter::new(limits.streams_max, limits.streams_per_caller_max),
+            idempotency_locks: KeyedMutex::default(),
+            rate_counters: LazyLock::new(|| FixedWindowCounters::new(clock::now())),
+        }
+    }
+
+    /// Requests that are admitted and not done.
+    pub fn in_flight(&self) -> usize {
+        self.requests_max.saturating_sub(self.permits.available_permits())
+    }
+
+    /// Requests that wait for a permit.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn connection_bytes(&self) -> usize {
+        self.connection_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the connections of one worker take up: nothing until it is told.
+    pub fn reserve_connections(&self) -> ConnectionBytes {
+        ConnectionBytes { counter: Arc::clone(&self.connection_bytes), bytes: 0 }
+    }
+
+    pub fn memory_pressure(&self) -> MemoryPressure {
+        let bytes = self.reserved_bytes().saturating_add(self.connection_bytes());
+        let max = self.memory_bytes_max;
+        match bytes {
+            _ if bytes <= max / 2 => MemoryPressure::None,
+            _ if bytes <= max => MemoryPressure::Elevated,
+            _ if bytes <= max.saturating_add(max / 4) => MemoryPressure::High,
+            _ => MemoryPressure::Exhausted,
+        }
+    }
+
+    /// Whether so much may be held, some of which may be counted already.
+    fn fits(&self, held_bytes: usize) -> bool {
+        held_bytes.saturating_add(self.connection_bytes()) <= self.memory_bytes_max
+    }
+
+    /// Room for the body of one request, to be asked for as it arrives.
+    pub fn reserve_memory(&self) -> MemoryReservation<'_> {
+        MemoryReservation { admission: self, bytes: Cell::new(0), shared: OnceCell::new() }
+    }
+
+    /// Whether a response of this size may be buffered until its client has read it.
+    pub fn has_memory_for(&self, bytes: usize) -> bool {
+        bytes <= SMALL_BYTES_MAX || self.fits(self.reserved_bytes().saturating_add(bytes))
+    }
+
+    /// Reserves memory for a response, until `release`.
+    pub fn reserve(&self, bytes: usize) {
+        self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn release(&self, bytes: usize) {
+        self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Runs the work as soon as there is a permit for it, if there is one before the deadline. The closure
+    /// builds the future only then: passed in as a future, it would be stored twice in the future of the
+    /// request.
+    pub async fn admit<T>(
+        &self,
+        deadline: Instant,
+        work: impl AsyncFnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let _place = match self.permits.try_acquire() {
+            Ok(place) => place,
+            Err(_) => self.wait_for_permit(deadline, self.permits.acquire()).await?,
+        };
+        crate::fault::point("gate");
+        work().await
+    }
+
+    /// A permit for work that goes on when its client disconnects, and keeps the permit until it ends.
+    pub async fn admit_owned(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
+        let place = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                self.wait_for_permit(deadline, Arc::clone(&self.permits).acquire_owned()).await?
+            }
+        };
+        crate::fault::point("gate");
+        Ok(place)
+    }
+
+    async fn wait_for_permit<T, E>(
+        &self,
+        deadline: Instant,
+        place: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, StoreError> {
+        let _seat = QueueSlot::acquire(self)?;
+        match tokio::time::timeout_at(deadline.into(), place).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
+        }
+    }
+}
+
+/// Runs blocking work on another thread, so that the other connections of this event loop need not wait. A
+/// panic of the work resumes in the caller. Work that has not begun when its client disconnects is
+/// cancelled; work that has begun goes on, so it owns the reservation of a large body that it uses.
+pub async fn spawn_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    let mut task = AbortOnDrop(tokio::task::spawn_blocking(work));
+    match (&mut task.0).await {
+        Ok(done) => Ok(done),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The server is shutting down.
+            Err(_) => Err(StoreError::Busy),
+        },
+    }
+}
+
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The memory of one body; released when its request ends, and all work that shares it.
+#[derive(Debug)]
+pub struct MemoryReservation<'a> {
+    admission: &'a AdmissionControl,
+    /// The bytes that are not shared yet.
+    bytes: Cell<usize>,
+    shared: OnceCell<Arc<SharedReservation>>,
+}
+
+impl MemoryReservation<'_> {
+    /// Reserves more; false when there is no memory for it.
+    pub fn grow(&self, bytes: usize) -> bool {
+        let all = self.bytes.get() + bytes;
+        self.bytes.set(all);
+        let held = self.admission.reserved_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        all <= SMALL_BYTES_MAX || self.admission.fits(held)
+    }
+
+    /// The reservation, for work that may outlive the request; `None` where nothing is reserved.
+    pub fn share(&self) -> Option<Arc<SharedReservation>> {
+        if self.shared.get().is_none() && self.bytes.get() == 0 {
+            return None;
+        }
+        let share =
+            || SharedReservation::from_counted(&self.admission.reserved_bytes, self.bytes.take());
+        Some(Arc::clone(self.shared.get_or_init(share)))
+    }
+
+    /// This one should make room for others, if it is slow.
+    pub fn is_hurried(&self) -> bool {
+        self.admission.memory_pressure().hurries(self.bytes.get())
+    }
+
+    /// There is no memory for those who make us wait.
+    pub fn is_exhausted(&self) -> bool {
+        self.admission.memory_pressure() == MemoryPressure::Exhausted
+    }
+}
+
+impl Drop for MemoryReservation<'_> {
+    fn drop(&mut self) {
+        self.admission.release(self.bytes.get());
+    }
+}
+
+/// What the connections of one worker take up, as of its last sweep; given back with the worker.
+#[derive(Debug)]
+pub struct ConnectionBytes {
+    counter: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl ConnectionBytes {
+    pub fn set(&mut self, bytes: usize) {
+        // Added before the old value is taken away: the counter never falls below what others hold.
+        self.counter.fetch_add(bytes, Ordering::Relaxed);
+        self.counter.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
+    }
+}
+
+impl Drop for ConnectionBytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// A place in the queue; given back also when the client leaves.
+struct QueueSlot<'a>(&'a AdmissionControl);
+
+impl<'a> QueueSlot<'a> {
+    fn acquire(gate: &'a AdmissionControl) -> Result<Self, StoreError> {
+        let seat = Self(gate);
+        if gate.waiting.fetch_add(1, Ordering::Relaxed) < gate.requests_max {
+            Ok(seat)
+        } else {
+            Err(StoreError::Busy)
+        }
+    }
+}
+
+impl Drop for QueueSlot<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_shared_by_bodies_answers_and_connections_and_given_back() {
+        let limits = ServerLimits { requests_max: 1, ..ServerLimits::default() };
+        let (gate, max) = (AdmissionControl::new(&limits), limits.memory_bytes_max);
+        let large = gate.reserve_memory();
+        assert!(large.grow(max - SMALL_BYTES_MAX - 10));
+        assert!(gate.memory_pressure() == MemoryPressure::Elevated && large.is_hurried());
+        gate.reserve(SMALL_BYTES_MAX);
+        let other = gate.reserve_memory();
+        assert!(other.grow(10) && !other.is_hurried());
+        assert!(other.grow(SMALL_BYTES_MAX - 10), "what is small always finds room");
+        assert!(!other.grow(1));
+        assert!(gate.has_memory_for(SMALL_BYTES_MAX) && !gate.has_memory_for(SMALL_BYTES_MAX + 1));
+        assert!(
+            gate.reserve_memory().is_hurried(),
+            "the slow ones, however small, when all is taken"
+        );
+        drop(large);
+        assert!(other.grow(1) && !other.is_hurried());
+        let mut connections = gate.reserve_connections();
+        connections.set(max);
+        assert!(
+            gate.memory_pressure() == MemoryPressure::High
+                && !gate.has_memory_for(SMALL_BYTES_MAX + 1)
+        );
+        connections.set(max + max / 4);
+        assert!(gate.memory_pressure() == MemoryPressure::Exhausted && other.is_exhausted());
+        drop(connections);
+        drop(other);
+        gate.release(SMALL_BYTES_MAX);
+        assert_eq!((gate.reserved_bytes(), gate.connection_bytes()), (0, 0));
+        assert_eq!(gate.memory_pressure(), MemoryPressure::None);
+    }
+
+    #[test]
+    fn shared_memory_reservation_lasts_until_the_last_holder_drops_it() {
+        let gate =
+            AdmissionControl::new(&ServerLimits { requests_max: 1, ..ServerLimits::default() });
+        let room = gate.reserve_memory();
+        assert!(room.share().is_none(), "there is nothing to share yet");
+        assert!(room.grow(10));
+        let (one, other) = (room.share(), room.share());
+        assert_eq!(gate.reserved_bytes(), 10);
+        drop(room);
+        drop(one);
+        assert_eq!(gate.reserved_bytes(), 10);
+        drop(other);
+        assert_eq!(gate.reserved_bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn spawn_blocking_unstarted_work_is_cancelled_with_its_request() {
+        let gate = Arc::new(AdmissionControl::new(&ServerLimits {
+            requests_max: 1,
+            ..ServerLimits::default()
+        }));
+        let room = gate.reserve_memory();
+        assert!(room.grow(10));
+        let share = room.share();
+        {
+            let mut work = std::pin::pin!(spawn_blocking(move || drop(share)));
+            let polled =
+                work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+            // It may be done already; what counts is that nobody waits for it.
+            drop(polled);
+        }
+        drop(room);
+        while gate.reserved_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}

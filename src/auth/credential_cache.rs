@@ -1,0 +1,172 @@
+//! The credential cache: recent logins, in memory only, and without passwords.
+//!
+//! A hit lets a client in; a miss never refuses one.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::hmac;
+use quick_cache::sync::Cache;
+
+use super::digest::{self, Ha1};
+use super::nonce::Nonce;
+use super::users::UserAccount;
+use crate::model::Algorithm;
+
+/// How long a correct password is not hashed again. Use extends it, so that an authenticated client stays
+/// in, whatever others do to the name or from the address meanwhile.
+const LOGIN_TTL: Duration = Duration::from_secs(60);
+/// Extended only when less than this is left, so that most requests only read.
+const LOGIN_EXTEND_BELOW: Duration = Duration::from_secs(30);
+const LOGINS_MAX: usize = 16_384;
+/// Nonces that a client with the password has used.
+const SESSION_NONCES_MAX: usize = 16_384;
+
+/// The cached logins of Basic and the session nonces of Digest.
+#[derive(Debug)]
+pub(super) struct CredentialCache {
+    /// By a MAC of the credentials that were correct lately; the key never leaves the process.
+    logins: Cache<[u8; 32], CachedLogin>,
+    key: hmac::Key,
+    /// By a keyed hash of nonce and name: a nonce proves nothing about other users, and nobody can
+    /// construct a collision.
+    session_nonces: Cache<u64, Nonce>,
+    hasher: RandomState,
+    /// Stand in for users who do not exist.
+    dummy_ha1s: [Ha1; 2],
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct CachedLogin {
+    /// The user at the time of the login.
+    pub(super) user: Arc<UserAccount>,
+    pub(super) until: Instant,
+}
+
+impl CachedLogin {
+    /// Whether this is the same user, with the same password: another one of the same name may have come
+    /// after.
+    pub(super) fn is_same_login(&self, user: &UserAccount) -> bool {
+        self.user.is_same_login(user)
+    }
+}
+
+impl CredentialCache {
+    pub(super) fn new() -> Self {
+        let mut random = [0; 32];
+        // A process without randomness has no ids, and does not get this far.
+        let _ = getrandom::fill(&mut random);
+        let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
+        Self {
+            logins: Cache::new(LOGINS_MAX),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &random),
+            session_nonces: Cache::new(SESSION_NONCES_MAX),
+            hasher: RandomState::new(),
+            dummy_ha1s: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
+        }
+    }
+
+    /// The MAC that stands for some credentials. Nothing keeps them in clear.
+    pub(super) fn credentials_mac(&self, credentials: &[u8]) -> [u8; 32] {
+        let tag = hmac::sign(&self.key, credentials);
+        tag.as_ref().try_into().unwrap_or_default()
+    }
+
+    /// The login of these credentials, if they were correct lately.
+    pub(super) fn find_login(&self, trace: &[u8; 32], now: Instant) -> Option<CachedLogin> {
+        self.logins.get(trace).filter(|known| now < known.until)
+    }
+
+    /// Caches a login, or extends it.
+    pub(super) fn cache_login(&self, trace: [u8; 32], known: CachedLogin, now: Instant) {
+        if known.until < now + LOGIN_EXTEND_BELOW {
+            self.logins.insert(trace, CachedLogin { until: now + LOGIN_TTL, ..known });
+        }
+    }
+
+    /// Removes a login.
+    pub(super) fn remove_login(&self, trace: &[u8; 32]) {
+        self.logins.remove(trace);
+    }
+
+    /// The parsed nonce, if this user has authenticated with it before: then it is one of ours.
+    pub(super) fn find_session_nonce(&self, nonce: &[u8], name: &str) -> Option<Nonce> {
+        self.session_nonces.get(&self.hasher.hash_one((nonce, name)))
+    }
+
+    pub(super) fn cache_session_nonce(&self, (text, nonce): (&[u8], Nonce), name: &str) {
+        let key = self.hasher.hash_one((text, name));
+        if self.session_nonces.get(&key).is_none() {
+            self.session_nonces.insert(key, nonce);
+        }
+    }
+
+    /// Removes the nonce of this user.
+    pub(super) fn remove_session_nonce(&self, nonce: &[u8], name: &str) {
+        self.session_nonces.remove(&self.hasher.hash_one((nonce, name)));
+    }
+
+    pub(super) fn dummy_ha1(&self, algorithm: Algorithm) -> &Ha1 {
+        let [md5, sha256] = &self.dummy_ha1s;
+        match algorithm {
+            Algorithm::Md5 => md5,
+            Algorithm::Sha256 => sha256,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn credential_cache_extends_a_login_that_is_used() {
+        let (memory, start) = (CredentialCache::new(), clock::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let trace = memory.credentials_mac(b"YW5uOnRlYQ==");
+        let (ann, other) = (UserAccount::example(1), UserAccount::example(2));
+        assert!(memory.find_login(&trace, at(0)).is_none());
+        let user = Arc::new(UserAccount::example(1));
+        memory.cache_login(trace, CachedLogin { user, until: at(0) }, at(0));
+        let known = memory.find_login(&trace, at(0)).unwrap();
+        assert!(known.is_same_login(&ann));
+        assert!(!known.is_same_login(&other), "another user of the same name");
+        let mut disabled = UserAccount::example(1);
+        disabled.is_disabled = true;
+        assert!(!known.is_same_login(&disabled));
+        let mut changed = UserAccount::example(1);
+        changed.record.argon2.push('x');
+        assert!(!known.is_same_login(&changed), "another password");
+        // Used every twenty seconds, for longer than a minute.
+        for seconds in (20..200).step_by(20) {
+            let known = memory.find_login(&trace, at(seconds)).unwrap();
+            memory.cache_login(trace, known, at(seconds));
+        }
+        // The last one that extended it was at 160 or later.
+        assert!(memory.find_login(&trace, at(219)).is_some());
+        assert!(memory.find_login(&trace, at(241)).is_none());
+        assert!(memory.find_login(&memory.credentials_mac(b"YW5uOnRlYX=="), at(1)).is_none());
+    }
+
+    #[test]
+    fn credential_cache_remove_takes_one_login_only() {
+        let (memory, now) = (CredentialCache::new(), clock::now());
+        let (mine, other) = (memory.credentials_mac(b"mine"), memory.credentials_mac(b"other"));
+        for trace in [mine, other] {
+            let user = Arc::new(UserAccount::example(1));
+            memory.cache_login(trace, CachedLogin { user, until: now }, now);
+        }
+        memory.remove_login(&mine);
+        assert!(memory.find_login(&mine, now).is_none());
+        assert!(memory.find_login(&other, now).is_some());
+        let nonce = Nonce { epoch: 1, issued: 2, id: 3, is_near_end: false };
+        memory.cache_session_nonce((b"n", nonce), "ann");
+        memory.cache_session_nonce((b"n", nonce), "bob");
+        memory.remove_session_nonce(b"n", "ann");
+        assert_eq!(memory.find_session_nonce(b"n", "ann"), None);
+        assert_eq!(memory.find_session_nonce(b"n", "bob"), Some(nonce));
+    }
+}

@@ -1,0 +1,158 @@
+//! Guesses of a password, by Basic and by Digest, each compared and counted in one step.
+//!
+//! `login` decides which response the client gets, and when. The one surprising thing: a check may refuse a
+//! correct password without comparing it, because too many failures came before.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::basic::BasicCredentials;
+use super::credential_cache::CredentialCache;
+use super::digest::{self, DigestCredentials};
+use super::hasher::WrongPassword;
+use super::throttle::LoginThrottle;
+use super::users::UserAccount;
+use super::{AuthError, AuthRequest, Authenticator, password};
+use crate::clock;
+use crate::model::Algorithm;
+use crate::store;
+
+/// A Basic password, to be checked on the hasher's thread.
+pub(super) struct PasswordCheck {
+    pub(super) credentials_mac: [u8; 32],
+    /// The user of this name.
+    pub(super) user: Option<Arc<UserAccount>>,
+    pub(super) credentials: BasicCredentials,
+    pub(super) address: IpAddr,
+    pub(super) cache: Arc<CredentialCache>,
+    pub(super) throttle: Arc<LoginThrottle>,
+}
+
+/// The result of a check.
+pub(super) enum PasswordVerdict {
+    Correct,
+    /// The failure is counted.
+    Wrong,
+    /// Nothing was compared: too many failures came before.
+    Throttled(Duration),
+}
+
+impl PasswordCheck {
+    /// There is one hasher thread, so no other check runs between this one's look at the throttle and its
+    /// count: concurrent guesses get no more comparisons than sequential ones.
+    pub(super) fn run(self) -> (PasswordVerdict, WrongPassword) {
+        let Self {
+            credentials_mac: trace,
+            user,
+            credentials: pair,
+            address,
+            cache: memory,
+            throttle,
+        } = self;
+        let now = clock::now();
+        // A client with many connections sends the same credentials on all of them before the first is
+        // answered.
+        if let (Some(user), Some(known)) = (&user, memory.find_login(&trace, now))
+            && known.is_same_login(user)
+        {
+            return (PasswordVerdict::Correct, WrongPassword::No);
+        }
+        if let Some(time) = throttle.locked_out_for(&pair.name, address, now) {
+            return (PasswordVerdict::Throttled(time), WrongPassword::No);
+        }
+        let is_right = password::verify(user.as_ref().map(|user| &user.record), &pair.password);
+        if is_right && user.is_some_and(|user| !user.is_disabled) {
+            return (PasswordVerdict::Correct, WrongPassword::No);
+        }
+        let wrong = if is_right { WrongPassword::No } else { WrongPassword::Yes };
+        match throttle.count_failure(&pair.name, address, clock::now()) {
+            Ok(()) => (PasswordVerdict::Wrong, wrong),
+            // Digest failures have reached the limit meanwhile.
+            Err(time) => (PasswordVerdict::Throttled(time), wrong),
+        }
+    }
+}
+
+/// The credentials of a request by Digest, read and found to be meant for it.
+pub(super) struct DigestAttempt<'a> {
+    pub(super) proof: DigestCredentials<'a>,
+    pub(super) algorithm: Algorithm,
+    /// Of the body, where the proof covers it.
+    pub(super) body_hash: Option<digest::HexDigest>,
+}
+
+impl Authenticator {
+    /// The user whom a proof is of. What is in memory is asked first, and what is stored decides.
+    ///
+    /// Nothing is awaited between a comparison and its count, so of guesses that are sent at once no more
+    /// are told apart from a right password than of those that come one after another. A wrong guess at a
+    /// user in memory is therefore counted before the user is read, and taken back if the password has
+    /// changed meanwhile and it is right after all.
+    pub(super) async fn find_verified_user(
+        &self,
+        store: &store::StoreWorker,
+        request: &AuthRequest<'_>,
+        (name, is_proved): (&str, bool),
+        claimant: &DigestAttempt<'_>,
+    ) -> Result<Arc<UserAccount>, AuthError> {
+        let mut counted = None;
+        if let Some(user) = self.users.cached_or_reread(store, name, request.now).await? {
+            if let Some(user) = self.proved_user(request, claimant, Some(user)) {
+                return self.let_in(request, (name, is_proved), user).await;
+            }
+            let failure = self.throttle.count_failure(name, request.address, clock::now());
+            if let Err(time) = failure
+                && !is_proved
+            {
+                return Err(self.locked_out(request, time).await.into());
+            }
+            counted = Some(failure);
+        }
+        let read = self.users.read(store, name, request.now).await?;
+        match (self.proved_user(request, claimant, read), counted) {
+            (Some(user), None) => self.let_in(request, (name, is_proved), user).await,
+            (Some(user), Some(failure)) => {
+                if failure.is_ok() {
+                    self.throttle.take_back(name, request.address, clock::now());
+                }
+                Ok(user)
+            }
+            (None, counted) => {
+                let count = || self.throttle.count_failure(name, request.address, clock::now());
+                Err(match counted.unwrap_or_else(count) {
+                    Ok(()) => self.delayed_failure(store, request).await,
+                    Err(time) => self.locked_out(request, time).await.into(),
+                })
+            }
+        }
+    }
+
+    /// The user, if the proof is theirs. It takes as long for nobody as for somebody.
+    fn proved_user(
+        &self,
+        request: &AuthRequest<'_>,
+        DigestAttempt { proof, algorithm, body_hash }: &DigestAttempt<'_>,
+        user: Option<Arc<UserAccount>>,
+    ) -> Option<Arc<UserAccount>> {
+        let ha1 = user.as_ref().and_then(|user| user.ha1(request.realm, *algorithm));
+        let nobody = self.credential_cache.dummy_ha1(*algorithm);
+        let method = request.parts.method.as_str();
+        let is_right = proof.verify(ha1.unwrap_or(nobody), method, body_hash.as_ref());
+        let is_known = ha1.is_some() && is_right;
+        user.filter(|user| is_known && !user.is_disabled)
+    }
+
+    /// Others may have failed while the user was read, and then a right guess is one too many.
+    async fn let_in(
+        &self,
+        request: &AuthRequest<'_>,
+        (name, is_proved): (&str, bool),
+        user: Arc<UserAccount>,
+    ) -> Result<Arc<UserAccount>, AuthError> {
+        if !is_proved {
+            self.check_lockout(name, request).await?;
+        }
+        Ok(user)
+    }
+}

@@ -1,0 +1,65 @@
+//! The tarpit: delays the responses to failed logins.
+//!
+//! The response to a wrong password comes at a fixed time after its request, so that timing does not reveal
+//! whether the user exists. The response to a locked-out client comes later still, so that an immediate
+//! retry gains nothing. The one surprising thing: a delayed response holds a timer and no other resource,
+//! and their number is limited; the rest are sent at once, so that the memory is bounded.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The delay of a wrong password: longer than one hash takes on an idle server, and short enough for
+/// somebody who mistyped.
+pub(super) const WRONG_PASSWORD_DELAY: Duration = Duration::from_millis(100);
+/// The delay for a locked-out client.
+pub(super) const LOCKED_OUT_DELAY: Duration = Duration::from_secs(1);
+
+const WAITING_MAX: usize = 4_096;
+
+/// The delayed responses.
+#[derive(Debug, Default)]
+pub(super) struct DelayedFailures {
+    waiting: AtomicUsize,
+}
+
+/// A slot of a delayed response; released with its request.
+struct DelaySlot<'p>(&'p DelayedFailures);
+
+impl Drop for DelaySlot<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl DelayedFailures {
+    /// Waits until this moment, if there is a free slot.
+    pub(super) async fn wait(&self, until: Instant) {
+        if let Some(_place) = self.acquire_slot() {
+            tokio::time::sleep_until(until.into()).await;
+        }
+    }
+
+    fn acquire_slot(&self) -> Option<DelaySlot<'_>> {
+        let before = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = DelaySlot(self);
+        (before < WAITING_MAX).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tarpit_limits_the_number_of_delayed_responses() {
+        let patience = DelayedFailures::default();
+        let mut places: Vec<_> =
+            (0..WAITING_MAX).map(|_| patience.acquire_slot().unwrap()).collect();
+        assert!(patience.acquire_slot().is_none());
+        assert!(patience.acquire_slot().is_none(), "one who does not wait takes no place");
+        places.pop();
+        assert!(patience.acquire_slot().is_some());
+        drop(places);
+        assert_eq!(patience.waiting.load(Ordering::Relaxed), 0);
+    }
+}

@@ -1,0 +1,268 @@
+//! Attributes: what a list can be filtered and sorted by, and how a query names it.
+//!
+//! Attributes are the fields that the model declares `filter = true`, and the id and timestamps that every
+//! item has. What may surprise: a field that is hidden from the caller is unknown here, so that a message
+//! about it is the same as one about an undeclared name.
+
+use crate::json;
+use crate::model::types::parse_canonical;
+use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, nearest};
+use crate::value::{Id, Item, Value, truncate_for_message};
+
+/// An attribute of an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attribute {
+    Id,
+    CreatedAt,
+    UpdatedAt,
+    /// The index of a field of the resource, and the names of nested fields inside objects.
+    Field(usize, Vec<Box<str>>),
+}
+
+impl Attribute {
+    /// The declared field, after following the nested names.
+    pub fn field<'a>(&self, resource: &'a Resource) -> Option<&'a Field> {
+        let Self::Field(at, inner) = self else { return None };
+        let column = resource.fields.get(*at)?;
+        inner.iter().try_fold(column, |field, name| {
+            field.rules.fields.iter().find(|inner| inner.name == *name)
+        })
+    }
+
+    /// Its name in a query.
+    pub fn name(&self, resource: &Resource) -> String {
+        match self {
+            Self::Id => "id".to_owned(),
+            Self::CreatedAt => "created_at".to_owned(),
+            Self::UpdatedAt => "updated_at".to_owned(),
+            Self::Field(at, inner) => {
+                let first = resource.fields.get(*at).map(|field| &*field.name);
+                let names: Vec<&str> =
+                    first.into_iter().chain(inner.iter().map(|n| &**n)).collect();
+                names.join(".")
+            }
+        }
+    }
+
+    /// Whether items may have no value for it.
+    pub fn can_be_null(&self, resource: &Resource) -> bool {
+        match self {
+            Self::Id | Self::CreatedAt | Self::UpdatedAt => false,
+            Self::Field(_, inner) => !self.field(resource).is_some_and(|field| {
+                let is_there = field.required && !field.nullable || field.rules.states.is_some();
+                inner.is_empty() && is_there
+            }),
+        }
+    }
+
+    /// Whether texts are compared as a whole, and not only by their prefix.
+    pub fn is_sorted_whole(&self, resource: &Resource) -> bool {
+        self.field(resource).is_none_or(Field::is_sorted_whole)
+    }
+
+    /// The value that determines the item's position in a sorted list.
+    pub fn sort_value(&self, resource: &Resource, item: &Item) -> Value {
+        let value = match self {
+            Self::Id => match item.id {
+                Id::Integer(number) => Value::Integer(number),
+                id @ Id::Uuid(_) => Value::text(&id.to_string()),
+            },
+            Self::CreatedAt => Value::Moment(item.created_at),
+            Self::UpdatedAt => Value::Moment(item.updated_at),
+            Self::Field(at, inner) => {
+                let found = resource.fields.get(*at).zip(item.values.get(*at));
+                let Some((field, value)) = found else { return Value::Null };
+                match inner.is_empty() {
+                    true => value.clone(),
+                    false => nested_value(parse_canonical(field, value.clone()), inner),
+                }
+            }
+        };
+        match value {
+            Value::Text(text) if !self.is_sorted_whole(resource) => Value::text(sort_prefix(&text)),
+            Value::List(_) | Value::Object(_) | Value::Json(_) | Value::Clear(_) => Value::Null,
+            value => value,
+        }
+    }
+}
+
+fn nested_value(value: Value, names: &[Box<str>]) -> Value {
+    names.iter().fold(value, |value, name| match value {
+        Value::Object(members) => {
+            let mut members = members.into_iter();
+            members.find(|(key, _)| key == name).map_or(Value::Null, |(_, value)| value)
+        }
+        _ => Value::Null,
+    })
+}
+
+/// The prefix of a long text that it is sorted by.
+pub fn sort_prefix(text: &str) -> &str {
+    match text.char_indices().nth(SORTED_CHARS_MAX) {
+        Some((end, _)) => text.get(..end).unwrap_or(text),
+        None => text,
+    }
+}
+
+/// A resource with the fields that the caller can see.
+#[derive(Debug, Clone, Copy)]
+pub struct VisibleResource<'a> {
+    pub resource: &'a Resource,
+    /// Indices of the hidden fields.
+    pub hidden: &'a [usize],
+}
+
+/// Why a name cannot be used in a query.
+#[derive(Debug)]
+pub enum UnusableName {
+    Unknown,
+    /// It is declared, but cannot be used for this reason.
+    Declared(String),
+}
+
+impl<'a> VisibleResource<'a> {
+    /// The visible fields of the resource, with their indices.
+    pub fn fields(&self) -> impl Iterator<Item = (usize, &'a Field)> {
+        let hidden = self.hidden;
+        let fields = self.resource.fields.iter().enumerate();
+        fields.filter(move |(at, field)| !field.secret && !hidden.contains(at))
+    }
+
+    pub fn find(&self, name: &str) -> Result<Attribute, UnusableName> {
+        match name {
+            "id" => return Ok(Attribute::Id),
+            "created_at" => return Ok(Attribute::CreatedAt),
+            "updated_at" => return Ok(Attribute::UpdatedAt),
+            _ => {}
+        }
+        if name == "version" || Some(name) == self.resource.parent_key.as_deref() {
+            return Err(UnusableName::Declared("cannot be filtered or sorted by".to_owned()));
+        }
+        let mut names = name.split('.');
+        let first = names.next().unwrap_or_default();
+        let (at, mut field) =
+            self.fields().find(|(_, field)| *field.name == *first).ok_or(UnusableName::Unknown)?;
+        let mut inner = Vec::new();
+        for name in names {
+            if field.rules.fields.is_empty() && field.storage_class() == StorageClass::Json {
+                return Err(UnusableName::Declared(format!(
+                    "cannot reach into a {}",
+                    field.kind.name()
+                )));
+            }
+            let mut fields = field.rules.fields.iter();
+            field = fields.find(|inner| *inner.name == *name).ok_or(UnusableName::Unknown)?;
+            inner.push(field.name.clone());
+        }
+        if field.filter {
+            Ok(Attribute::Field(at, inner))
+        } else {
+            Err(self.not_filterable(field, name))
+        }
+    }
+
+    fn not_filterable(&self, field: &Field, name: &str) -> UnusableName {
+        UnusableName::Declared(if !field.rules.fields.is_empty() {
+            let mut names = self.names();
+            let inside = names.find(|known| known.starts_with(&format!("{name}.")));
+            let such_as = inside.map_or_else(String::new, |name| format!(", such as {name}"));
+            format!("an object cannot be filtered or sorted by, but a field in it can{such_as}")
+        } else if !field.kind.keys().contains(&"filter") || self.resource.is_builtin {
+            format!("a field of type {} cannot be filtered or sorted by", field.kind.name())
+        } else {
+            "the field is not declared filter = true, so it cannot be filtered or sorted by"
+                .to_owned()
+        })
+    }
+
+    /// All names that can be filtered and sorted by.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        let mut all = ["id", "created_at", "updated_at"].map(str::to_owned).to_vec();
+        for (_, field) in self.fields() {
+            push_names(&mut all, "", field);
+        }
+        all.into_iter()
+    }
+
+    /// The message for an unknown name, with the nearest known one as a suggestion.
+    pub fn unknown_name_message(&self, name: &str, what: &str) -> String {
+        let names: Vec<String> = self.names().collect();
+        no_such_message(name, what, names.iter().map(String::as_str))
+    }
+
+    /// The message for an unknown query parameter, with a list of the known ones.
+    pub fn unknown_parameter_message(&self, name: &str, controls: &[&str]) -> String {
+        // A field with the name of a control parameter can only be named with an operator.
+        let names = self.names().filter(|name| !controls.contains(&&**name));
+        let names: Vec<String> = names.collect();
+        let all: Vec<&str> =
+            controls.iter().copied().chain(names.iter().map(String::as_str)).collect();
+        no_such_parameter_message(name, &all)
+    }
+}
+
+/// A longer list of names is cut.
+const LISTED_NAMES_MAX: usize = 30;
+
+/// What other APIs call our control parameters.
+const FOREIGN_NAMES: [(&str, &str); 16] = [
+    ("page", "cursor"),
+    ("offset", "cursor"),
+    ("skip", "cursor"),
+    ("start", "cursor"),
+    ("after", "cursor"),
+    ("page_token", "cursor"),
+    ("per_page", "limit"),
+    ("page_size", "limit"),
+    ("pagesize", "limit"),
+    ("size", "limit"),
+    ("max", "limit"),
+    ("order", "sort"),
+    ("order_by", "sort"),
+    ("orderby", "sort"),
+    ("sort_by", "sort"),
+    ("select", "fields"),
+];
+
+/// The message for an unknown query parameter, with a suggestion and the list of known ones.
+pub fn no_such_parameter_message(name: &str, known: &[&str]) -> String {
+    let alias = FOREIGN_NAMES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
+    let alias = alias.map(|(_, control)| *control).filter(|control| known.contains(control));
+    let near = alias.or_else(|| nearest(name, known.iter().copied()));
+    let near = near.map_or_else(String::new, |near| {
+        format!("; did you mean {}?", json::quote_for_message(near))
+    });
+    let listed = match known {
+        [] => "none is taken".to_owned(),
+        _ => {
+            let names: Vec<&str> = known.iter().take(LISTED_NAMES_MAX).copied().collect();
+            let more = match known.len() - names.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("there are {}{more}", names.join(", "))
+        }
+    };
+    format!("{}: no such parameter here ({listed}){near}", truncate_for_message(name))
+}
+
+/// The message that a name does not exist, with a suggestion.
+pub fn no_such_message<'c>(
+    name: &str,
+    what: &str,
+    known: impl IntoIterator<Item = &'c str>,
+) -> String {
+    let near = nearest(name, known);
+    let near = near.map(|near| format!("; did you mean {}?", json::quote_for_message(near)));
+    format!("{}: no such {what} here{}", truncate_for_message(name), near.unwrap_or_default())
+}
+
+fn push_names(all: &mut Vec<String>, before: &str, field: &Field) {
+    let name = format!("{before}{}", field.name);
+    for inner in &field.rules.fields {
+        push_names(all, &format!("{name}."), inner);
+    }
+    if field.filter {
+        all.push(name);
+    }
+}

@@ -1,0 +1,109 @@
+//! The built-in resources, which no model file declares: the users.
+//!
+//! They are ordinary resources, so that all code for resources serves them too; their paths are under `/-/`,
+//! and their tables begin with `nouns_`. What may surprise: they are not part of the shape that a database
+//! stores, because they belong to the program and not to the model.
+
+use super::file::field::new_field;
+use super::{
+    ChangeLogDetail, Field, FieldRules, OnDelete, Resource, ResourceIndex, Role, UniqueRule,
+    UniqueScope, types,
+};
+use crate::value::{IdKind, Item, Value};
+
+/// The role with all rights; no model can declare it.
+pub const ADMIN: &str = "admin";
+/// The role of a caller without credentials.
+pub const ANYONE: &str = "anyone";
+
+/// Indices of the fields of a user.
+pub const NAME: usize = 0;
+pub const ROLES: usize = 1;
+pub const DISABLED: usize = 2;
+pub const PASSWORD: usize = 3;
+
+const NAME_CHARS_MAX: usize = 200;
+const ROLES_MAX: usize = 50;
+const PASSWORD_CHARS_MIN: usize = 8;
+const PASSWORD_CHARS_MAX: usize = 1024;
+
+/// Whether a stored user is enabled and has the role `admin`.
+pub fn is_enabled_admin(user: &Item) -> bool {
+    let is_disabled = user.values.get(DISABLED) == Some(&Value::Boolean(true));
+    // The roles are a JSON list of names; each name is in quotes.
+    let is_admin = match user.values.get(ROLES) {
+        Some(Value::Text(roles) | Value::Json(roles)) => roles.contains("\"admin\""),
+        _ => false,
+    };
+    is_admin && !is_disabled
+}
+
+/// The resource of the users. `realm` is the realm of `/-/`.
+pub(super) fn users_resource(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
+    Resource {
+        index,
+        name: "user".into(),
+        plural: "users".into(),
+        is_builtin: true,
+        table: "nouns_users".into(),
+        // A model may declare its own resource `user`.
+        label: "-/user".into(),
+        parent: None,
+        parent_key: None,
+        children: Vec::new(),
+        referrers: Vec::new(),
+        depth: 0,
+        on_delete: OnDelete::Restrict,
+        id: IdKind::Uuid,
+        realm,
+        fields: vec![name_field(), roles_field(roles), disabled_field(), password_field()],
+        unique: vec![UniqueRule { fields: vec![NAME], scope: UniqueScope::Resource }],
+        require_if_match: false,
+        changes: ChangeLogDetail::Values,
+        deprecated: None,
+    }
+}
+
+/// Fixed, because the stored password hashes of Digest are computed from the name.
+fn name_field() -> Field {
+    let rules = FieldRules {
+        min_length: Some(1),
+        max_length: Some(NAME_CHARS_MAX),
+        ..FieldRules::default()
+    };
+    Field {
+        required: true,
+        fixed: true,
+        filter: true,
+        rules,
+        ..new_field("name", types::USER_NAME)
+    }
+}
+
+fn roles_field(roles: &[Role]) -> Field {
+    let declared = roles.iter().map(|role| &*role.name);
+    let one_of = declared.chain([ADMIN]).map(Value::text).collect();
+    let of = Field {
+        rules: FieldRules { one_of, ..FieldRules::default() },
+        ..new_field("of", types::TEXT)
+    };
+    let rules = FieldRules {
+        element: Some(Box::new(of)),
+        max_items: Some(ROLES_MAX),
+        ..FieldRules::default()
+    };
+    Field { default: Some(Value::List(Vec::new())), rules, ..new_field("roles", types::LIST) }
+}
+
+fn disabled_field() -> Field {
+    Field { default: Some(Value::Boolean(false)), ..new_field("disabled", types::BOOLEAN) }
+}
+
+fn password_field() -> Field {
+    let rules = FieldRules {
+        min_length: Some(PASSWORD_CHARS_MIN),
+        max_length: Some(PASSWORD_CHARS_MAX),
+        ..FieldRules::default()
+    };
+    Field { required: true, secret: true, rules, ..new_field("password", types::PASSWORD) }
+}

@@ -1,0 +1,104 @@
+//! The types of expressions, fewer than the field types.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::parse::SyntaxNode;
+use super::{Comparison, ExprError};
+use crate::json;
+use crate::model::{Field, StorageClass};
+use crate::value::{Decimal, Value};
+
+/// The type of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExprType {
+    /// Integers and decimals, computed exactly.
+    Exact,
+    /// A double.
+    Real,
+    Boolean,
+    Text,
+    Moment,
+}
+
+impl fmt::Display for ExprType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "an exact number",
+            Self::Real => "a number of type `number`",
+            Self::Boolean => "true or false",
+            Self::Text => "a text",
+            Self::Moment => "a timestamp",
+        })
+    }
+}
+
+impl ExprType {
+    pub(super) fn is_number(self) -> bool {
+        matches!(self, Self::Exact | Self::Real)
+    }
+
+    pub(super) fn from_class(class: StorageClass) -> Option<Self> {
+        match class {
+            StorageClass::Text => Some(Self::Text),
+            StorageClass::Integer | StorageClass::Decimal => Some(Self::Exact),
+            StorageClass::Real => Some(Self::Real),
+            StorageClass::Boolean => Some(Self::Boolean),
+            StorageClass::Moment => Some(Self::Moment),
+            StorageClass::Json => None,
+        }
+    }
+}
+
+/// The type of a field with a single value.
+pub(super) fn scalar_type(
+    field: &Field,
+    names: &[String],
+    syntax: &SyntaxNode,
+) -> Result<ExprType, ExprError> {
+    ExprType::from_class(field.storage_class()).ok_or_else(|| {
+        let message = format!(
+            "`{}` is of type `{}`, which has no single value",
+            names.join("."),
+            field.kind.name()
+        );
+        match field.kind.expression_hint() {
+            Some(help) => ExprError::with_help(syntax.at.clone(), message, help),
+            None => ExprError::new(syntax.at.clone(), message),
+        }
+    })
+}
+
+/// Checks that values of a type can be compared in this way.
+pub(super) fn check_ordered(
+    comparison: Comparison,
+    found: ExprType,
+    at: Range<usize>,
+) -> Result<(), ExprError> {
+    let equality = matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+    if found == ExprType::Boolean && !equality {
+        return Err(ExprError::new(
+            at,
+            "true and false have no order: only `=` and `!=` compare them",
+        ));
+    }
+    Ok(())
+}
+
+/// A numeric literal: an integer, or a decimal with up to nine decimal places.
+pub(super) fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, ExprError> {
+    if let Some(value) = json::integer(text) {
+        return Ok(Value::Integer(value));
+    }
+    let decimals =
+        text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());
+    u8::try_from(decimals)
+        .ok()
+        .filter(|scale| *scale <= 9)
+        .and_then(|scale| {
+            json::decimal_units(text, scale).map(|units| Value::Decimal(Decimal { units, scale }))
+        })
+        .ok_or_else(|| {
+            ExprError::new(syntax.at.clone(), "expected at most 18 digits and 9 decimals")
+        })
+}

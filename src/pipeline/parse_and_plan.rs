@@ -1,0 +1,107 @@
+//! Parsing and planning of a request once its body is there; a blocking thread does it for large bodies.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{App, BLOCKING_BODY_BYTES_MIN, SharedState, run_blocking};
+use crate::admission::MemoryReservation;
+use crate::intent::{self, Route};
+use crate::json;
+use crate::model::Model;
+use crate::permit::{self, Caller};
+use crate::plan::{self, ChangeAuthor, Plan};
+use crate::problem::{self, Problem};
+use crate::wire::BodyMemory;
+
+/// Values in one body, of any size. A body of one item, which has at most 1 MiB, cannot have more.
+const VALUES_MAX: usize = 512 << 10;
+/// What a parsed value takes up at most, on average: `[0]` is two values and 176 bytes.
+const VALUE_BYTES: usize = 96;
+
+/// Plans on this thread, or on a blocking thread if the body is large enough to delay other connections.
+pub(super) async fn plan(
+    app: &App,
+    route: Route,
+    (query, bytes, room): (Option<&str>, &Bytes, &MemoryReservation<'_>),
+    caller: &Caller,
+    by: impl FnOnce() -> ChangeAuthor,
+) -> Result<Plan, Problem> {
+    if bytes.len() < BLOCKING_BODY_BYTES_MIN {
+        return plan_inline(&app.shared.model, route, (query, bytes), caller, by);
+    }
+    let sent = (query, bytes.clone(), room);
+    Box::pin(plan_blocking(app, route, sent, caller.clone(), by())).await
+}
+
+fn plan_inline(
+    model: &Model,
+    route: Route,
+    (query, body): (Option<&str>, &[u8]),
+    caller: &Caller,
+    by: impl FnOnce() -> ChangeAuthor,
+) -> Result<Plan, Problem> {
+    let hidden = permit::hidden_fields(caller, &route);
+    let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
+    plan_text(model, route, (query, &text), caller, by)
+}
+
+fn plan_text(
+    model: &Model,
+    route: Route,
+    (query, text): (Option<&str>, &[u8]),
+    caller: &Caller,
+    by: impl FnOnce() -> ChangeAuthor,
+) -> Result<Plan, Problem> {
+    let query = (query, permit::hidden_fields(caller, &route));
+    plan::make(model, intent::read(model, route, query, text)?, caller, by)
+}
+
+async fn plan_blocking(
+    app: &App,
+    route: Route,
+    (query, bytes, room): (Option<&str>, Bytes, &MemoryReservation<'_>),
+    caller: Caller,
+    by: ChangeAuthor,
+) -> Result<Plan, Problem> {
+    let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
+    let memory = room.share();
+    let work = move || {
+        let _held = memory;
+        let SharedState { model, admission: gate, .. } = &*shared;
+        let hidden = permit::hidden_fields(&caller, &route);
+        let text = intent::body_as_json_lines(model, &route, (&bytes, hidden))?;
+        let values = gate.reserve_memory();
+        reserve_values(&text, &values)?;
+        plan_text(model, route, (query.as_deref(), &text), &caller, || by)
+    };
+    run_blocking(work).await?
+}
+
+/// Reserves memory for the values of a body before it is parsed: a list of `[0]` takes up fifty times its
+/// text.
+fn reserve_values(text: &[u8], memory: &MemoryReservation<'_>) -> Result<(), Problem> {
+    let values = json::count_values(text);
+    if values > VALUES_MAX {
+        let detail = format!("expected at most {VALUES_MAX} values of JSON, got {values}");
+        return Err(Problem::new(&problem::TOO_LARGE).detail(detail));
+    }
+    match memory.grow(values * VALUE_BYTES) {
+        true => Ok(()),
+        false => Err(Problem::new(&problem::BUSY).detail("too many large bodies at once")),
+    }
+}
+
+impl BodyMemory for MemoryReservation<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        self.grow(bytes)
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.is_hurried()
+    }
+
+    fn is_exhausted(&self) -> bool {
+        self.is_exhausted()
+    }
+}

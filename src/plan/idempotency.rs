@@ -1,0 +1,77 @@
+//! Idempotent requests (`Idempotency-Key`): how a retry is recognized, and how the response is stored.
+//!
+//! Pure, and free of HTTP: a function that comes with the request renders the response, so that the store can
+//! keep it together with the change. What may surprise: that function runs inside the transaction, which
+//! makes the response part of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Outcome, RequestRefusal};
+
+/// Renders the result of a write as the text to store. `None`: the response cannot be stored.
+pub type RenderResponse =
+    Arc<dyn Fn(Result<Outcome, RequestRefusal>) -> Option<String> + Send + Sync>;
+
+/// How the retry of a write is recognized.
+#[derive(Clone)]
+pub struct IdempotentRequest {
+    /// A digest of caller, method, path and key.
+    pub scope: Box<str>,
+    /// The scope as a number, for advisory locks; two scopes may share one.
+    pub lock_number: i64,
+    /// Fingerprints that tell this request from others of the same scope. The store keeps the first one; the
+    /// others are made with older server keys, and recognize requests from before a key change.
+    pub fingerprints: Vec<Box<str>>,
+    /// How long to wait for a concurrent request of the same scope.
+    pub wait_max: Duration,
+    /// Whether refusals are stored as well.
+    pub can_store_refusals: bool,
+    pub render: RenderResponse,
+}
+
+/// Omits the scope and the fingerprints, which are derived from what the client sent.
+impl fmt::Debug for IdempotentRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("wait", &self.wait_max).finish_non_exhaustive()
+    }
+}
+
+impl IdempotentRequest {
+    /// Whether a request with this fingerprint is a retry of this one.
+    pub fn matches(&self, print: &str) -> bool {
+        self.fingerprints.iter().any(|known| **known == *print)
+    }
+
+    /// Whether a refusal is stored as the final response. Not one that other rights or other headers would
+    /// change.
+    pub fn can_store_refusal(&self, refusal: &RequestRefusal) -> bool {
+        self.can_store_refusals
+            && match refusal {
+                RequestRefusal::Missing
+                | RequestRefusal::PreconditionFailed(_)
+                | RequestRefusal::Patch(_)
+                | RequestRefusal::Invalid(_)
+                | RequestRefusal::Transition { .. }
+                | RequestRefusal::HiddenTransition { .. }
+                | RequestRefusal::NotUnique(_)
+                | RequestRefusal::Referenced(_)
+                | RequestRefusal::TooManyDependents { .. }
+                | RequestRefusal::LastAdmin => true,
+                RequestRefusal::PreconditionRequired
+                | RequestRefusal::ReadOnly(_)
+                | RequestRefusal::OutsideRowFilter(_)
+                | RequestRefusal::IdempotencyKeyReused
+                | RequestRefusal::IdempotencyKeyInFlight => false,
+            }
+    }
+}
+
+/// A response that was stored before, or has just been stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IdempotentResponse {
+    pub text: String,
+    /// Whether it is a replay of an earlier response.
+    pub is_replay: bool,
+}

@@ -1,0 +1,218 @@
+//! Patches applied to a stored item; the result is validated as if it had been sent with PUT.
+//!
+//! Pure: the store calls it inside its transaction, with the item it has locked. The patched document is what
+//! the caller would read with GET. So a patch can neither see nor change a hidden field, and members that the
+//! server sets are ignored in the result. What may surprise: a field that the caller may patch but not read
+//! is not in the document either. A `test` operation on it always fails, an `add` sets it, and a field that
+//! the patch does not name keeps its value.
+
+use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
+use super::{Collection, RequestRefusal};
+use crate::formats::{ItemView, json as written};
+use crate::intent::Patch;
+use crate::json::patch::{self, PatchError, PatchFailure};
+use crate::json::{self, Json};
+use crate::model::{Field, Model, Resource};
+use crate::permit::{Access, UnreadableFields};
+use crate::problem::{FaultCode, FieldFault};
+use crate::value::Item;
+
+/// Both documents were parsed before, with smaller limits.
+const DEPTH_MAX: usize = 64;
+
+/// The draft that a patch makes of an item.
+pub fn apply_patch(
+    model: &Model,
+    collection: &Collection,
+    patch: &Patch,
+    stored: &Item,
+) -> Result<ItemDraft, RequestRefusal> {
+    let resource = model.resource(collection.resource);
+    let reach = &collection.scope;
+    let (hidden, unseen) =
+        (reach.hidden_fields(resource.index), reach.unreadable(resource, stored));
+    let text = visible_json(resource, (hidden, unseen), stored);
+    let bytes_max = model.server.limits.body_bytes_max;
+    let (root, document, removed) = match patch {
+        Patch::MergePatch(sent) => {
+            let sent = parse_json(sent)?;
+            let removed = removed_unreadable(resource, unseen, &sent);
+            let (root, document) =
+                apply_merge_patch(resource, visible_document(resource, unseen, &text)?, sent)?;
+            (root, document, removed)
+        }
+        Patch::JsonPatch(sent) => {
+            let steps = patch::parse_operations(parse_json(sent)?).map_err(|_| unreadable())?;
+            let document =
+                patch::apply(visible_document(resource, unseen, &text)?, &steps, bytes_max);
+            let document = document.map_err(|why| patch_refusal(&why))?;
+            (format!("/{}", resource.name), document, Vec::new())
+        }
+    };
+    if document.approximate_bytes() > bytes_max {
+        return Err(whole_item_fault(
+            FaultCode::Length,
+            format!("expected at most {bytes_max} bytes"),
+        ));
+    }
+    let members = unwrap_members(resource, document)?;
+    let stays = |at: &usize| unseen.contains(*at) && !removed.contains(at);
+    let stays: Vec<usize> = (0..resource.fields.len()).filter(stays).collect();
+    let kept = [hidden, &stays].concat();
+    refuse_state_removal(resource, &kept, (&root, &members))?;
+    let access = reach.access(resource.index);
+    let is_there = |at: usize| match unseen.contains(at) {
+        true => removed.contains(&at),
+        false => stored.values.get(at).is_some_and(|value| !value.is_null()),
+    };
+    refuse_readonly_removal(resource, access, is_there, (&root, &members))?;
+    let sent = SentItem { root, parent: stored.parent, members };
+    let rights = FieldRights { access, unseen: &stays };
+    let (draft, faults) =
+        validate::validate_body(resource, sent, BodyPurpose::Replace(stored.id), rights);
+    if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
+}
+
+/// The item as the caller would read it, as JSON text.
+fn visible_json(
+    resource: &Resource,
+    (hidden, unseen): (&[usize], UnreadableFields<'_>),
+    stored: &Item,
+) -> Vec<u8> {
+    let is_hidden = |at: &usize| hidden.contains(at) || unseen.contains(*at);
+    let hidden: Vec<usize> = (0..resource.fields.len()).filter(is_hidden).collect();
+    let mut text = Vec::with_capacity(512);
+    (written::FORMAT.item)(
+        &mut text,
+        ItemView { resource, hidden: &hidden, selected_members: None },
+        stored,
+    );
+    text
+}
+
+/// The document to patch. For an item that GET does not show to the caller it has only the ids from the path.
+fn visible_document<'a>(
+    resource: &Resource,
+    unseen: UnreadableFields<'_>,
+    text: &'a [u8],
+) -> Result<Json<'a>, RequestRefusal> {
+    let mut document = parse_json(text)?;
+    if unseen.is_whole_item()
+        && let Json::Object(wrapped) = &mut document
+        && let Some((_, Json::Object(members))) = wrapped.first_mut()
+    {
+        let key = resource.parent_key.as_deref();
+        members.retain(|(name, _)| name == "id" || Some(&**name) == key);
+    }
+    Ok(document)
+}
+
+/// Indices of the fields that a merge patch removes although the caller cannot see them: they are not in the
+/// patched document, so `merge` cannot remove them.
+fn removed_unreadable(
+    resource: &Resource,
+    unseen: UnreadableFields<'_>,
+    sent: &Json<'_>,
+) -> Vec<usize> {
+    let Json::Object(wrapped) = sent else { return Vec::new() };
+    let Some((_, Json::Object(members))) = wrapped.first() else { return Vec::new() };
+    let nulls = members.iter().filter(|(_, value)| matches!(value, Json::Null));
+    let fields = nulls.filter_map(|(name, _)| resource.field(name));
+    fields.map(|(index, _)| index).filter(|index| unseen.contains(*index)).collect()
+}
+
+fn parse_json(text: &[u8]) -> Result<Json<'_>, RequestRefusal> {
+    json::parse(text, DEPTH_MAX).map_err(|_| unreadable())
+}
+
+/// Unreachable for a request, since `intent` has parsed the patch before.
+fn unreadable() -> RequestRefusal {
+    RequestRefusal::Patch("the patch cannot be read".to_owned())
+}
+
+/// Applies a merge patch. The pointers of its faults begin with the wrapper that was sent, which may be the
+/// plural.
+fn apply_merge_patch<'a>(
+    resource: &Resource,
+    mut document: Json<'a>,
+    sent: Json<'a>,
+) -> Result<(String, Json<'a>), RequestRefusal> {
+    let Json::Object(mut sent) = sent else { return Err(unreadable()) };
+    let (wrapper, fields) = sent.pop().ok_or_else(unreadable)?;
+    let name = resource.name.to_string();
+    patch::merge(&mut document, Json::Object(vec![(name.into(), fields)]));
+    Ok((format!("/{wrapper}"), document))
+}
+
+fn patch_refusal(failed: &PatchError) -> RequestRefusal {
+    match &failed.reason {
+        PatchFailure::TooLarge => whole_item_fault(FaultCode::Length, failed.to_string()),
+        PatchFailure::Missing(_) | PatchFailure::Different(_) | PatchFailure::IntoItself(_) => {
+            RequestRefusal::Patch(failed.to_string())
+        }
+    }
+}
+
+/// The members of the patched item. The document must still be one object under its wrapper.
+fn unwrap_members<'a>(
+    resource: &Resource,
+    document: Json<'a>,
+) -> Result<crate::intent::JsonMembers<'a>, RequestRefusal> {
+    let expected = || {
+        let detail =
+            format!(r#"expected an object under "{}", and nothing beside it"#, resource.name);
+        whole_item_fault(FaultCode::Type, detail)
+    };
+    let Json::Object(mut wrapped) = document else { return Err(expected()) };
+    match (wrapped.pop(), wrapped.len()) {
+        (Some((name, Json::Object(members))), 0) if *name == *resource.name => Ok(members),
+        _ => Err(expected()),
+    }
+}
+
+fn whole_item_fault(code: FaultCode, detail: String) -> RequestRefusal {
+    RequestRefusal::Invalid(vec![FieldFault { pointer: String::new(), code, detail }])
+}
+
+/// Refuses a patch that removes a field that the caller may only read.
+fn refuse_readonly_removal(
+    resource: &Resource,
+    access: Option<&Access>,
+    is_there: impl Fn(usize) -> bool,
+    (root, members): (&str, &[crate::intent::JsonMember<'_>]),
+) -> Result<(), RequestRefusal> {
+    let Some(access) = access else { return Ok(()) };
+    let is_taken = |at: &usize, field: &Field| {
+        let is_shown = !access.hidden.contains(at) && field.computed.is_none() && !field.secret;
+        is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)
+    };
+    let fields = access.readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
+    let fault = |field: &Field| FieldFault {
+        pointer: format!("{root}/{}", field.name),
+        code: FaultCode::ReadOnly,
+        detail: "your roles do not let you take it away".to_owned(),
+    };
+    let taken = fields.filter(|(field, at)| is_taken(at, field));
+    let faults: Vec<FieldFault> = taken.map(|(field, _)| fault(field)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::ReadOnly(faults)) }
+}
+
+/// Refuses a patch that removes the state. A PUT that leaves out the state keeps it, but a patch removes
+/// explicitly.
+fn refuse_state_removal(
+    resource: &Resource,
+    hidden: &[usize],
+    (root, members): (&str, &[crate::intent::JsonMember<'_>]),
+) -> Result<(), RequestRefusal> {
+    let Some((index, _)) = resource.state_field().filter(|(index, _)| !hidden.contains(index))
+    else {
+        return Ok(());
+    };
+    let Some(field) = resource.fields.get(index) else { return Ok(()) };
+    if members.iter().any(|(name, _)| **name == *field.name) {
+        return Ok(());
+    }
+    let pointer = format!("{root}/{}", field.name);
+    let detail = "a state cannot be taken away".to_owned();
+    Err(RequestRefusal::Invalid(vec![FieldFault { pointer, code: FaultCode::Null, detail }]))
+}

@@ -1,0 +1,315 @@
+//! Validation of a request body against the model: checks every field, collects every fault, fills in
+//! defaults.
+//!
+//! The result is an `ItemDraft`: all that can be known of the item without stored data. A client can send
+//! back with PUT what it got from GET: members that the server sets are checked for their type and otherwise
+//! ignored.
+
+use crate::intent::{JsonMember, JsonMembers};
+use crate::json::{self, Json};
+use crate::model::{Field, Resource, ResourceIndex, types};
+use crate::permit::Access;
+use crate::problem::{FaultCode, FaultCollector, FieldFault};
+use crate::value::{ClearText, Id, IdKind, Moment, Value};
+
+/// An item that a request wants to create or replace, as far as the request alone determines it.
+#[derive(Debug, Clone)]
+pub struct ItemDraft {
+    /// The JSON pointer of its object in the body.
+    pub root: String,
+    pub values: DraftValues,
+    pub references: Vec<Reference>,
+}
+
+/// The values of a draft, in the resource's field order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DraftValues {
+    /// As they will be stored.
+    Complete(Vec<Value>),
+    /// `None` keeps the stored value; computed fields wait until the stored values are known.
+    Partial(Vec<Option<Value>>),
+}
+
+/// A `ref` value, to be looked up by the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    pub to: ResourceIndex,
+    pub id: Id,
+    pub pointer: String,
+}
+
+/// What the client sent for one item.
+#[derive(Debug)]
+pub(super) struct SentItem<'a> {
+    pub(super) root: String,
+    pub(super) parent: Option<Id>,
+    pub(super) members: JsonMembers<'a>,
+}
+
+/// What the request says about the item outside its body.
+#[derive(Debug, Clone, Copy)]
+struct BodyContext<'a> {
+    purpose: BodyPurpose,
+    parent: Option<Id>,
+    hidden: &'a [usize],
+}
+
+/// What the write does with the body.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum BodyPurpose {
+    Create,
+    Replace(Id),
+}
+
+/// What the caller may do with the fields.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct FieldRights<'a> {
+    /// `None`: every field can be read and changed.
+    pub(super) access: Option<&'a Access>,
+    /// Fields that GET does not show to the caller. A field of these that the body leaves out keeps its
+    /// stored value, so that a client can PUT what it got from GET.
+    pub(super) unseen: &'a [usize],
+}
+
+pub(super) fn validate_body(
+    resource: &Resource,
+    sent: SentItem<'_>,
+    aim: BodyPurpose,
+    FieldRights { access, unseen }: FieldRights<'_>,
+) -> (ItemDraft, Vec<FieldFault>) {
+    let (hidden, readonly) = match access {
+        None => (&[][..], &[][..]),
+        Some(access) => (&*access.hidden, &*access.readonly),
+    };
+    let SentItem { root, parent, members } = sent;
+    // Capacity for one field name, which is appended and truncated for each member.
+    let mut at = String::with_capacity(root.len() + 32);
+    at.push_str(&root);
+    let mut faults = FaultCollector::at_root(at);
+    // By field: not sent, sent with a fault, or sent.
+    let mut given: Vec<Option<Option<Value>>> = resource.fields.iter().map(|_| None).collect();
+    for member in members {
+        let mark = faults.enter(&member.0);
+        match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
+            Some((index, field)) => {
+                let value = validate_field(field, &member.1, aim, &mut faults);
+                if let Some(given) = given.get_mut(index) {
+                    *given = Some(value);
+                }
+            }
+            None => validate_builtin_member(
+                resource,
+                BodyContext { purpose: aim, parent, hidden },
+                &member,
+                &mut faults,
+            ),
+        }
+        faults.leave(mark);
+    }
+    let fields = resource.fields.iter().enumerate();
+    let values = given.into_iter().zip(fields).map(|(given, (index, field))| match given {
+        Some(Some(value)) => Some(value),
+        Some(None) => Some(Value::Null),
+        None if field.computed.is_some() => Some(Value::Null),
+        None if hidden.contains(&index) || readonly.contains(&index) => {
+            value_of_omitted_readonly(field, aim)
+        }
+        None if unseen.contains(&index) && matches!(aim, BodyPurpose::Replace(_)) => None,
+        None => value_of_omitted(field, aim, &mut faults),
+    });
+    let values: Vec<Option<Value>> = values.collect();
+    let references = resource.fields.iter().zip(&values);
+    let references = references
+        .filter_map(|(field, value)| find_reference(field, value.as_ref(), &root))
+        .collect();
+    let faults = faults.into_list();
+    // A computed value would only repeat the faults of its operands.
+    let finished = if faults.is_empty() {
+        complete_unless_partial(resource, (&root, hidden), values)
+    } else {
+        Err(faults)
+    };
+    match finished {
+        Ok(values) => (ItemDraft { root, values, references }, Vec::new()),
+        Err(faults) => {
+            (ItemDraft { root, values: DraftValues::Partial(Vec::new()), references }, faults)
+        }
+    }
+}
+
+/// Completes the values, unless some of them keep their stored value.
+fn complete_unless_partial(
+    resource: &Resource,
+    place: (&str, &[usize]),
+    values: Vec<Option<Value>>,
+) -> Result<DraftValues, Vec<FieldFault>> {
+    if values.iter().any(Option::is_none) {
+        return Ok(DraftValues::Partial(values));
+    }
+    complete_values(resource, place, values.into_iter().flatten().collect())
+        .map(DraftValues::Complete)
+}
+
+/// Evaluates the computed fields, and canonicalizes lists and objects to the JSON text that is stored. A
+/// fault of a hidden field is reported for the whole item.
+pub(super) fn complete_values(
+    resource: &Resource,
+    (root, hidden): (&str, &[usize]),
+    mut values: Vec<Value>,
+) -> Result<Vec<Value>, Vec<FieldFault>> {
+    let mut faults = Vec::new();
+    let mut computed = Vec::new();
+    for (index, field) in resource.fields.iter().enumerate() {
+        let Some(expression) = &field.computed else { continue };
+        match expression.evaluate(&values) {
+            Ok(value) => computed.push((index, value)),
+            Err(overflow) => faults.push(FieldFault {
+                pointer: match hidden.contains(&index) {
+                    true => root.to_owned(),
+                    false => format!("{root}/{}", field.name),
+                },
+                code: FaultCode::Overflow,
+                detail: overflow.to_string(),
+            }),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    for (index, value) in computed {
+        if let Some(slot) = values.get_mut(index) {
+            *slot = value;
+        }
+    }
+    Ok(values.into_iter().map(types::canonicalize).collect())
+}
+
+fn validate_field(
+    field: &Field,
+    json: &Json<'_>,
+    aim: BodyPurpose,
+    faults: &mut FaultCollector,
+) -> Option<Value> {
+    let read = match aim {
+        BodyPurpose::Create => types::read_new,
+        BodyPurpose::Replace(_) => types::read,
+    };
+    match (field.computed.is_some(), aim) {
+        (false, _) => read(field, json, faults).map(|value| match value {
+            Value::Text(text) if field.secret => Value::Clear(ClearText::new(text)),
+            value => value,
+        }),
+        (true, BodyPurpose::Create) => {
+            faults.add(FaultCode::ReadOnly, "computed by the server");
+            None
+        }
+        (true, BodyPurpose::Replace(_)) => {
+            let mut scratch = FaultCollector::at_root(String::new());
+            types::read(field, json, &mut scratch);
+            for fault in scratch.into_list() {
+                if matches!(fault.code, FaultCode::Type | FaultCode::Null | FaultCode::Format) {
+                    faults.add(fault.code, fault.detail);
+                }
+            }
+            None
+        }
+    }
+}
+
+/// Validates a member that every item has in addition to its declared fields.
+fn validate_builtin_member(
+    resource: &Resource,
+    path: BodyContext<'_>,
+    (name, json): &JsonMember<'_>,
+    faults: &mut FaultCollector,
+) {
+    if let (Some(key), Some(id)) = (&resource.parent_key, path.parent)
+        && **key == **name
+    {
+        return check_id(json, id, faults);
+    }
+    match (&**name, path.purpose) {
+        ("id", BodyPurpose::Replace(id)) => check_id(json, id, faults),
+        ("created_at" | "updated_at", BodyPurpose::Replace(_)) => match json {
+            Json::Text(text) if Moment::parse(text).is_some() => {}
+            other => faults
+                .add(FaultCode::Type, format!("expected a timestamp, got {}", other.type_name())),
+        },
+        ("version", BodyPurpose::Replace(_)) => match json {
+            Json::Number(text) if json::integer(text).is_some() => {}
+            other => faults
+                .add(FaultCode::Type, format!("expected an integer, got {}", other.type_name())),
+        },
+        ("id" | "created_at" | "updated_at" | "version", BodyPurpose::Create) => {
+            faults.add(FaultCode::ReadOnly, "set by the server");
+        }
+        (unknown, _) => {
+            let known = resource.fields.iter().enumerate();
+            let known = known.filter(|(index, _)| !path.hidden.contains(index));
+            types::add_unknown(unknown, known.map(|(_, field)| field), faults);
+        }
+    }
+}
+
+fn check_id(json: &Json<'_>, id: Id, faults: &mut FaultCollector) {
+    let is_same = match (json, id) {
+        // A UUID in a body, unlike in a path, may have upper-case digits.
+        (Json::Text(text), Id::Uuid(_)) => {
+            IdKind::Uuid.parse(&text.to_ascii_lowercase()) == Some(id)
+        }
+        (Json::Number(text), Id::Integer(number)) => json::integer(text) == Some(number),
+        (
+            Json::Null
+            | Json::Boolean(_)
+            | Json::Number(_)
+            | Json::Text(_)
+            | Json::List(_)
+            | Json::Object(_),
+            _,
+        ) => false,
+    };
+    if !is_same {
+        faults.add(FaultCode::Mismatch, format!("the path says {id}"));
+    }
+}
+
+/// The value of a field that the body leaves out. PUT replaces the item, so the field gets its default; a
+/// state and a secret keep the stored value (`None`).
+fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector) -> Option<Value> {
+    let stays = field.rules.states.is_some() || field.secret;
+    match (aim, &field.default) {
+        (BodyPurpose::Replace(_), _) if stays => None,
+        // The default of a state field is its initial state.
+        (_, Some(default)) => Some(default.clone()),
+        (_, None) => {
+            if field.required {
+                types::add_required(field, faults);
+            }
+            Some(Value::Null)
+        }
+    }
+}
+
+/// The value of a field that the body leaves out and the caller may not change: the stored one, or the
+/// default of a new item.
+fn value_of_omitted_readonly(field: &Field, aim: BodyPurpose) -> Option<Value> {
+    match aim {
+        BodyPurpose::Replace(_) => None,
+        BodyPurpose::Create => Some(field.default.clone().unwrap_or(Value::Null)),
+    }
+}
+
+fn find_reference(field: &Field, value: Option<&Value>, root: &str) -> Option<Reference> {
+    let target = field.rules.reference?;
+    let id = match value? {
+        Value::Text(text) => target.id.parse(text)?,
+        Value::Integer(number) => Id::Integer(*number),
+        Value::Null
+        | Value::Boolean(_)
+        | Value::Number(_)
+        | Value::Decimal(_)
+        | Value::Moment(_) => return None,
+        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => return None,
+    };
+    Some(Reference { to: target.resource, id, pointer: format!("{root}/{}", field.name) })
+}

@@ -1,0 +1,90 @@
+//! Stored responses for `Idempotency-Key`, as text: status, headers, an empty line, the body.
+//!
+//! Pure. The first client gets the stored form too, so that every retry gets the same response. The one
+//! surprising thing: headers that belong to the request rather than to the response (request id, date,
+//! CORS) are added after this step, and are new every time.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::{Reply, ResponseBody};
+use crate::problem::{self, ProblemKind};
+
+pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// The text of a reply, and the kind of its problem. `None`, if it is not all text.
+pub fn serialize(reply: &Reply, kind: Option<&ProblemKind>) -> Option<String> {
+    let body = str::from_utf8(reply.body.whole()?).ok()?;
+    let mut text = String::with_capacity(body.len() + 512);
+    text.push_str(reply.status.as_str());
+    text.push(' ');
+    text.push_str(kind.map_or("", |kind| kind.slug));
+    for (name, value) in &reply.headers {
+        text.push('\n');
+        text.push_str(name.as_str());
+        text.push_str(": ");
+        text.push_str(value.to_str().ok()?);
+    }
+    text.push_str("\n\n");
+    text.push_str(body);
+    Some(text)
+}
+
+/// Parses a stored response.
+pub fn parse(text: String) -> Option<(Reply, Option<&'static ProblemKind>)> {
+    let (head, _) = text.split_once("\n\n")?;
+    let mut lines = head.lines();
+    let (status, slug) = lines.next()?.split_once(' ')?;
+    let status = StatusCode::from_bytes(status.as_bytes()).ok()?;
+    let kind = problem::find_by_slug(slug);
+    let mut headers = HeaderMap::with_capacity(12);
+    for line in lines {
+        let (name, value) = line.split_once(": ")?;
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        headers.append(name, HeaderValue::from_str(value).ok()?);
+    }
+    let body_at = head.len() + 2;
+    let body = ResponseBody::Whole(Bytes::from(text).slice(body_at..));
+    Some((Reply { status, headers, body }, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{CONTENT_TYPE, ETAG, LINK};
+
+    use super::*;
+
+    #[test]
+    fn stored_response_round_trips() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ETAG, HeaderValue::from_static("\"1-0011aabb\""));
+        headers.append(LINK, HeaderValue::from_static("<a>; rel=\"x\""));
+        headers.append(LINK, HeaderValue::from_static("<b>; rel=\"y: z\""));
+        for body in ["", "{}\n", "\n\n201 \n\n", "é\r\n\r\n"] {
+            for kind in [None, Some(&problem::TAKEN)] {
+                let (status, body) = (StatusCode::CREATED, ResponseBody::Whole(Bytes::from(body)));
+                let reply = Reply { status, headers: headers.clone(), body };
+                let (read, read_kind) = parse(serialize(&reply, kind).unwrap()).unwrap();
+                assert_eq!((read.status, &read.headers), (reply.status, &reply.headers));
+                assert_eq!((read.body.whole(), read_kind), (reply.body.whole(), kind));
+            }
+        }
+        let bare = Reply {
+            status: StatusCode::CONFLICT,
+            headers: HeaderMap::new(),
+            body: ResponseBody::Whole(Bytes::new()),
+        };
+        assert_eq!(serialize(&bare, None).as_deref(), Some("409 \n\n"));
+    }
+
+    #[test]
+    fn stored_response_rejects_binary_bodies_and_malformed_text() {
+        let body = ResponseBody::Whole(Bytes::from_static(b"\xff"));
+        let reply = Reply { status: StatusCode::OK, headers: HeaderMap::new(), body };
+        assert_eq!(serialize(&reply, None), None);
+        for text in ["", "200", "200 \n", "x \n\n", "200 \nno header\n\n", "99 \n\n"] {
+            assert!(parse(text.to_owned()).is_none(), "{text:?}");
+        }
+    }
+}

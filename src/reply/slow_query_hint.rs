@@ -1,0 +1,118 @@
+//! Hints on why a list timed out: for the client, and for the author of the model.
+//!
+//! Pure. The client gets a hint about its own query only. The fields that row-level permissions filter by
+//! are nobody's business but the operator's, so these go to the log.
+
+use crate::intent::{Attribute, Filter, FilterTest, ListQuery};
+use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
+use crate::model::{Model, Resource};
+use crate::plan::Collection;
+use crate::problem::Problem;
+
+/// Adds a hint to the timeout of a list: the part of the query that no index supports.
+pub(super) fn add_hint(
+    model: &Model,
+    asked: Option<(&Collection, &ListQuery)>,
+    problem: Problem,
+) -> Problem {
+    let Some((collection, list)) = asked else { return problem };
+    let resource = model.resource(collection.resource);
+    let problem = match client_hint(resource, list) {
+        Some(words) => problem.detail(words),
+        None => problem,
+    };
+    let unindexed = unindexed_role_fields(model, collection);
+    if unindexed.is_empty() {
+        return problem;
+    }
+    problem.cause(format!(
+        "a role's `where` looks at fields that are not declared filter = true: {}",
+        unindexed.join(", ")
+    ))
+}
+
+fn client_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
+    if list.is_whole_by_id() && !list.is_counted {
+        return None;
+    }
+    let slow: Vec<String> =
+        list.filters.iter().filter_map(|term| unindexable_filter(resource, term)).collect();
+    if !slow.is_empty() {
+        let slow = slow.join(", ");
+        return Some(format!(
+            "no index helps with {slow}; add a filter with eq, in, prefix or a range that few items pass"
+        ));
+    }
+    let keys: Vec<String> = list.sort.iter().map(|key| key.attribute.name(resource)).collect();
+    let is_updated = list.sort.iter().any(|key| key.attribute == Attribute::UpdatedAt);
+    Some(if is_updated || keys.len() > 1 {
+        format!(
+            "no index has the items sorted by {}; sort by one field alone that is declared filter = true, or add a filter that few items pass",
+            keys.join(", ")
+        )
+    } else if let (Some(key), false) = (keys.first(), list.filters.is_empty()) {
+        format!(
+            "one index sorts by {key} and another one filters; leave out one of them, or filter so that few items pass"
+        )
+    } else if list.is_counted {
+        "all items have to be counted; leave out count=exact, or add a filter that few items pass"
+            .to_owned()
+    } else {
+        "too many items pass the filters; add one that few items pass".to_owned()
+    })
+}
+
+/// A filter that has to scan every item.
+fn unindexable_filter(resource: &Resource, term: &Filter) -> Option<String> {
+    let name = term.attribute.name(resource);
+    match &term.test {
+        FilterTest::Contains(_) => Some(format!("{name}:contains")),
+        FilterTest::Compare(Comparison::NotEqual, _) => Some(format!("{name}:ne")),
+        FilterTest::Compare(_, _)
+        | FilterTest::In(_)
+        | FilterTest::Prefix(..)
+        | FilterTest::Exists(_) => (term.attribute == Attribute::UpdatedAt).then_some(name),
+    }
+}
+
+/// The fields of a role's conditions, on the rows and on their ancestors, that have no index.
+fn unindexed_role_fields(model: &Model, collection: &Collection) -> Vec<String> {
+    let mut names = Vec::new();
+    for level in model.lineage(collection.resource) {
+        let conditions = match level.index == collection.resource {
+            true => collection.scope.row_filters(level.index),
+            false => collection.scope.read_row_filters(level.index),
+        };
+        for condition in conditions {
+            push_fields(&mut names, level, &condition.root);
+        }
+    }
+    names
+}
+
+fn push_fields(names: &mut Vec<String>, resource: &Resource, node: &ExprNode) {
+    match node {
+        ExprNode::Field(path) => push_field(names, resource, path),
+        ExprNode::Not(inner) | ExprNode::Negate(inner) | ExprNode::In(inner, _) => {
+            push_fields(names, resource, inner);
+        }
+        ExprNode::And(left, right)
+        | ExprNode::Or(left, right)
+        | ExprNode::Compare(_, left, right)
+        | ExprNode::Arithmetic(_, left, right) => {
+            push_fields(names, resource, left);
+            push_fields(names, resource, right);
+        }
+        ExprNode::Literal(_) | ExprNode::User | ExprNode::Sum(..) | ExprNode::Count(_) => {}
+    }
+}
+
+fn push_field(names: &mut Vec<String>, resource: &Resource, path: &Path) {
+    let PathRoot::Field(at) = path.root else { return };
+    let aspect = Attribute::Field(at, path.inner.clone());
+    let is_indexed = aspect.field(resource).is_none_or(|field| field.filter);
+    let name = format!("{}.{}", resource.name, aspect.name(resource));
+    if !is_indexed && !names.contains(&name) {
+        names.push(name);
+    }
+}

@@ -1,0 +1,201 @@
+//! HTTP/2 frame accounting, against control-frame floods and rapid reset.
+//!
+//! Frames are tracked, not interpreted: that is hyper's job. The one surprising thing: hyper answers every
+//! PING and every SETTINGS for as long as they come; RFC 9113 §10.5 leaves it to the server to decide that
+//! it is too much.
+
+use std::cell::Cell;
+
+const HEAD_BYTES: usize = 9;
+/// Less data than this in a frame is hardly worth its header.
+const DATA_BYTES_SMALL: usize = 128;
+
+/// More than the credit of a request, so that resetting requests always loses (rapid reset).
+const RESET_COST: i64 = 30;
+
+/// RFC 9113 §6.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+
+/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM; the last stream is left open, since all
+/// streams in flight end here.
+pub(super) const GOAWAY_ENHANCE_YOUR_CALM: [u8; 17] =
+    [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
+
+/// The position of one direction's bytes between two frames or inside of one.
+#[derive(Debug, Default)]
+pub(super) struct FrameTracker {
+    /// The header of the next frame as far as it has come.
+    head: [u8; HEAD_BYTES],
+    head_bytes: usize,
+    /// The remaining bytes of the frame's payload.
+    rest: usize,
+}
+
+impl FrameTracker {
+    /// Whether the last byte was the last of a frame.
+    pub(super) fn is_at_frame_boundary(&self) -> bool {
+        self.head_bytes == 0 && self.rest == 0
+    }
+
+    /// Tracks bytes and returns the cost of their frames.
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> i64 {
+        let mut cost = 0;
+        while let Some((first, others)) = bytes.split_first() {
+            if self.rest > 0 {
+                let passed = self.rest.min(bytes.len());
+                self.rest -= passed;
+                bytes = bytes.get(passed..).unwrap_or_default();
+                continue;
+            }
+            if let Some(place) = self.head.get_mut(self.head_bytes) {
+                *place = *first;
+            }
+            self.head_bytes += 1;
+            bytes = others;
+            if self.head_bytes == HEAD_BYTES {
+                self.head_bytes = 0;
+                cost += self.begin_payload();
+            }
+        }
+        cost
+    }
+
+    /// A frame header is complete.
+    fn begin_payload(&mut self) -> i64 {
+        let [high, middle, low, kind, flags, ..] = self.head;
+        self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        match kind {
+            // A request is worth its frames, and hyper limits the size of a head.
+            HEADERS | CONTINUATION => 0,
+            DATA if flags & END_STREAM != 0 || self.rest >= DATA_BYTES_SMALL => 0,
+            // It throws away what its request has cost.
+            RST_STREAM => RESET_COST,
+            // PING, SETTINGS, WINDOW_UPDATE, PRIORITY, unknown types, and DATA with hardly a byte.
+            _ => 1,
+        }
+    }
+}
+
+/// The budget for control frames on one connection (a token bucket).
+///
+/// It refills with time, with requests, and with bytes sent: a client that does nothing unusual spends a
+/// few frames per request, and window updates for what it has read.
+#[derive(Debug)]
+pub(super) struct ControlFrameBudget {
+    remaining: Cell<i64>,
+    /// The tick of the last refill by time.
+    refilled_at: Cell<u64>,
+}
+
+impl ControlFrameBudget {
+    /// The initial value, and the maximum.
+    const MAX: i64 = 2_000;
+    const PER_TICK: i64 = 25;
+    const PER_REQUEST: i64 = 10;
+    const BYTES_SENT: usize = 512;
+
+    pub(super) fn new(now: u64) -> Self {
+        Self { remaining: Cell::new(Self::MAX), refilled_at: Cell::new(now) }
+    }
+
+    fn refill(&self, by: i64) {
+        self.remaining.set((self.remaining.get().saturating_add(by)).min(Self::MAX));
+    }
+
+    pub(super) fn credit_request(&self) {
+        self.refill(Self::PER_REQUEST);
+    }
+
+    pub(super) fn credit_sent(&self, bytes: usize) {
+        self.refill(i64::try_from(bytes / Self::BYTES_SENT).unwrap_or_default());
+    }
+
+    pub(super) fn spend(&self, cost: i64, now: u64) {
+        let ticks = now.saturating_sub(self.refilled_at.replace(now));
+        self.refill(i64::try_from(ticks).unwrap_or(i64::MAX).saturating_mul(Self::PER_TICK));
+        self.remaining.set(self.remaining.get() - cost);
+    }
+
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.remaining.get() < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: u8) -> Vec<u8> {
+        let head = [0, 0, length, kind, flags, 0, 0, 0, 1];
+        [&head[..], &vec![0; usize::from(length)]].concat()
+    }
+
+    #[test]
+    fn http2_frames_are_found_however_the_bytes_are_split() {
+        let all = [
+            frame(HEADERS, 4, 30),
+            frame(DATA, 0, 0),
+            frame(DATA, 0, 200),
+            frame(DATA, END_STREAM, 1),
+            frame(6, 0, 8),
+            frame(4, 0, 0),
+            frame(RST_STREAM, 0, 4),
+            frame(0x42, 0, 7),
+        ]
+        .concat();
+        let costs = 4 + RESET_COST;
+        for size in [1, 2, 8, 9, 10, 33, all.len()] {
+            let mut frames = FrameTracker::default();
+            let sum: i64 = all.chunks(size).map(|bytes| frames.follow(bytes)).sum();
+            assert_eq!((sum, frames.is_at_frame_boundary()), (costs, true), "{size}");
+        }
+    }
+
+    #[test]
+    fn http2_frames_boundary_is_known() {
+        let mut frames = FrameTracker::default();
+        assert!(frames.is_at_frame_boundary());
+        let ping = frame(6, 0, 8);
+        for end in 1..ping.len() {
+            let mut frames = FrameTracker::default();
+            frames.follow(&ping[..end]);
+            assert!(!frames.is_at_frame_boundary(), "{end}");
+        }
+        frames.follow(&GOAWAY_ENHANCE_YOUR_CALM);
+        assert!(frames.is_at_frame_boundary());
+    }
+
+    #[test]
+    fn control_frame_budget_is_spent_and_refills() {
+        let allowance = ControlFrameBudget::new(7);
+        allowance.spend(ControlFrameBudget::MAX, 7);
+        assert!(!allowance.is_exhausted());
+        allowance.spend(1, 7);
+        assert!(allowance.is_exhausted());
+        allowance.spend(0, 8);
+        assert!(!allowance.is_exhausted(), "a tick later");
+        allowance.credit_request();
+        allowance.credit_sent(2 * ControlFrameBudget::BYTES_SENT);
+        assert_eq!(
+            allowance.remaining.get(),
+            ControlFrameBudget::PER_TICK - 1 + ControlFrameBudget::PER_REQUEST + 2
+        );
+        allowance.spend(0, u64::MAX);
+        assert_eq!(allowance.remaining.get(), ControlFrameBudget::MAX);
+    }
+
+    #[test]
+    fn control_frame_budget_rapid_reset_exhausts_it() {
+        let allowance = ControlFrameBudget::new(0);
+        let resets = (0..).take_while(|_| {
+            allowance.credit_request();
+            allowance.spend(RESET_COST, 0);
+            !allowance.is_exhausted()
+        });
+        assert!((50..200).contains(&resets.count()));
+    }
+}

@@ -1,0 +1,478 @@
+//! The connection watchdog: the phase of each connection and its age, so that one sweep can end those that
+//! time out (slowloris, stalled readers).
+//!
+//! Time is counted in ticks of the sweep, not read from a clock: a request sets no timer and reads no
+//! clock. A timeout may therefore be late by a tick, and never early. The one surprising thing: only the
+//! socket sees the first byte of a head, and only the service knows that a request is in flight, so both
+//! report here; the service does it through `Exchange`.
+
+mod exchange;
+mod memory;
+mod revocation;
+mod worker_connections;
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+pub(super) use self::exchange::{Exchange, InFlightChunk};
+use self::revocation::GuardedStream;
+pub(super) use self::worker_connections::WorkerConnections;
+use super::http1_framing::MessageFraming;
+use super::http2_frames::ControlFrameBudget;
+use crate::admission::MemoryPressure;
+
+/// After this many ticks without a request a connection releases hyper's buffers.
+const PARK_TICKS: u64 = 1;
+
+/// How often the sweep runs.
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+
+/// After the time that sending may stand still, this much must have been read of an answer with every
+/// tick: 32 KiB a second.
+const RESPONSE_BYTES_PER_TICK_MIN: usize = 8 << 10;
+
+/// Concurrent handshakes per worker before the timeout of slow ones is shortened.
+const HANDSHAKES_SOFT_MAX: usize = 1_000;
+
+/// Streams that a connection may have also when there are too many of them.
+const STREAMS_FAIR_SHARE: usize = 10;
+
+/// The state that the connections of one worker share.
+#[derive(Debug, Default)]
+pub(super) struct WorkerState {
+    /// The time: the number of sweeps so far.
+    ticks: Cell<u64>,
+    /// Requests of HTTP/2 under way, and how many there may be.
+    streams: Cell<usize>,
+    streams_max: usize,
+    streams_logged_at: Cell<Option<u64>>,
+    /// When a handshake was last logged.
+    handshake_logged_at: Cell<Option<u64>>,
+    /// Handshakes in flight.
+    handshakes: Cell<usize>,
+    /// Requests so far.
+    requests: Cell<u64>,
+    /// When the server began to stop.
+    stopping_since: Cell<Option<u64>>,
+}
+
+impl WorkerState {
+    /// Whether connections with many streams should finish some.
+    fn has_many_streams(&self) -> bool {
+        self.streams.get() > self.streams_max / 2
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionPhase {
+    /// Accepted, before or in the TLS handshake.
+    Handshake,
+    /// No byte of HTTP has come yet.
+    Fresh,
+    /// The first byte of a head has come, the last has not.
+    Head,
+    /// A request is with the pipeline, which has timeouts of its own.
+    Busy,
+    /// A response is being sent. The time is that of the last progress.
+    Sending,
+    /// All requests are answered.
+    Idle,
+    /// HTTP/2, with concurrent requests. The time is that of the last request or response.
+    Streams,
+    /// The last bytes are sent; the connection ends by itself.
+    Closing,
+}
+
+/// What the watchdog tells a connection to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchdogSignal {
+    Continue,
+    /// Release hyper's buffers until a whole head arrives.
+    Park,
+    /// Finish what is in flight, accept nothing new.
+    Drain,
+    /// End now.
+    Abort,
+}
+
+/// The timeout of each phase, in ticks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PhaseTimeouts {
+    pub(super) handshake: u64,
+    pub(super) head: u64,
+    pub(super) idle: u64,
+    pub(super) sending: u64,
+    /// For large heads and responses under memory pressure, and for handshakes that are too many.
+    pub(super) under_pressure: u64,
+    /// For connections without a request in flight, at shutdown.
+    pub(super) shutdown: u64,
+}
+
+impl PhaseTimeouts {
+    pub(super) fn ticks(limit: Duration) -> u64 {
+        let ticks = limit.as_millis().div_ceil(SWEEP_INTERVAL.as_millis());
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+}
+
+/// A request in flight, up to the last byte of the response.
+#[derive(Debug, Clone, Copy)]
+struct InFlightEntry {
+    number: u32,
+    begun: u64,
+    /// Of its head.
+    head_bytes: usize,
+    /// When hyper had the answer, and its size; from then on the client is to read it.
+    response_ready: Option<(u64, usize)>,
+    kind: InFlightKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InFlightKind {
+    Request,
+    /// Its response is a stream.
+    Stream,
+    /// Not the request, but a chunk of its response.
+    Chunk,
+}
+
+#[derive(Debug)]
+pub(super) struct ConnectionWatchdog {
+    worker: Rc<WorkerState>,
+    phase: Cell<ConnectionPhase>,
+    since: Cell<u64>,
+    /// When bytes of a response were last sent.
+    progress: Cell<u64>,
+    /// Of a head that took more than one read.
+    head_bytes: Cell<usize>,
+    /// What the connection has beside HTTP.
+    tls_bytes: Cell<usize>,
+    /// Requests so far.
+    requests: Cell<u32>,
+    in_flight: RefCell<Vec<InFlightEntry>>,
+    /// Answers that go on and depend on somebody's rights.
+    streams: RefCell<Vec<GuardedStream>>,
+    /// The request of HTTP/2 that has begun and has no task yet.
+    without_task: Cell<Option<u32>>,
+    frame_budget: ControlFrameBudget,
+    /// hyper has no part in it now.
+    is_parked: Cell<bool>,
+    /// HTTP/1 only.
+    message: RefCell<MessageFraming>,
+    /// It waits for the server, not for its client.
+    is_waiting_on_server: Cell<bool>,
+    signal: Cell<WatchdogSignal>,
+    waker: RefCell<Option<Waker>>,
+    is_abandoned: Cell<bool>,
+    ended: Cell<bool>,
+}
+
+impl ConnectionWatchdog {
+    pub(super) fn new(common: &Rc<WorkerState>) -> Rc<Self> {
+        let now = common.ticks.get();
+        Rc::new(Self {
+            worker: Rc::clone(common),
+            phase: Cell::new(ConnectionPhase::Fresh),
+            since: Cell::new(now),
+            progress: Cell::new(now),
+            head_bytes: Cell::new(0),
+            tls_bytes: Cell::new(0),
+            requests: Cell::new(0),
+            in_flight: RefCell::new(Vec::new()),
+            streams: RefCell::new(Vec::new()),
+            without_task: Cell::new(None),
+            frame_budget: ControlFrameBudget::new(now),
+            is_parked: Cell::new(false),
+            message: RefCell::default(),
+            is_waiting_on_server: Cell::new(false),
+            signal: Cell::new(WatchdogSignal::Continue),
+            waker: RefCell::new(None),
+            is_abandoned: Cell::new(false),
+            ended: Cell::new(false),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.worker.ticks.get()
+    }
+
+    pub(super) fn phase(&self) -> ConnectionPhase {
+        self.phase.get()
+    }
+
+    pub(super) fn enter_phase(&self, phase: ConnectionPhase) {
+        self.head_bytes.set(0);
+        self.count_handshake(phase == ConnectionPhase::Handshake);
+        self.phase.set(phase);
+        self.since.set(self.now());
+    }
+
+    fn count_handshake(&self, begins: bool) {
+        let count = &self.worker.handshakes;
+        let ends = self.phase.get() == ConnectionPhase::Handshake && !self.ended.get();
+        count.set(count.get() + usize::from(begins) - usize::from(ends));
+    }
+
+    /// Whether an answer of ours can be on its way. When none can, what hyper writes is its own.
+    pub(super) fn is_response_expected(&self) -> bool {
+        match self.phase.get() {
+            ConnectionPhase::Busy
+            | ConnectionPhase::Sending
+            | ConnectionPhase::Streams
+            | ConnectionPhase::Closing => true,
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Fresh
+            | ConnectionPhase::Head
+            | ConnectionPhase::Idle => false,
+        }
+    }
+
+    pub(super) fn record_read(&self, bytes: usize) {
+        match self.phase.get() {
+            ConnectionPhase::Fresh | ConnectionPhase::Idle => {
+                self.enter_phase(ConnectionPhase::Head)
+            }
+            ConnectionPhase::Head => {
+                // hyper has a copy, and `message` another.
+                self.head_bytes.set(self.head_bytes.get() + 2 * bytes);
+            }
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Busy
+            | ConnectionPhase::Sending
+            | ConnectionPhase::Streams
+            | ConnectionPhase::Closing => {}
+        }
+    }
+
+    pub(super) fn message(&self) -> RefMut<'_, MessageFraming> {
+        self.message.borrow_mut()
+    }
+
+    pub(super) fn record_written(&self, bytes: usize) {
+        // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they do not
+        // count as progress.
+        const FRAME_BYTES_SMALL: usize = 64;
+        match self.phase.get() {
+            ConnectionPhase::Sending => self.since.set(self.now()),
+            ConnectionPhase::Streams => {
+                if bytes > FRAME_BYTES_SMALL {
+                    self.progress.set(self.now());
+                }
+                self.frame_budget.credit_sent(bytes);
+            }
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Fresh
+            | ConnectionPhase::Head
+            | ConnectionPhase::Busy
+            | ConnectionPhase::Idle
+            | ConnectionPhase::Closing => {}
+        }
+    }
+
+    /// Spends the frame budget; false when it is exhausted.
+    pub(super) fn spend_frame_budget(&self, cost: i64) -> bool {
+        self.frame_budget.spend(cost, self.now());
+        !self.is_frame_budget_exhausted()
+    }
+
+    pub(super) fn is_frame_budget_exhausted(&self) -> bool {
+        self.frame_budget.is_exhausted()
+    }
+
+    /// Whether the client has not read everything that it was sent.
+    pub(super) fn has_unread(&self) -> bool {
+        let is_unread = |request: &InFlightEntry| {
+            request.response_ready.is_some() || request.kind == InFlightKind::Stream
+        };
+        self.in_flight.borrow().iter().any(is_unread)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.borrow().is_empty()
+    }
+
+    /// Whether to log that there are too many streams; rate-limited.
+    pub(super) fn should_log_streams(&self) -> bool {
+        self.is_log_due(&self.worker.streams_logged_at)
+    }
+
+    /// Whether to log a failed handshake; rate-limited, because any client can make them fail.
+    pub(super) fn should_log_handshake(&self) -> bool {
+        self.is_log_due(&self.worker.handshake_logged_at)
+    }
+
+    fn is_log_due(&self, last: &Cell<Option<u64>>) -> bool {
+        const REPEAT: u64 = 20;
+        let may = last.get().is_none_or(|last| self.now() >= last + REPEAT);
+        if may {
+            last.set(Some(self.now()));
+        }
+        may
+    }
+
+    /// Gives up the stream at once, with all unsent data.
+    pub(super) fn abandon(&self) {
+        self.is_abandoned.set(true);
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.get()
+    }
+
+    /// hyper flushes when it has written all it has; if it also has the whole response, the response is
+    /// sent.
+    pub(super) fn record_flush(&self) {
+        if self.phase.get() == ConnectionPhase::Sending && self.is_idle() {
+            self.enter_phase(ConnectionPhase::Idle);
+        }
+    }
+
+    /// The current signal; registers the task to be woken by the next one.
+    pub(super) fn poll_signal(&self, context: &Context<'_>) -> WatchdogSignal {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
+        }
+        self.signal.get()
+    }
+
+    pub(super) fn set_signal(&self, ask: WatchdogSignal) {
+        if self.signal.replace(ask) != ask {
+            if self.phase.get() == ConnectionPhase::Streams {
+                self.since.set(self.now());
+            }
+            if let Some(waker) = self.waker.borrow_mut().take() {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.worker.stopping_since.get().is_some()
+    }
+
+    /// Whether it was aborted, not drained.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.signal.get() == WatchdogSignal::Abort
+    }
+
+    /// Sets whether the connection waits for the server (its turn to handshake).
+    pub(super) fn set_waiting_on_server(&self, is_held_up: bool) {
+        self.is_waiting_on_server.set(is_held_up);
+    }
+
+    /// Requests that have begun at this worker, of all its connections.
+    pub(super) fn worker_requests(&self) -> u64 {
+        self.worker.requests.get()
+    }
+
+    pub(super) fn end(&self) {
+        self.count_handshake(false);
+        self.ended.set(true);
+        self.waker.borrow_mut().take();
+    }
+
+    /// A phase that began in the middle of a tick has lasted less than the difference.
+    fn age(&self, since: u64) -> u64 {
+        self.now().saturating_sub(since).saturating_sub(1)
+    }
+
+    /// What this connection should be asked now.
+    fn next_signal(&self, patience: &PhaseTimeouts, pressure: MemoryPressure) -> WatchdogSignal {
+        if self.is_unread_too_long(patience, pressure) || self.exceeds_fair_share(patience) {
+            return WatchdogSignal::Abort;
+        }
+        if self.phase.get() == ConnectionPhase::Streams {
+            self.wake_revoked_streams();
+        } else if self.has_revoked_stream() {
+            return WatchdogSignal::Abort;
+        }
+        if self.delays_shutdown(patience) {
+            return WatchdogSignal::Abort;
+        }
+        let age = self.age(self.since.get());
+        let over = |limit| match self.signal.get() {
+            _ if age >= limit => WatchdogSignal::Abort,
+            WatchdogSignal::Continue if self.can_park() && age >= PARK_TICKS => {
+                WatchdogSignal::Park
+            }
+            ask => ask,
+        };
+        let hurry = |limit: u64, is_hurried| {
+            if is_hurried { limit.min(patience.under_pressure) } else { limit }
+        };
+        let is_short = pressure >= MemoryPressure::High;
+        match self.phase.get() {
+            ConnectionPhase::Head => {
+                over(hurry(patience.head, pressure.hurries(self.head_bytes.get())))
+            }
+            ConnectionPhase::Handshake => {
+                over(hurry(patience.handshake, is_short || self.is_excess_handshake()))
+            }
+            ConnectionPhase::Fresh => over(hurry(patience.head, is_short && self.holds_buffers())),
+            ConnectionPhase::Idle => over(hurry(patience.idle, is_short && self.holds_buffers())),
+            ConnectionPhase::Sending => over(patience.sending),
+            ConnectionPhase::Busy | ConnectionPhase::Closing => self.signal.get(),
+            ConnectionPhase::Streams if !self.is_idle() => self.signal.get(),
+            ConnectionPhase::Streams if self.requests.get() == 0 => {
+                over(hurry(patience.head, is_short))
+            }
+            ConnectionPhase::Streams => match self.signal.get() {
+                WatchdogSignal::Continue if age >= hurry(patience.idle, is_short) => {
+                    WatchdogSignal::Drain
+                }
+                // Something of hyper's own may still wait for a client that does not read.
+                WatchdogSignal::Drain => over(patience.sending),
+                ask @ (WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Abort) => {
+                    ask
+                }
+            },
+        }
+    }
+
+    fn is_excess_handshake(&self) -> bool {
+        self.worker.handshakes.get() > HANDSHAKES_SOFT_MAX && !self.is_waiting_on_server.get()
+    }
+
+    fn is_unread_too_long(&self, patience: &PhaseTimeouts, pressure: MemoryPressure) -> bool {
+        let stands_still = self.phase.get() == ConnectionPhase::Streams
+            && self.age(self.progress.get()) >= patience.sending;
+        let under_way = self.in_flight.borrow();
+        under_way.iter().filter_map(|request| request.response_ready).any(|(since, bytes)| {
+            let age = self.age(since);
+            let ticks = u64::try_from(bytes / RESPONSE_BYTES_PER_TICK_MIN).unwrap_or(u64::MAX);
+            age >= patience.sending.saturating_add(ticks)
+                || (age >= patience.sending && stands_still)
+                || (age >= patience.under_pressure && pressure.hurries(bytes))
+        })
+    }
+
+    /// It has more streams than its share, and has not finished them for long.
+    fn exceeds_fair_share(&self, patience: &PhaseTimeouts) -> bool {
+        self.worker.has_many_streams()
+            && self.has_many_streams()
+            && self
+                .in_flight
+                .borrow()
+                .iter()
+                .any(|it| self.age(it.begun) >= patience.under_pressure)
+    }
+
+    /// More streams are under way on it than every connection may have.
+    pub(super) fn has_many_streams(&self) -> bool {
+        let is_request = |request: &&InFlightEntry| request.kind != InFlightKind::Chunk;
+        self.phase.get() == ConnectionPhase::Streams
+            && self.in_flight.borrow().iter().filter(is_request).count() > STREAMS_FAIR_SHARE
+    }
+
+    /// Whether one more request is within the limit; HTTP/1 has one per connection.
+    pub(super) fn can_accept_request(&self) -> bool {
+        self.phase.get() != ConnectionPhase::Streams
+            || self.worker.streams.get() < self.worker.streams_max
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Streaming responses whose callers have lost their rights, and whose clients do not read.
+//!
+//! The source of such a response is cut already (`pipeline::end_revoked`); but nobody asks it for more, so
+//! nobody hears of it. With HTTP/1 the connection is cut. With HTTP/2 its other streams may be somebody
+//! else's, so only the task of the stream ends: h2 resets a stream that was dropped before its end.
+//! The surprising thing: hyper names no stream to its executor. It spawns the task of a request right after
+//! it has called the service, so the request that has begun and has no task is the one.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use super::ConnectionWatchdog;
+use crate::pipeline::StreamRights;
+
+/// A streaming response that ends with the rights of its caller.
+#[derive(Debug)]
+pub(super) struct GuardedStream {
+    /// Of the request.
+    pub(super) number: u32,
+    pub(super) rights: Arc<StreamRights>,
+    /// Of the task that runs the stream; HTTP/2 alone.
+    pub(super) task: Option<Waker>,
+}
+
+impl ConnectionWatchdog {
+    /// An answer was to end and has not: its client does not read, and so nothing more is asked for.
+    pub(in crate::server) fn has_revoked_stream(&self) -> bool {
+        self.streams.borrow().iter().any(|stream| stream.rights.is_revoked())
+    }
+
+    /// Lets the tasks of revoked streams look at their rights.
+    pub(super) fn wake_revoked_streams(&self) {
+        for stream in self.streams.borrow_mut().iter_mut() {
+            if stream.rights.is_revoked()
+                && let Some(task) = stream.task.take()
+            {
+                task.wake();
+            }
+        }
+    }
+
+    /// The request whose task is spawned now.
+    pub(in crate::server) fn take_request_without_task(&self) -> Option<u32> {
+        self.without_task.take()
+    }
+
+    /// Whether the response to this request has to end now; if not, its task is woken when it has to.
+    pub(in crate::server) fn is_revoked(&self, number: u32, context: &Context<'_>) -> bool {
+        let mut streams = self.streams.borrow_mut();
+        let Some(stream) = streams.iter_mut().find(|stream| stream.number == number) else {
+            return false;
+        };
+        if stream.rights.is_revoked() {
+            return true;
+        }
+        if !stream.task.as_ref().is_some_and(|task| task.will_wake(context.waker())) {
+            stream.task = Some(context.waker().clone());
+        }
+        false
+    }
+}

@@ -1,0 +1,377 @@
+//! Tests of the timeouts of each kind of connection, in sweeps.
+
+use super::*;
+use crate::admission;
+
+const TIMEOUTS: PhaseTimeouts =
+    PhaseTimeouts { handshake: 3, head: 4, idle: 8, sending: 6, under_pressure: 2, shutdown: 1 };
+
+fn sweep(watches: &mut WorkerConnections, pressure: MemoryPressure) {
+    watches.sweep(&TIMEOUTS, |_| pressure);
+}
+
+/// How many sweeps a connection survives in this state.
+fn sweeps(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> Option<u64> {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    prepare(&watch);
+    (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.signal.get() == WatchdogSignal::Abort
+    })
+}
+
+#[test]
+fn watchdog_each_phase_has_its_timeout_and_never_less() {
+    assert_eq!(sweeps(|watch| watch.enter_phase(ConnectionPhase::Handshake)), Some(4), "handshake");
+    assert_eq!(sweeps(|_| ()), Some(5), "fresh");
+    assert_eq!(sweeps(|watch| watch.record_read(1)), Some(5), "head");
+    assert_eq!(sweeps(|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
+    assert_eq!(sweeps(|watch| sent(watch, 0)), Some(7), "sending");
+    assert_eq!(
+        sweeps(|watch| {
+            Exchange::begin(watch).response_ready(0);
+            watch.record_flush();
+        }),
+        Some(9),
+        "idle"
+    );
+    assert_eq!(sweeps(|watch| watch.enter_phase(ConnectionPhase::Closing)), None, "closing");
+    assert_eq!(
+        sweeps(|watch| {
+            watch.enter_phase(ConnectionPhase::Streams);
+            std::mem::forget(Exchange::begin(watch));
+        }),
+        None,
+        "streams under way"
+    );
+    let after_one = |watch: &Rc<ConnectionWatchdog>| {
+        watch.enter_phase(ConnectionPhase::Streams);
+        drop(Exchange::begin(watch));
+    };
+    assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
+    let never = sweeps(|watch| watch.enter_phase(ConnectionPhase::Streams));
+    assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
+}
+
+#[test]
+fn watchdog_shutdown_aborts_only_connections_without_a_request() {
+    let stopped = |prepare: &dyn Fn(&Rc<ConnectionWatchdog>)| {
+        let mut watches = WorkerConnections::new(100);
+        let watch = watches.add();
+        prepare(&watch);
+        watches.drain();
+        (1..100).find(|_| {
+            sweep(&mut watches, MemoryPressure::None);
+            watch.signal.get() == WatchdogSignal::Abort
+        })
+    };
+    let soon = Some(TIMEOUTS.shutdown + 1);
+    assert_eq!(stopped(&|watch| watch.record_read(1)), soon, "half of a head");
+    assert_eq!(stopped(&|watch| watch.enter_phase(ConnectionPhase::Handshake)), soon, "handshake");
+    assert_eq!(
+        stopped(&|watch| watch.enter_phase(ConnectionPhase::Streams)),
+        soon,
+        "HTTP/2 without a stream"
+    );
+    assert_eq!(stopped(&|watch| std::mem::forget(Exchange::begin(watch))), None, "busy");
+    assert_eq!(stopped(&|watch| sent(watch, 0)), Some(7), "an answer that is not read");
+    let open_stream = |watch: &Rc<ConnectionWatchdog>| {
+        watch.enter_phase(ConnectionPhase::Streams);
+        std::mem::forget(Exchange::begin(watch));
+    };
+    assert_eq!(stopped(&open_stream), None, "HTTP/2 with a stream");
+}
+
+/// A response that the client does not read.
+fn sent(watch: &Rc<ConnectionWatchdog>, bytes: usize) {
+    let exchange = Exchange::begin(watch);
+    exchange.response_ready(bytes);
+    std::mem::forget(exchange);
+}
+
+/// How many sweeps an answer survives of which a little is read all the time.
+fn sweeps_of_a_slow_reader(
+    phase: ConnectionPhase,
+    bytes: usize,
+    pressure: MemoryPressure,
+) -> Option<u64> {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.enter_phase(phase);
+    sent(&watch, bytes);
+    (1..10_000).find(|_| {
+        watch.record_written(100);
+        sweep(&mut watches, pressure);
+        watch.signal.get() == WatchdogSignal::Abort
+    })
+}
+
+#[test]
+fn watchdog_response_must_be_read_at_a_minimum_rate() {
+    for phase in [ConnectionPhase::Fresh, ConnectionPhase::Streams] {
+        let large = admission::SMALL_BYTES_MAX * 8;
+        let ticks = u64::try_from(large / RESPONSE_BYTES_PER_TICK_MIN).unwrap();
+        assert_eq!(sweeps_of_a_slow_reader(phase, large, MemoryPressure::None), Some(7 + ticks));
+        assert_eq!(
+            sweeps_of_a_slow_reader(phase, large, MemoryPressure::Elevated),
+            Some(3),
+            "under pressure"
+        );
+        assert_eq!(
+            sweeps_of_a_slow_reader(phase, 10, MemoryPressure::Elevated),
+            Some(7),
+            "small ones stay"
+        );
+    }
+    let stuck = sweeps(|watch| {
+        watch.enter_phase(ConnectionPhase::Streams);
+        sent(watch, admission::SMALL_BYTES_MAX * 8);
+    });
+    assert_eq!(stuck, Some(7), "a stream of which nothing is read");
+}
+
+#[test]
+fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
+    let mut watches = WorkerConnections::new(100);
+    let connections: Vec<_> = [40, 30, STREAMS_FAIR_SHARE]
+        .iter()
+        .map(|count| {
+            let watch = watches.add();
+            watch.enter_phase(ConnectionPhase::Streams);
+            let streams: Vec<_> = (0..*count).map(|_| Exchange::begin(&watch)).collect();
+            (watch, streams)
+        })
+        .collect();
+    for _ in 0..TIMEOUTS.under_pressure {
+        sweep(&mut watches, MemoryPressure::None);
+        assert!(
+            connections.iter().all(|(watch, _)| watch.signal.get() == WatchdogSignal::Continue)
+        );
+    }
+    sweep(&mut watches, MemoryPressure::None);
+    let asks: Vec<_> = connections.iter().map(|(watch, _)| watch.signal.get()).collect();
+    assert_eq!(asks, [WatchdogSignal::Abort, WatchdogSignal::Abort, WatchdogSignal::Continue]);
+    assert!(connections[0].0.can_accept_request());
+    let more: Vec<_> = (0..20).map(|_| Exchange::begin(&connections[0].0)).collect();
+    assert!(!connections[0].0.can_accept_request());
+    drop((connections, more));
+    assert_eq!(watches.worker.streams.get(), 0);
+}
+
+#[test]
+fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
+    let mut watches = WorkerConnections::new(100);
+    let (small, large) = (watches.add(), watches.add());
+    small.record_read(100);
+    large.record_read(100);
+    large.record_read(admission::SMALL_BYTES_MAX + 1);
+    let cut_at = |watch: &ConnectionWatchdog, watches: &mut WorkerConnections| {
+        (1..100).find(|_| {
+            sweep(watches, MemoryPressure::Elevated);
+            watch.signal.get() == WatchdogSignal::Abort
+        })
+    };
+    assert_eq!(cut_at(&large, &mut watches), Some(3));
+    large.end();
+    assert_eq!(cut_at(&small, &mut watches), Some(2), "with the patience of every head");
+}
+
+/// How many sweeps a connection survives in this state when all memory is taken.
+fn sweeps_under_high_pressure(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> Option<u64> {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    prepare(&watch);
+    (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::High);
+        matches!(watch.signal.get(), WatchdogSignal::Drain | WatchdogSignal::Abort)
+    })
+}
+
+#[test]
+fn memory_pressure_high_ends_whatever_is_slow_and_holds_buffers() {
+    let soon = Some(TIMEOUTS.under_pressure + 1);
+    assert_eq!(sweeps_under_high_pressure(|watch| watch.record_read(1)), soon, "head");
+    assert_eq!(sweeps_under_high_pressure(|watch| sent(watch, 10)), soon, "small answer");
+    let enter = |phase| sweeps_under_high_pressure(|watch| watch.enter_phase(phase));
+    assert_eq!(enter(ConnectionPhase::Handshake), soon, "handshake");
+    assert_eq!(enter(ConnectionPhase::Streams), soon, "HTTP/2 without a request");
+    let idle_stream = |watch: &Rc<ConnectionWatchdog>| {
+        watch.enter_phase(ConnectionPhase::Streams);
+        drop(Exchange::begin(watch));
+    };
+    assert_eq!(sweeps_under_high_pressure(idle_stream), soon, "HTTP/2 idle");
+    assert_eq!(enter(ConnectionPhase::Idle), Some(TIMEOUTS.idle + 1), "HTTP/1 idle");
+    let idle_tls = |watch: &Rc<ConnectionWatchdog>| {
+        watch.begin_tls();
+        watch.enter_phase(ConnectionPhase::Idle);
+    };
+    assert_eq!(sweeps_under_high_pressure(idle_tls), soon, "TLS idle");
+    let busy = |watch: &Rc<ConnectionWatchdog>| std::mem::forget(Exchange::begin(watch));
+    assert_eq!(sweeps_under_high_pressure(busy), None, "a request has limits of its own");
+}
+
+#[test]
+fn connection_memory_counts_heads_requests_and_small_answers() {
+    let watches = &mut WorkerConnections::new(100);
+    let watch = watches.add();
+    let fresh = watch.held_bytes();
+    watch.set_parked(true);
+    assert!(watch.held_bytes() < fresh, "without the buffers of hyper");
+    watch.set_parked(false);
+    watch.record_read(10);
+    watch.record_read(10_000);
+    assert_eq!(watch.held_bytes(), fresh + 20_000, "both copies of a head");
+    let exchange = Exchange::begin(&watch);
+    let begun = watch.held_bytes();
+    assert!(begun > fresh);
+    exchange.has_head(10_000);
+    exchange.response_ready(300);
+    assert_eq!(watch.held_bytes(), begun + 10_300);
+    exchange.response_ready(admission::SMALL_BYTES_MAX + 1);
+    assert_eq!(watch.held_bytes(), begun + 10_000, "the gate counts large answers");
+    let part = exchange.begin_chunk(500);
+    assert_eq!(watch.held_bytes(), begun + 10_500, "a part is no request");
+    drop((part, exchange));
+    let mut all = 0;
+    watches.sweep(&TIMEOUTS, |bytes| {
+        all = bytes;
+        MemoryPressure::None
+    });
+    assert_eq!(all, fresh, "the sum of all connections");
+}
+
+#[test]
+fn watchdog_head_is_timed_from_its_first_byte_and_sending_from_progress() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.record_read(1);
+    for _ in 0..3 {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.record_read(1);
+    }
+    assert_eq!((watch.phase(), watch.since.get()), (ConnectionPhase::Head, 0));
+    Exchange::begin(&watch).response_ready(0);
+    sweep(&mut watches, MemoryPressure::None);
+    watch.record_written(1);
+    assert_eq!((watch.phase(), watch.since.get()), (ConnectionPhase::Sending, 4));
+}
+
+#[test]
+fn watchdog_response_ends_with_a_flush_once_hyper_has_all_of_it() {
+    let watch = ConnectionWatchdog::new(&Rc::default());
+    let exchange = Exchange::begin(&watch);
+    watch.record_flush();
+    assert_eq!(watch.phase(), ConnectionPhase::Busy);
+    exchange.response_ready(0);
+    watch.record_flush();
+    assert_eq!(watch.phase(), ConnectionPhase::Sending, "more of it is to come");
+    drop(exchange);
+    watch.record_flush();
+    assert_eq!(watch.phase(), ConnectionPhase::Idle);
+}
+
+#[test]
+fn watchdog_forgets_ended_connections() {
+    let mut watches = WorkerConnections::new(100);
+    watches.add().end();
+    assert!(!watches.is_empty());
+    sweep(&mut watches, MemoryPressure::None);
+    assert!(watches.is_empty());
+}
+
+#[test]
+fn timeouts_are_rounded_up_to_ticks() {
+    assert_eq!(PhaseTimeouts::ticks(Duration::from_secs(1)), 4);
+    assert_eq!(PhaseTimeouts::ticks(Duration::from_millis(251)), 2);
+    assert_eq!(PhaseTimeouts::ticks(Duration::ZERO), 0);
+}
+
+#[test]
+fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
+    let mut watches = WorkerConnections::new(100);
+    let begin = |watches: &mut WorkerConnections| {
+        let watch = watches.add();
+        watch.enter_phase(ConnectionPhase::Handshake);
+        watch
+    };
+    let (first, held_up) = (begin(&mut watches), begin(&mut watches));
+    held_up.set_waiting_on_server(true);
+    let others: Vec<_> = (0..HANDSHAKES_SOFT_MAX).map(|_| begin(&mut watches)).collect();
+    for _ in 0..TIMEOUTS.under_pressure {
+        sweep(&mut watches, MemoryPressure::None);
+        assert_eq!(first.signal.get(), WatchdogSignal::Continue);
+    }
+    sweep(&mut watches, MemoryPressure::None);
+    assert_eq!(
+        (first.signal.get(), held_up.signal.get()),
+        (WatchdogSignal::Abort, WatchdogSignal::Continue)
+    );
+    sweep(&mut watches, MemoryPressure::None);
+    assert_eq!(held_up.signal.get(), WatchdogSignal::Abort, "with the patience of every handshake");
+    for (number, watch) in others.iter().enumerate() {
+        // However it ends, it is counted once.
+        if number % 2 == 0 {
+            watch.enter_phase(ConnectionPhase::Fresh);
+        }
+        watch.end();
+        watch.end();
+    }
+    assert_eq!(watches.worker.handshakes.get(), 2);
+}
+
+#[test]
+fn watchdog_dripping_bytes_does_not_extend_a_handshake() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.enter_phase(ConnectionPhase::Handshake);
+    let cut = (1..100).find(|_| {
+        watch.record_read(1);
+        sweep(&mut watches, MemoryPressure::None);
+        watch.is_aborted()
+    });
+    assert_eq!(cut, Some(4));
+}
+
+#[test]
+fn watchdog_stream_times_out_while_unread_but_not_while_produced() {
+    assert_eq!(sweeps(|watch| flowing(watch, |_| ())), None, "nothing was made yet");
+    let made = |exchange: &Exchange| std::mem::forget(exchange.begin_chunk(10));
+    assert_eq!(sweeps(|watch| flowing(watch, made)), Some(7), "a part that is not read");
+    let read = |exchange: &Exchange| drop(exchange.begin_chunk(10));
+    assert_eq!(sweeps(|watch| flowing(watch, read)), None, "all that was made is read");
+    let ended = |exchange: &Exchange| {
+        drop(exchange.begin_chunk(10));
+        exchange.end_stream();
+    };
+    assert_eq!(sweeps(|watch| flowing(watch, ended)), Some(7), "the end is not read");
+}
+
+/// A streaming response, after something was done with it.
+fn flowing(watch: &Rc<ConnectionWatchdog>, with: impl FnOnce(&Exchange)) {
+    let exchange = Exchange::begin(watch);
+    exchange.mark_streaming(None);
+    with(&exchange);
+    assert!(watch.has_unread());
+    std::mem::forget(exchange);
+}
+
+#[test]
+fn chunks_do_not_count_as_requests_and_may_outlive_their_request() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    let exchange = Exchange::begin(&watch);
+    exchange.mark_streaming(None);
+    let (first, last) = (exchange.begin_chunk(10), exchange.begin_chunk(10));
+    assert_eq!((watch.phase(), watch.in_flight.borrow().len()), (ConnectionPhase::Sending, 3));
+    drop(first);
+    assert_eq!(watch.phase(), ConnectionPhase::Sending);
+    exchange.end_stream();
+    drop(exchange);
+    watch.record_flush();
+    assert_eq!(watch.phase(), ConnectionPhase::Sending, "the last part is not sent");
+    drop(last);
+    watch.record_flush();
+    assert_eq!(watch.phase(), ConnectionPhase::Idle);
+    sweep(&mut watches, MemoryPressure::None);
+}

@@ -1,0 +1,116 @@
+//! All connections of one worker: the sweep signals each of them, and a shutdown drains them.
+//!
+//! Each connection's watchdog decides on its signal; this file has the part that concerns connections
+//! without a request.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, WatchdogSignal, WorkerState};
+use crate::admission::MemoryPressure;
+use crate::pipeline::StreamRights;
+
+/// All connections of one worker.
+#[derive(Debug)]
+pub(in crate::server) struct WorkerConnections {
+    pub(super) worker: Rc<WorkerState>,
+    connections: Vec<Rc<ConnectionWatchdog>>,
+}
+
+impl WorkerConnections {
+    pub(in crate::server) fn new(streams_max: usize) -> Self {
+        let common = WorkerState { streams_max, ..WorkerState::default() };
+        Self { worker: Rc::new(common), connections: Vec::new() }
+    }
+
+    pub(in crate::server) fn add(&mut self) -> Rc<ConnectionWatchdog> {
+        let watch = ConnectionWatchdog::new(&self.worker);
+        self.connections.push(Rc::clone(&watch));
+        watch
+    }
+
+    /// Nothing to sweep: also the connections that ended since the last sweep are gone.
+    pub(in crate::server) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// `pressure` is asked with what all connections take up.
+    pub(in crate::server) fn sweep(
+        &mut self,
+        patience: &PhaseTimeouts,
+        pressure: impl FnOnce(usize) -> MemoryPressure,
+    ) {
+        self.worker.ticks.set(self.worker.ticks.get() + 1);
+        self.connections.retain(|watch| !watch.ended.get());
+        let pressure = pressure(self.connections.iter().map(|watch| watch.held_bytes()).sum());
+        for watch in &self.connections {
+            watch.set_signal(watch.next_signal(patience, pressure));
+        }
+    }
+
+    /// The rights that streaming responses depend on.
+    pub(in crate::server) fn stream_rights(&self) -> Vec<Arc<StreamRights>> {
+        let mut all = Vec::new();
+        for watch in &self.connections {
+            let streams = watch.streams.borrow();
+            all.extend(streams.iter().map(|stream| Arc::clone(&stream.rights)));
+        }
+        all
+    }
+
+    /// Aborts connections with unsent data, so that no client takes a truncated response for the whole.
+    pub(in crate::server) fn abort_unread(&self) {
+        self.connections
+            .iter()
+            .filter(|watch| watch.has_unread())
+            .for_each(|watch| watch.set_signal(WatchdogSignal::Abort));
+    }
+
+    /// The server is shutting down: all connections finish what is in flight.
+    pub(in crate::server) fn drain(&self) {
+        self.worker.stopping_since.set(Some(self.worker.ticks.get()));
+        for watch in &self.connections {
+            watch.set_signal(WatchdogSignal::Drain);
+        }
+    }
+}
+
+impl ConnectionWatchdog {
+    /// Whether it delays the shutdown without a request in flight: an unfinished head or handshake is none.
+    pub(super) fn delays_shutdown(&self, patience: &PhaseTimeouts) -> bool {
+        let last = match self.phase.get() {
+            ConnectionPhase::Handshake
+            | ConnectionPhase::Fresh
+            | ConnectionPhase::Head
+            | ConnectionPhase::Idle => self.since.get(),
+            // The end of the last response may still be in flight.
+            ConnectionPhase::Streams => self.since.get().max(self.progress.get()),
+            ConnectionPhase::Busy | ConnectionPhase::Sending | ConnectionPhase::Closing => {
+                return false;
+            }
+        };
+        // What was begun long before may still be completed now.
+        self.worker
+            .stopping_since
+            .get()
+            .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= patience.shutdown)
+    }
+
+    /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.
+    pub(in crate::server) fn can_park(&self) -> bool {
+        !self.is_parked.get()
+            && matches!(
+                self.phase.get(),
+                ConnectionPhase::Fresh | ConnectionPhase::Head | ConnectionPhase::Idle
+            )
+            && self.message.borrow().is_in_head()
+    }
+
+    /// Sets whether the connection is without hyper.
+    pub(in crate::server) fn set_parked(&self, is_parked: bool) {
+        self.is_parked.set(is_parked);
+        if self.signal.get() == WatchdogSignal::Park {
+            self.signal.set(WatchdogSignal::Continue);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The admin store: a second connection for CLI commands, which may run while a server has the database open.
+//!
+//! It uses the same code as a server, so each row is written with its change log entry; it has no threads,
+//! queue or pool. It never creates a database: only a server does.
+
+use std::sync::Arc;
+
+use super::{Database, OpenError, RoleGroup, StoreError, postgres, sqlite};
+use crate::model::Model;
+use crate::plan::{Outcome, ReadPlan, WritePlan};
+
+/// A store for one caller, with blocking calls.
+#[derive(Debug)]
+pub enum AdminStore {
+    Sqlite(sqlite::SqliteAdminStore),
+    Postgres(postgres::PostgresAdminStore),
+}
+
+impl AdminStore {
+    pub fn open(database: &Database, model: &Arc<Model>) -> Result<Self, OpenError> {
+        Self::find(database, model)?.ok_or_else(|| database.missing_error())
+    }
+
+    /// `None` if there is no such database, or it has no tables.
+    pub fn find(database: &Database, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
+        Ok(match database {
+            Database::Sqlite(path) => {
+                sqlite::SqliteAdminStore::find(path, model)?.map(Self::Sqlite)
+            }
+            Database::Postgres(address) => {
+                postgres::PostgresAdminStore::find(address, model)?.map(Self::Postgres)
+            }
+        })
+    }
+
+    pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.read(read),
+            Self::Postgres(beside) => beside.read(read),
+        }
+    }
+
+    /// Returns after the commit is durable.
+    pub fn write(&mut self, write: WritePlan) -> Result<Outcome, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.write(write),
+            Self::Postgres(beside) => beside.write(&write),
+        }
+    }
+
+    /// Reads a value of the key-value table `nouns_system`.
+    pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.read_system_value(name),
+            Self::Postgres(beside) => beside.read_system_value(name),
+        }
+    }
+
+    /// Writes a value unless the key exists; returns the value that is stored then.
+    pub fn write_system_value_if_absent(
+        &mut self,
+        name: &str,
+        value: &str,
+    ) -> Result<String, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.write_system_value_if_absent(name, value),
+            Self::Postgres(beside) => beside.write_system_value_if_absent(name, value),
+        }
+    }
+
+    /// Groups the users by their roles.
+    pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.role_groups(),
+            Self::Postgres(beside) => beside.role_groups(),
+        }
+    }
+
+    /// Writes a value into the key-value table `nouns_system`.
+    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(beside) => beside.write_system_value(name, value),
+            Self::Postgres(beside) => beside.write_system_value(name, value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Cascading delete: collects the dependents of a deleted item, and finds those that restrict the deletion.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use super::InternalError;
+use super::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
+use super::sql::IncomingReference;
+use super::transaction::{CommitMode, GROUPED_ROWS_MAX, StoreContext, WriteError};
+use crate::model::{Model, OnDelete, ResourceIndex};
+use crate::permit::AccessScope;
+use crate::plan::{Collection, Dependent, RequestRefusal};
+use crate::value::Id;
+
+/// Items whose dependents are queried together: each may have as many as one deletion may include.
+const BATCH_ITEMS_MAX: usize = 20;
+
+/// Everything that a deletion removes, found breadth-first by following incoming references.
+pub(super) struct CascadeDelete {
+    all: Vec<Dependent>,
+    known: HashSet<(usize, Id)>,
+    dependents_max: usize,
+    pace: CommitMode,
+}
+
+impl CascadeDelete {
+    pub(super) fn new(own: Dependent, dependents_max: usize, pace: CommitMode) -> Self {
+        let known = HashSet::from([(own.collection.resource.0, own.id)]);
+        Self { all: vec![own], known, dependents_max, pace }
+    }
+
+    pub(super) async fn collect_dependents<D: DatabaseDriver>(
+        &mut self,
+        driver: &mut D,
+        context: &StoreContext,
+    ) -> Result<(), WriteError<()>> {
+        let mut at = 0;
+        while at < self.all.len() {
+            // The limit must not be used up by dependents that are known already.
+            let limit = self.dependents_max.saturating_add(self.all.len() + 1);
+            let some: Vec<_> = self.all.iter().skip(at).take(BATCH_ITEMS_MAX).collect();
+            at += some.len();
+            let asked = incoming_references(context, &some, OnDelete::Cascade);
+            for dependents in load_dependents(driver, context, &asked, limit).await? {
+                for dependent in dependents {
+                    self.add(dependent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, dependent: Dependent) -> Result<(), WriteError<()>> {
+        if self.known.insert((dependent.collection.resource.0, dependent.id)) {
+            self.all.push(dependent);
+        }
+        let count = self.all.len() - 1;
+        if count > self.dependents_max {
+            return Err(
+                RequestRefusal::TooManyDependents { dependents_max: self.dependents_max }.into()
+            );
+        }
+        if count > GROUPED_ROWS_MAX && self.pace == CommitMode::Grouped {
+            return Err(WriteError::ExceedsGroup(()));
+        }
+        Ok(())
+    }
+
+    /// A resource whose items restrict the deletion: they refer to a deleted item and are not deleted
+    /// themselves.
+    pub(super) async fn find_restriction<D: DatabaseDriver>(
+        &self,
+        driver: &mut D,
+        context: &StoreContext,
+    ) -> Result<Option<ResourceIndex>, WriteError<()>> {
+        // One row more than the deletion removes: at least one of them stays.
+        let limit = self.all.len().saturating_add(1);
+        let all: Vec<_> = self.all.iter().collect();
+        for some in all.chunks(BATCH_ITEMS_MAX) {
+            let asked = incoming_references(context, some, OnDelete::Restrict);
+            let found = load_dependents(driver, context, &asked, limit).await?;
+            for ((link, _), by) in asked.iter().zip(found) {
+                let stays =
+                    |by: &Dependent| !self.known.contains(&(by.collection.resource.0, by.id));
+                if by.iter().any(stays) {
+                    return Ok(Some(link.resource));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sorted so that no parent key is violated. The deleted item itself need not be the last: it may refer
+    /// to its own parent.
+    pub(super) fn into_deletion_order(self, model: &Model) -> Vec<Dependent> {
+        let mut going = self.all;
+        going.reverse();
+        going.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
+        going
+    }
+}
+
+/// Whether a deleted item is still referred to. Never true, unless the collection above has a bug.
+pub(super) async fn is_referred_to<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    gone: &[Dependent],
+) -> Result<bool, StatementError> {
+    for Dependent { collection, id } in gone {
+        for link in &context.sql.table_statements(collection.resource).links {
+            let found = load_dependents(driver, context, &[(link, *id)], 1).await?;
+            if found.iter().any(|dependents| !dependents.is_empty()) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The incoming references of some items, each with the item's id.
+fn incoming_references<'a>(
+    context: &'a StoreContext,
+    items: &[&Dependent],
+    on_delete: OnDelete,
+) -> Vec<(&'a IncomingReference, Id)> {
+    let of = |item: &&Dependent| {
+        let links = &context.sql.table_statements(item.collection.resource).links;
+        let id = item.id;
+        links.iter().filter(move |link| link.on_delete == on_delete).map(move |link| (link, id))
+    };
+    items.iter().flat_map(of).collect()
+}
+
+/// The dependents of items by their incoming references: a list for each.
+async fn load_dependents<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    asked: &[(&IncomingReference, Id)],
+    limit: usize,
+) -> Result<Vec<Vec<Dependent>>, StatementError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let strokes: Vec<_> = asked
+        .iter()
+        .map(|(link, id)| {
+            Statement::new(&link.dependents, vec![Bind::Id(*id), Bind::Integer(limit)])
+        })
+        .collect();
+    if strokes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let missing = || InternalError("an item without an id".into());
+    let read = |at: usize, row: &dyn Columns| {
+        let resource = asked.get(at).ok_or_else(missing)?.0.resource;
+        // The id itself, then its ancestors from the nearest: the lineage reversed.
+        let lineage = context.model.lineage(resource);
+        let ids = lineage.iter().rev().enumerate();
+        let ids = ids.map(|(at, resource)| row.id(at, resource.id)?.ok_or_else(missing));
+        let mut ids = ids.collect::<Result<Vec<Id>, InternalError>>()?.into_iter();
+        let id = ids.next().ok_or_else(missing)?;
+        let (ancestors, reach) = (ids.rev().collect(), AccessScope::default());
+        Ok(Dependent { collection: Collection { resource, ancestors, scope: reach }, id })
+    };
+    driver.query_each(&strokes, read).await
+}

@@ -1,0 +1,175 @@
+//! Idempotency keys: a write that is retried is executed once, and its stored answer is replayed.
+//!
+//! The transaction first looks up the key, and at its end stores the answer, so that neither the write nor
+//! the answer exists without the other. The content of the answer is opaque here.
+//! A refusal is stored and committed too, after its writes are rolled back to a savepoint. Where several
+//! servers write, a request that finds its key locked is refused at once and retried by the caller, so that
+//! it holds no connection while it waits.
+
+use std::time::Duration;
+
+use super::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
+use super::schema_migration::{read_system_value, write_system_value};
+use super::sql::Dialect;
+use super::transaction::{self, CommitMode, StoreContext, WriteError, WriteRef, internal_error};
+use super::{InternalError, StoreError};
+use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal, WritePlan};
+
+/// The key in `nouns_system` that records that the table exists.
+const FORMAT_KEY: &str = "keys_form";
+
+/// Creates the table, unless it exists.
+pub(super) async fn create<D: DatabaseDriver>(
+    driver: &mut D,
+    dialect: &Dialect,
+) -> Result<(), StatementError> {
+    if read_system_value(driver, dialect, FORMAT_KEY).await?.is_some() {
+        return Ok(());
+    }
+    for table in dialect.idempotency_tables {
+        driver.execute(table, &[]).await?;
+    }
+    write_system_value(driver, dialect, FORMAT_KEY, "1").await
+}
+
+/// How long an answer is stored.
+pub(super) fn retention(context: &StoreContext) -> Duration {
+    Duration::from_secs(context.model.server.limits.idempotency_key_seconds.into())
+}
+
+/// Reads the stored answer to this request.
+pub(super) async fn read<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    once: &IdempotentRequest,
+) -> Result<Outcome, StoreError> {
+    let binds = find_binds(driver, context, once)?;
+    let kept = driver.query(&context.sql.keys.find, &binds, IdempotencyRecord::read).await?.pop();
+    let kept = kept.ok_or(StoreError::Refused(RequestRefusal::Missing))?;
+    kept.replay(once).map_err(StoreError::Refused)
+}
+
+fn find_binds<'a, D: DatabaseDriver>(
+    driver: &D,
+    context: &StoreContext,
+    once: &'a IdempotentRequest,
+) -> Result<[Bind<'a>; 2], StatementError> {
+    let expired = driver.now().checked_sub(retention(context));
+    let expired =
+        expired.ok_or_else(|| StatementError::Engine("a clock from before time".to_owned()))?;
+    Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
+}
+
+/// A row of `nouns_keys`.
+struct IdempotencyRecord {
+    fingerprint: String,
+    answer: String,
+}
+
+impl IdempotencyRecord {
+    fn read(row: &dyn Columns) -> Result<Self, InternalError> {
+        let text = |at| {
+            let text = row.text(at)?.map(str::to_owned);
+            text.ok_or_else(|| InternalError("a kept answer without its text".to_owned()))
+        };
+        Ok(Self { fingerprint: text(0)?, answer: text(1)? })
+    }
+
+    /// The stored answer, if it belongs to the same request; a refusal if the key was used for another one.
+    fn replay(self, once: &IdempotentRequest) -> Result<Outcome, RequestRefusal> {
+        match once.matches(&self.fingerprint) {
+            true => {
+                Ok(Outcome::Idempotent(IdempotentResponse { text: self.answer, is_replay: true }))
+            }
+            false => Err(RequestRefusal::IdempotencyKeyReused),
+        }
+    }
+}
+
+/// Replays the stored answer, or executes the write and stores its answer.
+pub(super) async fn write<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    (once, write): (&IdempotentRequest, WriteRef<'_>),
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+    if let Some(kept) = lock_or_replay(driver, context, once).await? {
+        // Nothing was written, so there is nothing to commit.
+        driver.recover().await?;
+        return Ok(kept);
+    }
+    driver.begin_savepoint().await?;
+    let done = match transaction::execute_write(driver, context, write, pace).await {
+        Ok(outcome) => Ok(outcome),
+        Err(WriteError::Error(StoreError::Refused(refusal)))
+            if once.can_store_refusal(&refusal) =>
+        {
+            driver.rollback_to_savepoint().await?;
+            Err(refusal)
+        }
+        Err(halt) => return Err(halt),
+    };
+    let text = encode_answer(driver, once, done).await?;
+    let Some(text) = text else { return Err(internal_error("an answer that cannot be kept")) };
+    crate::fault::point("keep");
+    store_answer(driver, context, once, &text).await?;
+    Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))
+}
+
+/// Locks the key, and looks up its stored answer.
+async fn lock_or_replay<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    once: &IdempotentRequest,
+) -> Result<Option<Outcome>, WriteError<Box<WritePlan>>> {
+    let binds = find_binds(driver, context, once)?;
+    let find = Statement::new(&context.sql.keys.find, binds.to_vec());
+    let Some(claim) = context.sql.dialect.lock_idempotency_key else {
+        let kept = driver.query(&find.sql, &find.binds, IdempotencyRecord::read).await?.pop();
+        return Ok(kept.map(|kept| kept.replay(once)).transpose()?);
+    };
+    // Two statements, in this order: the second one sees what the previous holder of the lock has committed.
+    let strokes = [Statement::new(claim, vec![Bind::Integer(once.lock_number)]), find];
+    let read = |at: usize, row: &dyn Columns| match at {
+        0 => Ok((row.boolean(0)? == Some(true), None)),
+        _ => Ok((true, Some(IdempotencyRecord::read(row)?))),
+    };
+    let mut found = driver.query_each(&strokes, read).await?.into_iter().flatten();
+    let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
+    match found.next() {
+        // A stored answer is final, whoever holds the lock now.
+        Some((_, Some(kept))) => Ok(Some(kept.replay(once)?)),
+        _ if is_claimed => Ok(None),
+        _ => Err(RequestRefusal::IdempotencyKeyInFlight.into()),
+    }
+}
+
+async fn encode_answer<D: DatabaseDriver>(
+    driver: &mut D,
+    once: &IdempotentRequest,
+    done: Result<Outcome, RequestRefusal>,
+) -> Result<Option<String>, StatementError> {
+    if !done.as_ref().is_ok_and(Outcome::is_large) {
+        return Ok((once.render)(done));
+    }
+    let says = once.render.clone();
+    driver.run_blocking(move || says(done)).await
+}
+
+async fn store_answer<D: DatabaseDriver>(
+    driver: &mut D,
+    context: &StoreContext,
+    once: &IdempotentRequest,
+    text: &str,
+) -> Result<(), StatementError> {
+    let print = once.fingerprints.first().map_or("", |print| print);
+    let binds = vec![
+        Bind::Text(&once.scope),
+        Bind::Text(print),
+        Bind::Moment(driver.now()),
+        Bind::Integer(i64::try_from(text.len()).unwrap_or(i64::MAX)),
+        Bind::Text(text),
+    ];
+    let done = driver.finish_savepoint(&[Statement::new(&context.sql.keys.store, binds)]).await;
+    done.map_err(|stopped| stopped.failure)
+}

@@ -1,0 +1,75 @@
+//! Change-log reader for CLI commands, which runs beside the servers.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+use super::PostgresUrl;
+use super::connect::SessionSettings;
+use super::driver::{PostgresDriver, TransactionStage};
+use super::open;
+use super::pool::{ConnectionPool, DatabaseConnection};
+use crate::clock;
+use crate::model::settings::Pooling;
+use crate::store::OpenError;
+use crate::store::change_reader;
+use crate::store::sql::POSTGRES;
+use crate::store::uuid_v7::UuidGenerator;
+use crate::value::Change;
+
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A connection that only reads, and its runtime.
+pub struct PostgresChangeReader {
+    // Dropped before the runtime that drives it.
+    connection: Box<DatabaseConnection>,
+    runtime: LocalRuntime,
+    pooling: Pooling,
+    display_url: String,
+}
+
+impl std::fmt::Debug for PostgresChangeReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Changes").field("shown", &self.display_url).finish_non_exhaustive()
+    }
+}
+
+impl PostgresChangeReader {
+    /// `None`: the database has none of our tables.
+    pub(in crate::store) fn find(
+        address: &Arc<PostgresUrl>,
+        pooling: Pooling,
+    ) -> Result<Option<Self>, OpenError> {
+        let shown = address.to_string();
+        let millis = u64::try_from(READ_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        let session = SessionSettings {
+            pooling,
+            statement_ms_max: millis,
+            lock_ms_max: millis,
+            idle_in_transaction_ms_max: millis,
+        };
+        let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
+        let connection = runtime.block_on(pool.open_connection(clock::now() + READ_TIMEOUT));
+        let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+        if !runtime.block_on(open::has_tables(&connection, pooling, &shown))? {
+            return Ok(None);
+        }
+        Ok(Some(Self { connection, runtime, pooling, display_url: shown }))
+    }
+
+    pub(in crate::store) fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver =
+            PostgresDriver::new(&self.connection, &ids, self.pooling, TransactionStage::Autocommit);
+        let read =
+            self.runtime.block_on(change_reader::read_batch(&mut driver, &POSTGRES, sequence));
+        read.map_err(|failure| {
+            let shown = &self.display_url;
+            OpenError(format!("cannot read the change log of {shown} ({})", failure.message()))
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! Classification of PostgreSQL's errors by what they mean for a request.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+use crate::store::driver::StatementError;
+
+/// How to recover from an error, beside reporting it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ErrorClass {
+    /// The transaction was rolled back, and a retry on another connection may succeed.
+    Retryable,
+    /// The connection is unusable; the outcome of what was in flight is unknown.
+    ConnectionLost,
+}
+
+/// Classifies an error: what is reported, and how to recover.
+pub(super) fn classify(error: &Error) -> (StatementError, Option<ErrorClass>) {
+    let Some(database) = error.as_db_error() else {
+        return (StatementError::Storage(error_message(error)), Some(ErrorClass::ConnectionLost));
+    };
+    let cause = error_message(error);
+    let is_fatal =
+        !matches!(database.parsed_severity(), None | Some(Severity::Error | Severity::Warning));
+    if is_fatal {
+        return (StatementError::Storage(cause), Some(ErrorClass::ConnectionLost));
+    }
+    match database.code() {
+        code if *code == SqlState::UNIQUE_VIOLATION => (
+            StatementError::UniqueViolation(database.constraint().unwrap_or_default().to_owned()),
+            None,
+        ),
+        code if is_retryable(code) => (StatementError::Storage(cause), Some(ErrorClass::Retryable)),
+        code if *code == SqlState::QUERY_CANCELED => (StatementError::TimedOut, None),
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => (StatementError::Locked, None),
+        code if is_pooling_proxy_error(code) => {
+            let hint =
+                "behind a proxy that pools transactions set database_pooling = \"transaction\"";
+            (StatementError::Storage(format!("{cause}; {hint}")), None)
+        }
+        // Classes 53: insufficient resources; 58: system error; XX: internal error, damaged files.
+        code if ["53", "58", "XX"].iter().any(|class| code.code().starts_with(class)) => {
+            (StatementError::Storage(cause), None)
+        }
+        _ => (StatementError::Engine(cause), None),
+    }
+}
+
+/// Conflicts with concurrent transactions, and plans that another server's migration made obsolete.
+fn is_retryable(code: &SqlState) -> bool {
+    [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        // References are looked up before a write: the item was there, and was deleted concurrently.
+        SqlState::FOREIGN_KEY_VIOLATION,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        // After a failover this is no longer the primary; the next connection finds the new one.
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+    ]
+    .contains(code)
+}
+
+/// A prepared statement is missing or exists twice, because a proxy changed the session.
+fn is_pooling_proxy_error(code: &SqlState) -> bool {
+    [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
+}
+
+/// Whether a notice warns that a commit no longer waits for its synchronous standbys. It has the code of
+/// any warning and its text depends on `lc_messages`, so the function that raises it identifies it.
+pub(super) fn is_sync_replication_warning(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
+}
+
+/// The message for the log, without the values that PostgreSQL puts into its details.
+pub(super) fn error_message(error: &Error) -> String {
+    match error.as_db_error() {
+        Some(database) => {
+            format!("{} (PostgreSQL {})", database.message(), database.code().code())
+        }
+        None => {
+            let mut text = error.to_string();
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            text
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Maintenance thread: opens the database, then sweeps the change log and the stored idempotent responses,
+//! and renews this server's registration (heartbeat).
+//!
+//! Of several servers one sweeps at a time. A server says that it is there by a task and, when the other one
+//! is in use, a connection of their own: neither a sweep nor an index build holds that up.
+
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::connect::SessionSettings;
+use super::database_clock::DatabaseClock;
+use super::driver::{PostgresDriver, TransactionStage};
+use super::open::{START_LOCK_TIMEOUT, SWEEP_LOCK, StartFailure, StartupMigration};
+use super::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
+use super::server_registry::{RENEW_EVERY, Renewal, ServerRegistration};
+use super::{PostgresUrl, replay_protection};
+use crate::clock;
+use crate::log::{Level, Logger};
+use crate::metrics::Metrics;
+use crate::store::OpenError;
+use crate::store::driver::{Columns, DatabaseDriver, StatementError};
+use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
+use crate::store::transaction::StoreContext;
+use crate::store::uuid_v7::UuidGenerator;
+
+/// Delay between attempts to reach a database that is not available yet.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout for one connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// At shutdown, how long to wait for the removal of the server's registration.
+const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
+/// One renewal takes no longer; the next one has a connection of its own.
+const RENEW_MAX: Duration = Duration::from_secs(15);
+
+/// Timeout of one step of a sweep, in case the network hangs.
+const SWEEP_STEP_TIMEOUT: Duration = Duration::from_secs(3 * 60);
+
+/// Handle of the thread.
+#[derive(Debug)]
+pub(super) struct MaintenanceThread {
+    thread: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    /// Shared by all connections of the server.
+    pub(super) clock: Arc<DatabaseClock>,
+}
+
+struct MaintenanceTask {
+    context: Arc<StoreContext>,
+    pool: Arc<ConnectionPool>,
+    session: SessionSettings,
+    display_url: String,
+    log: Logger,
+    metrics: Arc<Metrics>,
+    server: ServerRegistration,
+    /// When the periodic tasks last ran.
+    last_round: Cell<Option<Instant>>,
+    doubts: ClockDoubtLog,
+}
+
+impl MaintenanceThread {
+    /// Starts the thread, which opens the database and then stays.
+    pub(super) fn start(
+        address: Arc<PostgresUrl>,
+        context: Arc<StoreContext>,
+        session: SessionSettings,
+        (log, metrics): (&Logger, &Arc<Metrics>),
+        is_patient: bool,
+    ) -> Result<Self, OpenError> {
+        let shown = address.to_string();
+        // A migration of large tables takes longer than a request may.
+        let millis = u64::try_from(START_LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        let opening = SessionSettings { statement_ms_max: millis, lock_ms_max: millis, ..session };
+        let clock = Arc::default();
+        let pool = ConnectionPool::new(address, opening, 1, metrics.pool()).with_clock(&clock);
+        let pool = Arc::new(pool);
+        let (log, metrics) = (log.clone(), Arc::clone(metrics));
+        let (rounds, doubts, server) =
+            (Cell::new(None), ClockDoubtLog::default(), ServerRegistration::new());
+        let work = MaintenanceTask {
+            context,
+            pool,
+            session,
+            display_url: shown,
+            log,
+            metrics,
+            server,
+            last_round: rounds,
+            doubts,
+        };
+        let (opened, wait) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build_local(tokio::runtime::LocalOptions::default());
+            match runtime {
+                Ok(runtime) => runtime.block_on(work.run(is_patient, &opened, stopped)),
+                Err(error) => {
+                    let error = OpenError(format!("cannot start a thread: {error}"));
+                    let _ = opened.send(Err(error));
+                }
+            }
+        });
+        let thread =
+            thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
+        match wait.recv() {
+            Ok(Ok(())) => Ok(Self { thread, stop, clock }),
+            Ok(Err(error)) => Err(error),
+            // The thread ended without a result: it panicked, and the caller's thread resumes the panic.
+            Err(_) => match thread.join() {
+                Ok(()) => Err(OpenError("the start ended without a word".to_owned())),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+
+    pub(super) fn stop(self) {
+        // The receiver is gone if the thread has ended already.
+        let _ = self.stop.send(());
+        // A thread that panicked has logged it.
+        let _ = self.thread.join();
+    }
+}
+
+impl MaintenanceTask {
+    async fn run(
+        self,
+        is_patient: bool,
+        opened: &mpsc::Sender<Result<(), OpenError>>,
+        mut stopped: oneshot::Receiver<()>,
+    ) {
+        let work = Rc::new(self);
+        let renewals = tokio::task::spawn_local(Rc::clone(&work).renew_registration());
+        let is_open = work.open(is_patient).await;
+        let goes_on = is_open.is_ok();
+        let _ = opened.send(is_open);
+        if goes_on {
+            work.sweep_until(&mut stopped).await;
+            work.server.set_registered(false);
+            work.remove_registration().await;
+        }
+        renewals.abort();
+    }
+
+    /// Sweeps until the server ends.
+    async fn sweep_until(self: &Rc<Self>, stopped: &mut oneshot::Receiver<()>) {
+        // The log may have grown old while nobody served it.
+        let mut pause = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut *stopped => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+            let work = Rc::clone(self);
+            // A task of its own: one that panics is not the end of all sweeps.
+            let step = tokio::task::spawn_local(async move {
+                work.run_periodic_tasks().await;
+                work.sweep_change_log().await
+            });
+            let abort = step.abort_handle();
+            // A database that hangs does not delay the shutdown.
+            let swept = tokio::select! {
+                biased;
+                _ = &mut *stopped => {
+                    abort.abort();
+                    break;
+                }
+                swept = tokio::time::timeout(SWEEP_STEP_TIMEOUT, step) => swept,
+            };
+            abort.abort();
+            pause = swept.ok().and_then(Result::ok).unwrap_or(SWEEP_EVERY);
+        }
+    }
+
+    async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
+        let start = StartupMigration {
+            pool: &self.pool,
+            model: &self.context.model,
+            pooling: self.session.pooling,
+            server: &self.server,
+            log: &self.log,
+            display_url: &self.display_url,
+            is_patient,
+            is_told: Cell::new(false),
+        };
+        let mut is_told = false;
+        loop {
+            let error = match start.run().await {
+                Ok(()) => return Ok(()),
+                Err(StartFailure::Refused(error)) => return Err(error),
+                Err(StartFailure::Unreachable(error)) if !is_patient => {
+                    return Err(OpenError(format!("{error}; with --wait it is tried again")));
+                }
+                Err(StartFailure::Retryable(error) | StartFailure::Unreachable(error)) => error,
+            };
+            if !is_patient {
+                return Err(error);
+            }
+            if !is_told {
+                is_told = true;
+                let message = "waiting for the database";
+                self.log.event(Level::Warning, message, &[("cause", &error)]);
+            }
+            tokio::time::sleep(RECONNECT_INTERVAL).await;
+        }
+    }
+
+    /// Runs the periodic tasks if they are due. A task that fails runs again the next time.
+    async fn run_periodic_tasks(&self) {
+        let now = clock::now();
+        if self.last_round.get().is_some_and(|last| now < last + SWEEP_EVERY) {
+            return;
+        }
+        self.last_round.set(Some(now));
+        self.sweep_claims().await;
+    }
+
+    /// Says that the server is still there, from its registration to its end.
+    async fn renew_registration(self: Rc<Self>) {
+        loop {
+            tokio::time::sleep(RENEW_EVERY).await;
+            if !self.server.is_registered() {
+                continue;
+            }
+            let work = Rc::clone(&self);
+            // A task of its own, as for the sweep.
+            let renewal = tokio::task::spawn_local(async move { work.renew_once().await });
+            let abort = renewal.abort_handle();
+            let done = tokio::time::timeout(RENEW_MAX, renewal).await;
+            abort.abort();
+            let failed = |cause: &str| {
+                let message = "could not tell other servers that this one is there";
+                self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            };
+            match done {
+                Ok(Ok(Ok(renewal))) => self.tell_renewal(&renewal),
+                Ok(Ok(Err(cause))) => failed(&cause),
+                // It has panicked, and that was logged.
+                Ok(Err(_)) => {}
+                Err(_) => failed("the database did not answer in time"),
+            }
+        }
+    }
+
+    fn tell_renewal(&self, renewal: &Renewal) {
+        match renewal {
+            Renewal::Done | Renewal::Delayed => {}
+            Renewal::Returned(lost) if lost.is_empty() => {
+                let message = "this server was silent for so long that others took it for gone; it is \
+                               registered again";
+                self.log.event(Level::Warning, message, &[]);
+            }
+            Renewal::Returned(lost) => {
+                let message = "this server was silent for so long that others took it for gone and gave up \
+                               rules that it relies on; stop it, and start it with their model";
+                self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
+            }
+        }
+    }
+
+    /// Over the connection of the sweeps, or, while that is in use, over another one.
+    async fn renew_once(&self) -> Result<Renewal, String> {
+        if let Some(lease) = self.pool.try_lease(LeasePurpose::Read)
+            && let Some(connection) = lease.connection()
+        {
+            let renewed = self.renew_over(connection).await;
+            if renewed.is_ok() {
+                lease.return_to_pool();
+            }
+            return renewed;
+        }
+        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
+        let connection = connection.map_err(|error| error.to_string())?;
+        self.renew_over(&connection).await
+    }
+
+    async fn renew_over(&self, connection: &DatabaseConnection) -> Result<Renewal, String> {
+        let ids = Mutex::new(UuidGenerator::default());
+        let driver = |stage| PostgresDriver::new(connection, &ids, self.session.pooling, stage);
+        let renewed = self.server.renew(&mut driver(TransactionStage::Autocommit)).await;
+        if renewed.map_err(|failure| failure.message().to_owned())? {
+            return Ok(Renewal::Done);
+        }
+        let mut driver = driver(TransactionStage::BeginPending);
+        let done = self.server.register_again(&mut driver, &self.context.model).await;
+        if !matches!(done, Ok(Renewal::Returned(_))) && !driver.rollback_uncommitted().await {
+            return Err("the connection was lost".to_owned());
+        }
+        done.map_err(|mismatch| mismatch.describe(&self.display_url).to_string())
+    }
+
+    /// The server ends.
+    async fn remove_registration(&self) {
+        let remove = self.with_driver(async |driver| self.server.remove(driver).await);
+        // A row that remains expires by itself.
+        let _ = tokio::time::timeout(DEREGISTER_TIMEOUT, remove).await;
+    }
+
+    /// Runs statements, each its own transaction; `None` without a connection.
+    async fn with_driver<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StatementError>,
+    ) -> Option<Result<T, StatementError>> {
+        let lease =
+            self.pool.lease(LeasePurpose::Read, clock::now() + CONNECT_TIMEOUT).await.ok()?;
+        let ids = Mutex::new(UuidGenerator::default());
+        let connection = lease.connection()?;
+        let mut driver = PostgresDriver::new(
+            connection,
+            &ids,
+            self.session.pooling,
+            TransactionStage::Autocommit,
+        );
+        let done = work(&mut driver).await;
+        if done.is_ok() {
+            lease.return_to_pool();
+        }
+        Some(done)
+    }
+
+    /// Removes expired nonce claims.
+    async fn sweep_claims(&self) {
+        let until = clock::now() + CONNECT_TIMEOUT;
+        let Ok(lease) = self.pool.lease(LeasePurpose::Read, until).await else { return };
+        let Some(connection) = lease.connection() else { return };
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver = PostgresDriver::new(
+            connection,
+            &ids,
+            self.session.pooling,
+            TransactionStage::BeginPending,
+        );
+        let statement_max = Duration::from_millis(self.session.statement_ms_max);
+        // Without randomness the next sweep tries again.
+        let Ok(epoch) = getrandom::u64() else { return };
+        match replay_protection::sweep_tables(&mut driver, statement_max, epoch).await {
+            Ok(()) => lease.return_to_pool(),
+            Err(failure) => {
+                let cause = failure.message().to_owned();
+                let message = "used nonces could not be swept";
+                self.log.event(Level::Warning, message, &[("cause", &cause)]);
+            }
+        }
+    }
+
+    /// Runs one step of the sweep. Returns the delay until the next one.
+    async fn sweep_change_log(&self) -> Duration {
+        crate::fault::point("sweep");
+        let failed = |cause: &dyn Debug| {
+            retention::log_failure(&self.log, cause);
+            SWEEP_EVERY
+        };
+        let until = clock::now() + CONNECT_TIMEOUT;
+        let lease = match self.pool.lease(LeasePurpose::Read, until).await {
+            Ok(lease) => lease,
+            Err(error) => return failed(&error),
+        };
+        let Some(connection) = lease.connection() else { return SWEEP_EVERY };
+        let ids = Mutex::new(UuidGenerator::default());
+        let mut driver = PostgresDriver::new(
+            connection,
+            &ids,
+            self.session.pooling,
+            TransactionStage::BeginPending,
+        );
+        match self.sweep_step(&mut driver).await {
+            Ok(step) => {
+                lease.return_to_pool();
+                self.metrics.changes_swept.add(step.changes);
+                self.doubts.log_new(&self.log, &step);
+                retention::next_delay(step.changes + step.keys)
+            }
+            Err(failure) => failed(&failure),
+        }
+    }
+
+    /// Uses the database's clock: that of one server must not decide for all of them.
+    async fn sweep_step(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+    ) -> Result<SweepResult, StatementError> {
+        let read = |row: &dyn Columns| Ok((row.boolean(0)? == Some(true), row.moment(1)?));
+        let asked = clock::now();
+        let step = match driver.query(SWEEP_LOCK, &[], read).await?.pop() {
+            Some((is_ours, Some(now))) => {
+                driver.record_clock(asked, clock::now(), now);
+                match is_ours {
+                    true => retention::sweep_batch(driver, &self.context, now).await?,
+                    false => SweepResult::default(),
+                }
+            }
+            _ => SweepResult::default(),
+        };
+        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        Ok(step)
+    }
+}

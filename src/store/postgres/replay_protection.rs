@@ -1,0 +1,424 @@
+//! Replay protection across servers: each count of a Digest nonce (`nc`) is accepted once, whichever of
+//! the servers that share the database it is sent to.
+//!
+//! The tables (`tables`) are unlogged, so a crash of PostgreSQL empties them. The epoch is lost with
+//! them, and every older nonce is then stale at every server; a claim checks the epoch in the same
+//! statement. A copy of the tables and a clock that was set back start a new epoch too.
+//!
+//! Claims that arrive while a batch is in flight are sent as the next batch, by one task for all threads.
+//!
+//! A nonce that only one server sees is claimed in that server's memory (`nonce_lease`), which has leased
+//! a block of its counts in the database. A server that gets a count of a leased block requests a
+//! handover, and waits until the holder has written back which counts it has used.
+//!
+//! The one surprising thing: a claim whose answer was lost is sent again. If it is accepted then, that is
+//! the truth; if it is rejected as used, our own first attempt may be the cause, and the claim fails.
+
+mod lease_handover;
+mod claim_queue;
+mod nonce_lease;
+mod tables;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+pub(super) use self::claim_queue::ClaimQueue;
+pub(super) use self::tables::{create_tables, sweep_tables};
+
+use self::claim_queue::{ClaimAttemptResult, ClaimBatchGuard, ClaimRequest, lock};
+use self::nonce_lease::CountBlock;
+use self::tables::{
+    LIVE_EPOCH, SELECT_OR_CREATE_EPOCH, bucket_of, epoch_binds, nonce_age_seconds_max,
+};
+use super::driver::{PostgresDriver, TransactionStage};
+use super::error_class::ErrorClass;
+use super::pool::LeasePurpose;
+use super::{NETWORK_GRACE, PostgresWorker, PostgresWorkerState, no_connection};
+use crate::clock;
+use crate::store::driver::{Bind, Columns, DatabaseDriver};
+use crate::store::replay_protection::CLOCK_SKEW_SECONDS;
+use crate::store::{InternalError, NonceClaim, NonceClaimResult, StoreError};
+
+/// How often claims are resent that conflicted with claims of other servers.
+const CONFLICT_ROUNDS_MAX: usize = 4;
+/// How often a statement is sent: the claims and the handover watch have a connection each, and both may be
+/// lost.
+const STATEMENT_ATTEMPTS_MAX: usize = 3;
+/// How often the epoch is queried while another server creates one.
+const EPOCH_ATTEMPTS_MAX: usize = 5;
+
+/// How often a server checks whether a handover has happened, how often it repeats the request, and when it
+/// takes the holder for gone.
+const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const HANDOVER_REQUEST_INTERVAL: Duration = Duration::from_millis(500);
+const HANDOVER_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The claims of one block of one nonce, sent as one row.
+#[derive(Debug, Default)]
+struct BlockClaim {
+    bits: u64,
+    epoch: u64,
+    issued: i64,
+    /// Set if this server asks to lease the block: the counts that it knows to have claimed itself.
+    own_bits: Option<u64>,
+    /// Indexes into the claims of the batch.
+    claim_indexes: Vec<usize>,
+}
+
+impl PostgresWorker {
+    pub(in crate::store) async fn epoch(&self) -> Result<u64, StoreError> {
+        self.0.epoch().await
+    }
+
+    /// Whether `claim_nonce_locally` can decide.
+    pub(in crate::store) fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
+        *lock(&self.0.claims.epoch) == Some(claim.epoch) && self.0.claims.leases.is_leased(claim)
+    }
+
+    /// Claims a count of a block that this server has leased.
+    pub(in crate::store) fn claim_nonce_locally(
+        &self,
+        claim: &NonceClaim,
+    ) -> Option<NonceClaimResult> {
+        // Leases of another epoch may still be in memory, but all its nonces are stale.
+        let is_live = *lock(&self.0.claims.epoch) == Some(claim.epoch);
+        if is_live { self.0.claims.leases.claim(claim) } else { None }
+    }
+
+    pub(in crate::store) async fn claim(
+        &self,
+        claim: &NonceClaim,
+    ) -> Result<NonceClaimResult, StoreError> {
+        let Some((place, _)) = CountBlock::from_claim(claim) else {
+            return Ok(NonceClaimResult::Stale);
+        };
+        let until = clock::now() + HANDOVER_WAIT_MAX;
+        let mut wanted: Option<Instant> = None;
+        loop {
+            match self.submit_claim(claim).await? {
+                ClaimAttemptResult::Decided(claimed) => {
+                    // The holder may have released the lease just before the request was written.
+                    if wanted.is_some() {
+                        let inner = Arc::clone(&self.0);
+                        tokio::task::spawn_local(async move {
+                            inner.withdraw_handover_request(place).await
+                        });
+                    }
+                    return Ok(claimed);
+                }
+                ClaimAttemptResult::Unknown => {
+                    let cause = "the answer to a claim was lost".to_owned();
+                    return Err(StoreError::Unavailable(cause));
+                }
+                // The lease was our own, and this server has evicted it.
+                ClaimAttemptResult::LeasedElsewhere if self.0.claims.leases.has_evicted(place) => {
+                    return Ok(NonceClaimResult::Stale);
+                }
+                ClaimAttemptResult::LeasedElsewhere if clock::now() < until => {
+                    // Repeated, because another server that requested the block may have withdrawn.
+                    if wanted.is_none_or(|last| last.elapsed() >= HANDOVER_REQUEST_INTERVAL) {
+                        wanted = Some(clock::now());
+                        self.0.request_handover(place, bucket_of(claim)).await?;
+                    }
+                    tokio::time::sleep(HANDOVER_POLL_INTERVAL).await;
+                }
+                // The holder does not respond: the client gets a new nonce.
+                ClaimAttemptResult::LeasedElsewhere => {
+                    self.0.withdraw_handover_request(place).await?;
+                    return Ok(NonceClaimResult::Stale);
+                }
+            }
+        }
+    }
+
+    async fn submit_claim(&self, claim: &NonceClaim) -> Result<ClaimAttemptResult, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        if self.0.claims.enqueue(ClaimRequest { claim: *claim, answer })? {
+            let inner = Arc::clone(&self.0);
+            // A task of its own: it carries the claims of others, so it outlives this request.
+            tokio::task::spawn_local(Box::pin(async move { inner.send_claim_batches().await }));
+        }
+        let lost = |_| Err(StoreError::Unavailable("a claim ended without an answer".to_owned()));
+        // A request that has waited this long is rejected. Its count is used up, which is harmless.
+        let max = self.0.statement_max + NETWORK_GRACE;
+        let answered = tokio::time::timeout(max, answered).await;
+        answered.map_err(|_| StoreError::TimedOut)?.unwrap_or_else(lost)
+    }
+}
+
+impl PostgresWorkerState {
+    async fn epoch(&self) -> Result<u64, StoreError> {
+        let known = *lock(&self.claims.epoch);
+        if let Some(epoch) = known {
+            return Ok(epoch);
+        }
+        let made = getrandom::u64().map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        for _ in 0..EPOCH_ATTEMPTS_MAX {
+            let (rows, _) = self
+                .query_with_retry(SELECT_OR_CREATE_EPOCH, &epoch_binds(made), |row| row.integer(0))
+                .await?;
+            if let Some(epoch) = rows.into_iter().flatten().next() {
+                let epoch = epoch.cast_unsigned();
+                *lock(&self.claims.epoch) = Some(epoch);
+                return Ok(epoch);
+            }
+        }
+        Err(StoreError::Busy)
+    }
+
+    /// Sends the waiting claims in batches, until none is left.
+    async fn send_claim_batches(self: Arc<Self>) {
+        let mut under_way = ClaimBatchGuard { queue: &self.claims, is_done: false };
+        loop {
+            let asked = self.claims.take_batch();
+            if asked.is_empty() {
+                under_way.is_done = true;
+                return;
+            }
+            let claims: Vec<NonceClaim> = asked.iter().map(|asked| asked.claim).collect();
+            let found = self.claim_batch(&claims).await;
+            for (at, asked) in asked.into_iter().enumerate() {
+                let answer = match &found {
+                    Ok(found) => Ok(found.get(at).copied().unwrap_or(ClaimAttemptResult::Unknown)),
+                    Err(StoreError::Busy) => Err(StoreError::Busy),
+                    Err(StoreError::TimedOut) => Err(StoreError::TimedOut),
+                    Err(other) => Err(StoreError::Unavailable(format!("{other:?}"))),
+                };
+                // The receiver is gone if the client disconnected.
+                let _ = asked.answer.send(answer);
+            }
+        }
+    }
+
+    /// The result of each claim.
+    async fn claim_batch(
+        self: &Arc<Self>,
+        claims: &[NonceClaim],
+    ) -> Result<Vec<ClaimAttemptResult>, StoreError> {
+        let epoch = self.epoch().await?;
+        let mut seen = HashSet::new();
+        let known = |claim: &NonceClaim| {
+            // Of two equal claims in one batch, the first one wins.
+            if !seen.insert((claim.nonce, claim.count, claim.epoch, claim.issued)) {
+                return Some(ClaimAttemptResult::Decided(NonceClaimResult::Replay));
+            }
+            // The block may have been leased while the claims waited.
+            let ours = if claim.epoch == epoch { self.claims.leases.claim(claim) } else { None };
+            ours.map(ClaimAttemptResult::Decided)
+        };
+        let mut found: Vec<Option<ClaimAttemptResult>> = claims.iter().map(known).collect();
+        for round in 0..CONFLICT_ROUNDS_MAX {
+            let mut sent: BTreeMap<i64, BTreeMap<CountBlock, BlockClaim>> = BTreeMap::new();
+            let open =
+                claims.iter().zip(&found).enumerate().filter(|(_, (_, found))| found.is_none());
+            for (at, (claim, _)) in open {
+                let Some((place, bit)) = CountBlock::from_claim(claim) else { continue };
+                let NonceClaim { epoch, issued, .. } = *claim;
+                // Not after a conflict: then another server uses the nonce too.
+                let held = if round == 0 { self.claims.leases.lease_request(place) } else { None };
+                let parts = sent.entry(bucket_of(claim)).or_default();
+                let one = parts.entry(place).or_insert(BlockClaim {
+                    epoch,
+                    issued,
+                    own_bits: held,
+                    ..BlockClaim::default()
+                });
+                if (one.epoch, one.issued) == (epoch, issued) {
+                    one.bits |= bit;
+                    one.claim_indexes.push(at);
+                }
+            }
+            if sent.is_empty() {
+                break;
+            }
+            for (bucket, sent) in sent {
+                for (at, told) in self.claim_blocks(claims, bucket, &sent).await? {
+                    if let Some(open) = found.get_mut(at) {
+                        *open = Some(told);
+                    }
+                }
+            }
+        }
+        Ok(found.into_iter().map(|found| found.unwrap_or(ClaimAttemptResult::Unknown)).collect())
+    }
+
+    /// Claims blocks of one table. Returns the results of the claims, by index; a claim that conflicted
+    /// with others has none, and is sent again.
+    async fn claim_blocks(
+        self: &Arc<Self>,
+        claims: &[NonceClaim],
+        bucket: i64,
+        sent: &BTreeMap<CountBlock, BlockClaim>,
+    ) -> Result<Vec<(usize, ClaimAttemptResult)>, StoreError> {
+        let (taken, was_lost) = self.insert_blocks(bucket, sent).await?;
+        let taken: HashMap<CountBlock, bool> = taken.into_iter().flatten().collect();
+        let mut told = Vec::new();
+        for (place, one) in sent {
+            let Some(is_whole) = taken.get(place) else { continue };
+            for at in &one.claim_indexes {
+                claims.get(*at).into_iter().for_each(|claim| self.claims.leases.record_use(claim));
+                told.push((*at, ClaimAttemptResult::Decided(NonceClaimResult::First)));
+            }
+            if let (true, Some(held)) = (is_whole, one.own_bits) {
+                self.claims.leases.grant(*place, held | one.bits);
+                self.start_handover_watch();
+            }
+        }
+        if taken.len() < sent.len() {
+            let rest = sent.iter().filter(|(place, _)| !taken.contains_key(place)).collect();
+            told.extend(self.explain_rejections(claims, (bucket, rest), was_lost).await?);
+        }
+        Ok(told)
+    }
+
+    /// Finds out why claims were not accepted: the nonce is stale, the count is used, or another server has
+    /// leased the block.
+    async fn explain_rejections(
+        &self,
+        claims: &[NonceClaim],
+        (bucket, sent): (i64, BTreeMap<&CountBlock, &BlockClaim>),
+        was_lost: bool,
+    ) -> Result<Vec<(usize, ClaimAttemptResult)>, StoreError> {
+        let binds = [Bind::Integer(nonce_age_seconds_max()), Bind::Integer(CLOCK_SKEW_SECONDS)];
+        let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?, row.integer(2)?));
+        let (live, _) = self.query_with_retry(LIVE_EPOCH, &binds, read).await?;
+        let live = live.first().copied().unwrap_or_default();
+        *lock(&self.claims.epoch) = live.0.map(i64::cast_unsigned);
+        let is_live = |one: &BlockClaim| {
+            let (Some(epoch), Some(oldest), Some(newest)) = live else { return false };
+            one.epoch == epoch.cast_unsigned() && (oldest..=newest).contains(&one.issued)
+        };
+        let texts = [
+            comma_separated(sent.keys().map(|place| Uuid::from_u128(place.nonce))),
+            comma_separated(sent.keys().map(|place| place.index)),
+        ];
+        let binds = texts.each_ref().map(|text| Bind::Text(text));
+        let read = |row: &dyn Columns| Ok(block_from_row(row)?.zip(row.integer(2)?));
+        let (kept, _) = self
+            .query_with_retry(&self.claims.statements_for(bucket)?.select_bits, &binds, read)
+            .await?;
+        let kept: HashMap<CountBlock, i64> = kept.into_iter().flatten().collect();
+        let mut told = Vec::new();
+        for (place, one) in sent {
+            for at in &one.claim_indexes {
+                let bit =
+                    claims.get(*at).and_then(CountBlock::from_claim).map_or(0, |(_, bit)| bit);
+                let found = rejection_reason(is_live(one), kept.get(place).copied(), bit, was_lost);
+                told.extend(found.map(|found| (*at, found)));
+            }
+        }
+        Ok(told)
+    }
+
+    /// Of blocks of one table, those that were accepted, and whether this server has leased them.
+    async fn insert_blocks(
+        &self,
+        bucket: i64,
+        sent: &BTreeMap<CountBlock, BlockClaim>,
+    ) -> Result<(Vec<Option<(CountBlock, bool)>>, bool), StoreError> {
+        // In the order of their keys, so that two servers cannot deadlock.
+        let texts = [
+            comma_separated(sent.values().map(|one| one.epoch.cast_signed())),
+            comma_separated(sent.keys().map(|place| Uuid::from_u128(place.nonce))),
+            comma_separated(sent.keys().map(|place| place.index)),
+            comma_separated(sent.values().map(|one| one.bits)),
+            comma_separated(sent.values().map(|one| one.own_bits.map_or(-1, u64::cast_signed))),
+            comma_separated(sent.values().map(|one| one.issued)),
+        ];
+        let numbers = [nonce_age_seconds_max(), CLOCK_SKEW_SECONDS].map(Bind::Integer);
+        let binds: Vec<_> = texts.iter().map(|text| Bind::Text(text)).chain(numbers).collect();
+        let read = |row: &dyn Columns| Ok(block_from_row(row)?.zip(row.boolean(2)?));
+        self.query_with_retry(&self.claims.statements_for(bucket)?.claim, &binds, read).await
+    }
+
+    /// Runs one statement that is its own transaction, and retries it if the connection is lost; the second
+    /// value says whether it was.
+    async fn query_with_retry<T>(
+        &self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<(Vec<T>, bool), StoreError> {
+        let until = clock::now() + self.statement_max;
+        let (mut tries, mut was_lost) = (1, false);
+        loop {
+            let lease = self.pool.lease(LeasePurpose::Read, until).await?;
+            let connection = lease.connection().ok_or_else(no_connection)?;
+            let mut driver = PostgresDriver::new(
+                connection,
+                &self.ids,
+                self.pooling,
+                TransactionStage::Autocommit,
+            );
+            let work = driver.query(sql, binds, &read);
+            let Ok(done) = tokio::time::timeout_at((until + NETWORK_GRACE).into(), work).await
+            else {
+                // The connection is closed with its lease.
+                lease.spawn_cancel();
+                return Err(StoreError::TimedOut);
+            };
+            match (done, driver.error_class()) {
+                (Ok(rows), _) => {
+                    lease.return_to_pool();
+                    return Ok((rows, was_lost));
+                }
+                (Err(_), Some(trouble)) if tries < STATEMENT_ATTEMPTS_MAX => {
+                    tries += 1;
+                    was_lost |= trouble == ErrorClass::ConnectionLost;
+                }
+                (Err(failure), Some(_)) => return Err(failure.into()),
+                (Err(failure), None) => {
+                    lease.return_to_pool();
+                    return Err(failure.into());
+                }
+            }
+        }
+    }
+}
+
+/// Why a claim was not accepted; `None` if only another claim of the same row conflicted.
+/// `was_lost`: an earlier attempt got no answer.
+fn rejection_reason(
+    is_live: bool,
+    kept: Option<i64>,
+    bit: u64,
+    was_lost: bool,
+) -> Option<ClaimAttemptResult> {
+    match kept {
+        Some(_) | None if !is_live => Some(ClaimAttemptResult::Decided(NonceClaimResult::Stale)),
+        // No row conflicted, and yet the claim was not accepted: the row was swept since.
+        None => Some(ClaimAttemptResult::Decided(NonceClaimResult::Stale)),
+        Some(kept) if was_lost && kept & bit.cast_signed() != 0 => {
+            Some(ClaimAttemptResult::Unknown)
+        }
+        Some(..0) => Some(ClaimAttemptResult::LeasedElsewhere),
+        Some(kept) if kept & bit.cast_signed() != 0 => {
+            Some(ClaimAttemptResult::Decided(NonceClaimResult::Replay))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The block that a row's first two columns name.
+fn block_from_row(row: &dyn Columns) -> Result<Option<CountBlock>, InternalError> {
+    let nonce = row.text(0)?.and_then(|text| Uuid::try_parse(text).ok()).map(|id| id.as_u128());
+    let part = row.integer(1)?.and_then(|part| u32::try_from(part).ok());
+    Ok(nonce.zip(part).map(|(nonce, part)| CountBlock { nonce, index: part }))
+}
+
+fn comma_separated<T: std::fmt::Display>(values: impl Iterator<Item = T>) -> String {
+    let mut text = String::new();
+    for (at, value) in values.enumerate() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{}{value}", if at == 0 { "" } else { "," });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

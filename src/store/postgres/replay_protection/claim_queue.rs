@@ -1,0 +1,127 @@
+//! Queue of nonce claims: claims that arrive while a batch is in flight wait here for the next one.
+//!
+//! It also holds the leases of this server. This module does not query the database.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::nonce_lease::NonceLeases;
+use super::tables::BucketStatements;
+use crate::clock;
+use crate::store::replay_protection::NONCE_SECONDS;
+use crate::store::{NonceClaim, NonceClaimResult, StoreError};
+
+/// How many claims one batch holds, and how many may wait.
+const BATCH_CLAIMS_MAX: usize = 256;
+const QUEUED_CLAIMS_MAX: usize = 4_096;
+
+/// The claims of all threads of this server.
+#[derive(Debug)]
+pub(in crate::store::postgres) struct ClaimQueue {
+    pending: Mutex<PendingClaims>,
+    lease_watch: Mutex<LeaseWatch>,
+    pub(super) epoch: Arc<Mutex<Option<u64>>>,
+    pub(super) leases: NonceLeases,
+    /// One entry for each table.
+    sql: Vec<BucketStatements>,
+}
+
+#[derive(Debug, Default)]
+struct PendingClaims {
+    requests: Vec<ClaimRequest>,
+    /// Whether a task is sending them.
+    is_in_flight: bool,
+}
+
+#[derive(Debug, Default)]
+struct LeaseWatch {
+    /// When the last lease that this server has taken expires.
+    until: Option<Instant>,
+    is_running: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct ClaimRequest {
+    pub(super) claim: NonceClaim,
+    pub(super) answer: oneshot::Sender<Result<ClaimAttemptResult, StoreError>>,
+}
+
+/// The result of one attempt to claim a count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimAttemptResult {
+    Decided(NonceClaimResult),
+    /// Another server has leased the block.
+    LeasedElsewhere,
+    /// An earlier attempt got no answer: the count may have been claimed by ourselves.
+    Unknown,
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ClaimQueue {
+    pub(in crate::store::postgres) fn new(epoch: &Arc<Mutex<Option<u64>>>) -> Self {
+        Self {
+            pending: Mutex::default(),
+            lease_watch: Mutex::default(),
+            epoch: Arc::clone(epoch),
+            leases: NonceLeases::default(),
+            sql: BucketStatements::for_all_buckets(),
+        }
+    }
+
+    pub(super) fn statements_for(&self, bucket: i64) -> Result<&BucketStatements, StoreError> {
+        let used = usize::try_from(bucket).ok().and_then(|bucket| self.sql.get(bucket));
+        used.ok_or_else(|| StoreError::internal("a claim without a table"))
+    }
+
+    /// Enqueues a claim. Returns whether the caller has to start the sending task.
+    pub(super) fn enqueue(&self, asked: ClaimRequest) -> Result<bool, StoreError> {
+        let mut waiting = lock(&self.pending);
+        if waiting.requests.len() >= QUEUED_CLAIMS_MAX {
+            return Err(StoreError::Busy);
+        }
+        waiting.requests.push(asked);
+        Ok(!std::mem::replace(&mut waiting.is_in_flight, true))
+    }
+
+    /// Takes the next batch. When it is empty, the sending task is done.
+    pub(super) fn take_batch(&self) -> Vec<ClaimRequest> {
+        let mut waiting = lock(&self.pending);
+        let count = waiting.requests.len().min(BATCH_CLAIMS_MAX);
+        waiting.is_in_flight = count > 0;
+        waiting.requests.drain(..count).collect()
+    }
+
+    /// Extends the handover watch after a lease. Returns whether the caller has to start it.
+    pub(super) fn start_watch(&self) -> bool {
+        let mut watching = lock(&self.lease_watch);
+        let lifetime = Duration::from_secs(NONCE_SECONDS.unsigned_abs());
+        watching.until = Some(clock::now() + lifetime);
+        !std::mem::replace(&mut watching.is_running, true)
+    }
+
+    pub(super) fn should_keep_watching(&self) -> bool {
+        let mut watching = lock(&self.lease_watch);
+        watching.is_running = watching.until.is_some_and(|until| clock::now() < until);
+        watching.is_running
+    }
+}
+
+/// Guards the sending task. However it ends, the waiting claims get an error rather than no answer, and the
+/// next claim starts a new task.
+pub(super) struct ClaimBatchGuard<'a> {
+    pub(super) queue: &'a ClaimQueue,
+    pub(super) is_done: bool,
+}
+
+impl Drop for ClaimBatchGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            *lock(&self.queue.pending) = PendingClaims::default();
+        }
+    }
+}

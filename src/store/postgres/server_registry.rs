@@ -1,0 +1,154 @@
+//! Registry of running servers and their models: before a start removes something from the schema, it
+//! checks whether another server relies on it.
+//!
+//! Each server has a row, written in the transaction of its start, renewed every `RENEW_EVERY`, also while it
+//! builds indexes or sweeps, and removed when it stops. One whose row was not renewed for `LIVE_SECONDS`
+//! counts as gone. A server that was suspended for so long finds its row gone, and looks what was done
+//! meanwhile.
+//! Rows in place of locks of a session, because behind a pooling proxy a server has no session.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use super::driver::PostgresDriver;
+use super::open::START_LOCK;
+use crate::model::diff::loosened_rules;
+use crate::model::{self, Model};
+use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
+use crate::store::schema_migration::{self, MigrationError};
+use crate::store::sql::POSTGRES;
+
+/// Six renewals may fail.
+const LIVE_SECONDS: i64 = 150;
+pub(super) const RENEW_EVERY: Duration = Duration::from_secs(20);
+
+const TABLE_PRESENT: &str = "SELECT to_regclass('nouns_servers') IS NOT NULL";
+const CREATE_TABLE: &str = "CREATE TABLE nouns_servers (
+  id text COLLATE \"C\" NOT NULL PRIMARY KEY, model text NOT NULL, seen timestamptz NOT NULL
+)";
+/// 1: id, 2: model.
+const REGISTER: &str = "INSERT INTO nouns_servers (id, model, seen) VALUES ($1, $2, clock_timestamp()) \
+    ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
+/// 1: id. The model is long, and known. No standby is waited for: after a failover the row is a little
+/// older.
+const RENEW: &str = "WITH setting AS (SELECT set_config('synchronous_commit', 'local', true)) \
+    UPDATE nouns_servers SET seen = clock_timestamp() FROM setting WHERE id = $1";
+/// 1: id.
+const REMOVE: &str = "DELETE FROM nouns_servers WHERE id = $1";
+/// 1: the lifetime of a row in seconds.
+const DELETE_EXPIRED: &str =
+    "DELETE FROM nouns_servers WHERE seen < clock_timestamp() - make_interval(secs => $1::bigint)";
+/// 1: id, 2: model. Returns the distinct models of other servers.
+const SELECT_OTHER_MODELS: &str =
+    "SELECT DISTINCT model FROM nouns_servers WHERE id <> $1 AND model <> $2";
+
+/// This server's registration, from its start to its shutdown.
+#[derive(Debug)]
+pub(super) struct ServerRegistration {
+    id: String,
+    /// Whether its row should be there.
+    is_registered: Cell<bool>,
+}
+
+/// What a renewal found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Renewal {
+    Done,
+    /// Another server is starting: it is tried again.
+    Delayed,
+    /// The server had been taken for gone, and is registered again. The rules of its model that others
+    /// gave up meanwhile, a line each.
+    Returned(Vec<String>),
+}
+
+impl ServerRegistration {
+    pub(super) fn new() -> Self {
+        // If the system has no randomness, nothing else works either.
+        let number = || getrandom::u64().unwrap_or(0);
+        let id = format!("{:016x}{:016x}", number(), number());
+        Self { id, is_registered: Cell::new(false) }
+    }
+
+    /// The other models that servers run with. The caller holds the start lock, so that no server starts
+    /// meanwhile.
+    pub(super) async fn other_models(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+        model: &Model,
+    ) -> Result<Vec<Model>, MigrationError> {
+        let present = driver.query(TABLE_PRESENT, &[], |row| row.boolean(0)).await?;
+        if present.first() != Some(&Some(true)) {
+            driver.execute(CREATE_TABLE, &[]).await?;
+            return Ok(Vec::new());
+        }
+        driver.execute(DELETE_EXPIRED, &[Bind::Integer(LIVE_SECONDS)]).await?;
+        let binds = [Bind::Text(&self.id), Bind::Text(&model.shape)];
+        let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
+        let shapes = driver.query(SELECT_OTHER_MODELS, &binds, read).await?;
+        let models = shapes.iter().map(|shape| model::read_shape(shape));
+        models.collect::<Result<_, _>>().map_err(|_| {
+            let line = "a server of a newer version is running, whose model this one cannot read";
+            MigrationError::InUse(vec![line.to_owned()])
+        })
+    }
+
+    /// Says whether the row is there, from the end of the transaction on that wrote or removes it.
+    pub(super) fn set_registered(&self, is_registered: bool) {
+        self.is_registered.set(is_registered);
+    }
+
+    /// In the transaction of the start, and again where the row was lost.
+    pub(super) async fn register(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+        model: &Model,
+    ) -> Result<(), StatementError> {
+        let binds = [Bind::Text(&self.id), Bind::Text(&model.shape)];
+        driver.execute(REGISTER, &binds).await.map(drop)
+    }
+
+    /// Says that the server is still there. False: its row is gone. A statement that is a transaction.
+    pub(super) async fn renew(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+    ) -> Result<bool, StatementError> {
+        let is_there = driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0;
+        // A start that failed has removed it itself.
+        Ok(is_there || !self.is_registered.get())
+    }
+
+    pub(super) fn is_registered(&self) -> bool {
+        self.is_registered.get()
+    }
+
+    /// Registers the server again and looks what others have done meanwhile, in a transaction, which is
+    /// ended here.
+    pub(super) async fn register_again(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+        model: &Model,
+    ) -> Result<Renewal, MigrationError> {
+        let begin = format!("SELECT {START_LOCK}, set_config('synchronous_commit', 'local', true)");
+        if driver.query(&begin, &[], |row| row.boolean(0)).await?.first() != Some(&Some(true)) {
+            return Ok(Renewal::Delayed);
+        }
+        let mut models = self.other_models(driver, model).await?;
+        // One that gave up a rule may have stopped since.
+        let stored = schema_migration::read_system_value(driver, &POSTGRES, "model").await?;
+        models.extend(stored.and_then(|shape| model::read_shape(&shape).ok()));
+        self.register(driver, model).await?;
+        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        let mut lost: Vec<String> =
+            models.iter().flat_map(|other| loosened_rules(model, other)).collect();
+        lost.sort();
+        lost.dedup();
+        Ok(Renewal::Returned(lost))
+    }
+
+    pub(super) async fn remove(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+    ) -> Result<(), StatementError> {
+        driver.execute(REMOVE, &[Bind::Text(&self.id)]).await.map(drop)
+    }
+}

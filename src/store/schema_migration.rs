@@ -1,0 +1,427 @@
+//! Schema migration: brings the tables up to the model, in one transaction, written once for both backends.
+//!
+//! Additive changes are applied. A change that could lose or break data is refused with a list of all
+//! differences, unless the tables are empty (`empty_tables`). A change that would drop a rule a running
+//! server relies on is refused while that server runs.
+//! The database stores the text of its model, so two models are compared, not two catalogues.
+//! Only the startup of a server migrates; commands that run beside it change no table.
+
+use super::InternalError;
+use super::OpenError;
+use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
+use super::empty_tables::{self, SchemaConflict};
+use super::sql::{self, Dialect, ForeignKey, IndexDefinition};
+use super::{idempotency, users};
+use crate::model::diff::{Difference, compare, loosened_rules};
+use crate::model::{self, Model, ResourceIndex};
+
+/// Why the tables were not migrated.
+#[derive(Debug)]
+pub(super) enum MigrationError {
+    /// What differs, a line each.
+    Refused(Vec<String>),
+    /// What running servers with another model rely on, a line each.
+    InUse(Vec<String>),
+    Failed(StatementError),
+}
+
+impl From<StatementError> for MigrationError {
+    fn from(failure: StatementError) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl MigrationError {
+    pub(super) fn describe(&self, database: &str) -> OpenError {
+        OpenError(match self {
+            Self::Refused(lines) => format!(
+                "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
+                 nothing was changed; take these changes back, or start with another --database",
+                lines.join("\n  ")
+            ),
+            Self::InUse(lines) => format!(
+                "{database} is used by servers with another model, and this one would change what they rely on:\n  {}\n\
+                 nothing was changed; stop those servers first, or start with --wait, which waits until they have \
+                 stopped (one that was killed counts for some minutes)",
+                lines.join("\n  ")
+            ),
+            Self::Failed(failure) => {
+                let (cause, way_out) = match failure {
+                    StatementError::Storage(cause) | StatementError::Sync(cause) => {
+                        (cause.as_str(), "check that the disk has space and can be written")
+                    }
+                    StatementError::TimedOut | StatementError::Locked => {
+                        ("another process has locked it", "wait until it is done, then start again")
+                    }
+                    StatementError::UniqueViolation(cause)
+                    | StatementError::Engine(cause)
+                    | StatementError::Internal(InternalError(cause)) => {
+                        (cause.as_str(), "restore it from a backup, or name another --database")
+                    }
+                };
+                format!("{database}: cannot make its tables fit the model ({cause}); {way_out}")
+            }
+        })
+    }
+}
+
+/// The error for a database written by a newer version.
+pub(super) fn newer_format_error(database: &str, format: i64, known: i64) -> OpenError {
+    OpenError(format!(
+        "{database} was written by a newer nouns (form {format}, this one knows {known}); use that version, or name another --database"
+    ))
+}
+
+/// The error for a database made by a version without users.
+pub(super) fn missing_users_error(database: &str) -> OpenError {
+    OpenError(format!(
+        "{database} was made by an earlier nouns, which had no users; start a server of this version first: nouns serve"
+    ))
+}
+
+/// Creates the tables of an empty database.
+pub(super) async fn create<D: DatabaseDriver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), MigrationError> {
+    crate::fault::point("create");
+    for table in dialect.system_tables {
+        driver.execute(table, &[]).await?;
+    }
+    driver.execute(dialect.version_index, &[]).await?;
+    for resource in model.declared() {
+        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
+        for index in sql::indexes(resource, dialect) {
+            driver.execute(&index.create, &[]).await?;
+        }
+    }
+    for resource in model.declared() {
+        for key in sql::foreign_keys(model, resource, None, dialect) {
+            driver.execute(key.add(), &[]).await?;
+        }
+    }
+    users::create(driver, model, dialect).await?;
+    idempotency::create(driver, dialect).await?;
+    // Until the first sweep, the clock marks hold the creation time of the database.
+    let now = driver.now().to_string();
+    for mark in [sql::CHANGES_CLOCK, sql::IDEMPOTENCY_CLOCK] {
+        write_system_value(driver, dialect, mark, &now).await?;
+    }
+    write_system_value(driver, dialect, "model", &model.shape).await?;
+    Ok(())
+}
+
+/// The model of a start that has made its tables and not yet what is deferred. It does not count: a server
+/// with the model from before may start.
+const UNFINISHED: &str = "model_unfinished";
+
+/// What is done when the transaction has ended, beside those who use the tables, where the engine can do
+/// that. Until it is done, the model does not count as applied.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    /// To be built.
+    pub(super) indexes: Vec<IndexDefinition>,
+    /// To be validated.
+    pub(super) foreign_keys: Vec<ForeignKey>,
+}
+
+impl Deferred {
+    pub(super) fn is_empty(&self) -> bool {
+        self.indexes.is_empty() && self.foreign_keys.is_empty()
+    }
+}
+
+/// Brings the tables from the model that the database remembers to this one. `others`: the models of servers
+/// that run beside this one.
+pub(super) async fn migrate<D: DatabaseDriver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+    others: &[Model],
+) -> Result<Deferred, MigrationError> {
+    users::create(driver, model, dialect).await?;
+    idempotency::create(driver, dialect).await?;
+    let stored = read_system_value(driver, dialect, "model").await?;
+    let stored = stored.ok_or_else(|| {
+        StatementError::Internal(InternalError(
+            "the database does not say which model it holds".into(),
+        ))
+    })?;
+    let unfinished = match dialect.can_build_concurrently {
+        true => read_system_value(driver, dialect, UNFINISHED).await?,
+        false => None,
+    };
+    let is_changed = stored != model.shape;
+    let mut changed = ChangedTables::default();
+    if is_changed {
+        // The tables are those of the last start that changed them, whether it was finished or not.
+        let tables = unfinished.as_ref().unwrap_or(&stored);
+        if *tables == model.shape {
+            refuse_loosening(others, model, Vec::new())?;
+        } else {
+            let old = read_stored(tables)?;
+            let done = migrate_tables(driver, (&old, model), dialect, others).await;
+            changed = match (done, &unfinished) {
+                (Err(MigrationError::Refused(mut lines)), Some(tables)) => {
+                    lines.push(undo_unfinished(&read_stored(&stored)?, &read_stored(tables)?));
+                    return Err(MigrationError::Refused(lines));
+                }
+                (done, _) => done?,
+            };
+        }
+    }
+    // Someone may have dropped one by hand.
+    let mut deferred = Deferred {
+        indexes: reconcile_indexes(driver, (model, &changed.made), dialect, others).await?,
+        foreign_keys: find_unvalidated(driver, model, dialect).await?,
+    };
+    // Databases of earlier versions have none. To ask first takes no lock.
+    if driver.query(dialect.version_index_names, &[], |_| Ok(())).await?.is_empty() {
+        let (name, create) = (VERSION_INDEX.to_owned(), dialect.version_index.to_owned());
+        create_index(driver, IndexDefinition { name, create }, dialect, &mut deferred.indexes)
+            .await?;
+    }
+    // Where tables were made anew, those of the former model are no more.
+    if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
+        write_system_value(driver, dialect, "model", &model.shape).await?;
+        if unfinished.is_some() {
+            forget(driver, dialect, UNFINISHED).await?;
+        }
+    } else if is_changed {
+        write_system_value(driver, dialect, UNFINISHED, &model.shape).await?;
+    }
+    Ok(deferred)
+}
+
+/// What was deferred is done: the model counts from here on.
+pub(super) async fn complete<D: DatabaseDriver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<(), MigrationError> {
+    if read_system_value(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
+        write_system_value(driver, dialect, "model", &model.shape).await?;
+        forget(driver, dialect, UNFINISHED).await?;
+        return Ok(());
+    }
+    match read_system_value(driver, dialect, "model").await?.as_ref() == Some(&model.shape) {
+        true => Ok(()),
+        false => {
+            let line = "another model was applied while the indexes of this one were built";
+            Err(MigrationError::Refused(vec![line.to_owned()]))
+        }
+    }
+}
+
+fn read_stored(shape: &str) -> Result<Model, StatementError> {
+    model::read_shape(shape).map_err(|errors| {
+        StatementError::Internal(InternalError(format!(
+            "the stored model cannot be read: {errors}"
+        )))
+    })
+}
+
+/// How an operator takes back what a start has added that was not finished.
+fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
+    let differences = compare(before, unfinished);
+    let statements = differences.iter().rev().filter_map(|difference| match difference {
+        Difference::AddResource(index) => Some(sql::drop_table(&unfinished.resource(*index).table)),
+        Difference::AddField(index, at) => {
+            let resource = unfinished.resource(*index);
+            let field = resource.fields.get(*at)?;
+            Some(sql::drop_column(&resource.table, &field.name))
+        }
+        Difference::Refused { .. } => None,
+    });
+    let forget = format!("DELETE FROM nouns_system WHERE name = '{UNFINISHED}'");
+    let statements = statements.chain([forget]).collect::<Vec<_>>().join("; ");
+    format!(
+        "a start with a model that has more than the one in use was not finished: finish it with that \
+         model, or take back what it has added, which no server has used, by: {statements}"
+    )
+}
+
+/// The foreign keys of the model that rows from before have not been held to.
+async fn find_unvalidated<D: DatabaseDriver>(
+    driver: &mut D,
+    model: &Model,
+    dialect: &Dialect,
+) -> Result<Vec<ForeignKey>, StatementError> {
+    let Some(list) = dialect.unvalidated_keys else { return Ok(Vec::new()) };
+    let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
+    let unvalidated = driver.query(list, &[], read).await?;
+    let keys =
+        model.declared().flat_map(|resource| sql::foreign_keys(model, resource, None, dialect));
+    Ok(keys.filter(|key| unvalidated.contains(&key.name)).collect())
+}
+
+/// Refuses a model that gives up what servers rely on which run with others; `lines`: what else they do.
+fn refuse_loosening(
+    others: &[Model],
+    model: &Model,
+    lines: Vec<String>,
+) -> Result<(), MigrationError> {
+    let mut relied_on = lines;
+    relied_on.extend(others.iter().flat_map(|other| loosened_rules(other, model)));
+    if relied_on.is_empty() {
+        return Ok(());
+    }
+    relied_on.sort();
+    relied_on.dedup();
+    Err(MigrationError::InUse(relied_on))
+}
+
+/// What a change of the tables came to.
+#[derive(Debug, Default)]
+struct ChangedTables {
+    /// The resources whose tables were made: nobody else knows them yet.
+    made: Vec<ResourceIndex>,
+    /// Whether some of them replace tables of the former model.
+    has_rebuilt: bool,
+}
+
+async fn migrate_tables<D: DatabaseDriver>(
+    driver: &mut D,
+    (old, model): (&Model, &Model),
+    dialect: &Dialect,
+    others: &[Model],
+) -> Result<ChangedTables, MigrationError> {
+    let (mut conflicts, mut made, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+    for difference in compare(old, model) {
+        match difference {
+            Difference::AddResource(index) => made.push(index),
+            Difference::AddField(index, field) => fields.push((index, field)),
+            Difference::Refused { resource, reason } => {
+                conflicts.push(SchemaConflict { resource, reason });
+            }
+        }
+    }
+    let rebuild = empty_tables::plan_rebuild(driver, (old, model), &conflicts).await?;
+    if !others.is_empty() {
+        refuse_loosening(others, model, rebuild.describe(old))?;
+    }
+    rebuild.run(driver, (old, model), dialect).await?;
+    let mut keys = Vec::new();
+    for index in &made {
+        let resource = model.resource(*index);
+        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
+        let own = sql::foreign_keys(model, resource, None, dialect);
+        keys.extend(own.iter().map(|key| key.add().to_owned()));
+    }
+    for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
+        let resource = model.resource(index);
+        let Some(field) = resource.fields.get(at) else { continue };
+        driver.execute(&sql::add_column(model, resource, field, dialect), &[]).await?;
+        let own = sql::foreign_keys(model, resource, Some(field), dialect);
+        keys.extend(own.iter().map(ForeignKey::add_unvalidated));
+    }
+    keys.extend(rebuild.add_foreign_keys(model, dialect));
+    for key in &keys {
+        driver.execute(key, &[]).await?;
+    }
+    let has_rebuilt = rebuild.has_dropped();
+    made.extend(rebuild.new);
+    Ok(ChangedTables { made, has_rebuilt })
+}
+
+/// The index that finds the last change of a collection.
+const VERSION_INDEX: &str = "nouns_changes_place";
+
+/// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
+/// definition. An index that the model of another running server asks for stays.
+async fn reconcile_indexes<D: DatabaseDriver>(
+    driver: &mut D,
+    (model, made): (&Model, &[ResourceIndex]),
+    dialect: &Dialect,
+    others: &[Model],
+) -> Result<Vec<IndexDefinition>, StatementError> {
+    let read = |row: &dyn Columns| Ok((row.text(0)?.unwrap_or("").to_owned(), row.boolean(1)?));
+    let present = driver.query(dialect.index_names, &[], read).await?;
+    let wanted = |model: &Model| -> Vec<IndexDefinition> {
+        model.declared().flat_map(|resource| sql::indexes(resource, dialect)).collect()
+    };
+    let asked_for: Vec<IndexDefinition> = others.iter().chain([model]).flat_map(wanted).collect();
+    for (name, _) in present.iter().filter(|(name, _)| asked_for.iter().all(|i| i.name != *name)) {
+        driver.execute(&sql::drop_index(name), &[]).await?;
+    }
+    let mut pending = Vec::new();
+    for resource in model.declared() {
+        for index in sql::indexes(resource, dialect) {
+            let is_there = |(name, is_valid): &(String, Option<bool>)| {
+                *name == index.name && *is_valid == Some(true)
+            };
+            if present.iter().any(is_there) {
+                continue;
+            }
+            if made.contains(&resource.index) {
+                driver.execute(&index.create, &[]).await?;
+            } else {
+                create_index(driver, index, dialect, &mut pending).await?;
+            }
+        }
+    }
+    Ok(pending)
+}
+
+/// Creates the index of a table that is in use, or defers it where the engine can build it concurrently.
+async fn create_index<D: DatabaseDriver>(
+    driver: &mut D,
+    index: IndexDefinition,
+    dialect: &Dialect,
+    pending: &mut Vec<IndexDefinition>,
+) -> Result<(), StatementError> {
+    match dialect.can_build_concurrently {
+        true => pending.push(index),
+        false => drop(driver.execute(&index.create, &[]).await?),
+    }
+    Ok(())
+}
+
+/// Writes a value into the key-value table `nouns_system`.
+pub(super) async fn write_system_value<D: DatabaseDriver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+    value: &str,
+) -> Result<(), StatementError> {
+    let binds = [Bind::Text(name), Bind::Text(value)];
+    driver.execute(&sql::upsert_system_value(dialect), &binds).await.map(|_| ())
+}
+
+async fn forget<D: DatabaseDriver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+) -> Result<(), StatementError> {
+    driver.execute(&sql::forget(dialect), &[Bind::Text(name)]).await.map(drop)
+}
+
+/// Keeps a word unless there is one; the one that is there then.
+pub(super) async fn write_system_value_if_absent<D: DatabaseDriver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+    value: &str,
+) -> Result<String, StatementError> {
+    let binds = [Bind::Text(name), Bind::Text(value)];
+    driver.execute(&sql::insert_system_value_if_absent(dialect), &binds).await?;
+    let kept = read_system_value(driver, dialect, name).await?;
+    kept.ok_or_else(|| {
+        StatementError::Internal(InternalError(format!("{name} was kept and is not there")))
+    })
+}
+
+/// Reads a value of the key-value table `nouns_system`.
+pub(super) async fn read_system_value<D: DatabaseDriver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    name: &str,
+) -> Result<Option<String>, StatementError> {
+    let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
+    Ok(driver
+        .query(&sql::select_system_value(dialect), &[Bind::Text(name)], read)
+        .await?
+        .pop()
+        .flatten())
+}

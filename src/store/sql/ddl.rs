@@ -1,0 +1,430 @@
+//! DDL: tables, columns and indexes of a model; and the statements of the key-value table `nouns_system`.
+
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use super::{Dialect, list, placeholders, quote_name};
+use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
+use crate::value::{IdKind, Value};
+
+/// 1: name, 2: value.
+pub(in crate::store) fn upsert_system_value(dialect: &Dialect) -> String {
+    let values = placeholders(dialect, 1, 2);
+    format!(
+        "INSERT INTO nouns_system (name, value) VALUES ({values}) \
+         ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    )
+}
+
+/// 1: name, 2: value, which is written only if there is none.
+pub(in crate::store) fn insert_system_value_if_absent(dialect: &Dialect) -> String {
+    let values = placeholders(dialect, 1, 2);
+    format!(
+        "INSERT INTO nouns_system (name, value) VALUES ({values}) ON CONFLICT (name) DO NOTHING"
+    )
+}
+
+/// 1: name.
+pub(in crate::store) fn forget(dialect: &Dialect) -> String {
+    format!("DELETE FROM nouns_system WHERE name = {}1", dialect.placeholder)
+}
+
+/// 1: name.
+pub(in crate::store) fn select_system_value(dialect: &Dialect) -> String {
+    format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)
+}
+
+pub(in crate::store) fn drop_index(name: &str) -> String {
+    format!("DROP INDEX {}", quote_name(name))
+}
+
+pub(in crate::store) fn drop_table(name: &str) -> String {
+    format!("DROP TABLE {}", quote_name(name))
+}
+
+pub(in crate::store) fn rename_table(from: &str, to: &str) -> String {
+    format!("ALTER TABLE {} RENAME TO {}", quote_name(from), quote_name(to))
+}
+
+pub(in crate::store) fn drop_column(table: &str, column: &str) -> String {
+    format!("ALTER TABLE {} DROP COLUMN {}", quote_name(table), quote_name(column))
+}
+
+/// `table` is quoted already.
+pub(in crate::store) fn drop_constraint(table: &str, name: &str) -> String {
+    format!("ALTER TABLE {table} DROP CONSTRAINT {}", quote_name(name))
+}
+
+pub(in crate::store) fn create_table(
+    model: &Model,
+    resource: &Resource,
+    dialect: &Dialect,
+) -> String {
+    let (key, table) = match resource.id {
+        IdKind::Uuid => (dialect.uuid_key, dialect.uuid_table_options),
+        IdKind::Integer => (dialect.integer_key, dialect.integer_table_options),
+    };
+    let moment = (dialect.column_type)(StorageClass::Moment);
+    let version = (dialect.column_type)(StorageClass::Integer);
+    let mut text = format!("CREATE TABLE {} (\n  \"id\" {key}", quote_name(&resource.table));
+    let parent = resource.parent.map(|index| model.resource(index));
+    if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
+        let (column, kind) = (quote_name(key), id_column_type(parent.id, dialect));
+        let _ = write!(text, ",\n  {column} {kind} NOT NULL");
+        if !dialect.has_separate_foreign_keys {
+            text.push_str(&references_clause(parent));
+        }
+    }
+    let _ = write!(
+        text,
+        ",\n  \"created_at\" {moment} NOT NULL,\n  \"updated_at\" {moment} NOT NULL,\n  \"version\" {version} NOT NULL"
+    );
+    for field in &resource.fields {
+        let _ = write!(text, ",\n  {}", column_definition(model, field, dialect));
+    }
+    text.push_str("\n)");
+    text.push_str(table);
+    text
+}
+
+/// The types of a table's columns, in their canonical order.
+pub(super) fn column_types(
+    model: &Model,
+    resource: &Resource,
+    dialect: &Dialect,
+) -> Vec<&'static str> {
+    let [moment, version] = [StorageClass::Moment, StorageClass::Integer].map(dialect.column_type);
+    let parent = resource.parent.map(|index| id_column_type(model.resource(index).id, dialect));
+    let fields = resource.fields.iter().map(|field| field_column_type(field, dialect));
+    [id_column_type(resource.id, dialect)]
+        .into_iter()
+        .chain(parent)
+        .chain([moment, moment, version])
+        .chain(fields)
+        .collect()
+}
+
+/// Our code enforces the rules of a field, not the table: loosening a rule needs no migration. A foreign key
+/// is checked at commit.
+fn column_definition(model: &Model, field: &Field, dialect: &Dialect) -> String {
+    let (name, kind) = (quote_name(&field.name), field_column_type(field, dialect));
+    match field.rules.reference {
+        Some(target) if !dialect.has_separate_foreign_keys => {
+            let references = references_clause(model.resource(target.resource));
+            format!("{name} {kind}{references}{DEFERRED}")
+        }
+        _ => format!("{name} {kind}"),
+    }
+}
+
+/// Items that refer to each other can be deleted together.
+const DEFERRED: &str = " DEFERRABLE INITIALLY DEFERRED";
+
+fn references_clause(to: &Resource) -> String {
+    format!(" REFERENCES {} (\"id\")", quote_name(&to.table))
+}
+
+/// A foreign key that is added to a table that is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct ForeignKey {
+    pub(in crate::store) name: String,
+    table: String,
+    add: String,
+}
+
+impl ForeignKey {
+    /// For a table without rows.
+    pub(in crate::store) fn add(&self) -> &str {
+        &self.add
+    }
+
+    /// For a table with rows: they are not read, and only what is written from then on is held to it.
+    pub(in crate::store) fn add_unvalidated(&self) -> String {
+        format!("{} NOT VALID", self.add)
+    }
+
+    /// Holds the rows that are there to it. Reads and writes go on meanwhile.
+    pub(in crate::store) fn validate(&self) -> String {
+        format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table, quote_name(&self.name))
+    }
+}
+
+/// What the foreign key of a column is called, and what PostgreSQL called it in earlier versions, which
+/// gave it no name.
+pub(in crate::store) fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
+    let name = truncate_name(format!("{}.foreign_key.{column}", index_prefix(resource)));
+    [name, default_name(&resource.table, column)]
+}
+
+/// PostgreSQL cuts off the longer of both until the name fits (`makeObjectName`). Names are ASCII.
+fn default_name(table: &str, column: &str) -> String {
+    const END: &str = "_fkey";
+    let room = NAME_BYTES_MAX - END.len() - 1;
+    let (mut table, mut column) = (table.to_owned(), column.to_owned());
+    while table.len() + column.len() > room {
+        let longer = if table.len() > column.len() { &mut table } else { &mut column };
+        longer.pop();
+    }
+    format!("{table}_{column}{END}")
+}
+
+/// Where foreign keys are made apart from their tables: those of a new table, or of one new field of it.
+pub(in crate::store) fn foreign_keys(
+    model: &Model,
+    resource: &Resource,
+    field: Option<&Field>,
+    dialect: &Dialect,
+) -> Vec<ForeignKey> {
+    if !dialect.has_separate_foreign_keys {
+        return Vec::new();
+    }
+    let parent = resource.parent.filter(|_| field.is_none()).zip(resource.parent_key.as_deref());
+    let parent = parent.map(|(parent, key)| (key, parent, ""));
+    let fields = resource.fields.iter().filter(|one| field.is_none_or(|new| new.name == one.name));
+    let targets = fields.filter_map(|field| Some((&*field.name, field.rules.reference?, DEFERRED)));
+    let targets = targets.map(|(name, target, when)| (name, target.resource, when));
+    let key = |(column, to, when): (&str, _, _)| {
+        let [name, _] = foreign_key_names(resource, column);
+        let (table, quoted_name, column) =
+            (quote_name(&resource.table), quote_name(&name), quote_name(column));
+        let references = references_clause(model.resource(to));
+        let add = format!(
+            "ALTER TABLE {table} ADD CONSTRAINT {quoted_name} FOREIGN KEY ({column}){references}{when}"
+        );
+        ForeignKey { name, table, add }
+    };
+    parent.into_iter().chain(targets).map(key).collect()
+}
+
+fn field_column_type(field: &Field, dialect: &Dialect) -> &'static str {
+    match field.rules.reference {
+        None => (dialect.column_type)(field.storage_class()),
+        Some(target) => id_column_type(target.id, dialect),
+    }
+}
+
+fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
+    match kind {
+        IdKind::Uuid => dialect.uuid_column,
+        IdKind::Integer => (dialect.column_type)(StorageClass::Integer),
+    }
+}
+
+/// Existing rows get the default.
+pub(in crate::store) fn add_column(
+    model: &Model,
+    resource: &Resource,
+    field: &Field,
+    dialect: &Dialect,
+) -> String {
+    let default = field.default.clone().map(types::canonicalize);
+    let default =
+        default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value, dialect)));
+    let (table, column) = (quote_name(&resource.table), column_definition(model, field, dialect));
+    format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
+}
+
+/// A constant of the model as an SQL literal: the only value that is not bound, because DDL has no
+/// parameters.
+pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
+    let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    match value {
+        Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => "NULL".to_owned(),
+        Value::Boolean(boolean) => {
+            let [no, yes] = dialect.booleans;
+            if *boolean { yes } else { no }.to_owned()
+        }
+        Value::Integer(number) => number.to_string(),
+        Value::Decimal(decimal) => decimal.units.to_string(),
+        Value::Number(number) => format!("{number:e}"),
+        Value::Text(value) | Value::Json(value) => text(value),
+        Value::Moment(moment) => text(&moment.to_string()),
+    }
+}
+
+/// An index that the model asks for. Its name states its whole definition, so that a different index has a
+/// different name.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct IndexDefinition {
+    pub(in crate::store) name: String,
+    pub(in crate::store) create: String,
+}
+
+/// The prefix of an index's name. The indexes of built-in tables have another one: startup does not reconcile
+/// them, and an older program that does not know the table leaves them alone.
+fn index_prefix(resource: &Resource) -> String {
+    let ours = if resource.is_builtin { "" } else { "nouns." };
+    format!("{ours}{}", resource.table)
+}
+
+/// All indexes of a resource: for its parent, filters, references and unique rules.
+pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
+    let (table, prefix) = (&resource.table, index_prefix(resource));
+    let parent = &resource.parent_key;
+    let index = |unique: &str, name: String, columns: Vec<&str>| {
+        let name = truncate_name(name);
+        // Only unique rules index text here.
+        let column = |column| match is_text_column(resource, column) {
+            true => (dialect.unique_expression)(&quote_name(column)),
+            false => quote_name(column),
+        };
+        let columns: Vec<String> = columns.into_iter().map(column).collect();
+        let (quoted_name, columns) = (quote_name(&name), columns.join(", "));
+        IndexDefinition {
+            create: format!(
+                "CREATE {unique}INDEX {quoted_name} ON {} ({columns})",
+                quote_name(table)
+            ),
+            name,
+        }
+    };
+    let mut indexes = Vec::new();
+    if let Some(parent) = &parent {
+        indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
+    }
+    // A UUIDv7 sorts by creation time, so it needs no such index.
+    if !resource.is_builtin && resource.id == IdKind::Integer {
+        let columns = parent.as_deref().into_iter().chain(["created_at", "id"]).collect();
+        indexes.push(index("", format!("{prefix}.created"), columns));
+    }
+    for field in &resource.fields {
+        // The unique index on the name serves lookups of users.
+        if !resource.is_builtin {
+            push_filter_indexes(&mut indexes, resource, (field, &mut Vec::new()), dialect);
+        }
+        if field.rules.reference.is_some() {
+            indexes.push(index(
+                "",
+                format!("{prefix}.ref.{}", field.name),
+                vec![&field.name, "id"],
+            ));
+        }
+    }
+    for unique in &resource.unique {
+        let name = unique_index_name(resource, unique);
+        indexes.push(index("UNIQUE ", name, unique_columns(resource, unique)));
+    }
+    indexes
+}
+
+/// The indexes for filtering and sorting of a field and its nested fields.
+fn push_filter_indexes(
+    indexes: &mut Vec<IndexDefinition>,
+    resource: &Resource,
+    (column, inner): (&Field, &mut Vec<Box<str>>),
+    dialect: &Dialect,
+) {
+    let end = inner.iter().try_fold(column, |field, name| {
+        field.rules.fields.iter().find(|inner| inner.name == *name)
+    });
+    let Some(field) = end else { return };
+    for next in &field.rules.fields {
+        inner.push(next.name.clone());
+        push_filter_indexes(indexes, resource, (column, &mut *inner), dialect);
+        inner.pop();
+    }
+    let found = list::index_expression(dialect, column, inner).filter(|_| field.filter);
+    let Some((found, is_cut)) = found else { return };
+    let word = if is_cut { dialect.sort_prefix_word } else { "filter" };
+    let names = [&column.name].into_iter().chain(inner.iter());
+    let names = names.map(|name| &**name).collect::<Vec<_>>().join(".");
+    let name = truncate_name(format!("{}.{word}.{names}", index_prefix(resource)));
+    let parent = resource.parent_key.as_deref().map(quote_name);
+    let columns =
+        parent.into_iter().chain([found, quote_name("id")]).collect::<Vec<_>>().join(", ");
+    let (table, quoted_name) = (quote_name(&resource.table), quote_name(&name));
+    indexes.push(IndexDefinition {
+        create: format!("CREATE INDEX {quoted_name} ON {table} ({columns})"),
+        name,
+    });
+}
+
+/// Whether a column holds text of any length.
+fn is_text_column(resource: &Resource, column: &str) -> bool {
+    let mut fields = resource.fields.iter();
+    fields.any(|field| {
+        &*field.name == column
+            && field.storage_class() == StorageClass::Text
+            && field.rules.reference.is_none()
+    })
+}
+
+/// The condition that a column equals a parameter, in the form that the index of a unique rule can serve.
+/// `table` is the prefix of the column's name.
+pub(super) fn equals_parameter(
+    resource: &Resource,
+    (table, column): (&str, &str),
+    number: usize,
+    dialect: &Dialect,
+) -> String {
+    let name = format!("{table}{}", quote_name(column));
+    let parameter = format!("{}{number}", dialect.placeholder);
+    let digest = (dialect.unique_expression)(&name);
+    if digest == name || !is_text_column(resource, column) {
+        return format!("{name} = {parameter}");
+    }
+    format!("{name} = {parameter} AND {digest} = {}", (dialect.unique_expression)(&parameter))
+}
+
+/// The columns of a unique rule: its fields, and before them the parent, if the rule is scoped to one.
+pub(in crate::store) fn unique_columns<'a>(
+    resource: &'a Resource,
+    unique: &UniqueRule,
+) -> Vec<&'a str> {
+    let within = match unique.scope {
+        UniqueScope::Resource => None,
+        UniqueScope::Parent => resource.parent_key.as_deref(),
+    };
+    let fields = unique.fields.iter().filter_map(|at| resource.fields.get(*at));
+    within.into_iter().chain(fields.map(|field| &*field.name)).collect()
+}
+
+fn unique_index_name(resource: &Resource, unique: &UniqueRule) -> String {
+    let (word, skipped) = match unique.scope {
+        UniqueScope::Resource => ("unique", 0),
+        UniqueScope::Parent => ("unique_in_parent", 1),
+    };
+    let columns = unique_columns(resource, unique);
+    let names = columns.get(skipped..).unwrap_or_default().join(".");
+    format!("{}.{word}.{names}", index_prefix(resource))
+}
+
+/// PostgreSQL truncates longer names, and two of them could collide.
+const NAME_BYTES_MAX: usize = 63;
+
+/// Truncates a long name and appends a digest of it.
+fn truncate_name(name: String) -> String {
+    if name.len() <= NAME_BYTES_MAX {
+        return name;
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let mut text = name;
+    text.truncate(NAME_BYTES_MAX - 17);
+    text.push('~');
+    for byte in digest.iter().take(8) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The unique rule of an error message: PostgreSQL names the index, SQLite its columns (`orders.a,
+/// orders.b`).
+pub(in crate::store) fn violated_unique_rule<'a>(
+    resource: &'a Resource,
+    message: &str,
+) -> Option<&'a UniqueRule> {
+    let list = message.split_once(": ").map_or("", |(_, list)| list);
+    let clashing: Vec<&str> =
+        list.split(", ").filter_map(|name| name.split_once('.')).map(|(_, c)| c).collect();
+    resource.unique.iter().find(|unique| {
+        truncate_name(unique_index_name(resource, unique)) == message
+            || unique_columns(resource, unique) == clashing
+    })
+}
+
+/// Whether a PostgreSQL index belongs to a unique rule of the resource, in this model or another one.
+pub(in crate::store) fn is_unique_index(resource: &Resource, index: &str) -> bool {
+    let rule = index.strip_prefix(&index_prefix(resource)).and_then(|rest| rest.strip_prefix('.'));
+    rule.is_some_and(|rule| rule.starts_with("unique"))
+}

@@ -1,0 +1,180 @@
+//! The files of a database, checked before SQLite opens them.
+//!
+//! SQLite takes an empty file, and one of a single byte, for a new database, and deletes the write-ahead log
+//! beside it. So these checks run before SQLite opens anything.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::store::OpenError;
+
+/// The suffix of the lock file.
+pub(super) const LOCK_SUFFIX: &str = "-lock";
+/// The magic bytes of a database, and the size of its header.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+const HEADER_BYTES: u64 = 100;
+/// Owner only: the database holds password hashes.
+pub(super) const FILE_MODE: u32 = 0o600;
+/// The limit of the Linux kernel on symbolic links in one path.
+const SYMLINKS_MAX: usize = 40;
+
+/// The database file and the files beside it. SQLite follows a symbolic link to the database and keeps the
+/// other files beside its target; so do we.
+pub(super) struct DatabaseFiles {
+    /// The path as the operator wrote it, for messages.
+    pub(super) display_path: String,
+    pub(super) real_path: PathBuf,
+}
+
+impl DatabaseFiles {
+    pub(super) const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+
+    pub(super) fn find(path: &Path) -> Result<Self, OpenError> {
+        let shown = path.display().to_string();
+        if path.is_dir() {
+            return Err(OpenError(format!(
+                "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
+            )));
+        }
+        // A dangling link is resolved to the path it names, where the file can be created.
+        let mut target = path.to_owned();
+        for _ in 0..SYMLINKS_MAX {
+            let Ok(to) = fs::read_link(&target) else { break };
+            target = target.parent().unwrap_or(Path::new("")).join(to);
+        }
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let name = target.file_name().ok_or_else(|| {
+            OpenError(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
+        })?;
+        let real = folder.canonicalize().map_err(|error| {
+            let folder = folder.display();
+            OpenError(match error.kind() {
+                ErrorKind::NotFound => {
+                    format!(
+                        "the folder {folder} does not exist; create it, or name another --database"
+                    )
+                }
+                _ => format!(
+                    "cannot look into the folder {folder} ({error}); name another --database"
+                ),
+            })
+        })?;
+        let real = real.join(name);
+        Ok(Self { display_path: shown, real_path: real.canonicalize().unwrap_or(real) })
+    }
+
+    pub(super) fn sibling(&self, end: &str) -> PathBuf {
+        let mut name = self.real_path.as_os_str().to_owned();
+        name.push(end);
+        name.into()
+    }
+
+    /// Whether the database file is missing or empty.
+    pub(super) fn is_empty(&self) -> bool {
+        fs::metadata(&self.real_path).map_or(true, |metadata| metadata.len() == 0)
+    }
+
+    /// Creates the file of a new database with mode 0600. SQLite gives the files beside it the same mode.
+    pub(super) fn create_private(&self) -> io::Result<()> {
+        match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&self.real_path)
+        {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The file's mode, if other users of this machine can read or write the database.
+    pub(super) fn mode_for_others(&self) -> Option<u32> {
+        let mode = fs::metadata(&self.real_path).ok()?.mode() & 0o777;
+        (mode & 0o007 != 0).then_some(mode)
+    }
+
+    /// Refuses files that SQLite would misinterpret, with a remedy. Opens and changes nothing.
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        self.refuse_orphaned_wal()?;
+        let Ok(metadata) = fs::metadata(&self.real_path) else { return Ok(()) };
+        self.refuse_hard_links(&metadata)?;
+        self.refuse_truncated(&metadata)
+    }
+
+    /// SQLite finds the WAL and its locks by the name of the file: a hard link would have its own ones.
+    fn refuse_hard_links(&self, metadata: &Metadata) -> Result<(), OpenError> {
+        match metadata.nlink() {
+            0 | 1 => Ok(()),
+            count => Err(OpenError(format!(
+                "{shown} is one file under {count} names (hard links), and under each of them another server \
+                 could write it; remove the others (find / -xdev -samefile {shown} shows them), or copy it: \
+                 cp {shown} new.db",
+                shown = self.display_path
+            ))),
+        }
+    }
+
+    /// A file shorter than a database header was truncated, unless the first start was killed before it had
+    /// written a page.
+    fn refuse_truncated(&self, metadata: &Metadata) -> Result<(), OpenError> {
+        let bytes = metadata.len();
+        if !(1..HEADER_BYTES).contains(&bytes)
+            || is_journal_of_empty_database(&self.sibling("-journal"))
+        {
+            return Ok(());
+        }
+        let shown = &self.display_path;
+        let kept = match has_bytes(&self.sibling("-wal")) {
+            true => format!(", and keep {shown}-wal, which holds answered writes"),
+            false => String::new(),
+        };
+        Err(OpenError(format!(
+            "{shown} is damaged (it has been cut off: {bytes} bytes are left); restore it from a backup{kept}, \
+             or name another --database"
+        )))
+    }
+
+    /// Whether the folder has another `nouns` database.
+    pub(super) fn has_neighbour(&self) -> bool {
+        let is_other = |path: &Path| {
+            let mut lock = path.as_os_str().to_owned();
+            lock.push(LOCK_SUFFIX);
+            *path != self.real_path && Path::new(&lock).exists() && begins_with_magic(path)
+        };
+        let folder = self.real_path.parent().and_then(|folder| fs::read_dir(folder).ok());
+        folder.into_iter().flatten().flatten().any(|entry| is_other(&entry.path()))
+    }
+
+    /// A WAL without its database holds acknowledged writes; SQLite would delete it.
+    fn refuse_orphaned_wal(&self) -> Result<(), OpenError> {
+        let is_empty = self.is_empty();
+        let stray = ["-wal", "-journal"].into_iter().find(|end| {
+            let path = self.sibling(end);
+            has_bytes(&path) && !(*end == "-journal" && is_journal_of_empty_database(&path))
+        });
+        match stray {
+            Some(end) if is_empty => Err(OpenError(format!(
+                "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
+                shown = self.display_path
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a rollback journal restores an empty database, as when the first start was killed before it wrote
+/// a page: such a journal holds no data. The page count is at byte 16 of its header.
+fn is_journal_of_empty_database(journal: &Path) -> bool {
+    let mut head = [0; 20];
+    let read = File::open(journal).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head.ends_with(&[0; 4])
+}
+
+fn has_bytes(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.len() > 0)
+}
+
+fn begins_with_magic(path: &Path) -> bool {
+    let mut head = [0; MAGIC.len()];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && head == MAGIC
+}
