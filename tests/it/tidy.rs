@@ -3,6 +3,8 @@
 //! They read the sources and the documents as text; rules that a compiler or a linter can check are not
 //! here.
 
+mod vocabulary;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -43,23 +45,31 @@ fn none(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// The rows of the table below a heading of ARCHITECTURE.md, as the words in backticks of each row.
-fn table(heading: &str) -> Vec<Vec<String>> {
+/// The cells of each row of the table below a heading of ARCHITECTURE.md.
+fn cells(heading: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let (_, section) = text
         .split_once(&format!("\n## {heading}\n"))
         .unwrap_or_else(|| panic!("no heading {heading}"));
-    let word = Regex::new("`([a-z0-9_]+)`").unwrap();
     let lines = section
         .lines()
         .skip_while(|line| !line.starts_with('|'))
         .take_while(|line| line.starts_with('|'));
     let rows: Vec<Vec<String>> = lines
         .skip(2)
-        .map(|line| word.captures_iter(line).map(|found| found[1].to_owned()).collect())
+        .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
         .collect();
     assert!(!rows.is_empty(), "no table below {heading}");
     rows
+}
+
+/// The words in backticks of each row of the table below a heading of ARCHITECTURE.md.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let word = Regex::new("`([a-z0-9_]+)`").unwrap();
+    let words = |row: &[String]| -> Vec<String> {
+        word.captures_iter(&row.join(" ")).map(|found| found[1].to_owned()).collect()
+    };
+    cells(heading).iter().map(|row| words(row)).collect()
 }
 
 /// The top-level module that a source file belongs to.
@@ -127,7 +137,7 @@ fn leaves_by_super(path: &str, text: &str) -> bool {
 
 #[test]
 fn imports_go_one_way() {
-    let layers = table("Who may import whom");
+    let layers = table("Import order");
     let layer = |module: &str| layers.iter().position(|row| row.iter().any(|name| name == module));
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -161,7 +171,7 @@ fn imports_go_one_way() {
 #[test]
 fn external_crates_are_used_only_in_their_modules() {
     let mut faults = Vec::new();
-    for row in table("Who may use which crate") {
+    for row in table("Crate ownership") {
         let (name, allowed) = row.split_first().unwrap();
         let used = Regex::new(&format!(r"\b{name}::")).unwrap();
         for (path, text) in files("src", ".rs") {
@@ -181,7 +191,7 @@ fn external_crates_are_used_only_in_their_modules() {
 fn pure_modules_have_no_side_effects() {
     const BANNED: &str = r"\basync\b|\.await\b|\bstd::(?:fs|net|env|process|thread)\b|\bFile::|\bTcp|\b(?:Instant|SystemTime|Timestamp)::now\b|\bgetrandom\b|\bnow_v7\b|\bprint(?:ln)?!";
     let banned = Regex::new(BANNED).unwrap();
-    let layers = table("Who may import whom");
+    let layers = table("Import order");
     let clock = layers.iter().position(|row| row == &["clock"]).unwrap();
     let pure: BTreeSet<_> = layers[clock + 1..].iter().flatten().map(String::as_str).collect();
     assert!(pure.contains("plan") && pure.contains("value"), "{pure:?}");
