@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::load::{Client, Done, Load, Pace, Shot};
+use crate::load_generator::{Client, Load, LoadResult, Pacing, RequestTemplate};
 use crate::process::Server;
 use crate::report::{self, ROUNDS};
 use crate::{Result, store};
@@ -20,54 +20,60 @@ const BULKS: usize = 30;
 
 /// The names of a bulk's items; the built-in model has indexes on names and addresses.
 #[derive(Debug, Clone, Copy)]
-enum Names {
+enum NameOrder {
     /// Ascending, so that an index grows at its end.
-    InOrder,
+    Ascending,
     /// Random, like real ones: each is inserted at another position of the index.
-    Scattered,
+    Random,
 }
 
 /// The worst ratios of the p99 during bulks to the p99 without.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Ratios {
+pub struct TailLatencyRatios {
     pub closed: f64,
     pub paced: f64,
 }
 
 /// Measures and prints the latencies.
-pub fn measure(nouns: &Path, folder: &Path) -> Result<Ratios> {
+pub fn measure(nouns: &Path, folder: &Path) -> Result<TailLatencyRatios> {
     let filled = store::fill(nouns, folder, crate::cases::ROWS)?;
     let server = filled.serve(nouns)?;
-    let every = Pace::Every(Duration::from_millis(32));
+    let every = Pacing::FixedInterval(Duration::from_millis(32));
     let loads = [
-        ("16 connections, closed loop", 16, Pace::Closed, Names::InOrder),
-        ("64 connections, closed loop", 64, Pace::Closed, Names::InOrder),
-        ("16 connections, 500/s in all", 16, every, Names::InOrder),
-        ("64 connections, 2000/s in all", 64, every, Names::InOrder),
-        ("the same, scattered names", 64, every, Names::Scattered),
+        ("16 connections, closed loop", 16, Pacing::ClosedLoop, NameOrder::Ascending),
+        ("64 connections, closed loop", 64, Pacing::ClosedLoop, NameOrder::Ascending),
+        ("16 connections, 500/s in all", 16, every, NameOrder::Ascending),
+        ("64 connections, 2000/s in all", 64, every, NameOrder::Ascending),
+        ("the same, scattered names", 64, every, NameOrder::Random),
     ];
     println!("\nsingle creates, quiet and beside one bulk create of 1000 items a second:");
     println!(
         "{:<30} {:>9} {:>9} {:>10} {:>10} {:>7} {:>8}",
         "", "quiet p50", "p99 µs", "beside p50", "p99 µs", "ratio", "bulk ms"
     );
-    let mut worst = Ratios::default();
+    let mut worst = TailLatencyRatios::default();
     for (name, connections, pace, names) in loads {
-        let load = Load { connections, pace, time: RUN, shots: store::create(), first: 0 };
+        let load = Load {
+            connections,
+            pacing: pace,
+            time: RUN,
+            requests: store::create_requests(),
+            first_request: 0,
+        };
         let (mut quiet, mut beside, mut bulks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            quiet.push(report::succeed(&load, server.address)?);
-            let (done, times) = run_beside_bulks(&load, server.address, names)?;
+            quiet.push(report::run_without_refusals(&load, server.address)?);
+            let (done, times) = run_during_bulks(&load, server.address, names)?;
             beside.push(done);
             bulks.extend(times.into_iter().map(report::micros));
         }
-        let of = |all: &[Done], share: f64| {
+        let of = |all: &[LoadResult], share: f64| {
             report::median(all.iter().map(|done| report::micros(done.percentile(share))).collect())
         };
         let ratio = of(&beside, 0.99) / of(&quiet, 0.99);
         match pace {
-            Pace::Closed => worst.closed = worst.closed.max(ratio),
-            Pace::Every(_) => worst.paced = worst.paced.max(ratio),
+            Pacing::ClosedLoop => worst.closed = worst.closed.max(ratio),
+            Pacing::FixedInterval(_) => worst.paced = worst.paced.max(ratio),
         }
         println!(
             "{name:<30} {:>9.0} {:>9.0} {:>10.0} {:>10.0} {ratio:>6.2}× {:>8.1}",
@@ -85,16 +91,16 @@ pub fn measure(nouns: &Path, folder: &Path) -> Result<Ratios> {
 /// Prints the time of a bulk on an idle server.
 fn print_alone(server: &Server) -> Result<()> {
     let mut client = Client::connect(server.address)?;
-    for (name, names) in [("in order", Names::InOrder), ("scattered", Names::Scattered)] {
+    for (name, names) in [("in order", NameOrder::Ascending), ("scattered", NameOrder::Random)] {
         let mut times = Vec::new();
-        let before = server.cpu()?;
+        let before = server.cpu_time()?;
         for number in 0..BULKS {
-            let shot = bulk(number, names);
+            let shot = bulk_request(number, names);
             let began = Instant::now();
             client.send(&shot)?;
             times.push(report::micros(began.elapsed()) / 1e3);
         }
-        let cpu_ms = report::micros(server.cpu()? - before) / 1e3 / BULKS as f64;
+        let cpu_ms = report::micros(server.cpu_time()? - before) / 1e3 / BULKS as f64;
         println!(
             "one bulk, nothing beside it, names {name}: {:.1} ms, CPU {cpu_ms:.1} ms",
             report::median(times)
@@ -104,33 +110,37 @@ fn print_alone(server: &Server) -> Result<()> {
 }
 
 /// The bulk with this number: no two have the same names.
-fn bulk(number: usize, names: Names) -> Shot {
+fn bulk_request(number: usize, names: NameOrder) -> RequestTemplate {
     let first = (number + 1) * 1_000_000;
     let name = |number: usize| match names {
-        Names::InOrder => number,
-        Names::Scattered => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24,
+        NameOrder::Ascending => number,
+        NameOrder::Random => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24,
     };
-    store::bulk((first..first + 1_000).map(name))
+    store::bulk_create((first..first + 1_000).map(name))
 }
 
 /// Runs a load while another client sends bulks; returns the duration of each bulk.
-fn run_beside_bulks(
+fn run_during_bulks(
     load: &Load,
     address: SocketAddr,
-    names: Names,
-) -> Result<(Done, Vec<Duration>)> {
+    names: NameOrder,
+) -> Result<(LoadResult, Vec<Duration>)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let bulks =
             scope.spawn(|| send_bulks(address, names, &is_over).map_err(|error| error.to_string()));
-        let done = report::succeed(load, address);
+        let done = report::run_without_refusals(load, address);
         is_over.store(true, Ordering::Relaxed);
         let times = bulks.join().map_err(|_| "the client of bulks panicked")??;
         Ok((done?, times))
     })
 }
 
-fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result<Vec<Duration>> {
+fn send_bulks(
+    address: SocketAddr,
+    names: NameOrder,
+    is_over: &AtomicBool,
+) -> Result<Vec<Duration>> {
     let mut client = Client::connect(address)?;
     let mut times = Vec::new();
     // The first bulk is sent half a second after the load began.
@@ -138,7 +148,7 @@ fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result
     while !is_over.load(Ordering::Relaxed) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()).min(BULK_EVERY / 10));
         if Instant::now() >= due {
-            let shot = bulk(times.len(), names);
+            let shot = bulk_request(times.len(), names);
             let began = Instant::now();
             client.send(&shot)?;
             times.push(began.elapsed());
@@ -150,7 +160,7 @@ fn send_bulks(address: SocketAddr, names: Names, is_over: &AtomicBool) -> Result
 
 /// Runs this part alone.
 pub fn run() -> Result<()> {
-    let nouns = crate::process::build()?;
+    let nouns = crate::process::build_release()?;
     let folder = crate::process::Folder::new()?;
     measure(&nouns, &folder.0.join("bulk")).map(|_| ())
 }

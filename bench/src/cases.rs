@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use crate::bulk::Ratios;
-use crate::load::{Client, Shot};
+use crate::bulk::TailLatencyRatios;
+use crate::load_generator::{Client, RequestTemplate};
 use crate::process::{self, Server};
-use crate::report::{self, Case, Row, Target};
+use crate::report::{self, BenchmarkCase, BenchmarkRow, Target};
 use crate::{Result, bulk, store};
 
 /// The duration of one measurement.
@@ -15,41 +15,46 @@ pub const RUN: Duration = Duration::from_secs(2);
 /// Rows of the smaller databases.
 pub const ROWS: usize = 10_000;
 
-pub fn list() -> Shot {
-    Shot::get("/customers?limit=20")
+pub fn list_request() -> RequestTemplate {
+    RequestTemplate::get("/customers?limit=20")
 }
 
 pub fn run(rows_large: usize) -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = process::Folder::new()?;
     let path = |name: &str| folder.0.join(name);
     let small = store::fill(&nouns, &path("small"), ROWS)?;
     let busy = store::fill(&nouns, &path("busy"), ROWS)?;
     let large = store::fill(&nouns, &path("large"), rows_large)?;
     let starts = [
-        (ROWS, store::first_answer(&nouns, &small)?),
-        (rows_large, store::first_answer(&nouns, &large)?),
+        (ROWS, store::time_to_first_response(&nouns, &small)?),
+        (rows_large, store::time_to_first_response(&nouns, &large)?),
     ];
 
     let reads = small.serve(&nouns)?;
     let writes = busy.serve(&nouns)?;
     let big = large.serve(&nouns)?;
-    let sample = Client::connect(reads.address)?.send(&small.item())?.to_owned();
-    let bare = Server::bare(&folder.0, &sample)?;
+    let sample = Client::connect(reads.address)?.send(&small.item_request())?.to_owned();
+    let bare = Server::start_baseline(&folder.0, &sample)?;
     let everywhere = format!("GET by id, {rows_large} rows");
     let often = format!("GET by id, {rows_large} rows, 1000 of them");
-    let case = |name, server, connections, shots| Case { name, server, connections, shots };
+    let case = |name, server, connections, shots| BenchmarkCase {
+        name,
+        server,
+        connections,
+        requests: shots,
+    };
     let cases = [
-        case("bare hyper", &bare, 32, [Shot::get("/")].into()),
-        case("GET by id, 10000 rows", &reads, 32, small.gets(usize::MAX)),
-        case(&everywhere, &big, 32, large.gets(usize::MAX)),
-        case(&often, &big, 32, large.gets(1_000)),
-        case("list of 20, 10000 rows", &reads, 32, [list()].into()),
-        case("durable create, 32 connections", &writes, 32, store::create()),
-        case("durable create, 64 connections", &writes, 64, store::create()),
-        case("PUT, 32 connections", &writes, 32, busy.puts(usize::MAX)),
-        case("PUT, 64 connections", &writes, 64, busy.puts(usize::MAX)),
-        case("PUT, 32 connections, 100 items", &writes, 32, busy.puts(100)),
+        case("bare hyper", &bare, 32, [RequestTemplate::get("/")].into()),
+        case("GET by id, 10000 rows", &reads, 32, small.get_requests(usize::MAX)),
+        case(&everywhere, &big, 32, large.get_requests(usize::MAX)),
+        case(&often, &big, 32, large.get_requests(1_000)),
+        case("list of 20, 10000 rows", &reads, 32, [list_request()].into()),
+        case("durable create, 32 connections", &writes, 32, store::create_requests()),
+        case("durable create, 64 connections", &writes, 64, store::create_requests()),
+        case("PUT, 32 connections", &writes, 32, busy.put_requests(usize::MAX)),
+        case("PUT, 64 connections", &writes, 64, busy.put_requests(usize::MAX)),
+        case("PUT, 32 connections, 100 items", &writes, 32, busy.put_requests(100)),
     ];
     let rows = report::measure(&cases, RUN)?;
     report::print(&rows);
@@ -67,18 +72,18 @@ pub fn run(rows_large: usize) -> Result<()> {
     for (rows, time) in starts {
         println!("{rows:>8} rows, closed well  {time:.1?}");
     }
-    let killed = store::first_answer_after_kill(&nouns, &busy)?;
+    let killed = store::time_to_first_response_after_kill(&nouns, &busy)?;
     println!("   after a kill amid creates  {killed:.1?}");
 
     let stalled = bulk::measure(&nouns, &path("bulk"))?;
     let first_ms = starts.iter().map(|(_, time)| report::micros(*time) / 1e3).fold(0.0, f64::max);
-    judge(&rows, memory_max, first_ms, stalled);
+    judge_targets(&rows, memory_max, first_ms, stalled);
     Ok(())
 }
 
-fn judge(rows: &[Row], memory_mb: f64, first_ms: f64, stalled: Ratios) {
+fn judge_targets(rows: &[BenchmarkRow], memory_mb: f64, first_ms: f64, stalled: TailLatencyRatios) {
     let [bare, small, large, _, list, create, create_64, put, _, _] = rows else { return };
-    let cost = |row: &Row| row.cpu_us() / bare.cpu_us();
+    let cost = |row: &BenchmarkRow| row.cpu_us() / bare.cpu_us();
     report::judge(&[
         ("GET by id, CPU, ratio to bare hyper", cost(small), Target::AtMost(2.0)),
         ("list of 20, CPU, ratio", cost(list), Target::AtMost(4.0)),

@@ -10,18 +10,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::load::{Client, Shot};
+use crate::load_generator::{Client, RequestTemplate};
 use crate::process::Server;
 use crate::report::{self, ROUNDS};
 use crate::{Result, store};
 
 /// A way to read all items: its name and its function.
-type Way = (&'static str, fn(SocketAddr) -> Result<usize>);
+type ExportMethod = (&'static str, fn(SocketAddr) -> Result<usize>);
 
-const WAYS: [Way; 3] = [
-    ("pages of 500, JSON", by_pages),
-    ("whole, NDJSON", |address| whole(address, "application/x-ndjson", b"}\n")),
-    ("whole, CSV", |address| whole(address, "text/csv", b"Z,1\r\n")),
+const EXPORT_METHODS: [ExportMethod; 3] = [
+    ("pages of 500, JSON", read_pages),
+    ("whole, NDJSON", |address| read_export(address, "application/x-ndjson", b"}\n")),
+    ("whole, CSV", |address| read_export(address, "text/csv", b"Z,1\r\n")),
 ];
 
 /// Measures and prints all ways.
@@ -30,10 +30,10 @@ fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
     let server = filled.serve(nouns)?;
     println!("\n{rows} customers by one client, medians of {ROUNDS}:");
     println!("{:<20} {:>10} {:>7} {:>12} {:>10}", "", "rows/s", "ratio", "CPU µs/row", "memory MB");
-    let mut found: Vec<[Vec<f64>; 3]> = WAYS.iter().map(|_| Default::default()).collect();
+    let mut found: Vec<[Vec<f64>; 3]> = EXPORT_METHODS.iter().map(|_| Default::default()).collect();
     for _ in 0..ROUNDS {
-        for ((name, way), [rates, times, memory]) in WAYS.iter().zip(&mut found) {
-            let before = (cpu(&server)?, resident(&server, "VmRSS")?);
+        for ((name, way), [rates, times, memory]) in EXPORT_METHODS.iter().zip(&mut found) {
+            let before = (cpu_time(&server)?, memory_kilobytes(&server, "VmRSS")?);
             std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5")?;
             let began = Instant::now();
             let count = way(server.address)?;
@@ -42,12 +42,12 @@ fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
                 return Err(format!("{name}: {count} items").into());
             }
             rates.push(rows as f64 / took.as_secs_f64());
-            times.push(report::micros(cpu(&server)? - before.0) / rows as f64);
-            memory.push((resident(&server, "VmHWM")? - before.1) / 1e3);
+            times.push(report::micros(cpu_time(&server)? - before.0) / rows as f64);
+            memory.push((memory_kilobytes(&server, "VmHWM")? - before.1) / 1e3);
         }
     }
     let pages = found.first().map_or(1.0, |[rates, ..]| report::median(rates.clone()));
-    for ((name, _), [rates, cpu, memory]) in WAYS.iter().zip(found) {
+    for ((name, _), [rates, cpu, memory]) in EXPORT_METHODS.iter().zip(found) {
         let rate = report::median(rates);
         println!(
             "{name:<20} {rate:>10.0} {:>6.2}× {:>12.2} {:>10.1}",
@@ -60,7 +60,7 @@ fn measure(nouns: &Path, folder: &Path, rows: usize) -> Result<()> {
 }
 
 /// User and system time so far, including threads that have ended: an export has a thread of its own.
-fn cpu(server: &Server) -> Result<Duration> {
+fn cpu_time(server: &Server) -> Result<Duration> {
     const TICK: Duration = Duration::from_millis(10);
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.id()))?;
     let fields = stat.rsplit_once(')').ok_or("no such account")?.1.split_whitespace();
@@ -69,18 +69,18 @@ fn cpu(server: &Server) -> Result<Duration> {
 }
 
 /// A figure of the server's memory, in kilobytes.
-fn resident(server: &Server, name: &str) -> Result<f64> {
+fn memory_kilobytes(server: &Server, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     Ok(line.and_then(|line| line.trim().strip_suffix(" kB")).ok_or("no such account")?.parse()?)
 }
 
-fn by_pages(address: SocketAddr) -> Result<usize> {
+fn read_pages(address: SocketAddr) -> Result<usize> {
     let mut client = Client::connect(address)?;
     let mut path = "/customers?limit=500".to_owned();
     let mut count = 0;
     loop {
-        let answer = client.send(&Shot::get(&path))?;
+        let answer = client.send(&RequestTemplate::get(&path))?;
         count += answer.matches("\"version\":").count();
         let next = answer.rsplit_once("\"next\":\"").and_then(|(_, rest)| rest.split('"').next());
         match next {
@@ -91,7 +91,7 @@ fn by_pages(address: SocketAddr) -> Result<usize> {
 }
 
 /// Reads to the terminating chunk, which must arrive, and counts the ends of items.
-fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
+fn read_export(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
     const LAST: &[u8] = b"\r\n0\r\n\r\n";
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -118,7 +118,7 @@ fn whole(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
 
 /// Runs this part alone.
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = crate::process::build()?;
+    let nouns = crate::process::build_release()?;
     let folder = crate::process::Folder::new()?;
     measure(&nouns, &folder.0.join("export"), if is_quick { 20_000 } else { 1_000_000 })
 }

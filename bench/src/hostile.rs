@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use bench::attack::{self, ALL, Attack};
 
 use crate::Result;
-use crate::load::{Client, Shot};
+use crate::load_generator::{Client, RequestTemplate};
+use crate::probe_client::{self, ProbeResult};
 use crate::process::{self, Server};
-use crate::victim::{self, Noticed};
 
 /// The other client is measured this long before the attack, and as long after it.
-const QUIET: Duration = Duration::from_secs(5);
+const BASELINE_DURATION: Duration = Duration::from_secs(5);
 /// Pause between the end of an attack and the next measurement of the server.
-const REST: Duration = Duration::from_secs(4);
+const RECOVERY_PAUSE: Duration = Duration::from_secs(4);
 
 const MODEL: &str = r#"
 title = "Besieged"
@@ -35,8 +35,8 @@ note  = { type = "text" }
 
 /// Runs one attack; the parent process reads the printed line. `force`: actions a second and seconds,
 /// where they are not the attack's own.
-pub fn attack(name: &str, address: &str, force: &[&str]) -> Result<()> {
-    let attack = attack::find(name).ok_or("no such attack")?;
+pub fn run_attack_process(name: &str, address: &str, force: &[&str]) -> Result<()> {
+    let attack = attack::find_attack(name).ok_or("no such attack")?;
     let mut chosen = attack.force;
     if let [rate, seconds] = force {
         chosen.actions_per_second = rate.parse()?;
@@ -48,8 +48,8 @@ pub fn attack(name: &str, address: &str, force: &[&str]) -> Result<()> {
 }
 
 /// Measures every attack whose name contains this.
-pub fn measure(part: &str) -> Result<()> {
-    let nouns = process::build()?;
+pub fn measure_attacks(part: &str) -> Result<()> {
+    let nouns = process::build_release()?;
     let folder = process::Folder::new()?;
     std::fs::write(folder.0.join("model.toml"), MODEL)?;
     let items = fill(&nouns, &folder.0)?;
@@ -66,14 +66,14 @@ pub fn measure(part: &str) -> Result<()> {
         "ratio",
     );
     for attack in ALL.iter().filter(|attack| attack.name.contains(part)) {
-        one(attack, &nouns, &folder.0, &items)?;
+        measure_attack(attack, &nouns, &folder.0, &items)?;
     }
     Ok(())
 }
 
 /// Every attack one after another on one server: what each leaves behind adds up.
 pub fn measure_in_turn() -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = process::Folder::new()?;
     std::fs::write(folder.0.join("model.toml"), MODEL)?;
     let items = fill(&nouns, &folder.0)?;
@@ -81,8 +81,8 @@ pub fn measure_in_turn() -> Result<()> {
     let server = serve(&nouns, &folder.0, &log)?;
     println!("{:<36} {:>14}  how it ended", "", "MB peak/after");
     for attack in ALL {
-        let siege = besiege(attack, &server, &items)?;
-        thread::sleep(REST);
+        let siege = measure_during_attack(attack, &server, &items)?;
+        thread::sleep(RECOVERY_PAUSE);
         let after = server.anonymous_megabytes()?;
         println!("{:<36} {:>7.0}/{after:>6.0}  {}", attack.name, siege.peak, siege.ends);
     }
@@ -114,24 +114,24 @@ fn fill(nouns: &Path, folder: &Path) -> Result<Vec<String>> {
 fn post(server: &Server, list: &[String]) -> Result<String> {
     let body = format!("{{\"customers\":[{}]}}", list.join(","));
     let mut client = Client::connect(server.address)?;
-    Ok(client.send(&Shot::send("POST", "/customers", &body))?.to_owned())
+    Ok(client.send(&RequestTemplate::send("POST", "/customers", &body))?.to_owned())
 }
 
 /// Runs the other client for this long.
-fn watch_for(server: &Server, items: &[String], time: Duration) -> Noticed {
+fn measure_client(server: &Server, items: &[String], time: Duration) -> ProbeResult {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(time);
             stop.store(true, Ordering::Relaxed);
         });
-        victim::watch(server.address, items, &stop)
+        probe_client::probe(server.address, items, &stop)
     })
 }
 
 /// Measurements during an attack.
-struct Siege {
-    noticed: Noticed,
+struct AttackMeasurement {
+    probe_result: ProbeResult,
     peak: f64,
     cores: f64,
     actions: f64,
@@ -140,7 +140,7 @@ struct Siege {
 
 /// Starts an attacking process, with the attack's own strength or with this many actions a second for
 /// this many seconds.
-pub fn start(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<Child> {
+pub fn start_attack(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<Child> {
     let program: PathBuf = std::env::current_exe()?;
     // The highest limit of open files, and a lower priority than the server and the other client.
     let script = r#"ulimit -n "$(ulimit -Hn)"; exec nice -n 10 "$0" attack "$@""#;
@@ -153,19 +153,23 @@ pub fn start(name: &str, server: &Server, force: Option<(u32, u64)>) -> Result<C
 }
 
 /// Parses the output of an attack: how many actions it did, and their results.
-pub fn read(output: Vec<u8>) -> Result<(f64, String)> {
+pub fn parse_attack_output(output: Vec<u8>) -> Result<(f64, String)> {
     let text = String::from_utf8(output)?;
     let (actions, ends) = text.trim().split_once('\t').ok_or("the attack failed")?;
     Ok((actions.parse()?, ends.to_owned()))
 }
 
-fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> {
-    let attacker = start(attack.name, server, None)?;
+fn measure_during_attack(
+    attack: &Attack,
+    server: &Server,
+    items: &[String],
+) -> Result<AttackMeasurement> {
+    let attacker = start_attack(attack.name, server, None)?;
     let began = Instant::now();
-    let before = server.cpu()?;
+    let before = server.cpu_time()?;
     let stop = AtomicBool::new(false);
     let (noticed, peak, output) = thread::scope(|scope| {
-        let client = scope.spawn(|| victim::watch(server.address, items, &stop));
+        let client = scope.spawn(|| probe_client::probe(server.address, items, &stop));
         let sampler = scope.spawn(|| {
             let mut peak: f64 = 0.0;
             while !stop.load(Ordering::Relaxed) {
@@ -179,26 +183,28 @@ fn besiege(attack: &Attack, server: &Server, items: &[String]) -> Result<Siege> 
         (client.join().unwrap_or_default(), sampler.join().unwrap_or(f64::NAN), output)
     });
     let seconds = began.elapsed().as_secs_f64();
-    let cores = (server.cpu()? - before).as_secs_f64() / seconds;
-    let (actions, ends) = read(output?.stdout)?;
-    Ok(Siege { noticed, peak, cores, actions: actions / seconds, ends })
+    let cores = (server.cpu_time()? - before).as_secs_f64() / seconds;
+    let (actions, ends) = parse_attack_output(output?.stdout)?;
+    Ok(AttackMeasurement { probe_result: noticed, peak, cores, actions: actions / seconds, ends })
 }
 
-fn one(attack: &Attack, nouns: &Path, folder: &Path, items: &[String]) -> Result<()> {
+fn measure_attack(attack: &Attack, nouns: &Path, folder: &Path, items: &[String]) -> Result<()> {
     let log = folder.join("log.json");
     let server = serve(nouns, folder, &log)?;
-    watch_for(&server, items, Duration::from_secs(1));
+    measure_client(&server, items, Duration::from_secs(1));
     let before = server.anonymous_megabytes()?;
-    let mut quiet = watch_for(&server, items, QUIET);
-    let siege = besiege(attack, &server, items)?;
-    thread::sleep(REST);
+    let mut quiet = measure_client(&server, items, BASELINE_DURATION);
+    let siege = measure_during_attack(attack, &server, items)?;
+    thread::sleep(RECOVERY_PAUSE);
     let after = server.anonymous_megabytes()?;
-    quiet.add(&watch_for(&server, items, QUIET));
-    let micros = |times: &[Duration], share| victim::percentile(times, share).as_secs_f64() * 1e6;
+    quiet.add(&measure_client(&server, items, BASELINE_DURATION));
+    let micros =
+        |times: &[Duration], share| probe_client::percentile(times, share).as_secs_f64() * 1e6;
     let (p50, p99) = (micros(&quiet.gets, 0.5), micros(&quiet.gets, 0.99));
-    let (hard50, hard99) = (micros(&siege.noticed.gets, 0.5), micros(&siege.noticed.gets, 0.99));
+    let (hard50, hard99) =
+        (micros(&siege.probe_result.gets, 0.5), micros(&siege.probe_result.gets, 0.99));
     let (create, hard_create) =
-        (micros(&quiet.creates, 0.99), micros(&siege.noticed.creates, 0.99));
+        (micros(&quiet.creates, 0.99), micros(&siege.probe_result.creates, 0.99));
     println!(
         "{:<36} {:>9.0} {before:>6.0}/{:>5.0}/{after:>5.0} {:>8.0}% {p50:>7.0}/{p99:>7.0} {hard50:>7.0}/{hard99:>7.0} {:>6.1} {create:>7.0}/{hard_create:>7.0} {:>6.1}  {}{}{}",
         attack.name,
@@ -208,13 +214,13 @@ fn one(attack: &Attack, nouns: &Path, folder: &Path, items: &[String]) -> Result
         hard99 / p99,
         hard_create / create,
         siege.ends,
-        failures(&siege.noticed, &quiet),
+        failures(&siege.probe_result, &quiet),
         internal_errors(&log)?,
     );
     Ok(())
 }
 
-fn failures(hard: &Noticed, quiet: &Noticed) -> String {
+fn failures(hard: &ProbeResult, quiet: &ProbeResult) -> String {
     match (hard.failures, quiet.failures) {
         (0, 0) => String::new(),
         (hard, quiet) => format!("; the other client failed {hard} times, in quiet {quiet}"),

@@ -12,22 +12,22 @@
 #![expect(clippy::disallowed_methods, reason = "it measures by the real clock")]
 
 mod auth;
-mod bare;
+mod hyper_baseline;
 mod bulk;
-mod cage;
+mod cgroup;
 mod cases;
-mod cold;
+mod cold_reads;
 mod export;
 mod hostile;
 mod http;
-mod load;
+mod load_generator;
 mod peers;
 mod postgres;
 mod process;
 mod report;
 mod store;
 mod tls;
-mod victim;
+mod probe_client;
 
 use std::path::PathBuf;
 
@@ -55,12 +55,14 @@ fn main() -> Result<()> {
         args.iter().map(String::as_str).partition(|arg| *arg == "--quick");
     let is_quick = !quick.is_empty();
     match args.as_slice() {
-        ["bare", reply] => return bare::serve(PathBuf::from(reply)),
+        ["bare", reply] => return hyper_baseline::serve(PathBuf::from(reply)),
         ["raw", word, address] => return postgres::run_raw(word, address),
         ["handshakes", address, certificate, seconds] => {
             return tls::flood(address, certificate, seconds);
         }
-        ["attack", name, address, force @ ..] => return hostile::attack(name, address, force),
+        ["attack", name, address, force @ ..] => {
+            return hostile::run_attack_process(name, address, force);
+        }
         _ => {}
     }
     report::print_machine()?;
@@ -71,10 +73,10 @@ fn main() -> Result<()> {
         ["--export"] => export::run(is_quick),
         ["--peers"] => peers::run(),
         ["--postgres"] => postgres::run(),
-        ["--cold"] => cold::run(is_quick),
-        ["--attacks"] => hostile::measure(""),
+        ["--cold"] => cold_reads::run(is_quick),
+        ["--attacks"] => hostile::measure_attacks(""),
         ["--attacks-in-turn"] => hostile::measure_in_turn(),
-        ["--attacks", part] => hostile::measure(part),
+        ["--attacks", part] => hostile::measure_attacks(part),
         ["--tls"] => tls::run("", is_quick),
         ["--tls", part] => tls::run(part, is_quick),
         ["--auth"] => auth::run("", is_quick),

@@ -27,14 +27,14 @@ impl Drop for Folder {
 }
 
 /// Builds the release executable of the server, and returns its path.
-pub fn build() -> Result<PathBuf> {
-    run(Command::new("cargo").args(["build", "--release", "--package", "nouns"]))?;
+pub fn build_release() -> Result<PathBuf> {
+    run_to_success(Command::new("cargo").args(["build", "--release", "--package", "nouns"]))?;
     // Next to this program: both are release builds of one workspace.
     Ok(std::env::current_exe()?.with_file_name("nouns"))
 }
 
 /// Runs a command to its end; a failure is an error.
-pub fn run(command: &mut Command) -> Result<()> {
+pub fn run_to_success(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     match status.success() {
         true => Ok(()),
@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Starts the bare server, with the response that ours gave.
-    pub fn bare(folder: &Path, reply: &str) -> Result<Self> {
+    pub fn start_baseline(folder: &Path, reply: &str) -> Result<Self> {
         let file = folder.join("reply.txt");
         std::fs::write(&file, reply)?;
         Self::start(
@@ -89,7 +89,7 @@ impl Server {
 
     /// Terminates the server, and waits until it has ended.
     pub fn stop(mut self) -> Result<()> {
-        run(Command::new("kill").arg(self.id().to_string()))?;
+        run_to_success(Command::new("kill").arg(self.id().to_string()))?;
         self.child.wait()?;
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Server {
     }
 
     /// User and system time so far, of all threads.
-    pub fn cpu(&self) -> Result<Duration> {
+    pub fn cpu_time(&self) -> Result<Duration> {
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
             let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
@@ -115,7 +115,7 @@ impl Server {
     }
 
     /// User and system time so far, of the threads with this name.
-    pub fn cpu_of(&self, thread: &str) -> Result<Duration> {
+    pub fn thread_cpu_time(&self, thread: &str) -> Result<Duration> {
         let mut nanos = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.id()))? {
             let path = task?.path();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::Result;
-use crate::load::{Done, Load, Pace, Shots};
+use crate::load_generator::{Load, LoadResult, Pacing, RequestTemplates};
 use crate::process::Server;
 
 /// How often each measurement is repeated.
@@ -12,51 +12,53 @@ pub const ROUNDS: usize = 3;
 
 /// The load that one row measures.
 #[derive(Debug)]
-pub struct Case<'a> {
+pub struct BenchmarkCase<'a> {
     pub name: &'a str,
     pub server: &'a Server,
     pub connections: usize,
-    pub shots: Shots,
+    pub requests: RequestTemplates,
 }
 
 /// One measurement.
 #[derive(Debug)]
-struct Figure {
+struct Measurement {
     cpu: Duration,
-    done: Done,
+    result: LoadResult,
 }
 
 /// All measurements of one case.
 #[derive(Debug)]
-pub struct Row {
+pub struct BenchmarkRow {
     name: String,
-    figures: Vec<Figure>,
+    measurements: Vec<Measurement>,
 }
 
 /// Measures every case several times, in turn.
-pub fn measure(cases: &[Case<'_>], time: Duration) -> Result<Vec<Row>> {
-    let mut rows: Vec<Row> =
-        cases.iter().map(|case| Row { name: case.name.to_owned(), figures: Vec::new() }).collect();
+pub fn measure(cases: &[BenchmarkCase<'_>], time: Duration) -> Result<Vec<BenchmarkRow>> {
+    let mut rows: Vec<BenchmarkRow> = cases
+        .iter()
+        .map(|case| BenchmarkRow { name: case.name.to_owned(), measurements: Vec::new() })
+        .collect();
     for round in 0..ROUNDS {
         for (case, row) in cases.iter().zip(&mut rows) {
-            row.figures.push(case.figure(round, time)?);
+            row.measurements.push(case.figure(round, time)?);
         }
     }
     Ok(rows)
 }
 
-impl Case<'_> {
-    fn figure(&self, round: usize, time: Duration) -> Result<Figure> {
-        let before = self.server.cpu()?;
+impl BenchmarkCase<'_> {
+    fn figure(&self, round: usize, time: Duration) -> Result<Measurement> {
+        let before = self.server.cpu_time()?;
         let load = Load {
             connections: self.connections,
-            pace: Pace::Closed,
+            pacing: Pacing::ClosedLoop,
             time,
-            shots: self.shots.clone(),
-            first: round * 7_919,
+            requests: self.requests.clone(),
+            first_request: round * 7_919,
         };
-        let done = succeed(&load, self.server.address)?;
-        Ok(Figure { cpu: self.server.cpu()? - before, done })
+        let done = run_without_refusals(&load, self.server.address)?;
+        Ok(Measurement { cpu: self.server.cpu_time()? - before, result: done })
     }
 
     /// One measurement of the CPU per request, in microseconds.
@@ -65,14 +67,14 @@ impl Case<'_> {
     }
 }
 
-impl Figure {
+impl Measurement {
     fn cpu_us(&self) -> f64 {
-        micros(self.cpu) / self.done.latencies.len().max(1) as f64
+        micros(self.cpu) / self.result.latencies.len().max(1) as f64
     }
 }
 
 /// Runs a load; a refused request is an error.
-pub fn succeed(load: &Load, address: SocketAddr) -> Result<Done> {
+pub fn run_without_refusals(load: &Load, address: SocketAddr) -> Result<LoadResult> {
     let done = load.run(address)?;
     match done.refused {
         0 => Ok(done),
@@ -90,42 +92,42 @@ pub fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-impl Row {
-    fn median(&self, value: impl Fn(&Figure) -> f64) -> f64 {
-        median(self.figures.iter().map(value).collect())
+impl BenchmarkRow {
+    fn median(&self, value: impl Fn(&Measurement) -> f64) -> f64 {
+        median(self.measurements.iter().map(value).collect())
     }
 
     pub fn cpu_us(&self) -> f64 {
-        self.median(Figure::cpu_us)
+        self.median(Measurement::cpu_us)
     }
 
     pub fn rate(&self) -> f64 {
-        self.median(|figure| figure.done.rate())
+        self.median(|figure| figure.result.rate())
     }
 
     /// The ratio of the two CPU times per request: the median of the ratios of each round, which other
     /// load on the machine affects less than the ratio of two medians.
     pub fn cpu_ratio(&self, other: &Self) -> f64 {
-        self.ratio(other, Figure::cpu_us)
+        self.ratio(other, Measurement::cpu_us)
     }
 
     /// The ratio of the two throughputs, computed alike.
     pub fn rate_ratio(&self, other: &Self) -> f64 {
-        self.ratio(other, |figure| figure.done.rate())
+        self.ratio(other, |figure| figure.result.rate())
     }
 
-    fn ratio(&self, other: &Self, value: impl Fn(&Figure) -> f64) -> f64 {
-        let rounds = self.figures.iter().zip(&other.figures);
+    fn ratio(&self, other: &Self, value: impl Fn(&Measurement) -> f64) -> f64 {
+        let rounds = self.measurements.iter().zip(&other.measurements);
         median(rounds.map(|(ours, theirs)| value(ours) / value(theirs)).collect())
     }
 
     fn percentile_us(&self, share: f64) -> f64 {
-        self.median(|figure| micros(figure.done.percentile(share)))
+        self.median(|figure| micros(figure.result.percentile(share)))
     }
 }
 
 /// Prints all rows, as ratios to the first.
-pub fn print(rows: &[Row]) {
+pub fn print(rows: &[BenchmarkRow]) {
     let Some(bare) = rows.first() else { return };
     let (cpu, rate) = (bare.cpu_us(), bare.rate());
     println!(

@@ -5,9 +5,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::auth::Login;
-use crate::cage::Cage;
-use crate::load::{Client, Load, NUMBER, Pace, Shot, Shots};
+use crate::auth::Credentials;
+use crate::cgroup::Cgroup;
+use crate::load_generator::{
+    Client, Load, NUMBER_PLACEHOLDER, Pacing, RequestTemplate, RequestTemplates,
+};
 use crate::process::Server;
 
 /// How many items are requested in turn, at most.
@@ -16,7 +18,7 @@ const STARTS: usize = 5;
 
 /// A filled database.
 #[derive(Debug)]
-pub struct Filled {
+pub struct FilledDatabase {
     folder: PathBuf,
     /// The database's location, when not in the folder.
     database: Option<String>,
@@ -41,30 +43,35 @@ fn serve(nouns: &Path, folder: &Path, database: Option<&str>) -> Result<Server> 
 }
 
 /// Makes a database with this many customers, over HTTP.
-pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<Filled> {
+pub fn fill(nouns: &Path, folder: &Path, rows: usize) -> Result<FilledDatabase> {
     fill_in(nouns, folder, rows, None)
 }
 
 /// The same in this database.
-pub fn fill_at(nouns: &Path, folder: &Path, rows: usize, database: &str) -> Result<Filled> {
+pub fn fill_at(nouns: &Path, folder: &Path, rows: usize, database: &str) -> Result<FilledDatabase> {
     fill_in(nouns, folder, rows, Some(database.to_owned()))
 }
 
-fn fill_in(nouns: &Path, folder: &Path, rows: usize, database: Option<String>) -> Result<Filled> {
+fn fill_in(
+    nouns: &Path,
+    folder: &Path,
+    rows: usize,
+    database: Option<String>,
+) -> Result<FilledDatabase> {
     std::fs::create_dir_all(folder)?;
     let server = serve(nouns, folder, database.as_deref())?;
     let mut client = Client::connect(server.address)?;
     let mut items = Vec::new();
     let step = rows.div_ceil(ITEMS_MAX).max(1);
     for start in (0..rows).step_by(1_000) {
-        let answer = client.send(&bulk(start..(start + 1_000).min(rows)))?;
+        let answer = client.send(&bulk_create(start..(start + 1_000).min(rows)))?;
         let ids = answer.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
         items.extend(ids.step_by(step).map(|id| format!("/customers/{id}")));
     }
     drop(client);
     server.stop()?;
     shuffle(&mut items);
-    Ok(Filled { folder: folder.to_owned(), database, items })
+    Ok(FilledDatabase { folder: folder.to_owned(), database, items })
 }
 
 /// Shuffles with a fixed seed, so that every run requests the items in the same order.
@@ -82,44 +89,49 @@ fn customer(number: impl std::fmt::Display) -> String {
 }
 
 /// A bulk create.
-pub fn bulk(numbers: impl Iterator<Item = usize>) -> Shot {
+pub fn bulk_create(numbers: impl Iterator<Item = usize>) -> RequestTemplate {
     let list: Vec<String> = numbers.map(customer).collect();
-    Shot::send("POST", "/customers", &format!("{{\"customers\":[{}]}}", list.join(",")))
+    RequestTemplate::send("POST", "/customers", &format!("{{\"customers\":[{}]}}", list.join(",")))
 }
 
 /// A body with a unique name.
-pub fn fields() -> String {
-    format!("{{\"name\":\"Customer {NUMBER}\",\"email\":\"customer7@example.com\"}}")
+pub fn customer_fields() -> String {
+    format!("{{\"name\":\"Customer {NUMBER_PLACEHOLDER}\",\"email\":\"customer7@example.com\"}}")
 }
 
-pub fn create() -> Shots {
-    [Shot::send("POST", "/customers", &format!("{{\"customer\":{}}}", fields()))].into()
+pub fn create_requests() -> RequestTemplates {
+    [RequestTemplate::send(
+        "POST",
+        "/customers",
+        &format!("{{\"customer\":{}}}", customer_fields()),
+    )]
+    .into()
 }
 
 /// Creates, each with an idempotency key of its own.
-pub fn create_once() -> Shots {
-    let key = format!("Idempotency-Key: bench-{NUMBER}\r\n");
+pub fn idempotent_create_requests() -> RequestTemplates {
+    let key = format!("Idempotency-Key: bench-{NUMBER_PLACEHOLDER}\r\n");
     let body = "{\"customer\":{\"name\":\"Customer\",\"email\":\"customer7@example.com\"}}";
-    [Shot::send_as("POST", "/customers", &key, body)].into()
+    [RequestTemplate::send_with("POST", "/customers", &key, body)].into()
 }
 
-impl Filled {
+impl FilledDatabase {
     pub fn serve(&self, nouns: &Path) -> Result<Server> {
         serve(nouns, &self.folder, self.database.as_deref())
     }
 
     /// Starts the server inside a control group.
-    pub fn serve_in(&self, nouns: &Path, cage: &Cage) -> Result<Server> {
+    pub fn serve_in_cgroup(&self, nouns: &Path, cage: &Cgroup) -> Result<Server> {
         let command = command(nouns, &self.folder);
-        Server::start(&mut cage.around(&command), &self.folder.join("log.json"))
+        Server::start(&mut cage.command_inside(&command), &self.folder.join("log.json"))
     }
 
     pub fn file(&self) -> PathBuf {
         self.folder.join("nouns.db")
     }
 
-    pub fn item(&self) -> Shot {
-        Shot::get(&self.item_path())
+    pub fn item_request(&self) -> RequestTemplate {
+        RequestTemplate::get(&self.item_path())
     }
 
     pub fn item_path(&self) -> String {
@@ -132,52 +144,65 @@ impl Filled {
     }
 
     /// GET requests for at most this many items, from all over the collection.
-    pub fn gets(&self, items_max: usize) -> Shots {
-        self.items.iter().take(items_max).map(|path| Shot::get(path)).collect()
+    pub fn get_requests(&self, items_max: usize) -> RequestTemplates {
+        self.items.iter().take(items_max).map(|path| RequestTemplate::get(path)).collect()
     }
 
     /// GET requests for all of them, with these credentials.
-    pub fn gets_as(&self, login: &Login) -> Shots {
-        self.items.iter().map(|path| Shot::get_as(path, login)).collect()
+    pub fn get_requests_with_credentials(&self, login: &Credentials) -> RequestTemplates {
+        self.items.iter().map(|path| RequestTemplate::get_with_credentials(path, login)).collect()
     }
 
     /// PUT requests, each with another name than before, so that each creates a new version.
-    pub fn puts(&self, items_max: usize) -> Shots {
-        let body = format!("{{\"customer\":{}}}", fields());
-        self.items.iter().take(items_max).map(|path| Shot::send("PUT", path, &body)).collect()
+    pub fn put_requests(&self, items_max: usize) -> RequestTemplates {
+        let body = format!("{{\"customer\":{}}}", customer_fields());
+        self.items
+            .iter()
+            .take(items_max)
+            .map(|path| RequestTemplate::send("PUT", path, &body))
+            .collect()
     }
 }
 
 /// The time from the start of the process to its first response, on a database that was closed cleanly.
-pub fn first_answer(nouns: &Path, filled: &Filled) -> Result<Duration> {
-    median(STARTS, || {
-        let (server, time) = time_to_answer(nouns, filled)?;
+pub fn time_to_first_response(nouns: &Path, filled: &FilledDatabase) -> Result<Duration> {
+    median_duration(STARTS, || {
+        let (server, time) = start_and_time(nouns, filled)?;
         server.stop()?;
         Ok(time)
     })
 }
 
 /// The same after a kill in the middle of writing, including recovery.
-pub fn first_answer_after_kill(nouns: &Path, filled: &Filled) -> Result<Duration> {
+pub fn time_to_first_response_after_kill(
+    nouns: &Path,
+    filled: &FilledDatabase,
+) -> Result<Duration> {
     let time = Duration::from_millis(300);
-    let load = Load { connections: 32, pace: Pace::Closed, time, shots: create(), first: 0 };
-    median(STARTS, || {
+    let load = Load {
+        connections: 32,
+        pacing: Pacing::ClosedLoop,
+        time,
+        requests: create_requests(),
+        first_request: 0,
+    };
+    median_duration(STARTS, || {
         let server = filled.serve(nouns)?;
         load.run(server.address)?;
         drop(server);
-        Ok(time_to_answer(nouns, filled)?.1)
+        Ok(start_and_time(nouns, filled)?.1)
     })
 }
 
-fn time_to_answer(nouns: &Path, filled: &Filled) -> Result<(Server, Duration)> {
-    let item = filled.item();
+fn start_and_time(nouns: &Path, filled: &FilledDatabase) -> Result<(Server, Duration)> {
+    let item = filled.item_request();
     let began = Instant::now();
     let server = filled.serve(nouns)?;
     Client::connect(server.address)?.send(&item)?;
     Ok((server, began.elapsed()))
 }
 
-fn median(times: usize, measure: impl FnMut() -> Result<Duration>) -> Result<Duration> {
+fn median_duration(times: usize, measure: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     let mut found = std::iter::repeat_with(measure).take(times).collect::<Result<Vec<_>>>()?;
     found.sort();
     found.get(found.len() / 2).copied().ok_or_else(|| "no run".into())

@@ -4,14 +4,14 @@
 
 use expect_test::expect;
 
-use crate::harness::{Backend, Client, Masks, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Client, Masks, Server, Setup, run_sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const TEA: &str = r#"{"order":{"items":[{"product":"tea","unit_price":350}]}}"#;
 
 fn log(server: &Server, columns: &str) -> String {
     let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
-    Masks::default().text(&sql(server.backend(), server.folder(), &query))
+    Masks::default().text(&run_sql(server.backend(), server.folder(), &query))
 }
 
 on_every_backend! {
@@ -44,7 +44,7 @@ on_every_backend! {
     fn change_log_entry_has_the_request_id_of_its_response(server: Server) {
         let answer = server.post("/customers", ANN);
         let id = answer.header("X-Request-Id").unwrap();
-        assert_eq!(sql(server.backend(), server.folder(), "SELECT request_id FROM nouns_changes").trim(), id);
+        assert_eq!(run_sql(server.backend(), server.folder(), "SELECT request_id FROM nouns_changes").trim(), id);
         wait_until("the log has the request", || server.log().contains(id).then_some(()));
     }
 
@@ -64,7 +64,7 @@ on_every_backend! {
     /// The entry cannot be written, so the row is not written either.
     fn change_log_write_failure_rolls_back_the_row(server: Server) {
         server.create("/customers", ANN);
-        sql(server.backend(), server.folder(), "ALTER TABLE nouns_changes RENAME TO hidden");
+        run_sql(server.backend(), server.folder(), "ALTER TABLE nouns_changes RENAME TO hidden");
         // On SQLite it rolls back the whole commit group, so it counts as a storage fault.
         let told = match server.backend() {
             Backend::Sqlite => (503, "unavailable"),
@@ -74,8 +74,8 @@ on_every_backend! {
             let answer = server.post("/customers", ANN);
             assert_eq!((answer.status, answer.problem().as_str()), told);
         }
-        sql(server.backend(), server.folder(), "ALTER TABLE hidden RENAME TO nouns_changes");
-        assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM customers").trim(), "1");
+        run_sql(server.backend(), server.folder(), "ALTER TABLE hidden RENAME TO nouns_changes");
+        assert_eq!(run_sql(server.backend(), server.folder(), "SELECT count(*) FROM customers").trim(), "1");
         server.create("/customers", ANN);
     }
 
@@ -88,7 +88,7 @@ on_every_backend! {
             Backend::Sqlite => "noon",
             Backend::Postgres => "infinity",
         };
-        sql(server.backend(), server.folder(), &format!("UPDATE customers SET updated_at = '{noon}' WHERE id = '{id}'"));
+        run_sql(server.backend(), server.folder(), &format!("UPDATE customers SET updated_at = '{noon}' WHERE id = '{id}'"));
         let address = server.address;
         let others = std::thread::spawn(move || {
             let mut client = Client::connect(address);
@@ -108,12 +108,12 @@ on_every_backend! {
         server.create("/customers", ANN);
         let folder = server.stop();
         // More than two batches of the sweep, all older than any limit.
-        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+        run_sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT -i, '2020-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n");
         let server = Setup::new(backend).start_in(folder);
         wait_until("the old entries are gone", || {
-            let left = sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes");
+            let left = run_sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes");
             (left.trim() == "1").then_some(())
         });
     }
@@ -123,9 +123,9 @@ on_every_backend! {
         server.create("/customers", ANN);
         server.create("/customers", ANN);
         let folder = server.stop();
-        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        run_sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
         let server = Setup::new(backend).start_in(folder);
-        let numbers = || sql(backend, server.folder(), "SELECT sequence FROM nouns_changes ORDER BY sequence");
+        let numbers = || run_sql(backend, server.folder(), "SELECT sequence FROM nouns_changes ORDER BY sequence");
         // All of it is old; the newest stays, so that the next one is numbered after it.
         wait_until("the old entries are gone", || (numbers() == "2\n").then_some(()));
         server.create("/customers", ANN);
@@ -139,14 +139,14 @@ on_every_backend! {
         let backend = server.backend();
         server.create("/customers", ANN);
         let folder = server.stop();
-        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+        run_sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT -i, '2020-01-01T00:00:00.000000Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r' FROM n;
             UPDATE nouns_changes SET time = '2999-01-01T00:00:00.000000Z' WHERE sequence IN (-1500, -700)");
         let server = Setup::new(backend).start_in(folder);
-        let left = || sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE time < '2021-01-01T00:00:00.000000Z'");
+        let left = || run_sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE time < '2021-01-01T00:00:00.000000Z'");
         wait_until("the old entries are gone", || (left().trim() == "0").then_some(()));
-        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE sequence > 0").trim(), "1");
+        assert_eq!(run_sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes WHERE sequence > 0").trim(), "1");
     }
 
     fn change_log_kept_for_ever_is_not_swept(backend: Backend) {
@@ -154,11 +154,11 @@ on_every_backend! {
         let server = Setup::new(backend).model(model).start();
         server.create("/notes", r#"{"note":{"text":"old"}}"#);
         let folder = server.stop();
-        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        run_sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
         let server = Setup::new(backend).model(model).start_in(folder);
         // A sweep, if there were one, would have run before the response to this.
         server.create("/notes", r#"{"note":{"text":"new"}}"#);
         server.create("/notes", r#"{"note":{"text":"newer"}}"#);
-        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes").trim(), "3");
+        assert_eq!(run_sql(backend, server.folder(), "SELECT count(*) FROM nouns_changes").trim(), "3");
     }
 }

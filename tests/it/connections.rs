@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::framing::After::Closed;
+use crate::framing::ConnectionAfter::Closed;
 use crate::framing::{ANN, HOST, check, check_answer, get, post, start};
 use crate::harness::{Backend, Client, Server, Setup, wait_until};
 
@@ -66,7 +66,7 @@ fn connection_half_closed_by_the_client_gets_its_response() {
 }
 
 /// Waits for the end of a connection; returns the bytes received and the time it took.
-fn end_of(mut client: Client, began: Instant) -> (String, Duration) {
+fn wait_for_close(mut client: Client, began: Instant) -> (String, Duration) {
     let text = String::from_utf8(client.read_to_close()).unwrap();
     (text, began.elapsed())
 }
@@ -77,7 +77,7 @@ fn head_timeout_is_408_or_a_silent_close() {
     let second = Duration::from_secs(1);
     // A connection that never sent a byte is closed without a response.
     let began = Instant::now();
-    let (text, took) = end_of(server.client(), began);
+    let (text, took) = wait_for_close(server.client(), began);
     assert!(text.is_empty() && took >= second, "{took:?} {text}");
 
     let began = Instant::now();
@@ -127,7 +127,7 @@ fn idle_timeout_closes_the_connection() {
     // Measured from before the request, so that the time is never shorter than the server's own.
     let began = Instant::now();
     assert_eq!(client.send(get("").as_bytes()).status, 200);
-    let (text, took) = end_of(client, began);
+    let (text, took) = wait_for_close(client, began);
     assert!(text.is_empty() && took >= Duration::from_secs(1), "{took:?} {text}");
 }
 

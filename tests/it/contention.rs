@@ -19,7 +19,7 @@ fn rounds() -> usize {
 
 /// Runs `rounds` requests on each of 64 connections concurrently; `ask` makes the request line and
 /// body.
-pub fn at_once(
+pub fn run_concurrently(
     server: &Server,
     rounds: usize,
     ask: impl Fn(usize, usize) -> (String, String) + Sync,
@@ -48,7 +48,7 @@ on_every_backend! {
     fn contention_unconditional_puts_all_succeed(server: Server) {
         let path = server.create("/customers", ANN);
         let rounds = rounds();
-        let answers = at_once(&server, rounds, |client, round| {
+        let answers = run_concurrently(&server, rounds, |client, round| {
             let body = json!({"customer": {"name": format!("{client} {round}"), "email": "ann@example.com"}});
             (format!("PUT {path}"), body.to_string())
         });
@@ -96,7 +96,7 @@ on_every_backend! {
     fn contention_identical_puts_make_one_version(server: Server) {
         let path = server.create("/customers", ANN);
         let body = ANN.replace("Ann", "Bea");
-        for answer in at_once(&server, 4, |_, _| (format!("PUT {path}"), body.clone())) {
+        for answer in run_concurrently(&server, 4, |_, _| (format!("PUT {path}"), body.clone())) {
             assert_eq!((answer.status, &answer.json()["customer"]["version"]), (200, &json!(2)), "{answer:?}");
         }
     }
@@ -104,7 +104,7 @@ on_every_backend! {
     fn contention_unique_value_goes_to_one_client(backend: Backend) {
         let server = Setup::new(backend).model(include_str!("models/school.toml")).start();
         let body = r#"{"person":{"name":"Mia","badge":"gold"}}"#;
-        let answers = at_once(&server, 1, |_, _| ("POST /people".to_owned(), body.to_owned()));
+        let answers = run_concurrently(&server, 1, |_, _| ("POST /people".to_owned(), body.to_owned()));
         let created = answers.iter().filter(|answer| answer.status == 201).count();
         let taken = answers.iter().filter(|answer| answer.status == 409 && answer.problem() == "taken").count();
         assert_eq!((created, taken), (1, CLIENTS - 1));
@@ -116,7 +116,7 @@ on_every_backend! {
         let order = |status: &str| format!(r#"{{"order":{{"status":"{status}","items":[{{"product":"tea","unit_price":350}}]}}}}"#);
         let path = server.create(&orders, order("placed"));
         assert_eq!(server.put(&path, order("paid")).status, 200);
-        let answers = at_once(&server, 2, |client, _| {
+        let answers = run_concurrently(&server, 2, |client, _| {
             (format!("PUT {path}"), order(if client % 2 == 0 { "shipped" } else { "cancelled" }))
         });
         let stored = server.get(&path).json()["order"].clone();
@@ -130,7 +130,7 @@ on_every_backend! {
     }
 
     fn contention_concurrent_creates_are_all_stored(server: Server) {
-        let answers = at_once(&server, 4, |_, _| ("POST /customers".to_owned(), ANN.to_owned()));
+        let answers = run_concurrently(&server, 4, |_, _| ("POST /customers".to_owned(), ANN.to_owned()));
         let mut paths: Vec<_> = answers.iter().map(|answer| answer.header("Location").unwrap()).collect();
         paths.sort_unstable();
         paths.dedup();
@@ -142,7 +142,7 @@ on_every_backend! {
     /// others have in the same field.
     fn insert_batch_keeps_values_of_every_type(backend: Backend) {
         let server = Setup::new(backend).model(EVERY_TYPE).start();
-        let answers = at_once(&server, 4, |client, round| {
+        let answers = run_concurrently(&server, 4, |client, round| {
             ("POST /things".to_owned(), json!({"thing": thing(client, round)}).to_string())
         });
         for (at, answer) in answers.iter().enumerate() {

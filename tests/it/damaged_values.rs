@@ -1,7 +1,7 @@
 //! Stored values that are invalid, as another program may leave them: reading them fails, and the log
 //! names the item.
 
-use crate::harness::{Backend, Server, sql, wait_until};
+use crate::harness::{Backend, Server, run_sql, wait_until};
 
 on_every_backend! {
     fn damaged_value_is_named_in_the_log_and_counted(server: Server) {
@@ -12,7 +12,7 @@ on_every_backend! {
             Backend::Sqlite => "yesterday",
             Backend::Postgres => "infinity",
         };
-        sql(
+        run_sql(
             server.backend(),
             server.folder(),
             &format!("UPDATE customers SET updated_at = '{value}' WHERE id = '{id}'"),
@@ -34,7 +34,7 @@ on_every_backend! {
             server.address,
             accept.map(|(name, value)| format!("{name}: {value}\r\n")).concat()
         );
-        server.raw(request);
+        server.send_raw(request);
         wait_until("the log names it", || {
             (server.log().lines().filter(|line| line.contains(&told)).count() == 4).then_some(())
         });

@@ -10,10 +10,10 @@ use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Folder, Masks, NOUNS, Process};
+use crate::harness::{EXECUTABLE, Folder, Masks, Process};
 
 /// The address in the documents, which is the default of `serve`.
-const SHOWN: &str = "127.0.0.1:8080";
+const DOCUMENTED_ADDRESS: &str = "127.0.0.1:8080";
 
 /// Stands for `cargo run --release -- serve` without a release build; `curl` is sent to the port in
 /// use.
@@ -28,7 +28,7 @@ fn documents_command_lines_print_the_shown_output() {
     let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
     for document in documents {
         let text = fs::read_to_string(&document).unwrap();
-        let (printed, differences) = Session::new().run(&text);
+        let (printed, differences) = DocumentSession::new().run_document(&text);
         if differences.is_empty() {
             continue;
         }
@@ -49,7 +49,7 @@ fn documents_in(folder: &Path) -> Vec<PathBuf> {
 
 /// A part of a document.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'a> {
+enum DocumentPart<'a> {
     /// Lines that are only copied.
     Prose(&'a str),
     /// The text of a block that is saved under a name.
@@ -63,7 +63,7 @@ enum Part<'a> {
 const TO_OUTPUT: &str = "```\n\n```output\n";
 
 /// Splits a document into parts; joined again they give every line back.
-fn parts(text: &str) -> Vec<Part<'_>> {
+fn parts(text: &str) -> Vec<DocumentPart<'_>> {
     let mut parts = Vec::new();
     let (mut language, mut file) = (None, None);
     let mut lines = text.split_inclusive('\n').peekable();
@@ -80,10 +80,10 @@ fn parts(text: &str) -> Vec<Part<'_>> {
             {
                 shown.push_str(line);
             }
-            parts.push(Part::Step { prompt: "$ ", command, between: "", shown });
+            parts.push(DocumentPart::Step { prompt: "$ ", command, between: "", shown });
             continue;
         }
-        parts.push(Part::Prose(line));
+        parts.push(DocumentPart::Prose(line));
         match (line.trim_end().strip_prefix("```"), language) {
             (Some(opened), None) => language = Some(opened),
             (Some(_), Some(_)) => language = None,
@@ -97,7 +97,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
             }
         }
         if let Some(name) = file.filter(|_| language.is_some()) {
-            parts.push(Part::File { name, text: rest_of_block(&mut lines) });
+            parts.push(DocumentPart::File { name, text: rest_of_block(&mut lines) });
             file = None;
         }
         if language == Some("sh run") {
@@ -111,7 +111,7 @@ fn parts(text: &str) -> Vec<Part<'_>> {
                 }
                 false => ("", String::new()),
             };
-            parts.push(Part::Step { prompt: "", command, between, shown });
+            parts.push(DocumentPart::Step { prompt: "", command, between, shown });
         }
     }
     parts
@@ -123,7 +123,7 @@ fn rest_of_block<'a>(lines: &mut Peekable<impl Iterator<Item = &'a str>>) -> Str
 }
 
 /// The state from command to command: a folder, a server, and the mapping of values.
-struct Session {
+struct DocumentSession {
     folder: Folder,
     server: Option<Process>,
     shown: Masks,
@@ -132,12 +132,12 @@ struct Session {
     real: HashMap<String, String>,
 }
 
-impl Session {
+impl DocumentSession {
     fn new() -> Self {
         let folder = Folder::new();
         let tools = folder.path().join(".tools");
         fs::create_dir(&tools).unwrap();
-        std::os::unix::fs::symlink(NOUNS, tools.join("nouns")).unwrap();
+        std::os::unix::fs::symlink(EXECUTABLE, tools.join("nouns")).unwrap();
         fs::write(tools.join("cargo"), CARGO).unwrap();
         fs::set_permissions(
             tools.join("cargo"),
@@ -154,19 +154,19 @@ impl Session {
     }
 
     /// Runs a document; returns its text with the real output, and the differences.
-    fn run(mut self, text: &str) -> (String, Vec<String>) {
+    fn run_document(mut self, text: &str) -> (String, Vec<String>) {
         let (mut updated, mut differences) = (String::new(), Vec::new());
         for part in parts(text) {
             match part {
-                Part::Prose(line) => updated.push_str(line),
-                Part::File { name, text } => {
+                DocumentPart::Prose(line) => updated.push_str(line),
+                DocumentPart::File { name, text } => {
                     fs::write(self.folder.path().join(name), &text).unwrap();
                     updated.push_str(&text);
                 }
-                Part::Step { prompt, command, between, shown } => {
+                DocumentPart::Step { prompt, command, between, shown } => {
                     let command =
                         self.real.iter().fold(command, |text, (from, to)| text.replace(from, to));
-                    let printed = self.step(&command, &shown);
+                    let printed = self.run_command(&command, &shown);
                     differences.extend(self.compare(&command, &shown, &printed));
                     updated.push_str(&format!("{prompt}{command}{between}{printed}"));
                 }
@@ -175,8 +175,12 @@ impl Session {
         (updated, differences)
     }
 
-    fn step(&mut self, command: &str, shown: &str) -> String {
-        if shown.contains("nouns: serving ") { self.serve(command) } else { self.finish(command) }
+    fn run_command(&mut self, command: &str, shown: &str) -> String {
+        if shown.contains("nouns: serving ") {
+            self.serve(command)
+        } else {
+            self.run_to_end(command)
+        }
     }
 
     /// Describes the difference; where there is none, maps each value shown to the value printed.
@@ -202,13 +206,13 @@ impl Session {
             line.rsplit_once("://").map(|(_, address)| address.to_owned()).unwrap_or_default();
         self.server = Some(server);
         let curlrc = format!(
-            "connect-to = \"localhost:8080:{address}\"\nconnect-to = \"{SHOWN}:{address}\"\n"
+            "connect-to = \"localhost:8080:{address}\"\nconnect-to = \"{DOCUMENTED_ADDRESS}:{address}\"\n"
         );
         fs::write(self.folder.path().join(".curlrc"), curlrc).unwrap();
-        format!("{}\n", line.replace(&address, SHOWN))
+        format!("{}\n", line.replace(&address, DOCUMENTED_ADDRESS))
     }
 
-    fn finish(&self, command: &str) -> String {
+    fn run_to_end(&self, command: &str) -> String {
         // An assignment of a variable applies to the commands after it, as in a terminal.
         let keep: String = command
             .lines()
@@ -235,20 +239,21 @@ impl Session {
 #[test]
 fn document_parts_separate_commands_files_and_outputs() {
     let text = "# Title\n```sh\n$ one \\\n  two\nout\n$ three\n```\n<!-- file: a.toml -->\n\n```toml\nx = 1\n```\n```sh\nnot run\n```\n```sh run\nfour\nfive\n```\n\n```output\nout\n```\n```sh run\nsix\n```\nnot output\n";
-    let step = |prompt, command: &str, between, shown: &str| Part::Step {
+    let step = |prompt, command: &str, between, shown: &str| DocumentPart::Step {
         prompt,
         command: command.to_owned(),
         between,
         shown: shown.to_owned(),
     };
     let found = parts(text);
-    let steps: Vec<_> = found.iter().filter(|part| !matches!(part, Part::Prose(_))).collect();
+    let steps: Vec<_> =
+        found.iter().filter(|part| !matches!(part, DocumentPart::Prose(_))).collect();
     assert_eq!(
         steps,
         [
             &step("$ ", "one \\\n  two\n", "", "out\n"),
             &step("$ ", "three\n", "", ""),
-            &Part::File { name: "a.toml", text: "x = 1\n".into() },
+            &DocumentPart::File { name: "a.toml", text: "x = 1\n".into() },
             &step("", "four\nfive\n", TO_OUTPUT, "out\n"),
             &step("", "six\n", "", ""),
         ]

@@ -11,28 +11,32 @@ pub(crate) const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.c
 
 /// The state of the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
+pub(crate) enum ConnectionAfter {
     Open,
     Closed,
 }
-use After::{Closed, Open};
+use ConnectionAfter::{Closed, Open};
 
 /// A request, the status of its response, the slug of the problem ("" for none), and the state of the
 /// connection.
-pub(crate) type Case<'a> = (&'a str, u16, &'a str, After);
+pub(crate) type FramingCase<'a> = (&'a str, u16, &'a str, ConnectionAfter);
 
 pub(crate) fn start() -> Server {
     Server::on(Backend::Sqlite)
 }
 
-pub(crate) fn check_all(cases: &[Case<'_>]) {
+pub(crate) fn check_all(cases: &[FramingCase<'_>]) {
     let server = start();
     for (request, status, slug, after) in cases {
         check(&server, request.as_bytes(), (*status, slug, *after));
     }
 }
 
-pub(crate) fn check(server: &Server, request: &[u8], (status, slug, after): (u16, &str, After)) {
+pub(crate) fn check(
+    server: &Server,
+    request: &[u8],
+    (status, slug, after): (u16, &str, ConnectionAfter),
+) {
     let shown: String = String::from_utf8_lossy(request).chars().take(200).collect();
     let mut client = server.client();
     client.write(request);
@@ -53,7 +57,7 @@ pub(crate) fn check_answer(answer: &Answer, slug: &str, shown: &str) {
     }
 }
 
-fn check_after(client: &mut Client, answer: &Answer, after: After, shown: &str) {
+fn check_after(client: &mut Client, answer: &Answer, after: ConnectionAfter, shown: &str) {
     let says_close = answer.header("Connection").is_some_and(|value| value == "close");
     assert_eq!(says_close, after == Closed, "{shown:?} got {answer:?}");
     match after {
@@ -344,7 +348,7 @@ fn framing_head_response_has_no_body() {
 #[test]
 fn framing_http_1_0() {
     let server = start();
-    let text = |request: &str| String::from_utf8(server.raw(request)).unwrap();
+    let text = |request: &str| String::from_utf8(server.send_raw(request)).unwrap();
     let status = |request: &str| text(request).split(' ').nth(1).unwrap().to_owned();
     assert_eq!(status("GET / HTTP/1.0\r\n\r\n"), "200", "Host is not asked of HTTP/1.0");
     assert_eq!(status("GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"), "200");

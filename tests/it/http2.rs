@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-use crate::harness::{Backend, PATIENCE, Process, Server, Setup};
+use crate::harness::{Backend, Process, Server, Setup, TIMEOUT};
 
 const ANN: &str = r#"{"customer":{"name":"Ann"}}"#;
 const MODEL: &str = r#"
@@ -60,7 +60,7 @@ fn head_block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
 /// data.
 fn exchange(server: &Server, frames: &[Vec<u8>]) -> (u8, String) {
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     stream.write_all(&[frame(4, 0, b""), frames.concat()].concat()).unwrap();
     let (mut status, mut data) = (0, Vec::new());

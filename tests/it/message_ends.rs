@@ -3,7 +3,7 @@
 //!
 //! `framing` tests the rest.
 
-use crate::framing::After::{Closed, Open};
+use crate::framing::ConnectionAfter::{Closed, Open};
 use crate::framing::{ANN, HOST, check, check_all, chunked_ann, get, post, start};
 
 /// RFC 9110 §2.5: an unknown minor version is read as the highest known one; §15.6.6: another major

@@ -14,7 +14,9 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Backend, Client, Late, NOUNS, Server, Setup, sql, wait_until};
+use crate::harness::{
+    Backend, Client, EXECUTABLE, OpenTransaction, Server, Setup, run_sql, wait_until,
+};
 
 const WRITERS: usize = 16;
 const ALL: &str = "SELECT sequence FROM nouns_changes ORDER BY sequence";
@@ -31,7 +33,7 @@ struct Follower {
 
 impl Follower {
     fn start(database: &str) -> Self {
-        let mut command = Command::new(NOUNS);
+        let mut command = Command::new(EXECUTABLE);
         command.args(["changes", "--follow", "--database", database]).env_clear();
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
@@ -59,21 +61,21 @@ impl Drop for Follower {
 
 /// A naive reader: it assumes that no smaller number follows the largest it has seen.
 #[derive(Default)]
-struct Naive {
+struct NaiveReader {
     last: AtomicI64,
     stop: AtomicBool,
 }
 
 /// Stops the reader when the test fails, too.
-struct Stop<'a>(&'a Naive);
+struct StopReaderOnDrop<'a>(&'a NaiveReader);
 
-impl Drop for Stop<'_> {
+impl Drop for StopReaderOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
 }
 
-impl Naive {
+impl NaiveReader {
     fn read(&self, backend: Backend, folder: &Path) -> BTreeSet<i64> {
         let mut seen = BTreeSet::new();
         loop {
@@ -82,7 +84,7 @@ impl Naive {
             let query = format!(
                 "SELECT sequence FROM nouns_changes WHERE sequence > {last} ORDER BY sequence"
             );
-            let new = numbers(&sql(backend, folder, &query));
+            let new = numbers(&run_sql(backend, folder, &query));
             self.last.store(new.last().copied().unwrap_or(last), Ordering::Relaxed);
             seen.extend(new);
             if is_last_time {
@@ -97,7 +99,7 @@ fn numbers(text: &str) -> Vec<i64> {
 }
 
 /// Creates, bulks, updates and deletes, each from its own connection.
-fn write(address: std::net::SocketAddr) {
+fn write_changes(address: std::net::SocketAddr) {
     let mut client = Client::connect(address);
     let customer = |name: &str| format!(r#"{{"name":"{name}","email":"a@example.com"}}"#);
     for round in 0..rounds() {
@@ -114,7 +116,7 @@ fn write(address: std::net::SocketAddr) {
 }
 
 /// Takes its number early, and commits on request.
-const LATE: &str = "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
+const LATE_CHANGE: &str = "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             VALUES (nouns_next_change(true), now(), 'customer', 'late', '/customers/late', 'created', '-', 'late') RETURNING sequence;\n";
 
 on_every_backend! {
@@ -127,17 +129,17 @@ on_every_backend! {
         let mut addresses = vec![server.address];
         addresses.extend(others.iter().map(|replica| replica.address));
         let follower = Follower::start(&server.database());
-        let naive = Naive::default();
+        let naive = NaiveReader::default();
         let folder = server.folder();
         server.create("/customers", r#"{"customer":{"name":"First","email":"f@example.com"}}"#);
-        let late = (backend == Backend::Postgres).then(|| Late::begin(folder, LATE));
+        let late = (backend == Backend::Postgres).then(|| OpenTransaction::begin(folder, LATE_CHANGE));
         let seen = thread::scope(|scope| {
-            let stop = Stop(&naive);
+            let stop = StopReaderOnDrop(&naive);
             let reader = scope.spawn(|| naive.read(backend, folder));
             let writers: Vec<_> = (0..WRITERS)
                 .map(|number| {
                     let address = addresses[number % addresses.len()];
-                    scope.spawn(move || write(address))
+                    scope.spawn(move || write_changes(address))
                 })
                 .collect();
             if let Some(late) = late {
@@ -150,7 +152,7 @@ on_every_backend! {
             drop(stop);
             reader.join().unwrap()
         });
-        let all = numbers(&sql(backend, server.folder(), ALL));
+        let all = numbers(&run_sql(backend, server.folder(), ALL));
         wait_until("the reader has them all", || (follower.sequences().len() >= all.len()).then_some(()));
         assert_eq!(follower.sequences(), all, "every change once, in order");
         match backend {
@@ -201,7 +203,7 @@ fn holder(badge: &str) -> String {
 }
 
 /// Gives a badge up, in one of three ways.
-fn give_up(client: &mut Client, path: &str, round: usize) {
+fn give_up_badge(client: &mut Client, path: &str, round: usize) {
     let other = holder(&format!("old {}", path.rsplit_once('/').unwrap().1));
     let answer = match round % 3 {
         0 => client.request(&format!("DELETE {path}"), &[], ""),
@@ -213,7 +215,7 @@ fn give_up(client: &mut Client, path: &str, round: usize) {
 
 /// Takes a badge with a new item, one of several or alone. Returns the new item's path, and whether the
 /// badge was free at the first try.
-fn take(client: &mut Client, badge: &str, round: usize) -> (String, bool) {
+fn take_badge(client: &mut Client, badge: &str, round: usize) -> (String, bool) {
     let one = holder(badge);
     let many = format!(r#"{{"people":[{{"badge":"{badge} {round}"}},{{"badge":"{badge}"}}]}}"#);
     for attempt in 0.. {
@@ -240,7 +242,7 @@ fn take(client: &mut Client, badge: &str, round: usize) -> (String, bool) {
 fn hand_over(addresses: &[std::net::SocketAddr], pair: usize, rounds: usize) -> usize {
     let badge = format!("badge {pair}");
     let address = |number: usize| addresses[number % addresses.len()];
-    let (first, _) = take(&mut Client::connect(address(pair)), &badge, 0);
+    let (first, _) = take_badge(&mut Client::connect(address(pair)), &badge, 0);
     let (path, start) = (Mutex::new(first), Barrier::new(2));
     thread::scope(|scope| {
         let giver = scope.spawn(|| {
@@ -249,7 +251,7 @@ fn hand_over(addresses: &[std::net::SocketAddr], pair: usize, rounds: usize) -> 
                 start.wait();
                 let held = path.lock().unwrap().clone();
                 start.wait();
-                give_up(&mut client, &held, round);
+                give_up_badge(&mut client, &held, round);
                 start.wait();
             }
         });
@@ -258,7 +260,7 @@ fn hand_over(addresses: &[std::net::SocketAddr], pair: usize, rounds: usize) -> 
         for round in 0..rounds {
             start.wait();
             start.wait();
-            let (next, is_first_try) = take(&mut client, &badge, round);
+            let (next, is_first_try) = take_badge(&mut client, &badge, round);
             at_once += usize::from(is_first_try);
             start.wait();
             *path.lock().unwrap() = next;
@@ -305,7 +307,7 @@ on_every_backend! {
                 .collect();
             pairs.into_iter().map(|pair| pair.join().unwrap()).sum()
         });
-        let log = sql(backend, server.folder(), "SELECT id, coalesce(after, '') FROM nouns_changes ORDER BY sequence");
+        let log = run_sql(backend, server.folder(), "SELECT id, coalesce(after, '') FROM nouns_changes ORDER BY sequence");
         let inversions = count_inversions(&log);
         println!("{backend:?}: {} handovers, {at_once} at the first try, {inversions} inversions", rounds * PAIRS);
         assert_eq!(inversions, 0);
@@ -327,23 +329,23 @@ fn change_log_create_that_waited_is_numbered_after_its_wait() {
     server.create("/people", holder("x"));
     for (key, body) in bodies {
         let give_up = "BEGIN; DELETE FROM people WHERE badge = 'x'; SELECT 0;\n";
-        let mut late = Late::begin(server.folder(), give_up);
+        let mut late = OpenTransaction::begin(server.folder(), give_up);
         let address = server.address;
         let headers: Vec<_> = key.map(|key| ("Idempotency-Key", key)).into_iter().collect();
         let created = thread::scope(|scope| {
             let create =
                 scope.spawn(|| Client::connect(address).request("POST /people", &headers, &body));
             wait_until("the create waits", || {
-                (sql(Backend::Postgres, server.folder(), waiting).trim() == "1").then_some(())
+                (run_sql(Backend::Postgres, server.folder(), waiting).trim() == "1").then_some(())
             });
-            late.go_on(LATE.strip_prefix("BEGIN;").unwrap());
+            late.run_statements(LATE_CHANGE.strip_prefix("BEGIN;").unwrap());
             late.commit();
             create.join().unwrap()
         });
         assert_eq!(created.status, 201, "{created:?}");
         let last = "SELECT string_agg(kind || ' ' || coalesce(after::json ->> 'badge', id), ', ' ORDER BY sequence) \
              FROM (SELECT * FROM nouns_changes ORDER BY sequence DESC LIMIT 2) AS last";
-        let order = sql(Backend::Postgres, server.folder(), last);
+        let order = run_sql(Backend::Postgres, server.folder(), last);
         assert!(order.trim().ends_with("created x"), "{order}");
         if !body.contains("\"y\"") {
             assert_eq!(order.trim(), "created late, created x");

@@ -7,15 +7,17 @@
 
 use serde_json::Value;
 
-use crate::contention::{CLIENTS, at_once};
-use crate::harness::{Answer, Backend, Client, Folder, Process, Server, Setup, sql, wait_until};
+use crate::contention::{CLIENTS, run_concurrently};
+use crate::harness::{
+    Answer, Backend, Client, Folder, Process, Server, Setup, run_sql, wait_until,
+};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
 
 /// The request that meets the panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum PanicRequest {
     Create,
     /// The same, by a client that accepts a content coding.
     CreateCoded,
@@ -29,71 +31,71 @@ enum Sent {
 
 /// The expected response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Got {
+enum PanicResponse {
     Problem(u16, &'static str),
     /// The status alone: the code that writes the body panicked.
-    Bare,
+    StatusOnly,
     /// The connection ends without a response.
-    End,
+    ConnectionClosed,
     /// As without a panic.
-    Fine,
+    Success,
 }
 
 /// Where it panics, the request, the response, and whether a create is stored.
-type Row = (&'static str, Sent, Got, bool);
+type PanicRow = (&'static str, PanicRequest, PanicResponse, bool);
 
-const INTERNAL: Got = Got::Problem(500, "internal");
+const INTERNAL: PanicResponse = PanicResponse::Problem(500, "internal");
 
-const STAGES: &[Row] = &[
-    ("head:1", Sent::Create, INTERNAL, false),
-    ("route:1", Sent::Create, INTERNAL, false),
-    ("identify:1", Sent::Create, INTERNAL, false),
-    ("permit:1", Sent::Create, INTERNAL, false),
-    ("negotiate:1", Sent::Create, INTERNAL, false),
-    ("body:1", Sent::Create, INTERNAL, false),
-    ("intent:1", Sent::Create, INTERNAL, false),
-    ("plan:1", Sent::Create, INTERNAL, false),
-    ("gate:1", Sent::Create, INTERNAL, false),
-    ("queue:1", Sent::Create, INTERNAL, false),
-    ("transaction:1", Sent::Create, INTERNAL, false),
-    ("entry:1", Sent::Create, INTERNAL, false),
-    ("reply:1", Sent::Create, INTERNAL, true),
+const STAGES: &[PanicRow] = &[
+    ("head:1", PanicRequest::Create, INTERNAL, false),
+    ("route:1", PanicRequest::Create, INTERNAL, false),
+    ("identify:1", PanicRequest::Create, INTERNAL, false),
+    ("permit:1", PanicRequest::Create, INTERNAL, false),
+    ("negotiate:1", PanicRequest::Create, INTERNAL, false),
+    ("body:1", PanicRequest::Create, INTERNAL, false),
+    ("intent:1", PanicRequest::Create, INTERNAL, false),
+    ("plan:1", PanicRequest::Create, INTERNAL, false),
+    ("gate:1", PanicRequest::Create, INTERNAL, false),
+    ("queue:1", PanicRequest::Create, INTERNAL, false),
+    ("transaction:1", PanicRequest::Create, INTERNAL, false),
+    ("entry:1", PanicRequest::Create, INTERNAL, false),
+    ("reply:1", PanicRequest::Create, INTERNAL, true),
     // An item is first encoded for its change log entry.
-    ("format:2", Sent::Create, INTERNAL, true),
-    ("problem:1", Sent::Nothing, Got::Bare, false),
-    ("coding:1", Sent::CreateCoded, Got::Bare, true),
-    ("finish:1", Sent::Create, Got::Bare, true),
-    ("line:1", Sent::Create, Got::Bare, true),
-    ("read:1", Sent::Show, INTERNAL, false),
-    ("read:1", Sent::LongList, INTERNAL, false),
+    ("format:2", PanicRequest::Create, INTERNAL, true),
+    ("problem:1", PanicRequest::Nothing, PanicResponse::StatusOnly, false),
+    ("coding:1", PanicRequest::CreateCoded, PanicResponse::StatusOnly, true),
+    ("finish:1", PanicRequest::Create, PanicResponse::StatusOnly, true),
+    ("line:1", PanicRequest::Create, PanicResponse::StatusOnly, true),
+    ("read:1", PanicRequest::Show, INTERNAL, false),
+    ("read:1", PanicRequest::LongList, INTERNAL, false),
 ];
 
-const THREADS: &[Row] = &[
-    ("commit:1", Sent::Create, INTERNAL, false),
-    ("answer:1", Sent::Create, INTERNAL, true),
-    ("sweep:1", Sent::Create, Got::Fine, true),
-    ("sweep:1-", Sent::Create, Got::Fine, true),
-    ("log:1", Sent::Create, Got::Fine, true),
+const THREADS: &[PanicRow] = &[
+    ("commit:1", PanicRequest::Create, INTERNAL, false),
+    ("answer:1", PanicRequest::Create, INTERNAL, true),
+    ("sweep:1", PanicRequest::Create, PanicResponse::Success, true),
+    ("sweep:1-", PanicRequest::Create, PanicResponse::Success, true),
+    ("log:1", PanicRequest::Create, PanicResponse::Success, true),
     // Before the first byte; in the middle it is a cut: `exports::limits`.
-    ("export:1", Sent::Export, INTERNAL, false),
+    ("export:1", PanicRequest::Export, INTERNAL, false),
     // The other client's connection is the first.
-    ("accept:2", Sent::Create, Got::End, false),
-    ("connection:2", Sent::Create, Got::End, false),
+    ("accept:2", PanicRequest::Create, PanicResponse::ConnectionClosed, false),
+    ("connection:2", PanicRequest::Create, PanicResponse::ConnectionClosed, false),
 ];
 
 /// Threads of SQLite alone: the WAL's, and the reader pool.
-const THREADS_OF_SQLITE: &[Row] = &[
-    ("checkpoint:2", Sent::Create, Got::Fine, true),
-    ("pool:1", Sent::LongList, Got::Problem(503, "unavailable"), false),
+const THREADS_OF_SQLITE: &[PanicRow] = &[
+    ("checkpoint:2", PanicRequest::Create, PanicResponse::Success, true),
+    ("pool:1", PanicRequest::LongList, PanicResponse::Problem(503, "unavailable"), false),
 ];
 
 /// A database with one customer, created once and copied for every row.
-struct Start {
+struct PreparedDatabase {
     folder: Folder,
     path: String,
 }
 
-impl Start {
+impl PreparedDatabase {
     fn new(backend: Backend) -> Self {
         let server = Server::on(backend);
         let path = server.create("/customers", ANN);
@@ -102,22 +104,22 @@ impl Start {
 }
 
 /// Sends one request; `None` when the connection ends without a response.
-fn send(server: &Server, sent: Sent, path: &str) -> Option<Answer> {
+fn send(server: &Server, sent: PanicRequest, path: &str) -> Option<Answer> {
     let (line, body) = match sent {
-        Sent::Create | Sent::CreateCoded => ("POST /customers".to_owned(), BEA),
-        Sent::LongList => ("GET /customers?limit=200".to_owned(), ""),
-        Sent::Show => (format!("GET {path}"), ""),
-        Sent::Export => ("GET /customers".to_owned(), ""),
-        Sent::Nothing => ("GET /nothing".to_owned(), ""),
+        PanicRequest::Create | PanicRequest::CreateCoded => ("POST /customers".to_owned(), BEA),
+        PanicRequest::LongList => ("GET /customers?limit=200".to_owned(), ""),
+        PanicRequest::Show => (format!("GET {path}"), ""),
+        PanicRequest::Export => ("GET /customers".to_owned(), ""),
+        PanicRequest::Nothing => ("GET /nothing".to_owned(), ""),
     };
     let accept = match sent {
-        Sent::Export => "text/csv, application/problem+json;q=0.1",
+        PanicRequest::Export => "text/csv, application/problem+json;q=0.1",
         _ => "*/*",
     };
     let mut client = server.client();
     let length = body.len();
     let address = server.address;
-    let coded = if sent == Sent::CreateCoded { "Accept-Encoding: gzip\r\n" } else { "" };
+    let coded = if sent == PanicRequest::CreateCoded { "Accept-Encoding: gzip\r\n" } else { "" };
     client.write(
         format!(
             "{line} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\n{coded}Content-Length: {length}\r\n\r\n{body}"
@@ -134,12 +136,12 @@ fn lines(server: &Server, request_id: &str) -> Vec<Value> {
     lines.filter(|line| line["request_id"] == request_id).collect()
 }
 
-fn check(backend: Backend, start: &Start, &(fault, sent, got, is_stored): &Row) {
+fn check(backend: Backend, start: &PreparedDatabase, &(fault, sent, got, is_stored): &PanicRow) {
     let (place, _) = fault.split_once(':').unwrap();
     let planted = format!("planted at {place}");
-    let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
+    let server = Setup::new(backend).fault(fault).start_in(backend.copy_database(&start.folder));
     let mut bystander = Client::connect(server.address);
-    if got == Got::End {
+    if got == PanicResponse::ConnectionClosed {
         // A worker has accepted it, so that the next connection is the second.
         assert_eq!(bystander.request("GET /-/health", &[], "").status, 200, "{fault}");
     }
@@ -164,34 +166,34 @@ fn check(backend: Backend, start: &Start, &(fault, sent, got, is_stored): &Row) 
     let items = 2 + usize::from(is_stored);
     let counts = "SELECT (SELECT count(*) FROM customers), (SELECT count(*) FROM nouns_changes), \
         (SELECT count(*) FROM customers JOIN nouns_changes ON nouns_changes.subject = '/customers/' || customers.id)";
-    let counted = sql(backend, folder.path(), counts);
+    let counted = run_sql(backend, folder.path(), counts);
     assert_eq!(counted, format!("{items}|{items}|{items}\n"), "{fault}");
     let server = Setup::new(backend).start_in(folder);
     assert_eq!(server.get(&again).status, 200, "{fault}");
 }
 
-fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>) {
+fn check_answer(server: &Server, fault: &str, got: PanicResponse, answer: Option<&Answer>) {
     let (place, _) = fault.split_once(':').unwrap();
     let Some(answer) = answer else {
-        assert_eq!(got, Got::End, "{fault}");
+        assert_eq!(got, PanicResponse::ConnectionClosed, "{fault}");
         return;
     };
     let text = answer.to_string();
     assert!(!text.contains("planted") && !text.contains("panic"), "{fault}: {text}");
     let id = answer.header("X-Request-Id").unwrap();
     let cause = match got {
-        Got::Problem(status, slug) => {
+        PanicResponse::Problem(status, slug) => {
             let problem = (answer.status, answer.problem());
             assert_eq!(problem, (status, slug.to_owned()), "{fault}: {text}");
             // The writer thread's panics concern several requests.
             if ["commit", "answer", "pool"].contains(&place) { "panic" } else { place }
         }
-        Got::Bare => {
+        PanicResponse::StatusOnly => {
             assert_eq!((answer.status, answer.text()), (500, ""), "{fault}: {text}");
             place
         }
-        Got::Fine => return assert_eq!(answer.status, 201, "{fault}: {text}"),
-        Got::End => panic!("{fault}: an answer: {text}"),
+        PanicResponse::Success => return assert_eq!(answer.status, 201, "{fault}: {text}"),
+        PanicResponse::ConnectionClosed => panic!("{fault}: an answer: {text}"),
     };
     wait_until("the request's line has the cause", || {
         let lines = lines(server, id);
@@ -203,7 +205,7 @@ fn check_answer(server: &Server, fault: &str, got: Got, answer: Option<&Answer>)
 
 #[test]
 fn panic_in_a_sqlite_thread_fails_only_its_requests() {
-    let start = Start::new(Backend::Sqlite);
+    let start = PreparedDatabase::new(Backend::Sqlite);
     THREADS_OF_SQLITE.iter().for_each(|row| check(Backend::Sqlite, &start, row));
 }
 
@@ -211,30 +213,32 @@ fn panic_in_a_sqlite_thread_fails_only_its_requests() {
 #[test]
 fn panic_in_the_reader_pool_loses_no_thread() {
     let backend = Backend::Sqlite;
-    let start = Start::new(backend);
-    let server = Setup::new(backend).fault("pool:1-4").start_in(backend.copy(&start.folder));
-    let told: Vec<_> =
-        (0..5).map(|_| send(&server, Sent::LongList, &start.path).unwrap().status).collect();
+    let start = PreparedDatabase::new(backend);
+    let server =
+        Setup::new(backend).fault("pool:1-4").start_in(backend.copy_database(&start.folder));
+    let told: Vec<_> = (0..5)
+        .map(|_| send(&server, PanicRequest::LongList, &start.path).unwrap().status)
+        .collect();
     assert_eq!(told, [503, 503, 503, 503, 200]);
 }
 
 on_every_backend! {
     fn panic_in_a_stage_fails_one_request(backend: Backend) {
-        let start = Start::new(backend);
+        let start = PreparedDatabase::new(backend);
         STAGES.iter().for_each(|row| check(backend, &start, row));
     }
 
     fn panic_in_a_thread_fails_only_its_requests(backend: Backend) {
-        let start = Start::new(backend);
+        let start = PreparedDatabase::new(backend);
         THREADS.iter().for_each(|row| check(backend, &start, row));
     }
 
     /// Insert batching may coalesce concurrent creates.
     fn panic_among_concurrent_creates_fails_one(backend: Backend) {
-        let start = Start::new(backend);
+        let start = PreparedDatabase::new(backend);
         for fault in ["transaction:9", "entry:20"] {
-            let server = Setup::new(backend).fault(fault).start_in(backend.copy(&start.folder));
-            let told = at_once(&server, 1, |_, _| ("POST /customers".to_owned(), BEA.to_owned()));
+            let server = Setup::new(backend).fault(fault).start_in(backend.copy_database(&start.folder));
+            let told = run_concurrently(&server, 1, |_, _| ("POST /customers".to_owned(), BEA.to_owned()));
             let wrong: Vec<_> = told.iter().filter(|answer| answer.status != 201).collect();
             let [wrong] = &*wrong else { panic!("{fault}: {wrong:?}") };
             assert_eq!((wrong.status, wrong.problem().as_str()), (500, "internal"), "{fault}");
@@ -245,8 +249,8 @@ on_every_backend! {
 
     /// A worker's event loop cannot continue: the others finish, and the process logs it and ends.
     fn panic_in_a_worker_loop_ends_the_process(backend: Backend) {
-        let start = Start::new(backend);
-        let server = Setup::new(backend).fault("worker:3").start_in(backend.copy(&start.folder));
+        let start = PreparedDatabase::new(backend);
+        let server = Setup::new(backend).fault("worker:3").start_in(backend.copy_database(&start.folder));
         // At least two connections, so that every worker of a small machine has one.
         let mut first = Client::connect(server.address);
         assert_eq!(first.request("GET /-/ready", &[], "").status, 200);

@@ -15,7 +15,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Client, Late, Server, Setup, wait_until};
+use crate::harness::{Backend, Client, OpenTransaction, Server, Setup, wait_until};
 
 const WRITERS: usize = 16;
 const MODEL: &str = "title = \"Notes\"\n[server.limits]\npage_items_max = 2000\n[resources.note]\nid = \"integer\"\n[resources.note.fields]\nround = { type = \"integer\" }\n";
@@ -27,30 +27,30 @@ fn rounds() -> usize {
 
 /// The known state of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum PolledItem {
     /// It exists, with this version or a later one.
     Version(i64),
     /// It is being deleted.
-    Leaving,
-    Gone,
+    Deleting,
+    Deleted,
 }
 
-type Book = Mutex<BTreeMap<i64, Known>>;
+type RecordedWrites = Mutex<BTreeMap<i64, PolledItem>>;
 
-fn note(book: &Book, id: i64, known: Known) {
+fn record(book: &RecordedWrites, id: i64, known: PolledItem) {
     book.lock().unwrap().insert(id, known);
 }
 
-struct Writer<'a> {
+struct PollingWriter<'a> {
     client: Client,
-    book: &'a Book,
+    recorded: &'a RecordedWrites,
     number: usize,
     /// The items it has created and not deleted.
     items: Vec<i64>,
 }
 
-impl Writer<'_> {
-    fn ask(&mut self, line: &str, body: &Value, status: u16) -> Value {
+impl PollingWriter<'_> {
+    fn request(&mut self, line: &str, body: &Value, status: u16) -> Value {
         let answer = self.client.request(
             line,
             &[],
@@ -60,9 +60,9 @@ impl Writer<'_> {
         if answer.body.is_empty() { Value::Null } else { answer.json() }
     }
 
-    fn made(&mut self, item: &Value) {
+    fn record_created(&mut self, item: &Value) {
         let id = item["id"].as_i64().unwrap();
-        note(self.book, id, Known::Version(1));
+        record(self.recorded, id, PolledItem::Version(1));
         self.items.push(id);
     }
 
@@ -71,28 +71,32 @@ impl Writer<'_> {
     fn write(&mut self, round: usize) {
         if self.number % 4 == round % 4 {
             let many = json!({"notes": vec![json!({"round": round}); 12]});
-            let answer = self.ask("POST /notes", &many, 201);
-            answer["notes"].as_array().unwrap().iter().for_each(|item| self.made(item));
+            let answer = self.request("POST /notes", &many, 201);
+            answer["notes"].as_array().unwrap().iter().for_each(|item| self.record_created(item));
         }
-        let answer = self.ask("POST /notes", &json!({"note": {"round": round}}), 201);
-        self.made(&answer["note"]);
+        let answer = self.request("POST /notes", &json!({"note": {"round": round}}), 201);
+        self.record_created(&answer["note"]);
         let first = self.items[0];
         let body = json!({"note": {"round": round + 1_000}});
-        let answer = self.ask(&format!("PUT /notes/{first}"), &body, 200);
-        note(self.book, first, Known::Version(answer["note"]["version"].as_i64().unwrap()));
+        let answer = self.request(&format!("PUT /notes/{first}"), &body, 200);
+        record(
+            self.recorded,
+            first,
+            PolledItem::Version(answer["note"]["version"].as_i64().unwrap()),
+        );
         let many = self.items.len().saturating_sub(12);
         for id in self.items.drain(..many.max(1)).collect::<Vec<_>>() {
-            note(self.book, id, Known::Leaving);
-            self.ask(&format!("DELETE /notes/{id}"), &Value::Null, 204);
-            note(self.book, id, Known::Gone);
+            record(self.recorded, id, PolledItem::Deleting);
+            self.request(&format!("DELETE /notes/{id}"), &Value::Null, 204);
+            record(self.recorded, id, PolledItem::Deleted);
         }
-        let answer = self.ask("POST /notes", &json!({"note": {"round": round}}), 201);
-        self.made(&answer["note"]);
+        let answer = self.request("POST /notes", &json!({"note": {"round": round}}), 201);
+        self.record_created(&answer["note"]);
     }
 }
 
 /// A row with its entry in the change log, in a transaction that commits on request.
-const LATE: &str = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
+const LATE_NOTE: &str = "BEGIN; WITH made AS (INSERT INTO notes (created_at, updated_at, version) VALUES (now(), now(), 1) RETURNING id)
             INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id)
             SELECT nouns_next_change(true), now(), 'note', id, '/notes/' || id, 'created', '-', 'late' FROM made RETURNING id;\n";
 
@@ -105,9 +109,9 @@ struct Poller {
 }
 
 /// Stops the poller when the test fails, too.
-struct Stop<'a>(&'a Poller);
+struct StopPollerOnDrop<'a>(&'a Poller);
 
-impl Drop for Stop<'_> {
+impl Drop for StopPollerOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, Ordering::Relaxed);
     }
@@ -115,7 +119,7 @@ impl Drop for Stop<'_> {
 
 impl Poller {
     /// One poll after another, each at the next server.
-    fn poll(&self, addresses: &[SocketAddr], book: &Book) {
+    fn poll(&self, addresses: &[SocketAddr], book: &RecordedWrites) {
         let mut clients: Vec<_> =
             addresses.iter().map(|address| Client::connect(*address)).collect();
         let (mut tag, mut versions) = ("\"none\"".to_owned(), BTreeMap::new());
@@ -146,7 +150,7 @@ impl Poller {
     }
 
     /// Waits for a 304 to a poll that began after this call.
-    fn rest(&self) {
+    fn wait_for_304(&self) {
         let unchanged = self.unchanged.load(Ordering::Relaxed);
         wait_until("the poller is told that nothing has changed", || {
             assert!(!self.stop.load(Ordering::Relaxed), "the poller has ended");
@@ -155,13 +159,13 @@ impl Poller {
     }
 }
 
-fn check(noted: &BTreeMap<i64, Known>, versions: &BTreeMap<i64, i64>, tag: &str) {
+fn check(noted: &BTreeMap<i64, PolledItem>, versions: &BTreeMap<i64, i64>, tag: &str) {
     for (id, known) in noted {
         let has = versions.get(id).copied();
         let is_right = match known {
-            Known::Version(version) => has.is_some_and(|has| has >= *version),
-            Known::Leaving => true,
-            Known::Gone => has.is_none(),
+            PolledItem::Version(version) => has.is_some_and(|has| has >= *version),
+            PolledItem::Deleting => true,
+            PolledItem::Deleted => has.is_none(),
         };
         assert!(
             is_right,
@@ -179,30 +183,30 @@ on_every_backend! {
         };
         let mut addresses = vec![server.address];
         addresses.extend(others.iter().map(|replica| replica.address));
-        let (book, poller) = (Book::default(), Poller::default());
+        let (book, poller) = (RecordedWrites::default(), Poller::default());
         let mut writers: Vec<_> = (0..WRITERS)
             .map(|number| {
                 let client = Client::connect(addresses[number % addresses.len()]);
-                Writer { client, book: &book, number, items: Vec::new() }
+                PollingWriter { client, recorded: &book, number, items: Vec::new() }
             })
             .collect();
         thread::scope(|scope| {
-            let stop = Stop(&poller);
+            let stop = StopPollerOnDrop(&poller);
             let polling = scope.spawn(|| {
-                let _stop = Stop(&poller);
+                let _stop = StopPollerOnDrop(&poller);
                 poller.poll(&addresses, &book);
             });
             for round in 0..rounds() {
-                let late = (backend == Backend::Postgres).then(|| Late::begin(server.folder(), LATE));
+                let late = (backend == Backend::Postgres).then(|| OpenTransaction::begin(server.folder(), LATE_NOTE));
                 thread::scope(|scope| {
                     for writer in &mut writers {
                         scope.spawn(move || writer.write(round));
                     }
                 });
-                poller.rest();
+                poller.wait_for_304();
                 if let Some(late) = late {
-                    note(&book, late.commit(), Known::Version(1));
-                    poller.rest();
+                    record(&book, late.commit(), PolledItem::Version(1));
+                    poller.wait_for_304();
                 }
             }
             drop(stop);

@@ -16,7 +16,7 @@ use regex::Regex;
 use serde_json::json;
 
 use crate::harness::{
-    Backend, Client, Folder, Late, Masks, Postgres, Process, Server, Setup, wait_until,
+    Backend, Client, Folder, Masks, OpenTransaction, Postgres, Process, Server, Setup, wait_until,
 };
 
 const STORE: &str = include_str!("../../examples/store/nouns.toml");
@@ -24,21 +24,21 @@ const POOLED: &str = "\n[server]\ndatabase_pooling = \"transaction\"\n";
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// A pgbouncer in front of the tests' PostgreSQL; stopped when dropped.
-struct Proxy {
+struct PgBouncer {
     child: Child,
     port: u16,
     /// The database behind it. Dropped after the proxy, so that no session has it open.
     folder: Folder,
 }
 
-impl Proxy {
+impl PgBouncer {
     /// `more` is added to the proxy's settings.
     fn start(more: &str) -> Self {
         let folder = Folder::new();
         let direct = Backend::Postgres.database(&folder, "nouns.db");
-        let name = Postgres::name(folder.path());
+        let name = Postgres::database_name(folder.path());
         // The tests' PostgreSQL does not sync. Here it cannot be set per session.
-        Postgres::of_the_tests()
+        Postgres::shared()
             .sql("postgres", &format!("ALTER DATABASE {name} SET synchronous_commit = on"));
         let place = direct.split_once("nouns@").unwrap().1.split_once('/').unwrap().0.to_owned();
         let (host, port) = place.split_once(':').unwrap();
@@ -52,7 +52,7 @@ impl Proxy {
         for _ in 0..20 {
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             fs::write(folder.path().join("pgbouncer.ini"), settings(free)).unwrap();
-            if let Some(child) = listening(folder.path(), free) {
+            if let Some(child) = start_listening(folder.path(), free) {
                 return Self { child, port: free, folder };
             }
         }
@@ -60,7 +60,7 @@ impl Proxy {
     }
 
     fn setup(&self, model: &str) -> Setup {
-        let name = Postgres::name(self.folder.path());
+        let name = Postgres::database_name(self.folder.path());
         Setup::replica(format!("postgres://nouns@127.0.0.1:{}/{name}", self.port)).model(model)
     }
 
@@ -69,7 +69,7 @@ impl Proxy {
     }
 
     /// A start that must fail, and its one message.
-    fn refused(&self, model: &str, message: &Expect) {
+    fn assert_start_fails(&self, model: &str, message: &Expect) {
         let folder = Folder::new();
         let ended = Process::spawn(&mut self.setup(model).command(&folder)).end();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
@@ -80,7 +80,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for PgBouncer {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -88,7 +88,7 @@ impl Drop for Proxy {
 }
 
 /// Starts pgbouncer, and waits until it listens. `None`: another program has the port.
-fn listening(folder: &Path, port: u16) -> Option<Child> {
+fn start_listening(folder: &Path, port: u16) -> Option<Child> {
     let log = folder.join("pgbouncer.log");
     let program =
         if Path::new("/usr/sbin/pgbouncer").exists() { "/usr/sbin/pgbouncer" } else { "pgbouncer" };
@@ -116,7 +116,7 @@ fn listening(folder: &Path, port: u16) -> Option<Child> {
 /// Each kind of request, one after the other.
 #[test]
 fn pgbouncer_requests_of_every_kind_succeed() {
-    let proxy = Proxy::start("");
+    let proxy = PgBouncer::start("");
     let server = proxy.serve();
     let mut masks = Masks::default();
     let customer = server.create("/customers", ANN);
@@ -150,8 +150,8 @@ fn pgbouncer_requests_of_every_kind_succeed() {
         GET 404 {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/customers/<id-3>/orders/<id-4>","request_id":"<request-1>"}
         GET 200 {"status":"ready"}
     "#]].assert_eq(&told);
-    let name = Postgres::name(proxy.folder.path());
-    let changes = Postgres::of_the_tests().sql(&name, "SELECT count(*) FROM nouns_changes");
+    let name = Postgres::database_name(proxy.folder.path());
+    let changes = Postgres::shared().sql(&name, "SELECT count(*) FROM nouns_changes");
     assert_eq!(changes.trim(), "7", "two removed by one request");
 }
 
@@ -159,7 +159,7 @@ fn pgbouncer_requests_of_every_kind_succeed() {
 /// wait for each other, and leave nothing behind.
 #[test]
 fn pgbouncer_exports_beyond_the_sessions_wait() {
-    let proxy = Proxy::start("");
+    let proxy = PgBouncer::start("");
     let server = proxy.serve();
     let people: Vec<_> =
         (0..1_000).map(|n| json!({"name": format!("p{n}"), "email": "p@x.org"})).collect();
@@ -184,7 +184,7 @@ fn pgbouncer_exports_beyond_the_sessions_wait() {
 fn pgbouncer_many_clients_share_few_sessions() {
     const CLIENTS: usize = 16;
     const ROUNDS: usize = 12;
-    let proxy = Proxy::start("");
+    let proxy = PgBouncer::start("");
     let server = proxy.serve();
     let hot = server.create("/customers", ANN);
     let work = |client: usize| {
@@ -214,21 +214,21 @@ fn pgbouncer_many_clients_share_few_sessions() {
     assert_eq!(versions.len(), CLIENTS * ROUNDS);
     assert!(versions.into_iter().collect::<BTreeSet<_>>().into_iter().eq(2..=last));
     // Only a few sessions were used.
-    let name = Postgres::name(proxy.folder.path());
+    let name = Postgres::database_name(proxy.folder.path());
     let text = format!(
         "SELECT count(*) BETWEEN 1 AND 3 FROM pg_stat_activity WHERE datname = '{name}' AND backend_type = 'client backend'"
     );
-    assert_eq!(Postgres::of_the_tests().sql("postgres", &text).trim(), "t");
+    assert_eq!(Postgres::shared().sql("postgres", &text).trim(), "t");
     server.stop();
 }
 
 /// The setting is missing: the proxy refuses or ignores the session settings.
 #[test]
 fn pgbouncer_without_the_pooling_setting_fails_the_start() {
-    Proxy::start("").refused(STORE, &expect![[r#"
+    PgBouncer::start("").assert_start_fails(STORE, &expect![[r#"
         nouns: PostgreSQL at 127.0.0.1:PORT is behind a proxy that does not pass our settings on (…); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
     "#]]);
-    Proxy::start("ignore_startup_parameters = options").refused(STORE, &expect![[r#"
+    PgBouncer::start("ignore_startup_parameters = options").assert_start_fails(STORE, &expect![[r#"
         nouns: a proxy at 127.0.0.1:PORT keeps our settings from PostgreSQL; where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
     "#]]);
 }
@@ -236,14 +236,14 @@ fn pgbouncer_without_the_pooling_setting_fails_the_start() {
 /// Settings that cannot be set per session have to be right already.
 #[test]
 fn pgbouncer_sessions_with_wrong_settings_fail_the_start() {
-    let proxy = Proxy::start("");
-    let name = Postgres::name(proxy.folder.path());
+    let proxy = PgBouncer::start("");
+    let name = Postgres::database_name(proxy.folder.path());
     let set = |text: &str| {
-        Postgres::of_the_tests().sql("postgres", &format!("ALTER DATABASE {name} SET {text}"))
+        Postgres::shared().sql("postgres", &format!("ALTER DATABASE {name} SET {text}"))
     };
     let pooled = format!("{STORE}{POOLED}");
     set("synchronous_commit = off");
-    proxy.refused(&pooled, &expect![[r#"
+    proxy.assert_start_fails(&pooled, &expect![[r#"
         nouns: synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "nouns" SET synchronous_commit = on
     "#]]);
 }
@@ -251,9 +251,9 @@ fn pgbouncer_sessions_with_wrong_settings_fail_the_start() {
 /// Nothing can be told to a session, so the start says for each transaction how long it may wait.
 #[test]
 fn start_behind_a_proxy_ends_when_another_start_does_not() {
-    let proxy = Proxy::start("");
+    let proxy = PgBouncer::start("");
     let lock = "BEGIN; SELECT 1 FROM pg_advisory_xact_lock(1313821262, 1);\n";
-    let late = Late::begin(proxy.folder.path(), lock);
+    let late = OpenTransaction::begin(proxy.folder.path(), lock);
     let folder = Folder::new();
     let setup = proxy.setup(&format!("{STORE}{POOLED}"));
     let ended = Process::spawn(&mut setup.command(&folder)).end();

@@ -17,14 +17,14 @@ const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_pric
 
 /// One note about a response.
 #[derive(Debug)]
-struct Note {
+struct RedbotNote {
     name: String,
     level: String,
     words: String,
 }
 
 /// REDbot's notes about a path, and the status of its response.
-fn notes(server: &Server, path: &str) -> (u64, Vec<Note>) {
+fn notes(server: &Server, path: &str) -> (u64, Vec<RedbotNote>) {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let mut command = Command::new(target.join("clients/python/bin/redbot"));
     command.args(["-o", "har", &format!("http://{}{path}", server.address)]);
@@ -34,7 +34,7 @@ fn notes(server: &Server, path: &str) -> (u64, Vec<Note>) {
     let entry = &archive["log"]["entries"][0];
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{archive}")).to_owned();
     let notes = entry["_red_messages"].as_array().unwrap_or_else(|| panic!("{archive}"));
-    let notes = notes.iter().map(|note| Note {
+    let notes = notes.iter().map(|note| RedbotNote {
         name: text(&note["note_id"]),
         level: text(&note["level"]),
         words: text(&note["summary"]),
@@ -50,7 +50,7 @@ fn check(server: &Server, path: &str, status: u64) -> Vec<String> {
     let (seen, notes) = notes(server, path);
     assert_eq!(seen, status, "{path}");
     for note in &notes {
-        let Note { name, level, words } = note;
+        let RedbotNote { name, level, words } = note;
         let is_fine = match level.as_str() {
             "GOOD" | "INFO" => true,
             "WARN" => document.contains(&format!("| {name} |")),
@@ -87,7 +87,7 @@ fn redbot_main_paths_have_no_bad_notes() {
 
 #[test]
 fn redbot_challenge_has_no_bad_notes() {
-    let server = Setup::new(Backend::Sqlite).closed().start();
+    let server = Setup::new(Backend::Sqlite).with_authentication().start();
     check(&server, "/customers", 401);
     check(&server, "/-/users", 401);
 }

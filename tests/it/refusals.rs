@@ -15,13 +15,13 @@ const UNFRAMED: &[&str] = &[
     "Transfer-Encoding: gzip\r\n",
 ];
 
-fn base_path(backend: Backend) -> Server {
+fn start_with_base_path(backend: Backend) -> Server {
     let model = "title = \"Under\"\n[server]\nbase_path = \"/v1\"\n[resources.cup]\nid = \"integer\"\n\
                  [resources.cup.fields]\nsize = { type = \"integer\" }\n";
     Setup::new(backend).model(model).start()
 }
 
-fn kind(answer: &Answer) -> Option<&str> {
+fn content_type(answer: &Answer) -> Option<&str> {
     answer.header("Content-Type")
 }
 
@@ -39,7 +39,11 @@ fn refusal_of_an_unparsable_head_follows_accept() {
             ("Accept: text/plain\r\n", None),
         ] {
             let answer = server.send(get(&format!("{accept}{lines}")));
-            assert_eq!((answer.status, kind(&answer)), (400, expected), "{accept:?} {lines:?}");
+            assert_eq!(
+                (answer.status, content_type(&answer)),
+                (400, expected),
+                "{accept:?} {lines:?}"
+            );
             assert_eq!(answer.body.is_empty(), expected.is_none(), "{accept:?} {lines:?}");
             assert_eq!(answer.header("Connection"), Some("close"));
         }
@@ -80,7 +84,7 @@ fn refusal_after_the_head_was_parsed_follows_accept() {
                     assert_eq!(client.read_answer(false).status, 200);
                 }
                 let answer = client.read_answer(false);
-                assert_eq!((answer.status, kind(&answer)), (status, expected), "{whole:?}");
+                assert_eq!((answer.status, content_type(&answer)), (status, expected), "{whole:?}");
                 assert_eq!(answer.body.is_empty(), expected.is_none(), "{whole:?}");
                 assert!(client.is_closed(), "{whole:?}");
             }
@@ -124,7 +128,7 @@ fn refusal_of_a_target_outside_ascii() {
 
 on_every_backend! {
     fn base_path_applies_to_every_path(backend: Backend) {
-        let server = base_path(backend);
+        let server = start_with_base_path(backend);
         let created = server.post("/v1/cups", r#"{"cup":{"size":1}}"#);
         assert_eq!((created.status, created.header("Location")), (201, Some("/v1/cups/1")));
         server.create("/v1/cups", r#"{"cup":{"size":2}}"#);
@@ -147,7 +151,7 @@ on_every_backend! {
 
     /// The URL of a problem's type can be followed, even where no request was understood.
     fn base_path_is_in_the_type_of_every_problem(backend: Backend) {
-        let server = base_path(backend);
+        let server = start_with_base_path(backend);
         let refusals = [
             server.get("/v1/cups/9"),
             server.get("/v1/cups?x=1"),

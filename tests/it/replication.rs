@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::harness::{
-    Answer, Client, Ended, Folder, NOUNS, OwnPostgres, Process, Server, Setup, wait_until,
+    Answer, Client, EXECUTABLE, FinishedProcess, Folder, OwnPostgres, Process, Server, Setup,
+    wait_until,
 };
 
 /// Creates that are batched, a unique value, children, and ids of both kinds.
@@ -46,7 +47,7 @@ fn model(limits: &str) -> String {
 }
 
 fn serve(database: &OwnPostgres, limits: &str) -> Server {
-    Setup::replica(database.address_of("postgres")).model(&model(limits)).start()
+    Setup::replica(database.database_url("postgres")).model(&model(limits)).start()
 }
 
 /// Sets which standbys a commit waits for.
@@ -63,7 +64,11 @@ fn wait_until_commits_wait(primary: &OwnPostgres) {
         psql.args(["-c", "SELECT pg_logical_emit_message(true, 'probe', '')"]);
         let mut probe = Process::spawn(&mut psql);
         let waits = wait_until("the commit is done, or waits", || {
-            if count_sync_waits(primary) > 0 { Some(true) } else { probe.ended().then_some(false) }
+            if count_sync_waits(primary) > 0 {
+                Some(true)
+            } else {
+                probe.has_ended().then_some(false)
+            }
         });
         waits.then_some(())
     });
@@ -77,13 +82,13 @@ fn count_sync_waits(database: &OwnPostgres) -> usize {
 }
 
 /// A write request.
-struct Request {
+struct WriteRequest {
     line: String,
     key: Option<String>,
     body: String,
 }
 
-impl Request {
+impl WriteRequest {
     fn new(line: impl Into<String>, body: impl Into<String>) -> Self {
         Self { line: line.into(), key: None, body: body.into() }
     }
@@ -96,30 +101,30 @@ impl Request {
 }
 
 /// One of each kind of write. `word` distinguishes the rounds.
-fn each_write(server: &Server, word: &str) -> Vec<Request> {
+fn each_write(server: &Server, word: &str) -> Vec<WriteRequest> {
     let path = |path: &str, body: &str| server.create(path, body);
     let person = |name: &str| format!(r#"{{"person":{{"name":"{word} {name}"}}}}"#);
     let [replaced, patched] = ["old", "older"].map(|name| path("/people", &person(name)));
     let team = path("/teams", r#"{"team":{"name":"One"}}"#);
     path(&format!("{team}/tasks"), r#"{"task":{"title":"x"}}"#);
-    let keyed = Request::new("POST /people", person("keyed"));
+    let keyed = WriteRequest::new("POST /people", person("keyed"));
     let many = format!(r#"{{"people":[{{"name":"{word} many 1"}},{{"name":"{word} many 2"}}]}}"#);
     let mut writes = vec![
-        Request::new("POST /people", person("one")),
-        Request::new("POST /people", many),
-        Request::new(format!("PUT {replaced}"), person("replaced")),
-        Request::new(format!("PATCH {patched}"), person("patched")),
-        Request::new(format!("DELETE {team}"), ""),
-        Request::new("POST /teams", format!(r#"{{"team":{{"name":"{word}"}}}}"#)),
-        Request { key: Some(format!("key-{word}")), ..keyed },
+        WriteRequest::new("POST /people", person("one")),
+        WriteRequest::new("POST /people", many),
+        WriteRequest::new(format!("PUT {replaced}"), person("replaced")),
+        WriteRequest::new(format!("PATCH {patched}"), person("patched")),
+        WriteRequest::new(format!("DELETE {team}"), ""),
+        WriteRequest::new("POST /teams", format!(r#"{{"team":{{"name":"{word}"}}}}"#)),
+        WriteRequest { key: Some(format!("key-{word}")), ..keyed },
     ];
     // Some of these are written by one statement.
-    let note = || Request::new("POST /notes", format!(r#"{{"note":{{"text":"{word}"}}}}"#));
+    let note = || WriteRequest::new("POST /notes", format!(r#"{{"note":{{"text":"{word}"}}}}"#));
     writes.extend((0..8).map(|_| note()));
     writes
 }
 
-fn send_all(address: SocketAddr, requests: &[Request]) -> Vec<Answer> {
+fn send_all(address: SocketAddr, requests: &[WriteRequest]) -> Vec<Answer> {
     thread::scope(|scope| {
         let sent: Vec<_> =
             requests.iter().map(|request| scope.spawn(|| request.send(address))).collect();
@@ -127,7 +132,7 @@ fn send_all(address: SocketAddr, requests: &[Request]) -> Vec<Answer> {
     })
 }
 
-fn assert_unknown(requests: &[Request], answers: &[Answer]) {
+fn assert_unknown(requests: &[WriteRequest], answers: &[Answer]) {
     for (request, answer) in requests.iter().zip(answers) {
         let line = &request.line;
         assert_eq!(answer.status, 503, "{line}: {answer:?}");
@@ -137,9 +142,9 @@ fn assert_unknown(requests: &[Request], answers: &[Answer]) {
 }
 
 /// `nouns user add`, with the model and the key of a server's folder.
-fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> Ended {
-    let mut command = Command::new(NOUNS);
-    let address = database.address_of("postgres");
+fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> FinishedProcess {
+    let mut command = Command::new(EXECUTABLE);
+    let address = database.database_url("postgres");
     command.args(["user", "add", name, "--password-stdin", "--model", "model.toml"]);
     command.args(["--database", &address, "--key-file", "nouns.key"]);
     command.env_clear().current_dir(folder);
@@ -148,7 +153,11 @@ fn add_user(folder: &Path, database: &OwnPostgres, name: &str) -> Ended {
     child.stdin.take().unwrap().write_all(b"Circle of Life\n").unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    FinishedProcess {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
 /// A complete failover: every write answered with success is on the promoted standby.
@@ -174,15 +183,15 @@ fn synchronous_standby_failover_keeps_every_answered_write() {
     let added = add_user(folder.path(), &primary, "ann");
     assert_eq!(added.code, Some(0), "{added:?}");
 
-    standby.control(&["-m", "fast", "stop"]);
+    standby.pg_ctl(&["-m", "fast", "stop"]);
     wait_until_commits_wait(&primary);
     assert_unknown(&away, &send_all(server.address, &away));
     let refused = add_user(folder.path(), &primary, "bob");
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
 
-    primary.control(&["-m", "immediate", "stop"]);
-    standby.control(&["start"]);
-    standby.control(&["promote"]);
+    primary.pg_ctl(&["-m", "immediate", "stop"]);
+    standby.pg_ctl(&["start"]);
+    standby.pg_ctl(&["promote"]);
     drop(server);
     let server = serve(&standby, "");
     for (request, answer) in before.iter().zip(&answers) {
@@ -249,7 +258,7 @@ fn synchronous_standby_waits_use_a_bounded_number_of_connections() {
     require_standbys(&primary, "nobody");
     wait_until_commits_wait(&primary);
     let requests: Vec<_> = (0..4 * threads)
-        .map(|_| Request::new("POST /notes", r#"{"note":{"text":"waits"}}"#))
+        .map(|_| WriteRequest::new("POST /notes", r#"{"note":{"text":"waits"}}"#))
         .collect();
     wait_until("no more are let to the database", || {
         let answers = send_all(server.address, &requests);
@@ -284,7 +293,7 @@ fn start_without_its_synchronous_standby_says_so_and_ends() {
     let ended = process.end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     let message = ended.stderr.lines().last().unwrap();
-    let address = primary.address_of("postgres");
+    let address = primary.database_url("postgres");
     assert_eq!(
         message.replace(&address, "ADDRESS"),
         "nouns: ADDRESS: PostgreSQL has not confirmed a commit within 15 seconds, because no synchronous \
@@ -329,6 +338,6 @@ fn start_that_waits_for_a_standby_is_ended_by_sigterm() {
 fn spawn_newer(primary: &OwnPostgres, flags: &[&str]) -> (Process, Folder) {
     let newer = model("").replace("text = { type", "mood = { type = \"text\" }\ntext = { type");
     let folder = Folder::new();
-    let setup = Setup::replica(primary.address_of("postgres")).model(&newer).flags(flags);
+    let setup = Setup::replica(primary.database_url("postgres")).model(&newer).flags(flags);
     (Process::spawn(&mut setup.command(&folder)), folder)
 }

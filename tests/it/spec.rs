@@ -8,7 +8,7 @@ mod section_5;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Server, sql, wait_until};
+use crate::harness::{Answer, Server, run_sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customers":{"name":"Bea","email":"bea@example.com"}}"#;
@@ -68,7 +68,7 @@ on_every_backend! {
         let path = server.create("/customers", ANN);
         let ask = |verb: &str| {
             let text = format!("{verb} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address);
-            String::from_utf8(server.raw(text)).unwrap()
+            String::from_utf8(server.send_raw(text)).unwrap()
         };
         let with_body = ask("GET");
         let (head, body) = with_body.split_once("\r\n\r\n").unwrap();
@@ -241,7 +241,7 @@ on_every_backend! {
             server.address,
             ANN.len()
         );
-        let answer = String::from_utf8(server.raw(request)).unwrap();
+        let answer = String::from_utf8(server.send_raw(request)).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 201 Created\r\n"), "{head}");
         assert!(!head.replace("\r\n", "").contains(['\r', '\n']), "{head:?}");
@@ -251,7 +251,7 @@ on_every_backend! {
     /// 4, general, row 6: the request line is method, request URI, HTTP version.
     fn s4_general_row_6_request_line(server: Server) {
         let ask = |line: &str| {
-            let answer = server.raw(format!("{line}\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address));
+            let answer = server.send_raw(format!("{line}\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address));
             String::from_utf8(answer).unwrap().lines().next().unwrap_or_default().to_owned()
         };
         assert_eq!(ask("GET /customers HTTP/1.1"), "HTTP/1.1 200 OK");
@@ -355,7 +355,7 @@ on_every_backend! {
     fn s4_customers_row_5_delete(server: Server) {
         let path = server.create("/customers", ANN);
         let request = format!("DELETE {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", server.address);
-        let answer = String::from_utf8(server.raw(request)).unwrap();
+        let answer = String::from_utf8(server.send_raw(request)).unwrap();
         assert!(answer.starts_with("HTTP/1.1 204 No Content\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
         // No content headers, that is: a content security policy may be there.
         for of_content in ["\ncontent-length", "\ncontent-type", "\ncontent-encoding", "\ntransfer-encoding"] {
@@ -385,7 +385,7 @@ on_every_backend! {
         for body in ["", "{", "null", "{\"customer\":{}", "{\"customer\":{}}}", "{'customer':{}}"] {
             assert_eq!(server.post("/customers", body).status, 400, "{body}");
         }
-        let garbage = String::from_utf8(server.raw("what is this\r\n\r\n")).unwrap();
+        let garbage = String::from_utf8(server.send_raw("what is this\r\n\r\n")).unwrap();
         assert!(garbage.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{garbage}");
     }
 
@@ -408,7 +408,7 @@ on_every_backend! {
     /// 7, row 5: 500 for an unexpected failure, here a table that was dropped.
     fn s7_row_5_internal_error(server: Server) {
         let customer = server.create("/customers", ANN);
-        sql(server.backend(), server.folder(), "DROP TABLE orders");
+        run_sql(server.backend(), server.folder(), "DROP TABLE orders");
         let answer = server.get(&format!("{customer}/orders"));
         assert_eq!((answer.status, answer.reason.as_str()), (500, "Internal Server Error"));
         assert!(!answer.text().contains("table"), "the insides are for the log alone: {answer:?}");

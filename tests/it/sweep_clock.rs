@@ -6,15 +6,16 @@
 
 use std::path::Path;
 
-use crate::harness::{Answer, Backend, Folder, Server, Setup, sql, wait_until};
+use crate::harness::{Answer, Backend, Folder, Server, Setup, run_sql, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const KEY: (&str, &str) = ("Idempotency-Key", "k");
-const DOUBT: &str = "the clock is far ahead of its last sign of life: the change log is not swept";
+const DOUBT_MESSAGE: &str =
+    "the clock is far ahead of its last sign of life: the change log is not swept";
 
 /// Ahead by this much, such as `+31d`.
 fn with_clock(setup: Setup, ahead: &str) -> Setup {
-    setup.under(&[
+    setup.run_under(&[
         "/usr/bin/env",
         "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1",
         &format!("FAKETIME={ahead}"),
@@ -24,7 +25,7 @@ fn with_clock(setup: Setup, ahead: &str) -> Setup {
 }
 
 fn number(backend: Backend, folder: &Path, query: &str) -> i64 {
-    sql(backend, folder, query).trim().parse().unwrap()
+    run_sql(backend, folder, query).trim().parse().unwrap()
 }
 
 fn entries(backend: Backend, folder: &Path) -> i64 {
@@ -38,7 +39,7 @@ fn post_with_key(server: &Server) -> Answer {
 }
 
 /// A server with three entries in its change log and one stored response.
-fn used(backend: Backend) -> (Server, Answer) {
+fn used_server(backend: Backend) -> (Server, Answer) {
     let server = Server::on(backend);
     let first = post_with_key(&server);
     server.create("/customers", ANN);
@@ -55,13 +56,13 @@ fn check_replayed(first: &Answer, again: &Answer) {
 #[test]
 fn sweep_of_a_replica_with_a_fast_clock_uses_the_database_clock() {
     let backend = Backend::Postgres;
-    let (server, first) = used(backend);
+    let (server, first) = used_server(backend);
     let address = server.database();
     let folder = server.stop();
     let folder = folder.path();
     let old = "INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id) \
                VALUES (-1, '2020-01-01T00:00:00Z', 'customer', 'x', '/customers/x', 'created', 'open', 'r')";
-    sql(backend, folder, old);
+    run_sql(backend, folder, old);
     let fast = with_clock(Setup::replica(address), "+31d").start();
     wait_until("the fast server has swept", || {
         let old = "SELECT count(*) FROM nouns_changes WHERE sequence = -1";
@@ -83,11 +84,11 @@ fn sweep_of_a_replica_with_a_fast_clock_uses_the_database_clock() {
 #[test]
 fn sweep_after_a_start_with_a_fast_clock_waits_a_day() {
     let backend = Backend::Sqlite;
-    let (server, first) = used(backend);
+    let (server, first) = used_server(backend);
     let folder = server.stop();
     let server = with_clock(Setup::new(backend), "+31d").start_in(folder);
     wait_until("it has looked for old entries", || {
-        let is_told = server.log().contains(DOUBT);
+        let is_told = server.log().contains(DOUBT_MESSAGE);
         (is_told || entries(backend, server.folder()) < 3).then_some(())
     });
     assert_eq!(entries(backend, server.folder()), 3);
@@ -96,7 +97,7 @@ fn sweep_after_a_start_with_a_fast_clock_waits_a_day() {
     server.create("/customers", ANN);
     let folder = server.stop();
     let server = with_clock(Setup::new(backend), "+755h").start_in(folder);
-    wait_until("it has looked again", || server.log().contains(DOUBT).then_some(()));
+    wait_until("it has looked again", || server.log().contains(DOUBT_MESSAGE).then_some(()));
     assert_eq!(entries(backend, server.folder()), 4);
     // With the right time there is no doubt, and nothing is old.
     let server = Setup::new(backend).start_in(server.stop());
@@ -114,9 +115,11 @@ fn sweep_after_a_start_with_a_fast_clock_waits_a_day() {
 #[test]
 fn sweep_after_a_month_of_downtime_runs_a_day_later() {
     let backend = Backend::Sqlite;
-    let (server, _) = used(backend);
+    let (server, _) = used_server(backend);
     let server = with_clock(Setup::new(backend), "+744h").start_in(server.stop());
-    wait_until("it has looked for old entries", || server.log().contains(DOUBT).then_some(()));
+    wait_until("it has looked for old entries", || {
+        server.log().contains(DOUBT_MESSAGE).then_some(())
+    });
     let server = with_clock(Setup::new(backend), "+769h").start_in(server.stop());
     wait_until("the old entries are gone", || {
         (entries(backend, server.folder()) == 1).then_some(())
@@ -128,29 +131,29 @@ fn sweep_after_a_month_of_downtime_runs_a_day_later() {
 }
 
 /// The stored time of the last sweep.
-fn mark(backend: Backend, folder: &Folder, mark: &str) {
+fn set_sweep_mark(backend: Backend, folder: &Folder, mark: &str) {
     let text = format!(
         "INSERT INTO nouns_system (name, value) VALUES ('changes_clock', '{mark}') \
          ON CONFLICT (name) DO UPDATE SET value = excluded.value"
     );
-    sql(backend, folder.path(), &text);
+    run_sql(backend, folder.path(), &text);
 }
 
 on_every_backend! {
     fn sweep_of_an_idle_database_runs_after_a_day_of_doubt(backend: Backend) {
-        let (server, _) = used(backend);
+        let (server, _) = used_server(backend);
         let folder = server.stop();
-        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
-        mark(backend, &folder, "2020-01-02T00:00:00.000000Z");
+        run_sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        set_sweep_mark(backend, &folder, "2020-01-02T00:00:00.000000Z");
         let server = Setup::new(backend).start_in(folder);
-        wait_until("it tells that it does not sweep", || server.log().contains(DOUBT).then_some(()));
+        wait_until("it tells that it does not sweep", || server.log().contains(DOUBT_MESSAGE).then_some(()));
         assert_eq!(entries(backend, server.folder()), 3);
         let folder = server.stop();
-        mark(backend, &folder, "2020-01-02T00:00:00.000000Z 2021-01-01T00:00:00.000000Z");
+        set_sweep_mark(backend, &folder, "2020-01-02T00:00:00.000000Z 2021-01-01T00:00:00.000000Z");
         let server = Setup::new(backend).start_in(folder);
         wait_until("the old entries are gone", || {
             (entries(backend, server.folder()) == 1).then_some(())
         });
-        assert!(!server.log().contains(DOUBT), "{}", server.log());
+        assert!(!server.log().contains(DOUBT_MESSAGE), "{}", server.log());
     }
 }

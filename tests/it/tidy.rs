@@ -41,7 +41,7 @@ fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
 }
 
 /// Fails with all faults at once.
-fn none(faults: &[String]) {
+fn assert_no_faults(faults: &[String]) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
@@ -78,7 +78,7 @@ fn module(path: &str) -> &str {
 }
 
 /// A source text without its comments.
-fn code(text: &str) -> String {
+fn without_comments(text: &str) -> String {
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -86,7 +86,7 @@ fn code(text: &str) -> String {
 /// The top-level modules that a source text names by a path from the root of the crate.
 fn imports(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let code = code(text);
+    let code = without_comments(text);
     for (at, start) in code.match_indices("crate::") {
         let rest = &code[at + start.len()..];
         let name = |text: &str| {
@@ -164,7 +164,7 @@ fn imports_go_one_way() {
     for name in layers.iter().flatten().filter(|name| !seen.contains(*name)) {
         faults.push(format!("ARCHITECTURE.md: there is no module `{name}`"));
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// Crates that only one part of the code may use: `store` uses no HTTP, `formats` no SQL.
@@ -176,13 +176,13 @@ fn external_crates_are_used_only_in_their_modules() {
         let used = Regex::new(&format!(r"\b{name}::")).unwrap();
         for (path, text) in files("src", ".rs") {
             if !allowed.iter().any(|module_name| module_name == module(&path))
-                && used.is_match(&code(&text))
+                && used.is_match(&without_comments(&text))
             {
                 faults.push(format!("{path}: `{name}` may be used only in {}", allowed.join(", ")));
             }
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// Modules below `clock` in the table of imports are pure: no waiting and no input or output. A banned
@@ -200,12 +200,12 @@ fn pure_modules_have_no_side_effects() {
         let is_test = path.ends_with("/tests.rs");
         if !is_test && pure.contains(module(&path)) {
             // Tests are at the end of a file, and may do anything.
-            let code = code(text.split("\n#[cfg(test)]\nmod tests {").next().unwrap());
+            let code = without_comments(text.split("\n#[cfg(test)]\nmod tests {").next().unwrap());
             let found = banned.find_iter(&code);
             faults.extend(found.map(|word| format!("{path}: {} in a pure module", word.as_str())));
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn sources_begin_with_a_module_comment() {
         .filter(|(_, text)| !text.starts_with("//! "))
         .map(|(path, _)| format!("{path}: no //!"))
         .collect();
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn sources_are_within_the_line_limit() {
         .filter(|(_, text)| lines(text) > 450)
         .map(|(path, text)| format!("{path}: {} lines", lines(text)))
         .collect();
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn sources_have_no_leftovers() {
             );
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn module_names_are_not_generic() {
         .filter(|(path, _)| words(path).iter().any(|word| banned.contains(&word.as_str())))
         .map(|(path, _)| path.clone())
         .collect();
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn documents_follow_the_format() {
             }
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// Links between documents lead to existing files.
@@ -301,7 +301,7 @@ fn document_links_lead_to_existing_files() {
             faults.push(format!("{path}: {}", &found[1]));
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// Files that documents name exist, and CONTRIBUTING.md names every part of the black-box tests.
@@ -323,7 +323,7 @@ fn documents_name_existing_files() {
             faults.push(format!("CONTRIBUTING.md: tests/it/{} has no row", &found[1]));
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// `docs/reference/problems.md` equals the server's own texts of its problems, in the order of the table.

@@ -8,7 +8,7 @@ use std::thread;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::harness::{Backend, Masks, Person, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Masks, Person, Server, Setup, run_sql, wait_until};
 
 const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct horse"}}"#;
 
@@ -16,12 +16,12 @@ const ANN: &str = r#"{"user":{"name":"ann","roles":["clerk"],"password":"correct
 const ROUNDS: usize = 40;
 
 fn rows(server: &Server, query: &str) -> String {
-    Masks::default().text(&sql(server.backend(), server.folder(), query))
+    Masks::default().text(&run_sql(server.backend(), server.folder(), query))
 }
 
 fn stamp(server: &Server) -> i64 {
     let query = "SELECT value FROM nouns_system WHERE name = 'users_stamp'";
-    sql(server.backend(), server.folder(), query).trim().parse().unwrap()
+    run_sql(server.backend(), server.folder(), query).trim().parse().unwrap()
 }
 
 on_every_backend! {
@@ -56,10 +56,10 @@ on_every_backend! {
 
     /// They were added before the rule.
     fn user_names_from_before_the_rule_stay_valid(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let old = Person::new("\u{ff42}ob ", "correct horse");
         let path = server.add_user(&Person::new("bob", &old.password), &["clerk"]);
-        sql(backend, server.folder(), &format!("UPDATE nouns_users SET name = '{}' WHERE name = 'bob'", old.name));
+        run_sql(backend, server.folder(), &format!("UPDATE nouns_users SET name = '{}' WHERE name = 'bob'", old.name));
         let get = |person: &Person, path: &str| server.request(&format!("GET {path}"), &[("Authorization", &person.basic())], "");
         wait_until("the server has seen it", || (get(&old, "/customers").status == 200).then_some(()));
         let admin = server.admin();
@@ -198,7 +198,7 @@ on_every_backend! {
     fn user_put_without_a_password_keeps_it(server: Server) {
         let path = server.create("/-/users", ANN);
         let password = "SELECT password FROM nouns_users";
-        sql(server.backend(), server.folder(), "UPDATE nouns_users SET password = 'kept'");
+        run_sql(server.backend(), server.folder(), "UPDATE nouns_users SET password = 'kept'");
         let answer = server.put(&path, r#"{"user":{"name":"ann"}}"#);
         assert_eq!((answer.status, &answer.json()["user"]["roles"]), (200, &json!([])));
         assert_eq!(rows(&server, password).trim(), "kept");
@@ -317,7 +317,7 @@ on_every_backend! {
         assert_eq!(server.put(&path, r#"{"user":{"name":"ann","disabled":true}}"#).status, 200);
         let updated = stamp(&server);
         assert_ne!(updated, created);
-        sql(server.backend(), server.folder(), "UPDATE nouns_users SET disabled = NOT disabled");
+        run_sql(server.backend(), server.folder(), "UPDATE nouns_users SET disabled = NOT disabled");
         let by_hand = stamp(&server);
         assert_ne!(by_hand, updated);
         assert_eq!(server.delete(&path).status, 204);
@@ -364,8 +364,8 @@ on_every_backend! {
             Backend::Sqlite => "DROP TABLE nouns_users",
             Backend::Postgres => "DROP TABLE nouns_users; DROP FUNCTION nouns_count_users()",
         };
-        sql(server.backend(), server.folder(), older);
-        sql(server.backend(), server.folder(), "DELETE FROM nouns_system WHERE name = 'users_stamp'");
+        run_sql(server.backend(), server.folder(), older);
+        run_sql(server.backend(), server.folder(), "DELETE FROM nouns_system WHERE name = 'users_stamp'");
         let server = server.restart();
         server.create("/-/users", ANN);
         assert_eq!(server.post("/-/users", ANN).status, 409);

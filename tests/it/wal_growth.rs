@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::exports::entries;
+use crate::exports::start_with_entries;
 use crate::harness::{Backend, Client, Server};
 
 const ROWS: usize = 40_000;
@@ -47,7 +47,7 @@ impl Latencies {
 }
 
 /// The load: when it ends, and the items of each write.
-struct Load {
+struct WriteLoad {
     writes_max: usize,
     until: Option<Instant>,
     text_bytes: usize,
@@ -55,7 +55,7 @@ struct Load {
 }
 
 /// Runs the load and returns the largest size of the WAL.
-fn run_load(server: &Server, load: &Load) -> u64 {
+fn run_load(server: &Server, load: &WriteLoad) -> u64 {
     let (lists, writes, reads) =
         (&Latencies::default(), &Latencies::default(), &Latencies::default());
     let (is_over, written) = (&AtomicBool::new(false), &AtomicUsize::new(0));
@@ -120,7 +120,7 @@ fn wal_growth_during_sorted_lists_is_bounded() {
     let (limits, load) = match std::env::var_os("NOUNS_SOAK") {
         Some(_) => (
             "",
-            Load {
+            WriteLoad {
                 writes_max: usize::MAX,
                 until: Some(Instant::now() + Duration::from_secs(600)),
                 text_bytes: 300,
@@ -129,10 +129,10 @@ fn wal_growth_during_sorted_lists_is_bounded() {
         ),
         None => (
             "statement_seconds_max = 30",
-            Load { writes_max: 3_000, until: None, text_bytes: 20_000, list_statuses: &[200] },
+            WriteLoad { writes_max: 3_000, until: None, text_bytes: 20_000, list_statuses: &[200] },
         ),
     };
-    let server = entries(Backend::Sqlite, ROWS, limits);
+    let server = start_with_entries(Backend::Sqlite, ROWS, limits);
     let largest = run_load(&server, &load);
     assert!(largest < LOG_BYTES_MAX, "the log file had {largest} bytes");
 }

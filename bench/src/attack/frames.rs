@@ -9,7 +9,7 @@ use std::io;
 
 use tokio::net::TcpStream;
 
-use super::{End, Front};
+use super::{AttackConnection, ConnectionEnd};
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
@@ -39,7 +39,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// RFC 7541 §5.2, without Huffman coding.
-pub(super) fn text(value: &str) -> Vec<u8> {
+pub(super) fn hpack_string(value: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     if value.len() < 127 {
         bytes.push(u8::try_from(value.len()).unwrap_or_default());
@@ -57,28 +57,32 @@ pub(super) fn text(value: &str) -> Vec<u8> {
 }
 
 /// The HPACK block of a request's head; 2 and 3 of RFC 7541, appendix A, are GET and POST.
-fn block(method: u8, path: &str) -> Vec<u8> {
-    [&[0x80 | method, 0x86, 0x01][..], &text("localhost"), &[0x04], &text(path)].concat()
+fn header_block(method: u8, path: &str) -> Vec<u8> {
+    [&[0x80 | method, 0x86, 0x01][..], &hpack_string("localhost"), &[0x04], &hpack_string(path)]
+        .concat()
 }
 
 pub(super) fn get(path: &str) -> Vec<u8> {
-    block(2, path)
+    header_block(2, path)
 }
 
 pub(super) fn post(path: &str) -> Vec<u8> {
-    block(3, path)
+    header_block(3, path)
 }
 
 /// A connection that has sent the client preface.
-pub(super) struct Link {
+pub(super) struct RawHttp2Connection {
     stream: TcpStream,
     /// The error code of the server's GOAWAY, if it sent one.
     goaway: Cell<Option<u32>>,
     is_writing: Cell<bool>,
 }
 
-impl Link {
-    pub(super) async fn open(front: &Front, settings: &[(u16, u32)]) -> io::Result<Self> {
+impl RawHttp2Connection {
+    pub(super) async fn open(
+        front: &AttackConnection,
+        settings: &[(u16, u32)],
+    ) -> io::Result<Self> {
         let stream = front.connect().await?;
         let link = Self { stream, goaway: Cell::new(None), is_writing: Cell::new(false) };
         let payload: Vec<u8> = settings
@@ -110,7 +114,7 @@ impl Link {
     }
 
     /// Reads until the server ends the connection.
-    pub(super) async fn ended(&self) -> End {
+    pub(super) async fn wait_for_close(&self) -> ConnectionEnd {
         let mut buffer = Vec::new();
         let plain = loop {
             let mut bytes = [0; 16 << 10];
@@ -119,18 +123,18 @@ impl Link {
                 Err(error) => Err(error),
             };
             match read {
-                Ok(0) => break End::Closed,
+                Ok(0) => break ConnectionEnd::Closed,
                 Ok(count) => buffer.extend_from_slice(bytes.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => break End::Reset,
+                Err(_) => break ConnectionEnd::Reset,
             }
-            self.look(&mut buffer);
+            self.consume_frames(&mut buffer);
         };
-        self.goaway.get().map_or(plain, End::GoAway)
+        self.goaway.get().map_or(plain, ConnectionEnd::GoAway)
     }
 
     /// Consumes the complete frames at the front of the buffer.
-    fn look(&self, buffer: &mut Vec<u8>) {
+    fn consume_frames(&self, buffer: &mut Vec<u8>) {
         while let Some(&[high, middle, low, kind, flags, ..]) = buffer.first_chunk::<9>() {
             let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
             if buffer.len() < 9 + length {

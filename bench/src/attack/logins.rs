@@ -11,57 +11,58 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{End, Front};
+use super::{AttackConnection, ConnectionEnd};
 
 const PATH: &str = "/customers?limit=1";
 /// Names of users that do not exist, but for the first user of every database.
 const NAMES: u64 = 10_000;
 
-pub(super) async fn basic_one_name(front: Rc<Front>) -> io::Result<End> {
-    repeat(&front, |_, number| basic("admin", number)).await
+pub(super) async fn basic_one_name(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
+    repeat_guesses(&front, |_, number| wrong_basic("admin", number)).await
 }
 
-pub(super) async fn basic_many_names(front: Rc<Front>) -> io::Result<End> {
-    repeat(&front, |_, number| basic(&name(number), number)).await
+pub(super) async fn basic_many_names(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
+    repeat_guesses(&front, |_, number| wrong_basic(&user_name(number), number)).await
 }
 
-pub(super) async fn digest_one_name(front: Rc<Front>) -> io::Result<End> {
-    repeat(&front, |challenge, number| challenge.answer("admin", number)).await
+pub(super) async fn digest_one_name(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
+    repeat_guesses(&front, |challenge, number| challenge.wrong_digest("admin", number)).await
 }
 
-pub(super) async fn digest_many_names(front: Rc<Front>) -> io::Result<End> {
-    repeat(&front, |challenge, number| challenge.answer(&name(number), number)).await
+pub(super) async fn digest_many_names(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
+    repeat_guesses(&front, |challenge, number| challenge.wrong_digest(&user_name(number), number))
+        .await
 }
 
 /// A harmless control: the same rate of requests that cost the server next to nothing.
-pub(super) async fn health_checks(front: Rc<Front>) -> io::Result<End> {
+pub(super) async fn health_checks(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
     let mut stream = front.connect().await?;
     let mut reply = Vec::new();
     loop {
-        front.pace(1).await;
+        front.wait_for_actions(1).await;
         stream.write_all(b"GET /-/health HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
-        let status = answer(&mut stream, &mut reply).await?;
+        let status = read_response(&mut stream, &mut reply).await?;
         front.count_answer(status);
     }
 }
 
-fn name(number: u64) -> String {
+fn user_name(number: u64) -> String {
     format!("name{:04}", number % NAMES)
 }
 
 /// The Basic credentials of a wrong password.
-fn basic(name: &str, number: u64) -> String {
+fn wrong_basic(name: &str, number: u64) -> String {
     format!("Basic {}", STANDARD.encode(format!("{name}:guess{number}")))
 }
 
 /// The fields of a challenge that the client needs.
-struct Challenge {
+struct AttackChallenge {
     realm: String,
     nonce: String,
     opaque: String,
 }
 
-impl Challenge {
+impl AttackChallenge {
     fn read(reply: &[u8]) -> Option<Self> {
         let reply = str::from_utf8(reply).ok()?;
         let (_, digest) = reply.split_once("Digest ")?;
@@ -72,7 +73,7 @@ impl Challenge {
         Some(Self { realm: quoted("realm")?, nonce: quoted("nonce")?, opaque: quoted("opaque")? })
     }
 
-    fn answer(&self, name: &str, number: u64) -> String {
+    fn wrong_digest(&self, name: &str, number: u64) -> String {
         let Self { realm, nonce, opaque } = self;
         format!(
             "Digest username=\"{name}\", realm=\"{realm}\", nonce=\"{nonce}\", uri=\"{PATH}\", \
@@ -83,17 +84,20 @@ impl Challenge {
 }
 
 /// Sends one request without credentials, then wrong credentials until the time is over.
-async fn repeat(front: &Front, guess: impl Fn(&Challenge, u64) -> String) -> io::Result<End> {
+async fn repeat_guesses(
+    front: &AttackConnection,
+    guess: impl Fn(&AttackChallenge, u64) -> String,
+) -> io::Result<ConnectionEnd> {
     let mut stream = front.connect().await?;
     let mut reply = Vec::new();
     stream.write_all(request("").as_bytes()).await?;
-    answer(&mut stream, &mut reply).await?;
-    let challenge = Challenge::read(&reply).ok_or(io::ErrorKind::InvalidData)?;
+    read_response(&mut stream, &mut reply).await?;
+    let challenge = AttackChallenge::read(&reply).ok_or(io::ErrorKind::InvalidData)?;
     loop {
-        front.pace(1).await;
-        let line = format!("Authorization: {}\r\n", guess(&challenge, front.number()));
+        front.wait_for_actions(1).await;
+        let line = format!("Authorization: {}\r\n", guess(&challenge, front.next_number()));
         stream.write_all(request(&line).as_bytes()).await?;
-        let status = answer(&mut stream, &mut reply).await?;
+        let status = read_response(&mut stream, &mut reply).await?;
         front.count_answer(status);
     }
 }
@@ -103,7 +107,7 @@ fn request(lines: &str) -> String {
 }
 
 /// Reads one complete response and returns its status.
-async fn answer(stream: &mut TcpStream, reply: &mut Vec<u8>) -> io::Result<u16> {
+async fn read_response(stream: &mut TcpStream, reply: &mut Vec<u8>) -> io::Result<u16> {
     reply.clear();
     loop {
         if stream.read_buf(reply).await? == 0 {

@@ -5,7 +5,7 @@
 //! The one surprising thing: all connections share one rate limit, so that an attack is as strong as a
 //! peer on a network, not as strong as a program that shares the machine with its victim.
 
-mod crowd;
+mod connection_floods;
 mod frames;
 mod http1;
 mod http2;
@@ -27,11 +27,11 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::{sleep, sleep_until, timeout_at};
 
-pub use oversized::{CASES, Case};
+pub use oversized::{CASES, OversizedRequest};
 
 /// How an attacker's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum ConnectionEnd {
     /// Closed after a response with this status.
     Status(u16),
     /// HTTP/2: closed with this error code.
@@ -42,14 +42,14 @@ pub enum End {
     /// The connection was refused.
     Refused,
     /// The attacker disconnected, as planned.
-    Left,
+    Disconnected,
     /// Still open when the time was over.
-    Held,
+    StillOpen,
 }
 
-impl End {
+impl ConnectionEnd {
     /// The end that an error on the connection stands for.
-    fn of(error: &io::Error) -> Self {
+    fn from_error(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Closed,
             _ => Self::Reset,
@@ -57,7 +57,7 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for ConnectionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status(status) => write!(f, "{status}"),
@@ -65,15 +65,15 @@ impl fmt::Display for End {
             Self::Closed => f.write_str("closed"),
             Self::Reset => f.write_str("reset"),
             Self::Refused => f.write_str("refused"),
-            Self::Left => f.write_str("left"),
-            Self::Held => f.write_str("still open"),
+            Self::Disconnected => f.write_str("left"),
+            Self::StillOpen => f.write_str("still open"),
         }
     }
 }
 
 /// The strength of an attack.
 #[derive(Debug, Clone, Copy)]
-pub struct Force {
+pub struct AttackStrength {
     /// Concurrent connections.
     pub connections: usize,
     /// Of all connections together: bytes, frames, requests or connections, depending on the attack.
@@ -81,7 +81,7 @@ pub struct Force {
     pub time: Duration,
 }
 
-type Life = Pin<Box<dyn Future<Output = io::Result<End>>>>;
+type AttackFuture = Pin<Box<dyn Future<Output = io::Result<ConnectionEnd>>>>;
 
 /// One kind of attack.
 #[derive(Debug, Clone, Copy)]
@@ -90,32 +90,32 @@ pub struct Attack {
     /// The unit that the rate counts.
     pub action: &'static str,
     /// The strength in the benchmark, against the default limits.
-    pub force: Force,
-    life: fn(Rc<Front>) -> Life,
+    pub force: AttackStrength,
+    life: fn(Rc<AttackConnection>) -> AttackFuture,
 }
 
 /// The result of an attack.
 #[derive(Debug, Default, Clone)]
-pub struct Tally {
+pub struct AttackResult {
     pub actions: u64,
     /// For each kind of end: how often it occurred, and the shortest and the longest time until it.
-    pub ends: BTreeMap<End, (u64, Duration, Duration)>,
+    pub ends: BTreeMap<ConnectionEnd, (u64, Duration, Duration)>,
     /// How often each status was returned, where the attack counts them.
-    pub answers: BTreeMap<u16, u64>,
+    pub statuses: BTreeMap<u16, u64>,
 }
 
-impl Tally {
-    pub fn count(&self, end: End) -> u64 {
+impl AttackResult {
+    pub fn count(&self, end: ConnectionEnd) -> u64 {
         self.ends.get(&end).map_or(0, |(count, _, _)| *count)
     }
 
-    fn add(&mut self, end: End, after: Duration) {
+    fn add(&mut self, end: ConnectionEnd, after: Duration) {
         let entry = self.ends.entry(end).or_insert((0, after, after));
         *entry = (entry.0 + 1, entry.1.min(after), entry.2.max(after));
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for AttackResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
         for (end, (count, least, most)) in &self.ends {
@@ -124,7 +124,7 @@ impl fmt::Display for Tally {
             let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
             write!(f, "{comma}{count} {end} after {least:.1} to {most:.1} s")?;
         }
-        for (status, count) in &self.answers {
+        for (status, count) in &self.statuses {
             write!(f, ", {count} answers of {status}")?;
         }
         Ok(())
@@ -133,7 +133,7 @@ impl fmt::Display for Tally {
 
 /// State that all connections of one attack share.
 #[derive(Debug)]
-struct Campaign {
+struct AttackState {
     address: SocketAddr,
     until: Instant,
     /// Interval between two actions.
@@ -141,20 +141,20 @@ struct Campaign {
     /// When the next action is due.
     next: Cell<Instant>,
     /// When the next connection may be opened or closed.
-    next_turn: Cell<Instant>,
+    next_connection: Cell<Instant>,
     actions: Cell<u64>,
-    lives: Cell<u64>,
-    answers: RefCell<BTreeMap<u16, u64>>,
+    connections: Cell<u64>,
+    statuses: RefCell<BTreeMap<u16, u64>>,
 }
 
-impl Campaign {
+impl AttackState {
     /// Limits the rate at which connections are opened and closed to that of a peer on a network: each
     /// costs this machine as much on the attacker's side as on the server's.
-    async fn turn(&self) {
+    async fn wait_for_connection_turn(&self) {
         const EVERY: Duration = Duration::from_micros(250);
         let now = Instant::now();
-        let due = self.next_turn.get().max(now);
-        self.next_turn.set(due + EVERY);
+        let due = self.next_connection.get().max(now);
+        self.next_connection.set(due + EVERY);
         if due > now {
             sleep_until(due.into()).await;
         }
@@ -163,34 +163,34 @@ impl Campaign {
 
 /// The context of one attacking connection.
 #[derive(Debug)]
-struct Front {
-    campaign: Rc<Campaign>,
+struct AttackConnection {
+    state: Rc<AttackState>,
     /// When it connected.
-    began: Cell<Instant>,
+    connected_at: Cell<Instant>,
 }
 
-impl Front {
+impl AttackConnection {
     async fn connect(&self) -> io::Result<TcpStream> {
         self.connect_with(None).await
     }
 
     /// Connects with a receive window of this size, where one is given.
     async fn connect_with(&self, window_bytes: Option<u32>) -> io::Result<TcpStream> {
-        let address = self.campaign.address;
+        let address = self.state.address;
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         if let Some(bytes) = window_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
-        self.campaign.turn().await;
-        self.began.set(Instant::now());
+        self.state.wait_for_connection_turn().await;
+        self.connected_at.set(Instant::now());
         let stream = socket.connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
 
     /// Waits until this many more actions are due. Missed actions are not made up for.
-    async fn pace(&self, actions: u32) {
-        let campaign = &self.campaign;
+    async fn wait_for_actions(&self, actions: u32) {
+        let campaign = &self.state;
         let now = Instant::now();
         let due = campaign.next.get().max(now);
         campaign.next.set(due + campaign.interval * actions);
@@ -201,36 +201,46 @@ impl Front {
     }
 
     fn count_answer(&self, status: u16) {
-        *self.campaign.answers.borrow_mut().entry(status).or_default() += 1;
+        *self.state.statuses.borrow_mut().entry(status).or_default() += 1;
     }
 
     /// A different number for every call.
-    fn number(&self) -> u64 {
-        let lives = &self.campaign.lives;
+    fn next_number(&self) -> u64 {
+        let lives = &self.state.connections;
         lives.set(lives.get() + 1);
         lives.get()
     }
 }
 
 /// Attacks a server, on this thread, until the time is over.
-pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tally> {
+pub fn run(
+    attack: &Attack,
+    address: SocketAddr,
+    force: AttackStrength,
+) -> io::Result<AttackResult> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let now = Instant::now();
-    let campaign = Rc::new(Campaign {
+    let campaign = Rc::new(AttackState {
         address,
         until: now + force.time,
         interval: Duration::from_secs(1) / force.actions_per_second.max(1),
         next: Cell::new(now),
-        next_turn: Cell::new(now),
+        next_connection: Cell::new(now),
         actions: Cell::new(0),
-        lives: Cell::new(0),
-        answers: RefCell::default(),
+        connections: Cell::new(0),
+        statuses: RefCell::default(),
     });
-    let ends = Rc::new(RefCell::new(Tally::default()));
+    let ends = Rc::new(RefCell::new(AttackResult::default()));
     let life = attack.life;
     runtime.block_on(async {
         let tasks: Vec<_> = (0..force.connections)
-            .map(|_| tokio::task::spawn_local(live(life, Rc::clone(&campaign), Rc::clone(&ends))))
+            .map(|_| {
+                tokio::task::spawn_local(run_connections(
+                    life,
+                    Rc::clone(&campaign),
+                    Rc::clone(&ends),
+                ))
+            })
             .collect();
         for task in tasks {
             task.await?;
@@ -239,12 +249,16 @@ pub fn run(attack: &Attack, address: SocketAddr, force: Force) -> io::Result<Tal
     })?;
     let mut tally = ends.take();
     tally.actions = campaign.actions.get();
-    tally.answers = campaign.answers.take();
+    tally.statuses = campaign.statuses.take();
     Ok(tally)
 }
 
 /// Runs one connection after the other.
-async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefCell<Tally>>) {
+async fn run_connections(
+    life: fn(Rc<AttackConnection>) -> AttackFuture,
+    campaign: Rc<AttackState>,
+    ends: Rc<RefCell<AttackResult>>,
+) {
     /// Backoff, so that a server that refuses every connection is not called in a tight loop.
     const PAUSE: Duration = Duration::from_millis(20);
     loop {
@@ -252,19 +266,20 @@ async fn live(life: fn(Rc<Front>) -> Life, campaign: Rc<Campaign>, ends: Rc<RefC
         if now >= campaign.until {
             return;
         }
-        let front = Rc::new(Front { campaign: Rc::clone(&campaign), began: Cell::new(now) });
+        let front =
+            Rc::new(AttackConnection { state: Rc::clone(&campaign), connected_at: Cell::new(now) });
         let mut life = life(Rc::clone(&front));
         let end = match timeout_at(campaign.until.into(), &mut life).await {
             Ok(Ok(end)) => end,
-            Ok(Err(error)) if is_local(&error) => End::Refused,
-            Ok(Err(error)) => End::of(&error),
-            Err(_) => End::Held,
+            Ok(Err(error)) if is_local(&error) => ConnectionEnd::Refused,
+            Ok(Err(error)) => ConnectionEnd::from_error(&error),
+            Err(_) => ConnectionEnd::StillOpen,
         };
-        ends.borrow_mut().add(end, front.began.get().elapsed());
-        if end == End::Held {
-            campaign.turn().await;
+        ends.borrow_mut().add(end, front.connected_at.get().elapsed());
+        if end == ConnectionEnd::StillOpen {
+            campaign.wait_for_connection_turn().await;
         }
-        if !matches!(end, End::Left | End::Held) {
+        if !matches!(end, ConnectionEnd::Disconnected | ConnectionEnd::StillOpen) {
             sleep(PAUSE).await;
         }
     }
@@ -290,7 +305,7 @@ macro_rules! attacks {
         pub static $all: &[Attack] = &[$(Attack {
             name: $name,
             action: $action,
-            force: Force {
+            force: AttackStrength {
                 connections: $connections,
                 actions_per_second: $rate,
                 time: Duration::from_secs($seconds),
@@ -312,11 +327,11 @@ attacks! {
     "answers read byte by byte", "requests": 500 at 20 for 34 => http1::slow_readers;
     "pipelining without reading", "requests": 100 at 20_000 for 34 => http1::pipelining;
     "oversized requests", "requests": 20 at 25 for 12 => oversized::requests;
-    "connections without a word", "connections": 9_000 at 3_000 for 14 => crowd::silent;
-    "connections half closed", "connections": 200 at 3_000 for 8 => crowd::half_closed;
-    "11,000 connections", "connections": 11_000 at 4_000 for 12 => crowd::crowd;
-    "connections opened and closed", "connections": 50 at 3_000 for 8 => crowd::churn;
-    "clients that leave in the middle", "requests": 50 at 2_000 for 8 => crowd::leavers;
+    "connections without a word", "connections": 9_000 at 3_000 for 14 => connection_floods::silent;
+    "connections half closed", "connections": 200 at 3_000 for 8 => connection_floods::half_closed;
+    "11,000 connections", "connections": 11_000 at 4_000 for 12 => connection_floods::crowd;
+    "connections opened and closed", "connections": 50 at 3_000 for 8 => connection_floods::churn;
+    "clients that leave in the middle", "requests": 50 at 2_000 for 8 => connection_floods::early_disconnects;
     "HTTP/2 rapid reset", "resets": 10 at 20_000 for 8 => http2::rapid_reset;
     "HTTP/2 reset after a moment", "resets": 10 at 2_000 for 8 => http2::late_reset;
     "HTTP/2 CONTINUATION", "frames": 10 at 50_000 for 8 => http2::continuation;
@@ -349,6 +364,6 @@ attacks! {
 }
 
 /// The attack with this name.
-pub fn find(name: &str) -> Option<&'static Attack> {
+pub fn find_attack(name: &str) -> Option<&'static Attack> {
     ALL.iter().chain(LOGINS).chain(HARMLESS).find(|attack| attack.name == name)
 }

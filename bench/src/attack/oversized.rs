@@ -7,11 +7,11 @@ use std::rc::Rc;
 use tokio::io::AsyncWriteExt;
 
 use super::http1::last_status;
-use super::{End, Front, send_or_wait};
+use super::{AttackConnection, ConnectionEnd, send_or_wait};
 
 /// The limit that is exceeded, the request, and the expected status.
 #[derive(Debug, Clone, Copy)]
-pub struct Case {
+pub struct OversizedRequest {
     pub name: &'static str,
     pub status: u16,
     pub request: fn() -> Vec<u8>,
@@ -26,7 +26,7 @@ fn post(framing: &str, body: &str) -> Vec<u8> {
     format!("{head}Connection: close\r\n{framing}\r\n\r\n{body}").into()
 }
 
-fn sized(body: &str) -> Vec<u8> {
+fn with_content_length(body: &str) -> Vec<u8> {
     post(&format!("Content-Length: {}", body.len()), body)
 }
 
@@ -35,53 +35,66 @@ fn chunked(body: &str) -> Vec<u8> {
 }
 
 /// A request for every limit.
-pub static CASES: &[Case] = &[
-    Case { name: "target", status: 414, request: || get(&format!("/{}", "a".repeat(100_000)), "") },
-    Case {
+pub static CASES: &[OversizedRequest] = &[
+    OversizedRequest {
+        name: "target",
+        status: 414,
+        request: || get(&format!("/{}", "a".repeat(100_000)), ""),
+    },
+    OversizedRequest {
         name: "one header",
         status: 431,
         request: || get("/", &format!("X: {}\r\n", "a".repeat(100_000))),
     },
-    Case { name: "many headers", status: 431, request: || get("/", &"X: y\r\n".repeat(2_000)) },
+    OversizedRequest {
+        name: "many headers",
+        status: 431,
+        request: || get("/", &"X: y\r\n".repeat(2_000)),
+    },
     // The server discards these bytes, so it cannot tell which part of a head was too large.
-    Case {
+    OversizedRequest {
         name: "empty lines before the request",
         status: 413,
         request: || [&b"\r\n".repeat(100_000)[..], &get("/", "")].concat(),
     },
-    Case {
+    OversizedRequest {
         name: "body by its length",
         status: 413,
         request: || post("Content-Length: 9000000", "{"),
     },
-    Case {
+    OversizedRequest {
         name: "body of one item",
         status: 413,
-        request: || sized(&format!("{{\"customer\":{{\"name\":\"{}\"}}}}", "a".repeat(1_100_000))),
+        request: || {
+            with_content_length(&format!(
+                "{{\"customer\":{{\"name\":\"{}\"}}}}",
+                "a".repeat(1_100_000)
+            ))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "body in chunks",
         status: 413,
         request: || chunked(&format!("10000\r\n{}\r\n", "a".repeat(0x1_0000)).repeat(140)),
     },
-    Case {
+    OversizedRequest {
         name: "body in chunks of one byte",
         status: 400,
         request: || chunked(&("1\r\n[\r\n".repeat(50_000) + "0\r\n\r\n")),
     },
-    Case {
+    OversizedRequest {
         name: "chunk extensions",
         status: 400,
         request: || chunked(&format!("1;{}\r\n{{\r\n0\r\n\r\n", "a".repeat(100_000))),
     },
-    Case {
+    OversizedRequest {
         name: "many chunk extensions",
         status: 400,
         request: || {
             chunked(&(format!("1;{}\r\n{{\r\n", "a".repeat(100)).repeat(1_000) + "0\r\n\r\n"))
         },
     },
-    Case {
+    OversizedRequest {
         name: "trailers",
         status: 400,
         request: || {
@@ -91,49 +104,67 @@ pub static CASES: &[Case] = &[
             ))
         },
     },
-    Case { name: "levels of JSON", status: 400, request: || sized(&"[".repeat(500_000)) },
-    Case {
+    OversizedRequest {
+        name: "levels of JSON",
+        status: 400,
+        request: || with_content_length(&"[".repeat(500_000)),
+    },
+    OversizedRequest {
         name: "values of JSON",
         status: 413,
-        request: || sized(&format!("{{\"customers\":[{}0]}}", "[],".repeat(2_500_000))),
+        request: || {
+            with_content_length(&format!("{{\"customers\":[{}0]}}", "[],".repeat(2_500_000)))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "values of JSON in lists",
         status: 413,
-        request: || sized(&format!("{{\"customers\":[{}0]}}", "[0],".repeat(2_000_000))),
+        request: || {
+            with_content_length(&format!("{{\"customers\":[{}0]}}", "[0],".repeat(2_000_000)))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "members of JSON",
         status: 400,
         request: || {
-            sized(&format!(
+            with_content_length(&format!(
                 "{{{}\"z\":0}}",
                 (0..60_000).map(|n| format!("\"m{n}\":0,")).collect::<String>()
             ))
         },
     },
-    Case {
+    OversizedRequest {
         name: "a number of JSON",
         status: 422,
-        request: || sized(&format!("{{\"customer\":{{\"name\":{}}}}}", "9".repeat(900_000))),
+        request: || {
+            with_content_length(&format!("{{\"customer\":{{\"name\":{}}}}}", "9".repeat(900_000)))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "items in one request",
         status: 413,
-        request: || sized(&format!("{{\"customers\":[{}{{}}]}}", "{},".repeat(1_000))),
+        request: || {
+            with_content_length(&format!("{{\"customers\":[{}{{}}]}}", "{},".repeat(1_000)))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "faults",
         status: 422,
-        request: || sized(&format!("{{\"customers\":[{}{{}}]}}", "{\"nome\":1},".repeat(999))),
+        request: || {
+            with_content_length(&format!("{{\"customers\":[{}{{}}]}}", "{\"nome\":1},".repeat(999)))
+        },
     },
-    Case {
+    OversizedRequest {
         name: "query parameters",
         status: 400,
         request: || get(&format!("/customers?{}", "a=b&".repeat(2_000)), ""),
     },
-    Case { name: "a page", status: 400, request: || get("/customers?limit=100000", "") },
-    Case {
+    OversizedRequest {
+        name: "a page",
+        status: 400,
+        request: || get("/customers?limit=100000", ""),
+    },
+    OversizedRequest {
         name: "Accept",
         status: 406,
         request: || get("/customers", &format!("Accept: {}\r\n", "a/b;q=0.1,".repeat(3_000))),
@@ -141,19 +172,19 @@ pub static CASES: &[Case] = &[
 ];
 
 /// Sends the cases in turn.
-pub(super) async fn requests(front: Rc<Front>) -> io::Result<End> {
+pub(super) async fn requests(front: Rc<AttackConnection>) -> io::Result<ConnectionEnd> {
     thread_local! {
-        static MADE: Cell<Option<&'static [Vec<u8>]>> = const { Cell::new(None) };
+        static REQUEST_BYTES: Cell<Option<&'static [Vec<u8>]>> = const { Cell::new(None) };
     }
-    let made = MADE.get().unwrap_or_else(|| {
+    let made = REQUEST_BYTES.get().unwrap_or_else(|| {
         let made: &'static [Vec<u8>] =
             Vec::leak(CASES.iter().map(|case| (case.request)()).collect());
-        MADE.set(Some(made));
+        REQUEST_BYTES.set(Some(made));
         made
     });
-    front.pace(1).await;
-    let number = usize::try_from(front.number()).unwrap_or_default() % made.len();
-    let Some(request) = made.get(number) else { return Ok(End::Left) };
+    front.wait_for_actions(1).await;
+    let number = usize::try_from(front.next_number()).unwrap_or_default() % made.len();
+    let Some(request) = made.get(number) else { return Ok(ConnectionEnd::Disconnected) };
     let mut stream = front.connect().await?;
     let (mut read, mut write) = stream.split();
     let sending = async {
@@ -163,6 +194,6 @@ pub(super) async fn requests(front: Rc<Front>) -> io::Result<End> {
     };
     tokio::select! {
         end = last_status(&mut read) => Ok(end),
-        () = sending => Ok(End::Left),
+        () = sending => Ok(ConnectionEnd::Disconnected),
     }
 }

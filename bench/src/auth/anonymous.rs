@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::{CLOSED_PATH, Closed};
+use super::{AuthenticatedDatabase, CLOSED_PATH};
 use crate::Result;
-use crate::load::{Load, Pace, Shot};
+use crate::load_generator::{Load, Pacing, RequestTemplate};
 use crate::process::{self, Folder, Server};
 use crate::report::{self, Target};
 
@@ -17,14 +17,14 @@ const REQUESTS_QUICK: usize = 50_000;
 const GROWTH_MEGABYTES_MAX: f64 = 2.0;
 
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = Folder::new()?;
-    let closed = Closed::fill(&nouns, &folder, 1_000, "")?;
+    let closed = AuthenticatedDatabase::fill(&nouns, &folder, 1_000, "")?;
     let (server, _) = closed.serve(&nouns)?;
-    refuse(&server, WARM_UP)?;
+    send_unauthenticated(&server, WARM_UP)?;
     let before = server.anonymous_megabytes()?;
     let wanted = if is_quick { REQUESTS_QUICK } else { REQUESTS };
-    let (count, seconds) = refuse(&server, wanted)?;
+    let (count, seconds) = send_unauthenticated(&server, wanted)?;
     let after = server.anonymous_megabytes()?;
     println!(
         "\n{count} requests without credentials, {:.0} a second, after {WARM_UP} to warm up: \
@@ -38,17 +38,17 @@ pub fn run(is_quick: bool) -> Result<()> {
 
 /// Sends at least this many requests, each answered with 401; returns how many, and in how many
 /// seconds.
-fn refuse(server: &Server, wanted: usize) -> Result<(usize, f64)> {
+fn send_unauthenticated(server: &Server, wanted: usize) -> Result<(usize, f64)> {
     let load = Load {
         connections: 32,
-        pace: Pace::Closed,
+        pacing: Pacing::ClosedLoop,
         time: Duration::from_secs(1),
-        shots: [Shot::get(CLOSED_PATH).wanting(401)].into(),
-        first: 0,
+        requests: [RequestTemplate::get(CLOSED_PATH).expecting(401)].into(),
+        first_request: 0,
     };
     let (mut count, mut seconds) = (0, 0.0);
     while count < wanted {
-        let done = report::succeed(&load, server.address)?;
+        let done = report::run_without_refusals(&load, server.address)?;
         count += done.latencies.len();
         seconds += done.seconds;
     }

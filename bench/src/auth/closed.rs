@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Person;
+use super::TestUser;
 use crate::Result;
 use crate::process::{Folder, Server};
-use crate::store::{self, Filled};
+use crate::store::{self, FilledDatabase};
 
 /// The relevant part of the built-in model.
 const MODEL: &str = r#"
@@ -21,13 +21,13 @@ email = { type = "email", required = true, filter = true }
 
 /// A filled database that is served with authentication.
 #[derive(Debug)]
-pub struct Closed {
+pub struct AuthenticatedDatabase {
     folder: PathBuf,
     database: Option<String>,
-    pub filled: Filled,
+    pub filled: FilledDatabase,
 }
 
-impl Closed {
+impl AuthenticatedDatabase {
     /// Fills a database with this many customers. `more` is appended to the model.
     pub fn fill(nouns: &Path, folder: &Folder, rows: usize, more: &str) -> Result<Self> {
         let folder = folder.0.join("closed");
@@ -45,7 +45,7 @@ impl Closed {
     }
 
     /// Starts the server; returns it with its first user.
-    pub fn serve(&self, nouns: &Path) -> Result<(Server, Person)> {
+    pub fn serve(&self, nouns: &Path) -> Result<(Server, TestUser)> {
         let mut command = Command::new(nouns);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--log", "json", "--key-file", "nouns.key"])
@@ -62,7 +62,7 @@ impl Closed {
         };
         let password = self.folder.join(format!("{name}.admin-password"));
         let password = std::fs::read_to_string(password)?;
-        Ok((server, Person::new("admin", password.trim())))
+        Ok((server, TestUser::new("admin", password.trim())))
     }
 
     pub fn log(&self) -> PathBuf {

@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use bench::attack::{Attack, LOGINS};
 
-use super::{Algorithm, Closed};
+use super::{Algorithm, AuthenticatedDatabase};
 use crate::Result;
 use crate::cases::ROWS;
 use crate::hostile;
-use crate::load::{Load, Pace, Shots};
+use crate::load_generator::{Load, Pacing, RequestTemplates};
 use crate::process::{self, Folder, Server};
 use crate::report::{self, Target, median};
 
@@ -34,26 +34,27 @@ const GROWTH_MEGABYTES_MAX: f64 = 2.0;
 
 /// Durations of a flood and of each measurement of the client.
 #[derive(Debug, Clone, Copy)]
-struct Times {
+struct FloodDurations {
     flood_seconds: u64,
-    slice: Duration,
+    measurement_duration: Duration,
 }
 
 pub fn run(is_quick: bool) -> Result<()> {
     let times = match is_quick {
-        true => Times { flood_seconds: 10, slice: Duration::from_secs(2) },
-        false => Times { flood_seconds: 60, slice: Duration::from_secs(5) },
+        true => FloodDurations { flood_seconds: 10, measurement_duration: Duration::from_secs(2) },
+        false => FloodDurations { flood_seconds: 60, measurement_duration: Duration::from_secs(5) },
     };
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = Folder::new()?;
-    let closed = Closed::fill(&nouns, &folder, ROWS, "")?;
+    let closed = AuthenticatedDatabase::fill(&nouns, &folder, ROWS, "")?;
     let mut judged = Vec::new();
     for attack in LOGINS {
         let (server, admin) = closed.serve(&nouns)?;
         let digest = admin.digest(server.address, Algorithm::Sha256)?;
-        let [basic, digest] = [admin.basic(), digest].map(|login| closed.filled.gets_as(&login));
-        let caller = Caller { server: &server, basic, digest };
-        judged.extend(one(attack, &caller, times)?);
+        let [basic, digest] = [admin.basic(), digest]
+            .map(|login| closed.filled.get_requests_with_credentials(&login));
+        let caller = AuthenticatedClient { server: &server, basic, digest };
+        judged.extend(run_attack(attack, &caller, times)?);
     }
     let judged: Vec<_> =
         judged.iter().map(|(name, seen, target)| (&**name, *seen, *target)).collect();
@@ -62,29 +63,29 @@ pub fn run(is_quick: bool) -> Result<()> {
 }
 
 /// An authenticated client.
-struct Caller<'a> {
+struct AuthenticatedClient<'a> {
     server: &'a Server,
-    basic: Shots,
-    digest: Shots,
+    basic: RequestTemplates,
+    digest: RequestTemplates,
 }
 
 /// Requests a second by each scheme.
 #[derive(Debug, Default)]
-struct Rates {
+struct SchemeRates {
     basic: Vec<f64>,
     digest: Vec<f64>,
 }
 
-impl Rates {
+impl SchemeRates {
     fn medians(&self) -> (f64, f64) {
         (median(self.basic.clone()), median(self.digest.clone()))
     }
 }
 
-impl Caller<'_> {
+impl AuthenticatedClient<'_> {
     /// Measures each scheme this many times, in turn; no request may be refused.
-    fn ask(&self, slice: Duration, turns: u64) -> Result<Rates> {
-        let mut rates = Rates::default();
+    fn measure_rates(&self, slice: Duration, turns: u64) -> Result<SchemeRates> {
+        let mut rates = SchemeRates::default();
         for _ in 0..turns {
             rates.basic.push(self.rate(&self.basic, slice)?);
             rates.digest.push(self.rate(&self.digest, slice)?);
@@ -92,52 +93,62 @@ impl Caller<'_> {
         Ok(rates)
     }
 
-    fn rate(&self, shots: &Shots, time: Duration) -> Result<f64> {
-        let load =
-            Load { connections: 32, pace: Pace::Closed, time, shots: shots.clone(), first: 0 };
-        Ok(report::succeed(&load, self.server.address)?.rate())
+    fn rate(&self, shots: &RequestTemplates, time: Duration) -> Result<f64> {
+        let load = Load {
+            connections: 32,
+            pacing: Pacing::ClosedLoop,
+            time,
+            requests: shots.clone(),
+            first_request: 0,
+        };
+        Ok(report::run_without_refusals(&load, self.server.address)?.rate())
     }
 }
 
 /// Measurements during an attack.
-struct Seen {
-    rates: Rates,
+struct FloodMeasurement {
+    rates: SchemeRates,
     /// Requests a second of the attack.
     actions_per_second: f64,
     ends: String,
     /// Peak memory in the first half, and in the second.
-    peaks: (f64, f64),
+    peak_megabytes: (f64, f64),
     /// Share of one core that the hashing thread used.
-    hashing: f64,
-    serving: f64,
+    hashing_cores: f64,
+    serving_cores: f64,
 }
 
-fn beside(caller: &Caller<'_>, name: &str, force: (u32, u64), slice: Duration) -> Result<Seen> {
+fn measure_during_attack(
+    caller: &AuthenticatedClient<'_>,
+    name: &str,
+    force: (u32, u64),
+    slice: Duration,
+) -> Result<FloodMeasurement> {
     let server = caller.server;
     let time = Duration::from_secs(force.1);
-    let (hashed, served) = (server.cpu_of("nouns-hasher")?, server.cpu()?);
-    let attacker = hostile::start(name, server, Some(force))?;
+    let (hashed, served) = (server.thread_cpu_time("nouns-hasher")?, server.cpu_time()?);
+    let attacker = hostile::start_attack(name, server, Some(force))?;
     let began = Instant::now();
     let stop = AtomicBool::new(false);
     let (rates, peaks, output) = thread::scope(|scope| {
         let sampler = scope.spawn(|| peaks(server, began + time / 2, &stop));
         // By now the connections are open, and the first requests are answered.
         thread::sleep(Duration::from_millis(500));
-        let rates = caller.ask(slice, (force.1 - 1) / (slice.as_secs() * 2));
+        let rates = caller.measure_rates(slice, (force.1 - 1) / (slice.as_secs() * 2));
         let output = attacker.wait_with_output();
         stop.store(true, Ordering::Relaxed);
         (rates, sampler.join().unwrap_or_default(), output)
     });
     let seconds = began.elapsed().as_secs_f64();
     let share = |after: Duration, before: Duration| (after - before).as_secs_f64() / seconds;
-    let (actions, ends) = hostile::read(output?.stdout)?;
-    Ok(Seen {
+    let (actions, ends) = hostile::parse_attack_output(output?.stdout)?;
+    Ok(FloodMeasurement {
         rates: rates?,
         actions_per_second: actions / seconds,
         ends,
-        peaks,
-        hashing: share(server.cpu_of("nouns-hasher")?, hashed),
-        serving: share(server.cpu()?, served),
+        peak_megabytes: peaks,
+        hashing_cores: share(server.thread_cpu_time("nouns-hasher")?, hashed),
+        serving_cores: share(server.cpu_time()?, served),
     })
 }
 
@@ -155,27 +166,31 @@ fn peaks(server: &Server, middle: Instant, stop: &AtomicBool) -> (f64, f64) {
     (first, second)
 }
 
-type Judged = (String, f64, Target);
+type JudgedFigure = (String, f64, Target);
 
-fn one(attack: &Attack, caller: &Caller<'_>, times: Times) -> Result<Vec<Judged>> {
-    let Times { flood_seconds, slice } = times;
-    caller.ask(Duration::from_millis(500), 1)?;
-    let quiet = caller.ask(slice, 2)?.medians();
+fn run_attack(
+    attack: &Attack,
+    caller: &AuthenticatedClient<'_>,
+    times: FloodDurations,
+) -> Result<Vec<JudgedFigure>> {
+    let FloodDurations { flood_seconds, measurement_duration: slice } = times;
+    caller.measure_rates(Duration::from_millis(500), 1)?;
+    let quiet = caller.measure_rates(slice, 2)?.medians();
     let before = caller.server.anonymous_megabytes()?;
     let unpaced = attack.force.actions_per_second;
-    let flood = beside(caller, attack.name, (unpaced, flood_seconds), slice)?;
+    let flood = measure_during_attack(caller, attack.name, (unpaced, flood_seconds), slice)?;
     let rate = (flood.actions_per_second as u32).max(1);
     let seconds = slice.as_secs() * 4 + 1;
-    let harmless = beside(caller, "health checks", (rate, seconds), slice)?;
+    let harmless = measure_during_attack(caller, "health checks", (rate, seconds), slice)?;
     let after = caller.server.anonymous_megabytes()?;
 
-    let share = |rates: &Rates| {
+    let share = |rates: &SchemeRates| {
         let (basic, digest) = rates.medians();
         (basic / quiet.0, digest / quiet.1)
     };
     let (basic, digest) = share(&flood.rates);
     let (harmless_basic, harmless_digest) = share(&harmless.rates);
-    let (first, second) = flood.peaks;
+    let (first, second) = flood.peak_megabytes;
     println!("\n{}: {:.0} a second; {}", attack.name, flood.actions_per_second, flood.ends);
     println!("  the caller alone, requests/s     Basic {:.0}, Digest {:.0}", quiet.0, quiet.1);
     println!("  beside the flood, share of it    Basic {basic:.2}, Digest {digest:.2}");
@@ -185,7 +200,7 @@ fn one(attack: &Attack, caller: &Caller<'_>, times: Times) -> Result<Vec<Judged>
     );
     println!(
         "  cores: the server {:.2}, of it hashing {:.3}; beside the health checks {:.2}",
-        flood.serving, flood.hashing, harmless.serving
+        flood.serving_cores, flood.hashing_cores, harmless.serving_cores
     );
     println!(
         "  memory, MB: before {before:.1}, peak {first:.1} and {second:.1} in the second half, after {after:.1}"
@@ -195,7 +210,7 @@ fn one(attack: &Attack, caller: &Caller<'_>, times: Times) -> Result<Vec<Judged>
     Ok(vec![
         (name("share left, Basic"), basic, Target::AtLeast(SHARE_MIN)),
         (name("share left, Digest"), digest, Target::AtLeast(SHARE_MIN)),
-        (name("hashing, cores"), flood.hashing, Target::AtMost(HASHING_MAX)),
+        (name("hashing, cores"), flood.hashing_cores, Target::AtMost(HASHING_MAX)),
         (name("MB at its peak"), first.max(second) - before, Target::AtMost(PEAK_MEGABYTES_MAX)),
         (name("MB, halves"), second - first, Target::AtMost(GROWTH_MEGABYTES_MAX)),
     ])

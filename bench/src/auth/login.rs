@@ -14,7 +14,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::load::{Client, Shot};
+use crate::load_generator::{Client, RequestTemplate};
 
 /// A nonce is reused for a load when it is not older than this.
 const NONCE_AGE_MAX: Duration = Duration::from_secs(100);
@@ -24,34 +24,34 @@ pub const CLOSED_PATH: &str = "/customers?limit=1";
 
 /// A user with a password.
 #[derive(Debug, Clone)]
-pub struct Person {
+pub struct TestUser {
     pub name: String,
     pub password: String,
 }
 
-impl Person {
+impl TestUser {
     pub fn new(name: &str, password: &str) -> Self {
         Self { name: name.to_owned(), password: password.to_owned() }
     }
 
-    pub fn basic(&self) -> Login {
+    pub fn basic(&self) -> Credentials {
         let pair = format!("{}:{}", self.name, self.password);
-        Login::Basic(STANDARD.encode(pair).into())
+        Credentials::Basic(STANDARD.encode(pair).into())
     }
 
     /// Logs in by Digest with a new nonce.
-    pub fn digest(&self, address: SocketAddr, algorithm: Algorithm) -> Result<Login> {
-        let challenge = Challenge::ask(address)?;
+    pub fn digest(&self, address: SocketAddr, algorithm: Algorithm) -> Result<Credentials> {
+        let challenge = DigestChallenge::fetch(address)?;
         let (person, state) = (self.clone(), Mutex::new(challenge));
-        Ok(Login::Digest(Arc::new(Session { person, algorithm, state })))
+        Ok(Credentials::Digest(Arc::new(DigestSession { person, algorithm, state })))
     }
 }
 
 /// The credentials of a request.
 #[derive(Debug, Clone)]
-pub enum Login {
+pub enum Credentials {
     Basic(Arc<str>),
-    Digest(Arc<Session>),
+    Digest(Arc<DigestSession>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,26 +79,26 @@ impl Algorithm {
 
 /// A Digest session: requests that share one nonce.
 #[derive(Debug)]
-pub struct Session {
-    person: Person,
+pub struct DigestSession {
+    person: TestUser,
     algorithm: Algorithm,
-    state: Mutex<Challenge>,
+    state: Mutex<DigestChallenge>,
 }
 
 #[derive(Debug)]
-struct Challenge {
+struct DigestChallenge {
     realm: String,
     nonce: String,
     opaque: String,
-    asked: Instant,
+    issued_at: Instant,
     /// Requests signed with it.
     count: u32,
 }
 
-impl Challenge {
-    fn ask(address: SocketAddr) -> Result<Self> {
+impl DigestChallenge {
+    fn fetch(address: SocketAddr) -> Result<Self> {
         let mut client = Client::connect(address)?;
-        let answer = client.send(&Shot::get(CLOSED_PATH).wanting(401))?;
+        let answer = client.send(&RequestTemplate::get(CLOSED_PATH).expecting(401))?;
         let (_, digest) = answer.split_once("Digest ").ok_or("the server offers no Digest")?;
         let quoted = |name: &str| -> Result<String> {
             let (_, rest) = digest.split_once(&format!("{name}=\"")).ok_or("no such parameter")?;
@@ -108,18 +108,18 @@ impl Challenge {
             realm: quoted("realm")?,
             nonce: quoted("nonce")?,
             opaque: quoted("opaque")?,
-            asked: Instant::now(),
+            issued_at: Instant::now(),
             count: 0,
         })
     }
 }
 
-impl Session {
+impl DigestSession {
     /// Fetches another nonce, when this one could expire during the next load.
     pub fn renew(&self, address: SocketAddr) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.asked.elapsed() > NONCE_AGE_MAX {
-            *state = Challenge::ask(address)?;
+        if state.issued_at.elapsed() > NONCE_AGE_MAX {
+            *state = DigestChallenge::fetch(address)?;
         }
         Ok(())
     }
@@ -128,8 +128,8 @@ impl Session {
     pub fn sign(&self, method: &str, path: &str) -> String {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.count += 1;
-        let Challenge { realm, nonce, opaque, count, .. } = &*state;
-        let Person { name, password } = &self.person;
+        let DigestChallenge { realm, nonce, opaque, count, .. } = &*state;
+        let TestUser { name, password } = &self.person;
         let algorithm = self.algorithm.name();
         // RFC 7616 §3.4.1.
         let hash = |text: String| self.algorithm.hash(&text);

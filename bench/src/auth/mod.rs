@@ -11,13 +11,13 @@ mod statistics;
 mod timing;
 
 use crate::Result;
-use closed::Closed;
-use login::{Algorithm, CLOSED_PATH, Person};
-pub use login::{Login, Session};
+use closed::AuthenticatedDatabase;
+use login::{Algorithm, CLOSED_PATH, TestUser};
+pub use login::{Credentials, DigestSession};
 
-type Part = fn(bool) -> Result<()>;
+type BenchmarkPart = fn(bool) -> Result<()>;
 
-const PARTS: &[(&str, Part)] = &[
+const PARTS: &[(&str, BenchmarkPart)] = &[
     ("cost", |_| cost::sqlite()),
     ("postgres", |_| cost::postgres()),
     ("memory", anonymous::run),

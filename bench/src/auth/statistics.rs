@@ -5,14 +5,14 @@
 /// The U statistic of the first set, in standard deviations from its expected value, and the two-sided
 /// probability of so large a deviation by chance.
 #[derive(Debug, Clone, Copy)]
-pub struct Rank {
+pub struct RankTest {
     pub z: f64,
     pub p: f64,
 }
 
 /// Uses the normal approximation, which is good for more than twenty values in each set, and the
 /// correction for ties.
-pub fn mann_whitney(first: &[f64], second: &[f64]) -> Rank {
+pub fn mann_whitney(first: &[f64], second: &[f64]) -> RankTest {
     let mut all: Vec<(f64, bool)> = first.iter().map(|value| (*value, true)).collect();
     all.extend(second.iter().map(|value| (*value, false)));
     all.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -30,7 +30,7 @@ pub fn mann_whitney(first: &[f64], second: &[f64]) -> Rank {
     let total = n + m;
     let variance = n * m / 12.0 * (total + 1.0 - ties / (total * (total - 1.0)));
     let z = if variance > 0.0 { (u - n * m / 2.0) / variance.sqrt() } else { 0.0 };
-    Rank { z, p: two_sided(z) }
+    RankTest { z, p: two_sided(z) }
 }
 
 /// The probability that a normal variable deviates at least this far from its mean, by the rational
@@ -47,15 +47,15 @@ fn two_sided(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn near(seen: f64, expected: f64, off_max: f64) {
+    fn assert_close(seen: f64, expected: f64, off_max: f64) {
         assert!((seen - expected).abs() < off_max, "{seen}, expected {expected}");
     }
 
     #[test]
     fn two_sided_probability_matches_known_values() {
         for (z, p) in [(0.0, 1.0), (1.0, 0.317_310_5), (1.96, 0.049_995_8), (3.290_53, 0.001)] {
-            near(two_sided(z), p, 1e-6);
-            near(two_sided(-z), p, 1e-6);
+            assert_close(two_sided(z), p, 1e-6);
+            assert_close(two_sided(-z), p, 1e-6);
         }
     }
 
@@ -63,19 +63,19 @@ mod tests {
     fn mann_whitney_equal_sets_do_not_differ() {
         let set: Vec<f64> = (0..100).map(f64::from).collect();
         let rank = mann_whitney(&set, &set);
-        near(rank.z, 0.0, 1e-9);
-        near(rank.p, 1.0, 1e-6);
-        near(mann_whitney(&[1.0; 50], &[1.0; 50]).p, 1.0, 1e-6);
+        assert_close(rank.z, 0.0, 1e-9);
+        assert_close(rank.p, 1.0, 1e-6);
+        assert_close(mann_whitney(&[1.0; 50], &[1.0; 50]).p, 1.0, 1e-6);
     }
 
     /// 1 to 5 beside 6 to 10: U is 0, its mean 12.5, its variance 5 * 5 * 11 / 12.
     #[test]
     fn mann_whitney_separate_sets_differ() {
         let rank = mann_whitney(&[1.0, 2.0, 3.0, 4.0, 5.0], &[6.0, 7.0, 8.0, 9.0, 10.0]);
-        near(rank.z, -12.5 / (275.0_f64 / 12.0).sqrt(), 1e-9);
+        assert_close(rank.z, -12.5 / (275.0_f64 / 12.0).sqrt(), 1e-9);
         // With a tie across: ranks 1, 2.5 beside 2.5, 4; the variance is 4 / 12 * (5 - 6 / 12).
         let rank = mann_whitney(&[1.0, 2.0], &[2.0, 3.0]);
-        near(rank.z, -1.5 / 1.5_f64.sqrt(), 1e-9);
+        assert_close(rank.z, -1.5 / 1.5_f64.sqrt(), 1e-9);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::statistics::{self, Rank};
-use super::{Algorithm, CLOSED_PATH, Closed, Login, Person};
+use super::statistics::{self, RankTest};
+use super::{Algorithm, AuthenticatedDatabase, CLOSED_PATH, Credentials, TestUser};
 use crate::Result;
-use crate::load::{Client, Shot};
+use crate::load_generator::{Client, RequestTemplate};
 use crate::process::{self, Folder};
 use crate::report::{self, Target, median};
 use crate::store;
@@ -25,22 +25,22 @@ const SAMPLES: usize = 2_000;
 const SAMPLES_QUICK: usize = 200;
 const WARM_UP: usize = 10;
 /// Pause after a wrong Basic password.
-const REST: Duration = Duration::from_millis(50);
+const PAUSE_AFTER_WRONG_BASIC: Duration = Duration::from_millis(50);
 /// A smaller probability counts as a significant difference.
 const P_MIN: f64 = 0.001;
 
 /// A limit that is never reached, so that nobody is locked out.
-const PATIENT: &str = "\n[server.limits]\nfailed_logins_max = 2000000000\n";
+const NO_LOCKOUT: &str = "\n[server.limits]\nfailed_logins_max = 2000000000\n";
 
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = Folder::new()?;
-    let closed = Closed::fill(&nouns, &folder, 1_000, PATIENT)?;
+    let closed = AuthenticatedDatabase::fill(&nouns, &folder, 1_000, NO_LOCKOUT)?;
     let (server, _) = closed.serve(&nouns)?;
     let address = server.address;
     let samples = if is_quick { SAMPLES_QUICK } else { SAMPLES };
-    let (known, unknown) = (Person::new("admin", "wrong"), Person::new("nimda", "wrong"));
-    let digest = |person: &Person| person.digest(address, Algorithm::Md5);
+    let (known, unknown) = (TestUser::new("admin", "wrong"), TestUser::new("nimda", "wrong"));
+    let digest = |person: &TestUser| person.digest(address, Algorithm::Md5);
     let digests = [digest(&known)?, digest(&unknown)?];
     println!("\n{:<18} {:>14} {:>14} {:>8} {:>10}", "", "known, µs", "unknown, µs", "z", "p");
     let figures = [
@@ -56,10 +56,15 @@ pub fn run(is_quick: bool) -> Result<()> {
     Ok(())
 }
 
-fn compare(scheme: &str, address: SocketAddr, logins: &[Login; 2], samples: usize) -> Result<Rank> {
+fn compare(
+    scheme: &str,
+    address: SocketAddr,
+    logins: &[Credentials; 2],
+    samples: usize,
+) -> Result<RankTest> {
     let mut client = Client::connect(address)?;
     let [known, unknown] = logins.each_ref().map(|login| {
-        let shot = Shot::get_as(CLOSED_PATH, login).wanting(401);
+        let shot = RequestTemplate::get_with_credentials(CLOSED_PATH, login).expecting(401);
         move |client: &mut Client| sample(client, login, &shot)
     });
     for _ in 0..WARM_UP {
@@ -83,12 +88,12 @@ fn compare(scheme: &str, address: SocketAddr, logins: &[Login; 2], samples: usiz
 }
 
 /// The time of one response, in microseconds.
-fn sample(client: &mut Client, login: &Login, shot: &Shot) -> Result<f64> {
+fn sample(client: &mut Client, login: &Credentials, shot: &RequestTemplate) -> Result<f64> {
     let began = Instant::now();
     client.send(shot)?;
     let took = began.elapsed();
-    if let Login::Basic(_) = login {
-        thread::sleep(REST);
+    if let Credentials::Basic(_) = login {
+        thread::sleep(PAUSE_AFTER_WRONG_BASIC);
     }
     Ok(report::micros(took))
 }

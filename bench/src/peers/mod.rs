@@ -4,12 +4,12 @@
 //! PocketBase answers a create before it is on disk, which the count of syncs shows.
 
 mod pocketbase;
-mod syncs;
+mod fsync_count;
 
-use crate::cases::{ROWS, RUN, list};
-use crate::load::{Client, Shot};
+use crate::cases::{ROWS, RUN, list_request};
+use crate::load_generator::{Client, RequestTemplate};
 use crate::process::{self, Server};
-use crate::report::{self, Case};
+use crate::report::{self, BenchmarkCase};
 use crate::{Result, store};
 use pocketbase::PocketBase;
 
@@ -17,36 +17,41 @@ use pocketbase::PocketBase;
 const CREATES: usize = 200;
 
 pub fn run() -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = process::Folder::new()?;
     println!("PocketBase {} goes to {}", pocketbase::VERSION, folder.0.display());
     let pocketbase = PocketBase::install(&folder.0.join("pocketbase"))?;
     let small = store::fill(&nouns, &folder.0.join("small"), ROWS)?;
     let busy = store::fill(&nouns, &folder.0.join("busy"), ROWS)?;
-    let peer_reads = pocketbase.fill("reads", ROWS)?;
-    let peer_writes = pocketbase.fill("writes", ROWS)?;
+    let peer_reads = pocketbase.start_filled("reads", ROWS)?;
+    let peer_writes = pocketbase.start_filled("writes", ROWS)?;
 
     let reads = small.serve(&nouns)?;
     let writes = busy.serve(&nouns)?;
-    let sample = Client::connect(reads.address)?.send(&small.item())?.to_owned();
-    let bare = Server::bare(&folder.0, &sample)?;
-    let case = |name, server, connections, shots| Case { name, server, connections, shots };
+    let sample = Client::connect(reads.address)?.send(&small.item_request())?.to_owned();
+    let bare = Server::start_baseline(&folder.0, &sample)?;
+    let case = |name, server, connections, shots| BenchmarkCase {
+        name,
+        server,
+        connections,
+        requests: shots,
+    };
     let (peer, peer_busy) = (&peer_reads.server, &peer_writes.server);
     let cases = [
-        case("bare hyper", &bare, 32, [Shot::get("/")].into()),
-        case("GET by id", &reads, 32, small.gets(usize::MAX)),
-        case("  PocketBase", peer, 32, peer_reads.gets()),
-        case("list of 20", &reads, 32, [list()].into()),
-        case("  PocketBase, with its count", peer, 32, [pocketbase::list("")].into()),
-        case("  PocketBase, without", peer, 32, [pocketbase::list("&skipTotal=1")].into()),
-        case("create, 32 connections", &writes, 32, store::create()),
-        case("  PocketBase", peer_busy, 32, pocketbase::create()),
-        case("create, 64 connections", &writes, 64, store::create()),
-        case("  PocketBase", peer_busy, 64, pocketbase::create()),
-        case("PUT, 32 connections", &writes, 32, busy.puts(usize::MAX)),
-        case("  PocketBase, PATCH", peer_busy, 32, peer_writes.patches()),
-        case("PUT, 64 connections", &writes, 64, busy.puts(usize::MAX)),
-        case("  PocketBase, PATCH", peer_busy, 64, peer_writes.patches()),
+        case("bare hyper", &bare, 32, [RequestTemplate::get("/")].into()),
+        case("GET by id", &reads, 32, small.get_requests(usize::MAX)),
+        case("  PocketBase", peer, 32, peer_reads.get_requests()),
+        case("list of 20", &reads, 32, [list_request()].into()),
+        case("  PocketBase, with its count", peer, 32, [pocketbase::list_request("")].into()),
+        case("  PocketBase, without", peer, 32, [pocketbase::list_request("&skipTotal=1")].into()),
+        case("create, 32 connections", &writes, 32, store::create_requests()),
+        case("  PocketBase", peer_busy, 32, pocketbase::create_requests()),
+        case("create, 64 connections", &writes, 64, store::create_requests()),
+        case("  PocketBase", peer_busy, 64, pocketbase::create_requests()),
+        case("PUT, 32 connections", &writes, 32, busy.put_requests(usize::MAX)),
+        case("  PocketBase, PATCH", peer_busy, 32, peer_writes.patch_requests()),
+        case("PUT, 64 connections", &writes, 64, busy.put_requests(usize::MAX)),
+        case("  PocketBase, PATCH", peer_busy, 64, peer_writes.patch_requests()),
     ];
     report::print(&report::measure(&cases, RUN)?);
     println!("\nmemory after it, without mapped database files:");
@@ -59,7 +64,10 @@ pub fn run() -> Result<()> {
         );
     }
     println!("\nfsync and fdatasync in {CREATES} creates, one after the other:");
-    println!("ours        {}", syncs::count(&writes, &store::create(), CREATES)?);
-    println!("PocketBase  {}", syncs::count(peer_busy, &pocketbase::create(), CREATES)?);
+    println!("ours        {}", fsync_count::count(&writes, &store::create_requests(), CREATES)?);
+    println!(
+        "PocketBase  {}",
+        fsync_count::count(peer_busy, &pocketbase::create_requests(), CREATES)?
+    );
     Ok(())
 }

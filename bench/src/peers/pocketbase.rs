@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::Result;
-use crate::load::{Client, Load, Pace, Shot, Shots};
+use crate::load_generator::{Client, Load, Pacing, RequestTemplate, RequestTemplates};
 use crate::process::{self, Server};
 use crate::store;
 
@@ -34,14 +34,14 @@ pub struct PocketBase {
 
 /// A running instance that is filled with customers.
 #[derive(Debug)]
-pub struct Peer {
+pub struct PocketBaseServer {
     pub server: Server,
     items: Vec<String>,
 }
 
 impl PocketBase {
     pub fn install(folder: &Path) -> Result<Self> {
-        process::run(
+        process::run_to_success(
             Command::new("python3")
                 .args([
                     "-m",
@@ -60,7 +60,7 @@ impl PocketBase {
     }
 
     /// Starts an instance with a database of its own, and fills it.
-    pub fn fill(&self, name: &str, rows: usize) -> Result<Peer> {
+    pub fn start_filled(&self, name: &str, rows: usize) -> Result<PocketBaseServer> {
         let folder = self.folder.join(name);
         let data = folder.join("data");
         std::fs::create_dir(&folder)?;
@@ -70,14 +70,14 @@ impl PocketBase {
             command
         };
         let log = std::fs::File::create(folder.join("superuser.log"))?;
-        process::run(command(&["superuser", "upsert", IDENTITY, PASSWORD]).stdout(log))?;
+        process::run_to_success(command(&["superuser", "upsert", IDENTITY, PASSWORD]).stdout(log))?;
         let address = free_address()?;
         let mut serve = command(&["serve", "--http", &address.to_string()]);
         let server = Server::start_at(address, &mut serve, &folder.join("log.txt"))?;
         make_collection(address)?;
         fill(address, rows)?;
         let items = items(address, rows)?;
-        Ok(Peer { server, items })
+        Ok(PocketBaseServer { server, items })
     }
 }
 
@@ -90,10 +90,10 @@ fn make_collection(address: SocketAddr) -> Result<()> {
     let mut client = Client::connect(address)?;
     let body = format!(r#"{{"identity":"{IDENTITY}","password":"{PASSWORD}"}}"#);
     let path = "/api/collections/_superusers/auth-with-password";
-    let answer = client.send(&Shot::send("POST", path, &body))?;
+    let answer = client.send(&RequestTemplate::send("POST", path, &body))?;
     let token = answer.split_once("\"token\":\"").and_then(|(_, rest)| rest.split('"').next());
     let line = format!("Authorization: {}\r\n", token.ok_or("no token")?);
-    client.send(&Shot::send_as("POST", "/api/collections", &line, COLLECTION))?;
+    client.send(&RequestTemplate::send_with("POST", "/api/collections", &line, COLLECTION))?;
     Ok(())
 }
 
@@ -103,7 +103,13 @@ fn fill(address: SocketAddr, rows: usize) -> Result<()> {
     let time = Duration::from_millis(200);
     let mut made = 0;
     while made < rows {
-        let load = Load { connections, pace: Pace::Closed, time, shots: create(), first: 0 };
+        let load = Load {
+            connections,
+            pacing: Pacing::ClosedLoop,
+            time,
+            requests: create_requests(),
+            first_request: 0,
+        };
         made += load.run(address)?.latencies.len();
     }
     Ok(())
@@ -114,7 +120,7 @@ fn items(address: SocketAddr, rows: usize) -> Result<Vec<String>> {
     let mut items = Vec::new();
     for page in 1..=rows.div_ceil(500) {
         let path = format!("{RECORDS}?perPage=500&page={page}&fields=id");
-        let answer = client.send(&Shot::get(&path))?;
+        let answer = client.send(&RequestTemplate::get(&path))?;
         let ids = answer.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
         items.extend(ids.map(|id| format!("{RECORDS}/{id}")));
     }
@@ -122,21 +128,21 @@ fn items(address: SocketAddr, rows: usize) -> Result<Vec<String>> {
     Ok(items)
 }
 
-pub fn list(more: &str) -> Shot {
-    Shot::get(&format!("{RECORDS}?perPage=20{more}"))
+pub fn list_request(more: &str) -> RequestTemplate {
+    RequestTemplate::get(&format!("{RECORDS}?perPage=20{more}"))
 }
 
-pub fn create() -> Shots {
-    [Shot::send("POST", RECORDS, &store::fields())].into()
+pub fn create_requests() -> RequestTemplates {
+    [RequestTemplate::send("POST", RECORDS, &store::customer_fields())].into()
 }
 
-impl Peer {
-    pub fn gets(&self) -> Shots {
-        self.items.iter().map(|path| Shot::get(path)).collect()
+impl PocketBaseServer {
+    pub fn get_requests(&self) -> RequestTemplates {
+        self.items.iter().map(|path| RequestTemplate::get(path)).collect()
     }
 
-    pub fn patches(&self) -> Shots {
-        let body = store::fields();
-        self.items.iter().map(|path| Shot::send("PATCH", path, &body)).collect()
+    pub fn patch_requests(&self) -> RequestTemplates {
+        let body = store::customer_fields();
+        self.items.iter().map(|path| RequestTemplate::send("PATCH", path, &body)).collect()
     }
 }

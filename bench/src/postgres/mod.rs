@@ -12,21 +12,21 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::Result;
-use crate::cases::{ROWS, RUN, list};
-use crate::load::Client;
+use crate::cases::{ROWS, RUN, list_request};
+use crate::load_generator::Client;
 use crate::process::{self, Server};
-use crate::report::{self, Case, Target, median};
+use crate::report::{self, BenchmarkCase, Target, median};
 use crate::store;
-pub use raw::{Kind, run as run_raw};
+pub use raw::{RawStatement, run as run_raw};
 
 /// A PostgreSQL server that is stopped on drop.
 #[derive(Debug)]
-pub struct Database {
-    keeper: Child,
+pub struct PostgresServer {
+    script: Child,
     pub address: String,
 }
 
-impl Database {
+impl PostgresServer {
     pub fn start() -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/with-postgres");
         let show = r#"psql -qX "$NOUNS_TEST_POSTGRES/postgres" -c "CREATE DATABASE bench" && echo "$NOUNS_TEST_POSTGRES/bench"; exec cat"#;
@@ -36,41 +36,48 @@ impl Database {
         let mut address = String::new();
         let output = keeper.stdout.as_mut().ok_or("no output")?;
         BufReader::new(output).read_line(&mut address)?;
-        Ok(Self { keeper, address: address.trim().to_owned() })
+        Ok(Self { script: keeper, address: address.trim().to_owned() })
     }
 }
 
-impl Drop for Database {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
     }
 }
 
 pub fn run() -> Result<()> {
-    let nouns = process::build()?;
+    let nouns = process::build_release()?;
     let folder = process::Folder::new()?;
-    let database = Database::start()?;
+    let database = PostgresServer::start()?;
     let filled = store::fill_at(&nouns, &folder.0.join("bench"), ROWS, &database.address)?;
     let server = filled.serve(&nouns)?;
-    let sample = Client::connect(server.address)?.send(&filled.item())?.to_owned();
-    let bare = Server::bare(&folder.0, &sample)?;
-    let case = |name, server, connections, shots| Case { name, server, connections, shots };
+    let sample = Client::connect(server.address)?.send(&filled.item_request())?.to_owned();
+    let bare = Server::start_baseline(&folder.0, &sample)?;
+    let case = |name, server, connections, shots| BenchmarkCase {
+        name,
+        server,
+        connections,
+        requests: shots,
+    };
     let cases = [
-        case("bare hyper", &bare, 32, [crate::load::Shot::get("/")].into()),
-        case("GET by id", &server, 32, filled.gets(usize::MAX)),
-        case("list of 20", &server, 32, [list()].into()),
-        case("durable create, 32 connections", &server, 32, store::create()),
-        case("durable create, 64 connections", &server, 64, store::create()),
-        case("PUT, 32 connections", &server, 32, filled.puts(usize::MAX)),
+        case("bare hyper", &bare, 32, [crate::load_generator::RequestTemplate::get("/")].into()),
+        case("GET by id", &server, 32, filled.get_requests(usize::MAX)),
+        case("list of 20", &server, 32, [list_request()].into()),
+        case("durable create, 32 connections", &server, 32, store::create_requests()),
+        case("durable create, 64 connections", &server, 64, store::create_requests()),
+        case("PUT, 32 connections", &server, 32, filled.put_requests(usize::MAX)),
     ];
     let [bare, get, _, create, ..] = &cases;
     // First, and reads before writes: after writes, autovacuum takes CPU time from whatever is measured
     // then.
-    let alone = |kind| client(&folder.0, &database.address, kind);
-    let [select, insert, insert_all] = [Kind::Select, Kind::Insert, Kind::InsertAll];
-    let reading = Above::measure((bare, get), || Ok([alone(select)?]))?;
-    let writing = Above::measure((bare, create), || Ok([alone(insert)?, alone(insert_all)?]))?;
+    let alone = |kind| measure_raw_client(&folder.0, &database.address, kind);
+    let [select, insert, insert_all] =
+        [RawStatement::Select, RawStatement::Insert, RawStatement::InsertBatch];
+    let reading = CpuOverClient::measure((bare, get), || Ok([alone(select)?]))?;
+    let writing =
+        CpuOverClient::measure((bare, create), || Ok([alone(insert)?, alone(insert_all)?]))?;
     report::print(&report::measure(&cases, RUN)?);
     println!("memory after it {:.1} MB", server.memory_bytes()? as f64 / 1e6);
     reading.print("GET by id", ["select"]);
@@ -90,23 +97,23 @@ const ROUNDS: usize = 9;
 
 /// The server's CPU per request beyond that of clients that run the same statements, in microseconds.
 #[derive(Debug)]
-struct Above<const CLIENTS: usize>(Vec<Round<CLIENTS>>);
+struct CpuOverClient<const CLIENTS: usize>(Vec<CpuRound<CLIENTS>>);
 
 #[derive(Debug)]
-struct Round<const CLIENTS: usize> {
+struct CpuRound<const CLIENTS: usize> {
     bare: f64,
     server: f64,
     clients: [f64; CLIENTS],
 }
 
-impl<const CLIENTS: usize> Above<CLIENTS> {
+impl<const CLIENTS: usize> CpuOverClient<CLIENTS> {
     fn measure(
-        (bare, server): (&Case<'_>, &Case<'_>),
+        (bare, server): (&BenchmarkCase<'_>, &BenchmarkCase<'_>),
         clients: impl Fn() -> Result<[f64; CLIENTS]>,
     ) -> Result<Self> {
         let round = |round| {
             let (bare, server) = (bare.cpu_us(round, RUN)?, server.cpu_us(round, RUN)?);
-            Ok(Round { bare, server, clients: clients()? })
+            Ok(CpuRound { bare, server, clients: clients()? })
         };
         (0..ROUNDS).map(round).collect::<Result<_>>().map(Self)
     }
@@ -115,7 +122,7 @@ impl<const CLIENTS: usize> Above<CLIENTS> {
     /// hyper request.
     fn ratios(&self) -> [Vec<f64>; CLIENTS] {
         std::array::from_fn(|at| {
-            let above = |round: &Round<CLIENTS>| {
+            let above = |round: &CpuRound<CLIENTS>| {
                 round.clients.get(at).map(|client| (round.server - client) / round.bare)
             };
             self.0.iter().filter_map(above).collect()
@@ -127,7 +134,8 @@ impl<const CLIENTS: usize> Above<CLIENTS> {
     }
 
     fn print(&self, name: &str, statements: [&str; CLIENTS]) {
-        let column = |of: &dyn Fn(&Round<CLIENTS>) -> f64| median(self.0.iter().map(of).collect());
+        let column =
+            |of: &dyn Fn(&CpuRound<CLIENTS>) -> f64| median(self.0.iter().map(of).collect());
         let (server, bare) = (column(&|round| round.server), column(&|round| round.bare));
         println!("\n{name}: {server:.2} µs, bare hyper {bare:.2}");
         for ((at, statement), mut ratios) in statements.iter().enumerate().zip(self.ratios()) {
@@ -143,9 +151,9 @@ impl<const CLIENTS: usize> Above<CLIENTS> {
 }
 
 /// CPU of the raw client for one statement, in microseconds.
-fn client(folder: &Path, address: &str, kind: Kind) -> Result<f64> {
+fn measure_raw_client(folder: &Path, address: &str, kind: RawStatement) -> Result<f64> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["raw", kind.word(), address])
+        .args(["raw", kind.name(), address])
         .current_dir(folder)
         .output()?;
     let text = String::from_utf8(output.stdout)?;

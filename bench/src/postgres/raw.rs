@@ -22,8 +22,8 @@ const SELECT: &str = r#"SELECT t0."id", t0."created_at", t0."updated_at", t0."ve
 const INSERT: &str = r#"WITH written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") VALUES ($1, $2, $3, $4, $5, $6)) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"#;
 
 /// Rows of one batched INSERT: about as many as our server coalesces under a load of 32 connections.
-const TOGETHER: usize = 8;
-const INSERT_ALL: &str = r#"WITH given AS (SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, at)), written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") SELECT c1, c2, c3, c4, c5, c6 FROM given) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17 FROM given"#;
+const BATCH_ROWS: usize = 8;
+const INSERT_BATCH: &str = r#"WITH given AS (SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::text[], $6::text[], $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, at)), written AS (INSERT INTO "customers" ("id", "created_at", "updated_at", "version", "name", "email") SELECT c1, c2, c3, c4, c5, c6 FROM given) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17 FROM given"#;
 
 /// A value in PostgreSQL's binary format, such as a UUID or a timestamp.
 #[derive(Debug)]
@@ -48,45 +48,45 @@ impl<const N: usize> ToSql for Binary<N> {
 
 /// The statement to repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum RawStatement {
     Select,
     Insert,
     /// A batch of rows in one statement; each row counts.
-    InsertAll,
+    InsertBatch,
 }
 
-impl Kind {
-    pub fn word(self) -> &'static str {
+impl RawStatement {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Select => "select",
             Self::Insert => "insert",
-            Self::InsertAll => "insert-all",
+            Self::InsertBatch => "insert-all",
         }
     }
 
-    fn of(word: &str) -> Result<Self> {
-        let all = [Self::Select, Self::Insert, Self::InsertAll];
-        Ok(all.into_iter().find(|kind| kind.word() == word).ok_or("no such statement")?)
+    fn parse(word: &str) -> Result<Self> {
+        let all = [Self::Select, Self::Insert, Self::InsertBatch];
+        Ok(all.into_iter().find(|kind| kind.name() == word).ok_or("no such statement")?)
     }
 
     fn sql(self) -> &'static str {
         match self {
             Self::Select => SELECT,
             Self::Insert => INSERT,
-            Self::InsertAll => INSERT_ALL,
+            Self::InsertBatch => INSERT_BATCH,
         }
     }
 }
 
 /// Prints the number of statements, and the nanoseconds of CPU that they took.
 pub fn run(word: &str, address: &str) -> Result<()> {
-    let kind = Kind::of(word)?;
+    let kind = RawStatement::parse(word)?;
     let threads = std::thread::available_parallelism()?.get();
     let count = AtomicU64::new(0);
     let before = cpu_nanos()?;
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| work(kind, address, CONNECTIONS / threads, &count)))
+            .map(|_| scope.spawn(|| run_worker(kind, address, CONNECTIONS / threads, &count)))
             .collect();
         workers.into_iter().all(|worker| worker.join().is_ok_and(|done| done.is_ok()))
     })
@@ -104,8 +104,8 @@ fn cpu_nanos() -> Result<u64> {
     Ok((ticks(11)? + ticks(12)?) * 10_000_000)
 }
 
-fn work(
-    kind: Kind,
+fn run_worker(
+    kind: RawStatement,
     address: &str,
     connections: usize,
     count: &AtomicU64,
@@ -120,7 +120,7 @@ fn work(
             let (client, connection) =
                 tokio_postgres::connect(address, NoTls).await.map_err(failed)?;
             tokio::task::spawn_local(connection);
-            loops.push(tokio::task::spawn_local(repeat(kind, client, until)));
+            loops.push(tokio::task::spawn_local(repeat_statement(kind, client, until)));
         }
         for one in loops {
             let done = one.await.map_err(|error| error.to_string())?.map_err(failed)?;
@@ -138,8 +138,8 @@ fn first_number() -> u128 {
     (now.map_or(0, |now| now.as_micros()) << 64) | (u128::from(connection) << 40)
 }
 
-async fn repeat(
-    kind: Kind,
+async fn repeat_statement(
+    kind: RawStatement,
     client: Client,
     until: Instant,
 ) -> std::result::Result<u64, tokio_postgres::Error> {
@@ -150,21 +150,22 @@ async fn repeat(
     let mut number = first_number();
     while Instant::now() < until {
         match kind {
-            Kind::Select => {
+            RawStatement::Select => {
                 let id = ids.get(usize::try_from(count).unwrap_or(0) * 7_919 % ids.len().max(1));
                 client.query(&statement, &[&id.map_or("", String::as_str)]).await?;
                 count += 1;
             }
-            Kind::Insert => {
+            RawStatement::Insert => {
                 number += 1;
                 insert(&client, &statement, number).await?;
                 count += 1;
             }
-            Kind::InsertAll => {
-                let numbers: Vec<u128> = (1..=TOGETHER as u128).map(|more| number + more).collect();
-                number += TOGETHER as u128;
-                insert_all(&client, &statement, &numbers).await?;
-                count += TOGETHER as u64;
+            RawStatement::InsertBatch => {
+                let numbers: Vec<u128> =
+                    (1..=BATCH_ROWS as u128).map(|more| number + more).collect();
+                number += BATCH_ROWS as u128;
+                insert_batch(&client, &statement, &numbers).await?;
+                count += BATCH_ROWS as u64;
             }
         }
     }
@@ -176,7 +177,7 @@ const SUBJECT: &str = "/customers/01a1de71-54a8-7358-b055-3164ad414678";
 const AFTER: &str = r#"{"id":"01a1de71-54a8-7358-b055-3164ad414678","name":"Ann","email":"ann@example.com","created_at":"2026-11-15T09:02:11.624566Z","updated_at":"2026-11-15T09:02:11.624566Z","version":1}"#;
 const NONE: Option<&str> = None;
 
-fn time() -> Binary<8> {
+fn timestamp() -> Binary<8> {
     Binary(800_000_000_000_000_i64.to_be_bytes())
 }
 
@@ -185,7 +186,7 @@ async fn insert(
     statement: &Statement,
     number: u128,
 ) -> std::result::Result<u64, tokio_postgres::Error> {
-    let (key, time) = (Binary(number.to_be_bytes()), time());
+    let (key, time) = (Binary(number.to_be_bytes()), timestamp());
     let item: [&(dyn ToSql + Sync); 6] = [&key, &time, &time, &1_i64, &"Ann", &"ann@example.com"];
     let entry: [&(dyn ToSql + Sync); 12] = [
         &time,
@@ -204,14 +205,14 @@ async fn insert(
     client.execute(statement, &[&item[..], &entry[..]].concat()).await
 }
 
-async fn insert_all(
+async fn insert_batch(
     client: &Client,
     statement: &Statement,
     numbers: &[u128],
 ) -> std::result::Result<u64, tokio_postgres::Error> {
     let texts = |text: &'static str| vec![text; numbers.len()];
     let keys: Vec<_> = numbers.iter().map(|number| Binary(number.to_be_bytes())).collect();
-    let times: Vec<_> = numbers.iter().map(|_| time()).collect();
+    let times: Vec<_> = numbers.iter().map(|_| timestamp()).collect();
     let (versions, none) = (vec![1_i64; numbers.len()], vec![NONE; numbers.len()]);
     let (name, email) = (texts("Ann"), texts("ann@example.com"));
     let item: [&(dyn ToSql + Sync); 6] = [&keys, &times, &times, &versions, &name, &email];

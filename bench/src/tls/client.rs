@@ -19,16 +19,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::Result;
-use crate::load::{answer, runtime};
+use crate::load_generator::{read_response, runtime};
 
 /// Plain TCP or TLS.
 #[derive(Clone)]
-pub enum Way {
+pub enum Transport {
     Plain,
     Tls(TlsConnector),
 }
 
-impl Way {
+impl Transport {
     /// Trusts the certificate; `resumes` says whether the client resumes earlier sessions.
     pub fn tls(certificate: &Path, resumes: bool) -> Result<Self> {
         let mut roots = RootCertStore::empty();
@@ -45,73 +45,73 @@ impl Way {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+trait ClientStream: AsyncRead + AsyncWrite + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for S {}
 
-async fn connect(address: SocketAddr, way: &Way) -> Result<Box<dyn Stream>> {
+async fn connect(address: SocketAddr, way: &Transport) -> Result<Box<dyn ClientStream>> {
     let socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
     Ok(match way {
-        Way::Plain => Box::new(socket),
-        Way::Tls(connector) => {
+        Transport::Plain => Box::new(socket),
+        Transport::Tls(connector) => {
             Box::new(connector.connect(ServerName::try_from("localhost")?, socket).await?)
         }
     })
 }
 
 /// Sends a GET and reads its response, which must be 200.
-async fn get(stream: &mut dyn Stream, path: &str, reply: &mut Vec<u8>) -> Result<()> {
+async fn get(stream: &mut dyn ClientStream, path: &str, reply: &mut Vec<u8>) -> Result<()> {
     let request =
         format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
-    match answer(&mut { stream }, reply).await? {
+    match read_response(&mut { stream }, reply).await? {
         200 => Ok(()),
         status => Err(format!("{status}: {}", String::from_utf8_lossy(reply)).into()),
     }
 }
 
 /// The load of a client.
-pub struct Task<'a> {
+pub struct TlsLoad<'a> {
     pub address: SocketAddr,
-    pub way: &'a Way,
+    pub transport: &'a Transport,
     pub paths: &'a [String],
     /// Concurrent connections.
     pub clients: usize,
     pub time: Duration,
     /// Whether each request opens a new connection.
-    pub comes_anew: bool,
+    pub reconnects: bool,
 }
 
 /// The result: every request was answered with 200.
 #[derive(Debug, Default, Clone)]
-pub struct Done {
+pub struct TlsLoadResult {
     pub count: usize,
     pub seconds: f64,
     pub latencies: Vec<Duration>,
 }
 
-impl Done {
+impl TlsLoadResult {
     pub fn rate(&self) -> f64 {
         self.count as f64 / self.seconds
     }
 
     pub fn percentile(&self, share: f64) -> Duration {
-        crate::victim::percentile(&self.latencies, share)
+        crate::probe_client::percentile(&self.latencies, share)
     }
 }
 
-impl Task<'_> {
-    pub fn run(&self) -> Result<Done> {
+impl TlsLoad<'_> {
+    pub fn run(&self) -> Result<TlsLoadResult> {
         let latencies = Rc::new(RefCell::new(Vec::with_capacity(1 << 18)));
         let next = Rc::new(Cell::new(0_usize));
         let paths: Rc<[String]> = self.paths.into();
         let began = Instant::now();
-        let (address, until, comes_anew) = (self.address, began + self.time, self.comes_anew);
+        let (address, until, comes_anew) = (self.address, began + self.time, self.reconnects);
         runtime()?.block_on(async {
             let mut tasks = Vec::new();
             for _ in 0..self.clients {
-                let (way, paths) = (self.way.clone(), Rc::clone(&paths));
+                let (way, paths) = (self.transport.clone(), Rc::clone(&paths));
                 let (latencies, next) = (Rc::clone(&latencies), Rc::clone(&next));
                 tasks.push(tokio::task::spawn_local(async move {
                     let (mut held, mut reply) = (None, Vec::new());
@@ -140,12 +140,21 @@ impl Task<'_> {
             Ok::<(), Box<dyn std::error::Error>>(())
         })?;
         let latencies = latencies.take();
-        Ok(Done { count: latencies.len(), seconds: began.elapsed().as_secs_f64(), latencies })
+        Ok(TlsLoadResult {
+            count: latencies.len(),
+            seconds: began.elapsed().as_secs_f64(),
+            latencies,
+        })
     }
 }
 
 /// A flood of handshakes without requests; returns how many succeeded.
-pub fn handshakes(address: SocketAddr, way: &Way, clients: usize, time: Duration) -> Result<usize> {
+pub fn flood_handshakes(
+    address: SocketAddr,
+    way: &Transport,
+    clients: usize,
+    time: Duration,
+) -> Result<usize> {
     let count = Rc::new(Cell::new(0));
     let until = Instant::now() + time;
     runtime()?.block_on(async {
@@ -170,9 +179,9 @@ pub fn handshakes(address: SocketAddr, way: &Way, clients: usize, time: Duration
 }
 
 /// Holds idle connections that have had one response while `look` runs.
-pub fn hold<T>(
+pub fn hold_idle_connections<T>(
     address: SocketAddr,
-    way: &Way,
+    way: &Transport,
     count: usize,
     look: impl FnOnce() -> Result<T>,
 ) -> Result<T> {

@@ -3,48 +3,48 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Desk, PASSWORD, end, refused};
+use super::{AccountsFixture, PASSWORD, run_to_end, run_to_failure};
 use crate::harness::Backend;
 
 const ADD: [&str; 4] = ["user", "add", "ann", "--password-stdin"];
 
 on_every_backend! {
     fn key_is_created_with_the_first_user_with_owner_only_permissions(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         assert!(!desk.key_file().exists());
-        desk.done(&ADD, PASSWORD);
+        desk.run_to_success(&ADD, PASSWORD);
         let mode = fs::metadata(desk.key_file()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let key = desk.key_text();
         assert_eq!((key.len(), key.ends_with("=\n")), (45, true));
         assert_eq!(desk.fingerprint().len(), 32);
-        desk.done(&["user", "add", "bob", "--password-stdin"], PASSWORD);
+        desk.run_to_success(&["user", "add", "bob", "--password-stdin"], PASSWORD);
         assert_eq!(desk.key_text(), key, "made once");
-        assert_eq!(desk.serve().by_both("bob", PASSWORD), ["403", "403"], "proved, without a role");
+        assert_eq!(desk.serve().statuses_by_both_schemes("bob", PASSWORD), ["403", "403"], "proved, without a role");
         assert_eq!(desk.key_text(), key);
     }
 
     /// The message names the remedy, and nothing is changed.
     fn key_of_another_database_is_refused(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         desk.add("ann");
         let (key, stored) = (desk.key_text(), desk.fingerprint());
         let all = "SELECT * FROM nouns_users";
         let before = desk.sql(all);
         let check = |expected: &str| {
             for args in [&["user", "add", "bob", "--password-stdin"][..], &["user", "passwd", "ann", "--password-stdin"], &["serve", "--listen", "127.0.0.1:0"], &["key", "rotate"]] {
-                let said = desk.refused(args, PASSWORD);
+                let said = desk.run_to_failure(args, PASSWORD);
                 assert!(said.starts_with(expected), "{args:?}: {said}");
-                assert!(!said.contains(key.trim()) && !said.contains(Desk::foreign_key().trim()));
+                assert!(!said.contains(key.trim()) && !said.contains(AccountsFixture::foreign_key().trim()));
             }
             assert_eq!((desk.sql(all), desk.fingerprint()), (before.clone(), stored.clone()));
             // Commands that need no key still work.
-            assert!(desk.done(&["user", "list"], "").contains("ann"));
+            assert!(desk.run_to_success(&["user", "list"], "").contains("ann"));
         };
         fs::remove_file(desk.key_file()).unwrap();
         check("there is no key file nouns.key, and this database has one, of fingerprint ");
         assert!(!desk.key_file().exists());
-        desk.write_key(Desk::foreign_key());
+        desk.write_key(AccountsFixture::foreign_key());
         check("the key in nouns.key has the fingerprint 84baa24011f6d103bbfd198463ae16f9, and this database belongs to ");
         desk.write_key("c2hvcnQ=");
         check("nouns.key holds no key: expected 32 bytes in base64, got 5; ");
@@ -56,39 +56,39 @@ on_every_backend! {
     }
 
     fn key_in_the_environment_is_used(backend: Backend) {
-        let desk = Desk::on(backend);
-        let foreign = Desk::foreign_key();
-        end(desk.command(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
+        let desk = AccountsFixture::on(backend);
+        let foreign = AccountsFixture::foreign_key();
+        run_to_end(desk.command(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
         assert_eq!(desk.fingerprint(), "84baa24011f6d103bbfd198463ae16f9");
         assert!(!desk.key_file().exists(), "no file is made beside it");
-        let both = refused(desk.with_key(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
+        let both = run_to_failure(desk.with_key(&ADD).env("NOUNS_KEY", foreign), PASSWORD);
         assert_eq!(both, "two keys are named, NOUNS_KEY and the key file nouns.key; leave one of them out");
-        let rotated = refused(desk.command(&["key", "rotate"]).env("NOUNS_KEY", foreign), "");
+        let rotated = run_to_failure(desk.command(&["key", "rotate"]).env("NOUNS_KEY", foreign), "");
         assert!(rotated.starts_with("the key in NOUNS_KEY cannot be rotated, "), "{rotated}");
         // The same key as a file.
         desk.write_key(foreign);
-        desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
+        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
     }
 
     /// The key was lost with its disk: replacing it drops the sealed secrets and keeps the users.
     fn key_lost_can_be_replaced(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         desk.add("ann");
-        let here = desk.refused(&["key", "rotate", "--lost"], "");
+        let here = desk.run_to_failure(&["key", "rotate", "--lost"], "");
         assert_eq!(here, "nouns.key holds the key of this database: it is not lost");
         let old = desk.key_text();
-        desk.write_key(Desk::foreign_key());
-        let foreign = desk.refused(&["key", "rotate", "--lost"], "");
+        desk.write_key(AccountsFixture::foreign_key());
+        let foreign = desk.run_to_failure(&["key", "rotate", "--lost"], "");
         assert!(foreign.starts_with("nouns.key holds a key of something else, "), "{foreign}");
-        assert_eq!(desk.key_text(), Desk::foreign_key());
+        assert_eq!(desk.key_text(), AccountsFixture::foreign_key());
         fs::remove_file(desk.key_file()).unwrap();
-        let said = desk.done(&["key", "rotate", "--lost"], "");
+        let said = desk.run_to_success(&["key", "rotate", "--lost"], "");
         assert_eq!(said, "nouns: wrote a new key to nouns.key in place of the lost one; dropped the Digest credentials of 1 user, who get back to Digest with their next login by Basic, where their realm offers it, or with a new password: nouns user passwd NAME\n");
         assert_ne!(desk.key_text(), old);
         let server = desk.serve();
         assert_eq!(server.status("--digest", "ann", PASSWORD), "401");
         assert_eq!(server.status("--basic", "ann", PASSWORD), "200");
-        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
         assert_eq!(server.status("--digest", "ann", PASSWORD), "200");
     }
 }
@@ -96,9 +96,9 @@ on_every_backend! {
 /// PostgreSQL has no folder that every server sees.
 #[test]
 fn key_file_with_postgres_must_be_given() {
-    let desk = Desk::bare(Backend::Postgres);
+    let desk = AccountsFixture::without_database(Backend::Postgres);
     for args in [&ADD[..], &["serve", "--listen", "127.0.0.1:0"]] {
-        let said = refused(&mut desk.command(args), PASSWORD);
+        let said = run_to_failure(&mut desk.command(args), PASSWORD);
         assert!(said.starts_with("with PostgreSQL the key has to be named, "), "{said}");
         assert!(said.contains("--key-file") && said.contains("NOUNS_KEY"), "{said}");
     }
@@ -111,21 +111,21 @@ fn key_file_with_postgres_must_be_given() {
 
 #[test]
 fn key_file_not_given_is_next_to_the_sqlite_file() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = AccountsFixture::on(Backend::Sqlite);
     fs::create_dir(desk.folder.path().join("data")).unwrap();
     let database = format!("sqlite:{}/data/my.db", desk.folder.path().display());
-    desk.make(&database);
+    desk.create_tables(&database);
     let add = |name: &str| {
         let mut command = desk.command(&["user", "add", name, "--password-stdin"]);
         command.env("NOUNS_DATABASE", &database);
         command
     };
     // The flag takes precedence over the environment: the folder's own database.
-    assert_eq!(end(&mut add("ann"), PASSWORD).code, Some(0));
+    assert_eq!(run_to_end(&mut add("ann"), PASSWORD).code, Some(0));
     assert!(desk.key_file().exists());
-    let mut command = std::process::Command::new(crate::harness::NOUNS);
+    let mut command = std::process::Command::new(crate::harness::EXECUTABLE);
     command.args(["user", "add", "ann", "--password-stdin", "--database", &database]);
-    let ended = end(command.env_clear(), PASSWORD);
+    let ended = run_to_end(command.env_clear(), PASSWORD);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(desk.folder.path().join("data/nouns.key").exists());
 }
@@ -133,16 +133,17 @@ fn key_file_not_given_is_next_to_the_sqlite_file() {
 /// A mistake in the key must not leave an empty database behind.
 #[test]
 fn key_malformed_is_refused_before_anything_is_created() {
-    let desk = Desk::bare(Backend::Sqlite);
+    let desk = AccountsFixture::without_database(Backend::Sqlite);
     desk.write_key("no key");
-    let said = desk.refused(&ADD, PASSWORD);
+    let said = desk.run_to_failure(&ADD, PASSWORD);
     assert!(said.starts_with("nouns.key holds no key: expected base64; "), "{said}");
-    let no_folder = refused(desk.command(&ADD).args(["--key-file", "nowhere/nouns.key"]), PASSWORD);
+    let no_folder =
+        run_to_failure(desk.command(&ADD).args(["--key-file", "nowhere/nouns.key"]), PASSWORD);
     assert_eq!(
         no_folder,
         "the folder nowhere does not exist; create it, or name another --key-file"
     );
-    let list = desk.refused(&["user", "list"], "");
+    let list = desk.run_to_failure(&["user", "list"], "");
     assert!(list.starts_with("there is no database "), "{list}");
     let names: Vec<_> =
         fs::read_dir(desk.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();

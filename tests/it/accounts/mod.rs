@@ -16,34 +16,37 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::{fs, thread};
 
-use crate::harness::{Backend, DEBUG, Ended, Folder, LastLook, NOUNS, Process, Secrets, sql};
+use crate::harness::{
+    Backend, DEBUG_EXECUTABLE, EXECUTABLE, FinishedProcess, Folder, LeakSearch, Process, Secrets,
+    run_sql,
+};
 
 const PASSWORD: &str = "Circle of Life";
 
 /// A database and a key file, and the commands that work on them.
-struct Desk {
+struct AccountsFixture {
     backend: Backend,
     folder: Folder,
 }
 
-impl Desk {
+impl AccountsFixture {
     /// A database without users and without a key, as a server under `--open` leaves it.
     fn on(backend: Backend) -> Self {
-        let desk = Self::bare(backend);
-        desk.make(&desk.database());
+        let desk = Self::without_database(backend);
+        desk.create_tables(&desk.database());
         desk
     }
 
     /// No database yet; with PostgreSQL, one without tables.
-    fn bare(backend: Backend) -> Self {
+    fn without_database(backend: Backend) -> Self {
         let desk = Self { backend, folder: Folder::new() };
         desk.database();
         desk
     }
 
     /// Creates the tables of a database.
-    fn make(&self, database: &str) {
-        let mut command = Command::new(NOUNS);
+    fn create_tables(&self, database: &str) {
+        let mut command = Command::new(EXECUTABLE);
         command.args(["serve", "--open", "--listen", "127.0.0.1:0", "--database", database]);
         let server = Process::spawn(command.env_clear().current_dir(self.folder.path()));
         server.first_line();
@@ -53,11 +56,11 @@ impl Desk {
     }
 
     fn secrets(&self) -> Arc<Secrets> {
-        Secrets::of(&self.database())
+        Secrets::of_database(&self.database())
     }
 
     /// Runs a command to its end, and checks that its output contains no secret.
-    fn end(&self, command: &mut Command, input: &str) -> Ended {
+    fn run_to_end(&self, command: &mut Command, input: &str) -> FinishedProcess {
         let secrets = self.secrets();
         let words: Vec<_> =
             command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -66,7 +69,7 @@ impl Desk {
         {
             secrets.learn_person(name, input.trim_end());
         }
-        let ended = end(command, input);
+        let ended = run_to_end(command, input);
         secrets.learn_files(&self.key_file());
         secrets
             .check("what a command says", format!("{}{}", ended.stdout, ended.stderr).as_bytes());
@@ -96,7 +99,7 @@ impl Desk {
 
     /// `nouns`, in the folder, with this database and a clean environment.
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(NOUNS);
+        let mut command = Command::new(EXECUTABLE);
         command.args(args).args(["--database", &self.database()]);
         command.env_clear().current_dir(self.folder.path());
         command
@@ -109,28 +112,31 @@ impl Desk {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ended {
-        self.end(&mut self.with_key(args), "")
+    fn run(&self, args: &[&str]) -> FinishedProcess {
+        self.run_to_end(&mut self.with_key(args), "")
     }
 
     /// Runs a command that must succeed, and returns its output.
-    fn done(&self, args: &[&str], input: &str) -> String {
-        let ended = self.end(&mut self.with_key(args), input);
+    fn run_to_success(&self, args: &[&str], input: &str) -> String {
+        let ended = self.run_to_end(&mut self.with_key(args), input);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
         ended.stdout
     }
 
     /// Runs a command that must fail, and returns its message.
-    fn refused(&self, args: &[&str], input: &str) -> String {
-        refused(&mut self.with_key(args), input)
+    fn run_to_failure(&self, args: &[&str], input: &str) -> String {
+        run_to_failure(&mut self.with_key(args), input)
     }
 
     fn add(&self, name: &str) {
-        self.done(&["user", "add", name, "--role", "clerk", "--password-stdin"], PASSWORD);
+        self.run_to_success(
+            &["user", "add", name, "--role", "clerk", "--password-stdin"],
+            PASSWORD,
+        );
     }
 
     fn sql(&self, text: &str) -> String {
-        sql(self.backend, self.folder.path(), text)
+        run_sql(self.backend, self.folder.path(), text)
     }
 
     fn fingerprint(&self) -> String {
@@ -139,15 +145,19 @@ impl Desk {
     }
 
     /// A server with authentication.
-    fn serve(&self) -> Serving {
+    fn serve(&self) -> AuthenticatedServer {
         let mut command = self.with_key(&["serve", "--listen", "127.0.0.1:0", "--log", "json"]);
         let process = Process::spawn(&mut command);
         let line = process.first_line();
         let (_, address) = line.rsplit_once(" at http://").expect("the line of a server");
         let places = (self.folder.path(), self.key_file());
-        let last_look = LastLook::new(&process, self.backend, &self.database(), places);
+        let last_look = LeakSearch::new(&process, self.backend, &self.database(), places);
         last_look.secrets.learn_realm("store");
-        Serving { address: address.parse().unwrap(), _process: process, last_look }
+        AuthenticatedServer {
+            address: address.parse().unwrap(),
+            _process: process,
+            leak_search: last_look,
+        }
     }
 
     /// The key of another database.
@@ -157,14 +167,14 @@ impl Desk {
 }
 
 /// A server with authentication; killed when dropped.
-struct Serving {
+struct AuthenticatedServer {
     address: SocketAddr,
     _process: Process,
     // Dropped after the process, whose log it searches.
-    last_look: LastLook,
+    leak_search: LeakSearch,
 }
 
-impl Serving {
+impl AuthenticatedServer {
     /// The status that a user gets.
     fn status(&self, scheme: &str, name: &str, password: &str) -> String {
         let mut command = Command::new("curl");
@@ -175,13 +185,13 @@ impl Serving {
         ended.stdout.trim().to_owned()
     }
 
-    fn by_both(&self, name: &str, password: &str) -> [String; 2] {
+    fn statuses_by_both_schemes(&self, name: &str, password: &str) -> [String; 2] {
         ["--basic", "--digest"].map(|scheme| self.status(scheme, name, password))
     }
 }
 
 /// Runs a command with this standard input until it ends.
-fn end(command: &mut Command, input: &str) -> Ended {
+fn run_to_end(command: &mut Command, input: &str) -> FinishedProcess {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -191,11 +201,15 @@ fn end(command: &mut Command, input: &str) -> Ended {
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    FinishedProcess {
+        code: output.status.code(),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
 }
 
-fn refused(command: &mut Command, input: &str) -> String {
-    let ended = end(command, input);
+fn run_to_failure(command: &mut Command, input: &str) -> String {
+    let ended = run_to_end(command, input);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     let line = ended.stderr.trim_end();
     assert!(line.starts_with("nouns: ") && line.lines().count() == 1, "{line}");

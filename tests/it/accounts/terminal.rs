@@ -8,8 +8,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::{Desk, PASSWORD};
-use crate::harness::{Backend, NOUNS, wait_until};
+use super::{AccountsFixture, PASSWORD};
+use crate::harness::{Backend, EXECUTABLE, wait_until};
 
 /// A terminal in which a command runs.
 struct Terminal {
@@ -20,9 +20,9 @@ struct Terminal {
 
 impl Terminal {
     /// Runs `nouns user …`, then prints the terminal's settings.
-    fn run(desk: &Desk, arguments: &str) -> Self {
+    fn run(desk: &AccountsFixture, arguments: &str) -> Self {
         let line = format!(
-            "{NOUNS} user {arguments} --database {}; echo code $?; stty -a; echo ended",
+            "{EXECUTABLE} user {arguments} --database {}; echo code $?; stty -a; echo ended",
             desk.database()
         );
         let mut command = Command::new("script");
@@ -47,7 +47,7 @@ impl Terminal {
     }
 
     /// Waits for the prompt first: input typed before it is discarded.
-    fn answer(&mut self, question: &str, keys: &str) {
+    fn type_at_prompt(&mut self, question: &str, keys: &str) {
         self.wait_for(question);
         self.keyboard.write_all(keys.as_bytes()).unwrap();
         self.keyboard.flush().unwrap();
@@ -75,22 +75,22 @@ impl Terminal {
 
 #[test]
 fn password_prompt_asks_twice_without_echo() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = AccountsFixture::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann --role clerk");
-    terminal.answer("password for ann: ", "Circle of Live\x7f\x7ffe\n");
-    terminal.answer("once more: ", "Circle of Life\n");
+    terminal.type_at_prompt("password for ann: ", "Circle of Live\x7f\x7ffe\n");
+    terminal.type_at_prompt("once more: ", "Circle of Life\n");
     let screen = terminal.end();
     assert!(screen.contains("nouns: added ann\r\ncode 0"), "{screen}");
     assert!(!screen.contains("Circle"), "{screen}");
-    assert_eq!(desk.serve().by_both("ann", PASSWORD), ["200", "200"]);
+    assert_eq!(desk.serve().statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
 }
 
 #[test]
 fn password_prompt_refuses_two_different_entries() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = AccountsFixture::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann");
-    terminal.answer("password for ann: ", "Circle of Life\n");
-    terminal.answer("once more: ", "Circle of Live\n");
+    terminal.type_at_prompt("password for ann: ", "Circle of Life\n");
+    terminal.type_at_prompt("once more: ", "Circle of Live\n");
     let screen = terminal.end();
     assert!(
         screen.contains("the two passwords are not the same; nothing was changed\r\ncode 2"),
@@ -102,9 +102,9 @@ fn password_prompt_refuses_two_different_entries() {
 
 #[test]
 fn password_prompt_interrupted_restores_the_terminal() {
-    let desk = Desk::on(Backend::Sqlite);
+    let desk = AccountsFixture::on(Backend::Sqlite);
     let mut terminal = Terminal::run(&desk, "add ann");
-    terminal.answer("password for ann: ", "Circle\x03");
+    terminal.type_at_prompt("password for ann: ", "Circle\x03");
     let screen = terminal.end();
     assert!(screen.contains("interrupted; nothing was changed\r\ncode 2"), "{screen}");
     assert!(!screen.contains("Circle"), "{screen}");

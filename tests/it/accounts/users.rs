@@ -2,14 +2,14 @@
 
 use expect_test::expect;
 
-use super::{Desk, PASSWORD, refused};
+use super::{AccountsFixture, PASSWORD, run_to_failure};
 use crate::harness::{Backend, Masks, wait_until};
 
 on_every_backend! {
     fn user_commands_add_change_list_and_remove(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         let mut said = String::new();
-        let mut tell = |args: &[&str], input: &str| said.push_str(&desk.done(args, input));
+        let mut tell = |args: &[&str], input: &str| said.push_str(&desk.run_to_success(args, input));
         tell(&["user", "add", "ann", "--role", "clerk", "--password-stdin"], "Circle of Life\n");
         tell(&["user", "add", "jos\u{e9}", "--password-stdin"], "Hakuna Matata\r\n");
         tell(&["user", "roles", "ann", "--role", "shopper", "--role", "admin"], "");
@@ -49,11 +49,11 @@ on_every_backend! {
     }
 
     fn user_commands_refused_name_the_remedy(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         desk.add("ann");
         let before = desk.sql("SELECT * FROM nouns_users");
         let mut said = Vec::new();
-        let mut refuse = |args: &[&str], input: &str| said.push(desk.refused(args, input));
+        let mut refuse = |args: &[&str], input: &str| said.push(desk.run_to_failure(args, input));
         refuse(&["user", "add", "ann", "--password-stdin"], PASSWORD);
         refuse(&["user", "add", "bob", "--role", "clerc", "--password-stdin"], PASSWORD);
         refuse(&["user", "add", "b:b", "--password-stdin"], PASSWORD);
@@ -97,31 +97,31 @@ on_every_backend! {
 
     /// A revocation is in force at every server when the command ends.
     fn user_commands_take_effect_at_running_servers(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         desk.add("ann");
-        desk.done(&["user", "add", "eve", "--role", "admin", "--password-stdin"], PASSWORD);
+        desk.run_to_success(&["user", "add", "eve", "--role", "admin", "--password-stdin"], PASSWORD);
         let server = desk.serve();
-        assert_eq!(server.by_both("ann", PASSWORD), ["200", "200"]);
-        desk.done(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
-        assert_eq!(server.by_both("ann", PASSWORD), ["401", "401"]);
-        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["200", "200"]);
-        desk.done(&["user", "roles", "ann", "--none"], "");
-        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["403", "403"]);
-        desk.done(&["user", "roles", "ann", "--role", "admin"], "");
-        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["200", "200"]);
-        desk.done(&["user", "disable", "ann"], "");
-        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
-        desk.done(&["user", "enable", "ann"], "");
+        assert_eq!(server.statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
+        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], "Hakuna Matata");
+        assert_eq!(server.statuses_by_both_schemes("ann", PASSWORD), ["401", "401"]);
+        assert_eq!(server.statuses_by_both_schemes("ann", "Hakuna Matata"), ["200", "200"]);
+        desk.run_to_success(&["user", "roles", "ann", "--none"], "");
+        assert_eq!(server.statuses_by_both_schemes("ann", "Hakuna Matata"), ["403", "403"]);
+        desk.run_to_success(&["user", "roles", "ann", "--role", "admin"], "");
+        assert_eq!(server.statuses_by_both_schemes("ann", "Hakuna Matata"), ["200", "200"]);
+        desk.run_to_success(&["user", "disable", "ann"], "");
+        assert_eq!(server.statuses_by_both_schemes("ann", "Hakuna Matata"), ["401", "401"]);
+        desk.run_to_success(&["user", "enable", "ann"], "");
         wait_until("ann is let in again", || {
             (server.status("--digest", "ann", "Hakuna Matata") == "200").then_some(())
         });
-        desk.done(&["user", "remove", "ann"], "");
-        assert_eq!(server.by_both("ann", "Hakuna Matata"), ["401", "401"]);
+        desk.run_to_success(&["user", "remove", "ann"], "");
+        assert_eq!(server.statuses_by_both_schemes("ann", "Hakuna Matata"), ["401", "401"]);
     }
 
     /// They create no database, no table and no key.
     fn user_commands_without_a_database_create_nothing(backend: Backend) {
-        let desk = Desk::bare(backend);
+        let desk = AccountsFixture::without_database(backend);
         let commands: [(&[&str], &str); 8] = [
             (&["user", "add", "ann", "--role", "clerk", "--password-stdin"], PASSWORD),
             (&["user", "list"], ""),
@@ -141,9 +141,9 @@ on_every_backend! {
         };
         let refuse_all = || {
             for (args, input) in &commands {
-                check(&desk.refused(args, input));
+                check(&desk.run_to_failure(args, input));
             }
-            check(&refused(&mut desk.command(&["changes"]), ""));
+            check(&run_to_failure(&mut desk.command(&["changes"]), ""));
         };
         refuse_all();
         let left = || std::fs::read_dir(desk.folder.path()).unwrap().count();
@@ -165,28 +165,28 @@ on_every_backend! {
 
     /// The file holds a password that is no longer valid.
     fn first_password_file_is_removed_when_its_password_changes(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         drop(desk.serve());
         let file = desk.password_file();
         assert!(file.exists());
-        let said = desk.done(&["user", "passwd", "admin", "--password-stdin"], PASSWORD);
+        let said = desk.run_to_success(&["user", "passwd", "admin", "--password-stdin"], PASSWORD);
         let removed = |said: &str| said.contains("removed ") && said.contains(".admin-password, which held the old one");
         assert!(removed(&said), "{said}");
         assert!(!file.exists());
-        let said = desk.done(&["user", "passwd", "admin", "--password-stdin"], "Hakuna Matata");
+        let said = desk.run_to_success(&["user", "passwd", "admin", "--password-stdin"], "Hakuna Matata");
         assert_eq!(said, "nouns: set the password of admin\n");
         // Somebody else's password says nothing about it.
         std::fs::write(&file, "Hakuna Matata\n").unwrap();
         desk.add("ann");
-        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
         assert!(file.exists());
-        assert!(removed(&desk.done(&["user", "remove", "admin", "--force"], "")));
+        assert!(removed(&desk.run_to_success(&["user", "remove", "admin", "--force"], "")));
         assert!(!file.exists());
     }
 
     /// Databases of one name on several servers share a folder of keys, and with it the name of this file.
     fn first_password_file_of_another_database_is_kept(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         drop(desk.serve());
         let file = desk.password_file();
         let foreign = "the password of another database\n";
@@ -195,7 +195,7 @@ on_every_backend! {
         std::fs::write(&unfinished, foreign).unwrap();
         drop(desk.serve());
         for args in [&["user", "passwd", "admin", "--password-stdin"][..], &["user", "remove", "admin", "--force"]] {
-            let said = desk.done(args, PASSWORD);
+            let said = desk.run_to_success(args, PASSWORD);
             let left = format!("{} is left as it is: ", file.file_name().unwrap().display());
             assert!(said.contains(&left), "{said}");
         }
@@ -206,12 +206,12 @@ on_every_backend! {
 
     /// Without an admin nobody could manage users over HTTP.
     fn last_admin_is_kept_unless_forced(backend: Backend) {
-        let desk = Desk::on(backend);
+        let desk = AccountsFixture::on(backend);
         for name in ["ann", "bob"] {
-            desk.done(&["user", "add", name, "--role", "admin", "--role", "clerk", "--password-stdin"], PASSWORD);
+            desk.run_to_success(&["user", "add", name, "--role", "admin", "--role", "clerk", "--password-stdin"], PASSWORD);
         }
         // With another admin left, each of them may be removed.
-        desk.done(&["user", "disable", "bob"], "");
+        desk.run_to_success(&["user", "disable", "bob"], "");
         let before = desk.sql("SELECT * FROM nouns_users ORDER BY name");
         for args in [
             &["user", "disable", "ann"][..],
@@ -219,16 +219,16 @@ on_every_backend! {
             &["user", "roles", "ann", "--none"],
             &["user", "remove", "ann"],
         ] {
-            let said = desk.refused(args, "");
+            let said = desk.run_to_failure(args, "");
             assert!(said.starts_with("ann is the last enabled user with the role admin, "), "{args:?}: {said}");
             assert!(said.ends_with("or say --force"), "{said}");
         }
         assert_eq!(desk.sql("SELECT * FROM nouns_users ORDER BY name"), before);
         // A change that leaves the role in place is allowed.
-        desk.done(&["user", "roles", "ann", "--role", "admin"], "");
-        desk.done(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
-        desk.done(&["user", "remove", "bob"], "");
-        desk.done(&["user", "disable", "ann", "--force"], "");
-        desk.done(&["user", "remove", "ann"], "");
+        desk.run_to_success(&["user", "roles", "ann", "--role", "admin"], "");
+        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        desk.run_to_success(&["user", "remove", "bob"], "");
+        desk.run_to_success(&["user", "disable", "ann", "--force"], "");
+        desk.run_to_success(&["user", "remove", "ann"], "");
     }
 }

@@ -8,7 +8,7 @@ const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// `HOST:PORT`.
 fn host(postgres: &OwnPostgres) -> String {
-    let address = postgres.address_of("");
+    let address = postgres.database_url("");
     address.trim_end_matches('/').rsplit('@').next().unwrap().to_owned()
 }
 
@@ -21,7 +21,7 @@ fn post(server: &Server, authorization: &str) -> u16 {
 }
 
 /// Stops the replication, once the standby has replayed everything up to now.
-fn cut_off(primary: &OwnPostgres, standby: &OwnPostgres) {
+fn stop_replication(primary: &OwnPostgres, standby: &OwnPostgres) {
     let written = primary.sql("postgres", "SELECT pg_current_wal_lsn()").trim().to_owned();
     let has_all = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
     wait_until("the standby has caught up", || {
@@ -41,13 +41,13 @@ fn failover_refuses_replays_and_sees_changes_of_users() {
     primary.sql("postgres", "CREATE DATABASE shop");
     let standby = primary.start_standby();
     let address = format!("postgres://nouns@{},{}/shop", host(&primary), host(&standby));
-    let server = Setup::replica(address).closed().start();
+    let server = Setup::replica(address).with_authentication().start();
     let (admin, kim) = (server.admin(), Person::new("kim", "the password of kim"));
     let path = server.add_user(&kim, &["clerk"]);
     let mut session = admin.log_in(&server, "/customers");
     let mut captured = vec![session.answer("POST /customers", ANN.as_bytes())];
     assert_eq!(post(&server, &captured[0]), 201);
-    cut_off(&primary, &standby);
+    stop_replication(&primary, &standby);
 
     // Changes that the standby will never have, but that the server has seen.
     captured.push(session.answer("POST /customers", ANN.as_bytes()));
@@ -56,8 +56,8 @@ fn failover_refuses_replays_and_sees_changes_of_users() {
     let headers = [("Authorization", &*admin.basic())];
     assert_eq!(server.request(&format!("PUT {path}"), &headers, body).status, 200);
     assert_eq!(status(&server, &kim), 200);
-    primary.control(&["-m", "immediate", "stop"]);
-    standby.control(&["promote"]);
+    primary.pg_ctl(&["-m", "immediate", "stop"]);
+    standby.pg_ctl(&["promote"]);
     wait_until("the standby takes writes", || {
         (standby.sql("postgres", "SELECT pg_is_in_recovery()").trim() == "f").then_some(())
     });

@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::harness::{Backend, Folder, Person, Server, Setup, run, sql, wait_until};
+use crate::harness::{Backend, Folder, Person, Server, Setup, run_nouns, run_sql, wait_until};
 
 on_every_backend! {
     /// The password is in a file that only its owner can read, and nowhere else.
     fn first_user_is_created_once(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let admin = server.admin();
         assert!(admin.password.len() >= 16, "{admin:?}");
         let file = server.password_file();
@@ -25,14 +25,14 @@ on_every_backend! {
         assert_eq!(server.admin().password, admin.password);
         assert!(!server.log().contains(&shown), "a second start makes no user");
         assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
-        let count = sql(backend, server.folder(), "SELECT count(*) FROM nouns_users");
+        let count = run_sql(backend, server.folder(), "SELECT count(*) FROM nouns_users");
         assert_eq!(count.trim(), "1");
     }
 
     /// A server under `--open` authenticates nobody and creates no user.
     fn first_user_is_not_created_by_an_open_server(server: Server) {
         assert_eq!(server.get("/customers").status, 200);
-        assert_eq!(sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_users").trim(), "0");
+        assert_eq!(run_sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_users").trim(), "0");
         assert!(!server.password_file().exists());
     }
 
@@ -42,7 +42,7 @@ on_every_backend! {
         let key = folder.path().join("nouns.key");
         let file = backend.password_file(&backend.database(&folder, "nouns.db"), &key);
         fs::write(&file, "of somebody else\n").unwrap();
-        let setup = Setup::new(backend).closed();
+        let setup = Setup::new(backend).with_authentication();
         let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
         let shown = file.file_name().unwrap().to_str().unwrap();
@@ -51,7 +51,7 @@ on_every_backend! {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "no database and no key were made");
         if backend == Backend::Postgres {
             let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
-            assert_eq!(sql(backend, folder.path(), tables).trim(), "0");
+            assert_eq!(run_sql(backend, folder.path(), tables).trim(), "0");
         }
         fs::remove_file(&file).unwrap();
         // The same where a server under `--open` has created the tables.
@@ -70,11 +70,11 @@ on_every_backend! {
     /// is known either way.
     fn first_user_of_an_interrupted_start_has_a_known_password(backend: Backend) {
         for fault in ["first_user:1", "first_user:2"] {
-            let setup = Setup::new(backend).closed();
+            let setup = Setup::new(backend).with_authentication();
             let interrupted = setup.clone().fault(fault).try_start_in(Folder::new());
             let (ended, folder) = interrupted.unwrap_err();
             assert!(ended.stderr.contains("planted at first_user"), "{ended:?}");
-            let count = sql(backend, folder.path(), "SELECT count(*) FROM nouns_users");
+            let count = run_sql(backend, folder.path(), "SELECT count(*) FROM nouns_users");
             assert_eq!(count.trim(), if fault.ends_with('1') { "0" } else { "1" });
             let server = setup.start_in(folder);
             let file = server.password_file();
@@ -92,7 +92,7 @@ on_every_backend! {
         let folder = Folder::new();
         let held = fs::File::open(folder.path()).unwrap();
         held.lock().unwrap();
-        let setup = Setup::new(backend).closed();
+        let setup = Setup::new(backend).with_authentication();
         let (ended, folder) = setup.clone().try_start_in(folder).unwrap_err();
         assert_eq!(ended.code, Some(2), "{ended:?}");
         let said = "another process has held the lock of the folder ";
@@ -106,12 +106,12 @@ on_every_backend! {
     /// A role that was renamed leaves users behind with one that grants nothing.
     fn undeclared_roles_of_users_are_told_at_start(backend: Backend) {
         const CLERKS: &str = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
-        let server = Setup::new(backend).model(CLERKS).closed().start();
+        let server = Setup::new(backend).model(CLERKS).with_authentication().start();
         server.add_user(&Person::new("ann", "Circle of Life"), &["clerk"]);
         server.add_user(&Person::new("bob", "Circle of Life"), &["clerk", "admin"]);
         let key = server.key_file();
         assert!(!server.log().contains("does not declare"), "{}", server.log());
-        let server = Setup::new(backend).model(&CLERKS.replace("clerk", "seller")).closed().start_in(server.stop());
+        let server = Setup::new(backend).model(&CLERKS.replace("clerk", "seller")).with_authentication().start_in(server.stop());
         let log = wait_until("it is told", || Some(server.log()).filter(|log| log.contains("does not declare")));
         let line = log.lines().find(|line| line.contains("does not declare")).unwrap();
         assert!(line.contains(r#""roles":"clerk""#) && line.contains(r#""users":"2""#), "{line}");
@@ -122,7 +122,7 @@ on_every_backend! {
             let key = key.to_str().unwrap();
             let args = ["user", "list", "--model", "model.toml", "--database", &database, "--key-file", key];
             let args = args.into_iter().chain(Some(flag).filter(|flag| !flag.is_empty()));
-            run(server.folder(), &args.collect::<Vec<_>>()).stdout
+            run_nouns(server.folder(), &args.collect::<Vec<_>>()).stdout
         };
         let table = list("");
         assert!(table.lines().any(|line| line.contains("ann") && line.contains("clerk (undeclared)")), "{table}");
@@ -154,10 +154,11 @@ fn first_user_is_created_once_by_concurrent_replicas() {
 /// Two databases in one folder have a file each.
 #[test]
 fn first_password_file_is_named_after_the_database() {
-    let one = Setup::new(Backend::Sqlite).closed().start();
+    let one = Setup::new(Backend::Sqlite).with_authentication().start();
     let admin = one.admin();
     let folder = one.stop();
-    let two = Setup::new(Backend::Sqlite).database("room.db").closed().start_in(folder);
+    let two =
+        Setup::new(Backend::Sqlite).database("room.db").with_authentication().start_in(folder);
     let other = two.admin();
     assert_ne!(other.password, admin.password);
     for (name, person) in [("nouns", &admin), ("room", &other)] {
@@ -168,7 +169,7 @@ fn first_password_file_is_named_after_the_database() {
         server.request("GET /customers", &[("Authorization", &person.basic())], "").status
     };
     assert_eq!((status(&two, &other), status(&two, &admin)), (200, 401));
-    let one = Setup::new(Backend::Sqlite).closed().start_in(two.stop());
+    let one = Setup::new(Backend::Sqlite).with_authentication().start_in(two.stop());
     assert_eq!((status(&one, &admin), status(&one, &other)), (200, 401));
 }
 
@@ -176,7 +177,7 @@ fn first_password_file_is_named_after_the_database() {
 #[test]
 fn basic_without_tls_is_refused_at_start() {
     let folder = Folder::new();
-    let ended = run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
+    let ended = run_nouns(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("Basic") && ended.stderr.contains("0.0.0.0:0"), "{ended:?}");
     assert!(!folder.path().join("nouns.db").exists(), "nothing was made");

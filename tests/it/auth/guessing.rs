@@ -1,7 +1,7 @@
 //! Password guessing and user enumeration: limits on failed logins, and responses that reveal no
 //! account.
 
-use crate::harness::{Backend, Client, Held, Person, Server, Setup, md5};
+use crate::harness::{Backend, Client, HeldChallenge, Person, Server, Setup, md5};
 
 fn status(server: &Server, authorization: &str) -> u16 {
     server.request("GET /customers", &[("Authorization", authorization)], "").status
@@ -9,7 +9,7 @@ fn status(server: &Server, authorization: &str) -> u16 {
 
 /// Sends requests with these credentials at the same moment, each on a connection of its own, in this
 /// order.
-fn at_once(server: &Server, authorizations: &[String]) -> Vec<u16> {
+fn send_simultaneously(server: &Server, authorizations: &[String]) -> Vec<u16> {
     // All of them arrive while the process is stopped (SIGSTOP).
     server.pause();
     let mut clients: Vec<Client> = authorizations.iter().map(|_| server.client()).collect();
@@ -26,7 +26,11 @@ fn at_once(server: &Server, authorizations: &[String]) -> Vec<u16> {
 /// One worker thread, so that requests are handled in the order of their arrival.
 fn start(backend: Backend) -> (Server, Person) {
     let model = format!("{STORE}\n[server.limits]\nfailed_logins_max = {FAILED_LOGINS_MAX}\n");
-    let server = Setup::new(backend).model(&model).under(&["taskset", "-c", "0"]).closed().start();
+    let server = Setup::new(backend)
+        .model(&model)
+        .run_under(&["taskset", "-c", "0"])
+        .with_authentication()
+        .start();
     let bob = Person::new("bob", "the right password");
     server.add_user(&bob, &["clerk"]);
     (server, bob)
@@ -50,23 +54,23 @@ fn expect_limited(mut statuses: Vec<u16>) {
 on_every_backend! {
     fn login_throttle_limits_digest_guesses_sent_at_once(backend: Backend) {
         let (server, bob) = start(backend);
-        let held = Held::new(&server, &bob, "/customers");
-        let guess = |nc: u32| held.by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
+        let guess = |nc: u32| held.answered_by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
         let mut guesses: Vec<String> = (1..=150).map(guess).collect();
         guesses.push(held.get(151, "/customers"));
-        expect_limited(at_once(&server, &guesses));
+        expect_limited(send_simultaneously(&server, &guesses));
     }
 
     /// A user in memory is compared without a read, so a right guess could overtake wrong ones.
     fn login_throttle_limits_digest_guesses_at_a_cached_user(backend: Backend) {
         let (server, bob) = start(backend);
-        let cached = Held::new(&server, &bob, "/customers");
+        let cached = HeldChallenge::new(&server, &bob, "/customers");
         assert_eq!(status(&server, &cached.get(1, "/customers")), 200);
-        let held = Held::new(&server, &bob, "/customers");
-        let guess = |nc: u32| held.by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
+        let guess = |nc: u32| held.answered_by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
         let mut guesses: Vec<String> = (1..=150).map(guess).collect();
         guesses.push(held.get(151, "/customers"));
-        expect_limited(at_once(&server, &guesses));
+        expect_limited(send_simultaneously(&server, &guesses));
     }
 
     /// As many as may wait for the thread that hashes.
@@ -75,27 +79,27 @@ on_every_backend! {
         let guess = |number: u32| Person::new("bob", &format!("guess {number}")).basic();
         let mut guesses: Vec<String> = (1..=60).map(guess).collect();
         guesses.push(bob.basic());
-        expect_limited(at_once(&server, &guesses));
+        expect_limited(send_simultaneously(&server, &guesses));
     }
 
     /// A client that opens many connections at once is not guessing.
     fn login_throttle_lets_right_passwords_sent_at_once_pass(backend: Backend) {
         let (server, bob) = start(backend);
-        let held = Held::new(&server, &bob, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
         let digests: Vec<String> = (1..=50).map(|nc| held.get(nc, "/customers")).collect();
-        assert_eq!(at_once(&server, &digests), [200; 50]);
+        assert_eq!(send_simultaneously(&server, &digests), [200; 50]);
         // The same once the user is in memory, by a nonce that nobody has used.
-        let held = Held::new(&server, &bob, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
         let digests: Vec<String> = (1..=50).map(|nc| held.get(nc, "/customers")).collect();
-        assert_eq!(at_once(&server, &digests), [200; 50]);
-        assert_eq!(at_once(&server, &vec![bob.basic(); 50]), [200; 50]);
+        assert_eq!(send_simultaneously(&server, &digests), [200; 50]);
+        assert_eq!(send_simultaneously(&server, &vec![bob.basic(); 50]), [200; 50]);
     }
 
     fn login_throttle_counts_a_hashed_name_for_its_user(backend: Backend) {
         let (server, bob) = start(backend);
-        let held = Held::new(&server, &bob, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
         let guess = |nc: u32, is_hashed: bool| {
-            let mut guess = held.by(&Person::new("bob", "a guess"));
+            let mut guess = held.answered_by(&Person::new("bob", "a guess"));
             if !is_hashed {
                 return status(&server, &guess.get(nc, "/customers"));
             }
@@ -111,32 +115,32 @@ on_every_backend! {
 
     /// A user with a valid nonce may not use it to guess another user's password.
     fn nonce_proved_by_one_user_does_not_exempt_others(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let mallory = Person::new("mallory", "knows this one");
         let bob = Person::new("bob", "the right password");
         server.add_user(&mallory, &["clerk"]);
         server.add_user(&bob, &["clerk"]);
-        let held = Held::new(&server, &bob, "/customers");
-        assert_eq!(status(&server, &held.by(&mallory).get(1, "/customers")), 200);
+        let held = HeldChallenge::new(&server, &bob, "/customers");
+        assert_eq!(status(&server, &held.answered_by(&mallory).get(1, "/customers")), 200);
         let guess = Person::new("bob", "a guess");
         let statuses: Vec<u16> =
-            (2..34).map(|nc| status(&server, &held.by(&guess).get(nc, "/customers"))).collect();
+            (2..34).map(|nc| status(&server, &held.answered_by(&guess).get(nc, "/customers"))).collect();
         assert_eq!(statuses[..30], [401; 30]);
         assert_eq!(statuses[30..], [429; 2]);
-        assert_eq!(status(&server, &held.by(&bob).get(40, "/customers")), 429, "shut for the right one too");
-        assert_eq!(status(&server, &held.by(&mallory).get(41, "/customers")), 200, "who is in stays in");
+        assert_eq!(status(&server, &held.answered_by(&bob).get(40, "/customers")), 429, "shut for the right one too");
+        assert_eq!(status(&server, &held.answered_by(&mallory).get(41, "/customers")), 200, "who is in stays in");
     }
 
     /// Failures are counted for each hashed name, whether or not such a user exists.
     fn hashed_names_do_not_reveal_whether_a_user_exists(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let bob = Person::new("bob", "the right password");
         server.add_user(&bob, &["clerk"]);
-        let held = Held::new(&server, &bob, "/customers");
+        let held = HeldChallenge::new(&server, &bob, "/customers");
         let mut count = 0;
         let mut guess = |name: &str| {
             count += 1;
-            let mut guess = held.by(&Person::new(name, "a guess"));
+            let mut guess = held.answered_by(&Person::new(name, "a guess"));
             guess.name = md5(format!("{name}:store"));
             status(&server, &format!("{}, userhash=true", guess.get(count, "/customers")))
         };

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::{Backend, Person, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Person, Server, Setup, run_sql, wait_until};
 
-fn closed(backend: Backend) -> Server {
-    Setup::new(backend).closed().start()
+fn start_authenticated(backend: Backend) -> Server {
+    Setup::new(backend).with_authentication().start()
 }
 
 fn status(server: &Server, person: &Person) -> u16 {
@@ -25,7 +25,7 @@ fn change(server: &Server, admin: &Person, path: &str, user: &serde_json::Value)
 on_every_backend! {
     /// The credential cache accepts only the password that it was filled with.
     fn login_cached_password_does_not_admit_a_wrong_one(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let right = server.admin();
         let wrong = Person::new("admin", &format!("{}x", right.password));
         let short = Person::new("admin", &right.password[1..]);
@@ -43,7 +43,7 @@ on_every_backend! {
 
     /// A change made by this server is in force at its next request.
     fn user_change_takes_effect_at_the_next_request(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let admin = server.admin();
         let clerk = Person::new("clerk", "the first one");
         let path = server.add_user(&clerk, &["clerk"]);
@@ -75,7 +75,7 @@ on_every_backend! {
 
     /// A new user with a removed user's name is another user.
     fn user_name_reused_does_not_admit_the_old_password(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let (old, new) = (Person::new("kim", "the old password"), Person::new("kim", "the new password"));
         let path = server.add_user(&old, &["clerk"]);
         assert_eq!(status(&server, &old), 200);
@@ -91,18 +91,18 @@ on_every_backend! {
 
     /// A change by plain SQL takes effect too.
     fn user_change_by_sql_takes_effect(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let clerk = Person::new("clerk", "a good password");
         server.add_user(&clerk, &["clerk"]);
         assert_eq!(status(&server, &clerk), 200);
         let yes = if backend == Backend::Sqlite { "1" } else { "true" };
-        sql(backend, server.folder(), &format!("UPDATE nouns_users SET disabled = {yes} WHERE name = 'clerk'"));
+        run_sql(backend, server.folder(), &format!("UPDATE nouns_users SET disabled = {yes} WHERE name = 'clerk'"));
         wait_until("it is seen", || (status(&server, &clerk) == 401).then_some(()));
     }
 
     /// Names and passwords of any script, in any Unicode composition.
     fn login_names_in_other_scripts_are_normalized(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         for (name, password) in [("Jürgen", "größer als groß"), ("平田", "ひらがなのことば"), ("a b", "with: colon")] {
             let person = Person::new(name, password);
             server.add_user(&person, &["clerk"]);
@@ -118,7 +118,7 @@ on_every_backend! {
     /// while, even with the right password; a client that is logged in stays so, and other names are
     /// not affected.
     fn lockout_after_too_many_failures_spares_sessions_and_other_names(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let (known, late) = (Person::new("known", "proved before"), Person::new("late", "comes too late"));
         server.add_user(&known, &["clerk"]);
         server.add_user(&late, &["clerk"]);
@@ -145,7 +145,7 @@ on_every_backend! {
     /// Failed logins are delayed (tarpit): the response time reveals nothing about the check, and
     /// guessing is slow.
     fn tarpit_delays_every_failed_login(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         for name in ["admin", "nobody"] {
             let wrong = Person::new(name, "never this one");
             let began = Instant::now();
@@ -172,7 +172,7 @@ on_every_backend! {
 /// A change made by one server takes effect at another within a second.
 #[test]
 fn user_change_reaches_other_replicas() {
-    let one = Setup::new(Backend::Postgres).closed().start();
+    let one = Setup::new(Backend::Postgres).with_authentication().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let clerk = Person::new("clerk", "a good password");
     let path = one.add_user(&clerk, &["clerk"]);
@@ -187,10 +187,10 @@ fn user_change_reaches_other_replicas() {
 /// stamp, so that the server notices it too.
 #[test]
 fn users_stamp_is_not_repeated_after_lost_changes() {
-    let server = closed(Backend::Postgres);
+    let server = start_authenticated(Backend::Postgres);
     let (admin, kim) = (server.admin(), Person::new("kim", "the password of kim"));
     let path = server.add_user(&kim, &["clerk"]);
-    let run = |text: &str| sql(Backend::Postgres, server.folder(), text).trim().to_owned();
+    let run = |text: &str| run_sql(Backend::Postgres, server.folder(), text).trim().to_owned();
     let stamp = || run("SELECT value FROM nouns_system WHERE name = 'users_stamp'");
     let before = stamp();
     change(&server, &admin, &path, &json!({"name": "kim", "roles": ["clerk", "shopper"]}));
@@ -213,8 +213,8 @@ fn users_stamp_is_not_repeated_after_lost_changes() {
 /// A database of an older version, whose stamp was a counter, gets a random one at the next start.
 #[test]
 fn users_stamp_that_counts_is_replaced_at_the_next_start() {
-    let server = closed(Backend::Postgres);
-    let run = |folder: &std::path::Path, text: &str| sql(Backend::Postgres, folder, text);
+    let server = start_authenticated(Backend::Postgres);
+    let run = |folder: &std::path::Path, text: &str| run_sql(Backend::Postgres, folder, text);
     let folder = server.stop();
     run(
         folder.path(),
@@ -223,7 +223,7 @@ fn users_stamp_that_counts_is_replaced_at_the_next_start() {
          WHERE name = ''users_stamp''', TG_TABLE_SCHEMA); RETURN NULL; END $$; \
          UPDATE nouns_system SET value = '7' WHERE name = 'users_stamp'",
     );
-    let server = Setup::new(Backend::Postgres).closed().start_in(folder);
+    let server = Setup::new(Backend::Postgres).with_authentication().start_in(folder);
     server.add_user(&Person::new("kim", "the password of kim"), &["clerk"]);
     let stamp = "SELECT value FROM nouns_system WHERE name = 'users_stamp'";
     assert_ne!(run(server.folder(), stamp).trim(), "8");

@@ -11,4 +11,4 @@ mod realms;
 mod replay;
 mod revocation;
 mod schemes;
-mod whole;
+mod auth_int;

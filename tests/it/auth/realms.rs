@@ -14,7 +14,7 @@ fn model(title: &str, realms: &str) -> String {
 }
 
 fn start_in(folder: Folder, backend: Backend, model: &str) -> Server {
-    Setup::new(backend).model(model).closed().start_in(folder)
+    Setup::new(backend).model(model).with_authentication().start_in(folder)
 }
 
 /// The status of a first request by Digest.

@@ -5,18 +5,18 @@ use std::net::SocketAddr;
 use std::thread;
 
 use crate::harness::{
-    Answer, Backend, Client, FakeClock, Folder, OwnPostgres, Person, Postgres, Server, Session,
-    Setup, sql, wait_until,
+    Answer, Backend, Client, DigestSession, FakeClock, Folder, OwnPostgres, Person, Postgres,
+    Server, Setup, run_sql, wait_until,
 };
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// A request that was sent once, with its response's status.
-struct Captured {
+struct CapturedRequest {
     authorization: String,
 }
 
-impl Captured {
+impl CapturedRequest {
     /// Creates a customer, and captures the request.
     fn create(server: &Server, person: &Person) -> Self {
         let mut session = person.log_in(server, "/customers");
@@ -30,7 +30,7 @@ impl Captured {
     }
 
     /// The next request of a session.
-    fn next(server: &Server, session: &mut Session) -> Self {
+    fn next(server: &Server, session: &mut DigestSession) -> Self {
         let captured = Self { authorization: session.answer("POST /customers", ANN.as_bytes()) };
         assert_eq!(captured.send(server, "POST /customers", ANN).status, 201);
         captured
@@ -52,14 +52,14 @@ fn post(address: SocketAddr, authorization: &str) -> u16 {
 }
 
 fn customers(server: &Server) -> String {
-    let count = sql(server.backend(), server.folder(), "SELECT count(*) FROM customers");
+    let count = run_sql(server.backend(), server.folder(), "SELECT count(*) FROM customers");
     count.trim().to_owned()
 }
 
 on_every_backend! {
     fn replay_of_a_captured_request_is_refused(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
-        let captured = Captured::create(&server, &server.admin());
+        let server = Setup::new(backend).with_authentication().start();
+        let captured = CapturedRequest::create(&server, &server.admin());
         for _ in 0..3 {
             captured.replay(&server, "the same");
         }
@@ -83,7 +83,7 @@ on_every_backend! {
         } else {
             captured.replay(&server, "after a restart, with the pairs in the database");
         }
-        let server = Setup::new(backend).closed().start_in(server.kill());
+        let server = Setup::new(backend).with_authentication().start_in(server.kill());
         captured.replay(&server, "after a crash");
         assert_eq!(customers(&server), "1");
     }
@@ -91,7 +91,7 @@ on_every_backend! {
     /// Requests on one nonce may arrive out of order and concurrently; a count that arrives twice is
     /// accepted once.
     fn nonce_used_concurrently_accepts_each_count_once(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let address = server.address;
         let mut session = server.admin().log_in(&server, "/customers");
         let answers: Vec<String> = (0..64).map(|_| session.answer("POST /customers", ANN.as_bytes())).collect();
@@ -118,10 +118,10 @@ on_every_backend! {
 /// A nonce is valid at every replica, and a count used at one is used at all.
 #[test]
 fn replay_at_another_replica_is_refused() {
-    let one = Setup::new(Backend::Postgres).closed().start();
+    let one = Setup::new(Backend::Postgres).with_authentication().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let admin = one.admin();
-    let captured = Captured::create(&one, &admin);
+    let captured = CapturedRequest::create(&one, &admin);
     captured.replay(&two, "at another replica");
     let mut session = admin.log_in(&one, "/customers");
     for server in [&two, &one, &two, &two, &one] {
@@ -134,14 +134,14 @@ fn replay_at_another_replica_is_refused() {
 /// nonce is still valid, and its used counts stay used.
 #[test]
 fn replay_after_a_nonce_lease_at_another_replica_is_refused() {
-    let one = Setup::new(Backend::Postgres).closed().start();
+    let one = Setup::new(Backend::Postgres).with_authentication().start();
     let two = Setup::replica(one.database()).key_file(one.key_file()).start();
     let mut session = one.admin().log_in(&one, "/customers");
     let mut captured = Vec::new();
     for server in [&one, &two, &one] {
         for _ in 0..20 {
             let authorization = session.answer("POST /customers", ANN.as_bytes());
-            let created = Captured { authorization };
+            let created = CapturedRequest { authorization };
             assert_eq!(created.send(server, "POST /customers", ANN).status, 201);
             captured.push(created);
         }
@@ -166,7 +166,7 @@ fn replay_after_a_nonce_lease_at_another_replica_is_refused() {
             scope.spawn(move || assert_eq!(post(address, authorization), 401));
         }
     });
-    let count = sql(Backend::Postgres, killed.path(), "SELECT count(*) FROM customers");
+    let count = run_sql(Backend::Postgres, killed.path(), "SELECT count(*) FROM customers");
     assert_eq!(count.trim(), "80");
 }
 
@@ -176,17 +176,18 @@ fn replay_after_a_nonce_lease_at_another_replica_is_refused() {
 fn replay_after_a_crash_of_postgres_is_refused() {
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", "CREATE DATABASE crash");
-    let address = postgres.address_of("crash");
-    let one = Setup::replica(address.clone()).closed().start();
+    let address = postgres.database_url("crash");
+    let one = Setup::replica(address.clone()).with_authentication().start();
     let two = Setup::replica(address).key_file(one.key_file()).start();
     let admin = one.admin();
-    let captured = Captured::create(&one, &admin);
+    let captured = CapturedRequest::create(&one, &admin);
     // Both have the old epoch in memory, and one of them a lease as well.
     let mut session = admin.log_in(&two, "/customers");
     for _ in 0..20 {
         assert_eq!(session.request(&two, "GET /customers", "").status, 200);
     }
-    let unsent = Captured { authorization: session.answer("POST /customers", ANN.as_bytes()) };
+    let unsent =
+        CapturedRequest { authorization: session.answer("POST /customers", ANN.as_bytes()) };
     postgres.restart("immediate");
     for server in [&two, &one] {
         wait_until("it serves again", || (server.get("/-/ready").status == 200).then_some(()));
@@ -213,10 +214,10 @@ fn logs_in(server: &Server, person: &Person, tries: usize) -> bool {
 }
 
 /// The clock of the machine and its database is a day ahead and is corrected, again and again.
-fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Server) -> String) {
+fn check_clock_corrections(clock: &FakeClock, server: Server, count: impl Fn(&Server) -> String) {
     let admin = server.admin();
-    let mut captured = vec![Captured::create(&server, &admin)];
-    let refused = |server: &Server, captured: &[Captured], occasion: &str| {
+    let mut captured = vec![CapturedRequest::create(&server, &admin)];
+    let refused = |server: &Server, captured: &[CapturedRequest], occasion: &str| {
         for captured in captured {
             captured.replay(server, occasion);
         }
@@ -224,11 +225,11 @@ fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Serve
     clock.set(0);
     assert!((0..32).all(|_| logs_in(&server, &admin, 2)), "while it runs");
     refused(&server, &captured, "after the clock was set right");
-    captured.push(Captured::create(&server, &admin));
+    captured.push(CapturedRequest::create(&server, &admin));
     clock.set(DAY);
     assert!(logs_in(&server, &admin, 1), "ahead again");
     refused(&server, &captured, "when the time has come for which the nonce was made");
-    captured.push(Captured::create(&server, &admin));
+    captured.push(CapturedRequest::create(&server, &admin));
     clock.set(0);
     let server = server.restart();
     assert!(logs_in(&server, &admin, 1), "after a restart with the right clock");
@@ -241,11 +242,14 @@ fn clock_that_was_ahead(clock: &FakeClock, server: Server, count: impl Fn(&Serve
 #[test]
 fn replay_after_a_clock_correction_is_refused_on_sqlite() {
     let clock = FakeClock::new(DAY);
-    let server = Setup::new(Backend::Sqlite).closed().under(&clock.program()).start();
+    let server = Setup::new(Backend::Sqlite)
+        .with_authentication()
+        .run_under(&clock.command_prefix())
+        .start();
     // Used nonces are kept in many shards, and a login touches one of them.
     let admin = server.admin();
     assert!((0..64).all(|_| logs_in(&server, &admin, 1)));
-    clock_that_was_ahead(&clock, server, customers);
+    check_clock_corrections(&clock, server, customers);
 }
 
 #[test]
@@ -253,36 +257,38 @@ fn replay_after_a_clock_correction_is_refused_on_postgres() {
     let clock = FakeClock::new(DAY);
     let postgres = OwnPostgres::start_under_clock(&clock);
     postgres.sql("postgres", "CREATE DATABASE clock");
-    let address = postgres.address_of("clock");
-    let server = Setup::replica(address).closed().under(&clock.program()).start();
+    let address = postgres.database_url("clock");
+    let server =
+        Setup::replica(address).with_authentication().run_under(&clock.command_prefix()).start();
     let count =
         |_: &Server| postgres.sql("clock", "SELECT count(*) FROM customers").trim().to_owned();
-    clock_that_was_ahead(&clock, server, count);
+    check_clock_corrections(&clock, server, count);
 }
 
 /// A copy of a database lacks the claims made at the original since, so that it accepts none of the
 /// earlier nonces.
 #[test]
 fn nonce_epoch_is_new_in_a_restored_database() {
-    let original = Setup::new(Backend::Postgres).closed().start();
+    let original = Setup::new(Backend::Postgres).with_authentication().start();
     let admin = original.admin();
     let mut session = admin.log_in(&original, "/customers");
-    let mut captured = vec![Captured::next(&original, &mut session)];
+    let mut captured = vec![CapturedRequest::next(&original, &mut session)];
     let restored = Folder::new();
     restored.with_database(|name| {
-        Postgres::create(name);
-        Postgres::dump_and_restore(&Postgres::name(original.folder()), name);
+        Postgres::create_database(name);
+        Postgres::dump_and_restore(&Postgres::database_name(original.folder()), name);
     });
-    captured.push(Captured::next(&original, &mut session));
-    let unsent = Captured { authorization: session.answer("POST /customers", ANN.as_bytes()) };
-    let address = Postgres::of_the_tests().address_of(&Postgres::name(restored.path()));
+    captured.push(CapturedRequest::next(&original, &mut session));
+    let unsent =
+        CapturedRequest { authorization: session.answer("POST /customers", ANN.as_bytes()) };
+    let address = Postgres::shared().database_url(&Postgres::database_name(restored.path()));
     let copy = Setup::replica(address).key_file(original.key_file()).start();
     for captured in captured.iter().chain([&unsent]) {
         captured.replay(&copy, "at a restored database");
     }
     assert!(logs_in(&copy, &admin, 1));
     assert_eq!(
-        sql(Backend::Postgres, restored.path(), "SELECT count(*) FROM customers").trim(),
+        run_sql(Backend::Postgres, restored.path(), "SELECT count(*) FROM customers").trim(),
         "1"
     );
     // The original continues.
@@ -292,17 +298,20 @@ fn nonce_epoch_is_new_in_a_restored_database() {
 /// The same by a copy of the files, which keeps even the transaction ids.
 #[test]
 fn nonce_epoch_is_new_in_a_database_from_a_template() {
-    let original = Setup::new(Backend::Postgres).closed().start();
+    let original = Setup::new(Backend::Postgres).with_authentication().start();
     let admin = original.admin();
     let mut session = admin.log_in(&original, "/customers");
-    drop(Captured::next(&original, &mut session));
+    drop(CapturedRequest::next(&original, &mut session));
     let folder = original.stop();
-    let copy = Backend::Postgres.copy(&folder);
-    let original = Setup::new(Backend::Postgres).closed().start_in(folder);
-    let captured = Captured::next(&original, &mut session);
-    let address = Postgres::of_the_tests().address_of(&Postgres::name(copy.path()));
+    let copy = Backend::Postgres.copy_database(&folder);
+    let original = Setup::new(Backend::Postgres).with_authentication().start_in(folder);
+    let captured = CapturedRequest::next(&original, &mut session);
+    let address = Postgres::shared().database_url(&Postgres::database_name(copy.path()));
     let server = Setup::replica(address).key_file(original.key_file()).start();
     captured.replay(&server, "at a copy");
     assert!(logs_in(&server, &admin, 1));
-    assert_eq!(sql(Backend::Postgres, copy.path(), "SELECT count(*) FROM customers").trim(), "1");
+    assert_eq!(
+        run_sql(Backend::Postgres, copy.path(), "SELECT count(*) FROM customers").trim(),
+        "1"
+    );
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::exports::{End, Export, NDJSON, fill};
+use crate::exports::{Export, ExportEnd, NDJSON, insert_rows};
 use crate::harness::{
-    Answer, Backend, Client, Http2, Lock, NOUNS, Person, Process, Server, Setup, wait_until,
+    Answer, Backend, Client, EXECUTABLE, ForeignLock, Http2, Person, Process, Server, Setup,
+    wait_until,
 };
 
 const MODEL: &str = r#"
@@ -41,7 +42,7 @@ entry = { verbs = ["get", "post", "put", "patch", "delete"], where = "number > 0
 const LEASE: Duration = Duration::from_millis(500);
 
 fn start(backend: Backend) -> (Server, Person) {
-    let server = Setup::new(backend).model(MODEL).closed().start();
+    let server = Setup::new(backend).model(MODEL).with_authentication().start();
     let ann = Person::new("ann", "the password of ann");
     server.add_user(&ann, &["writer"]);
     (server, ann)
@@ -49,7 +50,7 @@ fn start(backend: Backend) -> (Server, Person) {
 
 /// Begins `nouns user …` beside the server.
 fn begin_user(server: &Server, arguments: &[&str]) -> Process {
-    let mut command = Command::new(NOUNS);
+    let mut command = Command::new(EXECUTABLE);
     command.arg("user").args(arguments);
     command.args(["--model", "model.toml", "--database", &server.database()]);
     command.arg("--key-file").arg(server.key_file()).env_clear().current_dir(server.folder());
@@ -133,7 +134,11 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str)> {
 }
 
 /// Sends all of them slowly, changes the users meanwhile, and finishes them.
-fn slowly(server: &Server, ann: &Person, change: impl FnOnce()) -> Vec<(String, Answer)> {
+fn send_slowly_during(
+    server: &Server,
+    ann: &Person,
+    change: impl FnOnce(),
+) -> Vec<(String, Answer)> {
     for number in [-1, -2] {
         let entry = json!({"entry": {"text": "old", "number": number}}).to_string();
         let answer = server.request("POST /entries", &[("Authorization", &ann.basic())], entry);
@@ -152,7 +157,7 @@ fn slowly(server: &Server, ann: &Person, change: impl FnOnce()) -> Vec<(String, 
     requests.into_iter().map(SlowRequest::finish).collect()
 }
 
-fn expect_all(answers: &[(String, Answer)], status: u16, problem: &str) {
+fn assert_all_answered(answers: &[(String, Answer)], status: u16, problem: &str) {
     for (line, answer) in answers {
         assert_eq!(
             (answer.status, answer.problem().as_str()),
@@ -162,19 +167,19 @@ fn expect_all(answers: &[(String, Answer)], status: u16, problem: &str) {
     }
 }
 
-fn old() -> Vec<Value> {
+fn unchanged_entries() -> Vec<Value> {
     vec![json!(["old", -1]), json!(["old", -2])]
 }
 
 on_every_backend! {
     fn revocation_slow_body_of_a_disabled_user_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || user(&server, &["disable", "ann"]));
-        expect_all(&answers, 401, "credentials-wrong");
+        let answers = send_slowly_during(&server, &ann, || user(&server, &["disable", "ann"]));
+        assert_all_answered(&answers, 401, "credentials-wrong");
         for (line, answer) in &answers {
             assert_eq!(answer.all("WWW-Authenticate").len(), 2, "{line}: {answer:?}");
         }
-        assert_eq!(stored(&server), old());
+        assert_eq!(stored(&server), unchanged_entries());
         // Nothing is stored under the idempotency key either.
         user(&server, &["enable", "ann"]);
         let (line, headers, body) = writes()[1];
@@ -184,18 +189,18 @@ on_every_backend! {
 
     fn revocation_slow_body_of_a_removed_user_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || {
+        let answers = send_slowly_during(&server, &ann, || {
             user(&server, &["remove", "ann"]);
             // Another user with the same name and password.
             server.add_user(&ann, &["writer"]);
         });
-        expect_all(&answers, 401, "credentials-wrong");
-        assert_eq!(stored(&server), old());
+        assert_all_answered(&answers, 401, "credentials-wrong");
+        assert_eq!(stored(&server), unchanged_entries());
     }
 
     fn revocation_slow_body_with_a_replaced_password_is_refused(backend: Backend) {
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || {
+        let answers = send_slowly_during(&server, &ann, || {
             let users = as_admin(&server, "GET /-/users").json();
             let id = users["users"].as_array().unwrap().iter().find(|user| user["name"] == "ann").unwrap()["id"].clone();
             let line = format!("PATCH /-/users/{}", id.as_str().unwrap());
@@ -205,36 +210,36 @@ on_every_backend! {
             let changed = Instant::now();
             wait_until("the lease is over", || (changed.elapsed() > LEASE).then_some(()));
         });
-        expect_all(&answers, 401, "credentials-wrong");
-        assert_eq!(stored(&server), old());
+        assert_all_answered(&answers, 401, "credentials-wrong");
+        assert_eq!(stored(&server), unchanged_entries());
     }
 
     fn revocation_slow_body_after_losing_the_verb_is_forbidden(backend: Backend) {
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "reader"]));
-        expect_all(&answers, 403, "forbidden");
-        assert_eq!(stored(&server), old());
+        let answers = send_slowly_during(&server, &ann, || user(&server, &["roles", "ann", "--role", "reader"]));
+        assert_all_answered(&answers, 403, "forbidden");
+        assert_eq!(stored(&server), unchanged_entries());
     }
 
     /// The rows and fields of the new roles apply, not those at the time of the head.
     fn revocation_slow_body_is_checked_against_the_new_roles(backend: Backend) {
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "unnumbered"]));
+        let answers = send_slowly_during(&server, &ann, || user(&server, &["roles", "ann", "--role", "unnumbered"]));
         let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
         assert_eq!(statuses, [422, 422, 422, 422, 422, 200, 204, 422]);
         assert_eq!(stored(&server), [json!(["amended", -1])]);
 
         let (server, ann) = start(backend);
-        let answers = slowly(&server, &ann, || user(&server, &["roles", "ann", "--role", "positive"]));
+        let answers = send_slowly_during(&server, &ann, || user(&server, &["roles", "ann", "--role", "positive"]));
         let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
         assert_eq!(statuses, [201, 201, 201, 201, 404, 404, 404, 201]);
-        assert_eq!(stored(&server)[..2], old());
+        assert_eq!(stored(&server)[..2], unchanged_entries());
     }
 
     fn revocation_of_others_does_not_affect_a_slow_body(backend: Backend) {
         let (server, ann) = start(backend);
         server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
-        let answers = slowly(&server, &ann, || user(&server, &["disable", "bob"]));
+        let answers = send_slowly_during(&server, &ann, || user(&server, &["disable", "bob"]));
         let statuses: Vec<u16> = answers.iter().map(|(_, answer)| answer.status).collect();
         assert_eq!(statuses, [201, 201, 201, 201, 200, 200, 204, 201]);
     }
@@ -246,7 +251,7 @@ on_every_backend! {
         let ann = ann.basic();
         assert_eq!(server.request("POST /entries", &[("Authorization", &ann)], entry).status, 201);
         let disable = "UPDATE nouns_users SET disabled = TRUE WHERE name = 'ann';";
-        let lock = Lock::hold_on(&server, "entries", disable);
+        let lock = ForeignLock::lock_table(&server, "entries", disable);
         let mut queued = server.client();
         let body = r#"{"entry":{"text":"replaced","number":7}}"#;
         queued.write(format!("PUT /entries/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ann}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
@@ -256,7 +261,7 @@ on_every_backend! {
         lock.commit();
         let answer = queued.read_answer(false);
         assert_eq!((answer.status, answer.problem().as_str()), (401, "credentials-wrong"), "{answer:?}");
-        assert_eq!(stored(&server), old()[..1]);
+        assert_eq!(stored(&server), unchanged_entries()[..1]);
     }
 
     /// A head may come at the end of one lease, and its rights are trusted for another one. When the command has
@@ -269,7 +274,7 @@ on_every_backend! {
             assert_eq!(answer.status, 200, "{answer:?}");
             let mut command = begin_user(&server, &["disable", "ann"]);
             let mut begun = Vec::new();
-            while !command.ended() {
+            while !command.has_ended() {
                 begun.push(SlowRequest::begin(&server, &ann.basic(), write));
                 let last = Instant::now();
                 wait_until("it is time for the next", || (last.elapsed() > LEASE / 20).then_some(()));
@@ -298,7 +303,7 @@ on_every_backend! {
     /// The client reads nothing, so that only the revocation can end the response.
     fn revocation_cuts_the_export_of_a_disabled_user(backend: Backend) {
         let (server, ann) = start(backend);
-        fill(&server, 60_000);
+        insert_rows(&server, 60_000);
         let ann = ann.basic();
         let headers = format!("Accept: {NDJSON}\r\nAuthorization: {ann}\r\n");
         let mut stalled = Export::begin_with(&server, &headers);
@@ -314,7 +319,7 @@ on_every_backend! {
         let took = returned.elapsed();
         println!("cut {took:?} after the command returned");
         assert!(took < Duration::from_secs(1), "{took:?}");
-        assert_eq!(stalled.rest().1, End::Cut);
+        assert_eq!(stalled.rest().1, ExportEnd::Cut);
         assert!(!over_http_2.read_until(|frame| frame.kind == Http2::DATA && frame.is_end()));
         wait_until("the log says why", || {
             let cut = server.log().matches("the rights of the caller have changed").count();
@@ -328,7 +333,7 @@ on_every_backend! {
         let (server, ann) = start(backend);
         let bob = Person::new("bob", "the password of bob");
         server.add_user(&bob, &["writer"]);
-        fill(&server, 20_000);
+        insert_rows(&server, 20_000);
         let mut client = Http2::connect(&server);
         for (stream, person) in [(1, &ann), (3, &bob)] {
             let fields = [("accept", NDJSON), ("authorization", &*person.basic())];
@@ -353,7 +358,7 @@ on_every_backend! {
 
     fn revocation_of_others_does_not_cut_an_export(backend: Backend) {
         let (server, ann) = start(backend);
-        fill(&server, 20_000);
+        insert_rows(&server, 20_000);
         server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
         let headers = format!("Accept: {NDJSON}\r\nAuthorization: {}\r\n", ann.basic());
         let mut export = Export::begin_with(&server, &headers);
@@ -363,6 +368,6 @@ on_every_backend! {
         user(&server, &["roles", "ann", "--role", "writer", "--role", "reader"]);
         let seen = Instant::now();
         wait_until("the servers have looked again", || (seen.elapsed() > LEASE).then_some(()));
-        assert_eq!(export.rest().1, End::Whole);
+        assert_eq!(export.rest().1, ExportEnd::Complete);
     }
 }

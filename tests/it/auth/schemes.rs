@@ -2,11 +2,11 @@
 
 use crate::harness::{Answer, Backend, Person, Server, Setup};
 
-fn closed(backend: Backend) -> Server {
-    Setup::new(backend).closed().start()
+fn start_authenticated(backend: Backend) -> Server {
+    Setup::new(backend).with_authentication().start()
 }
 
-fn with(server: &Server, line: &str, authorization: &str, body: &str) -> Answer {
+fn send_with_credentials(server: &Server, line: &str, authorization: &str, body: &str) -> Answer {
     server.request(line, &[("Authorization", authorization)], body)
 }
 
@@ -15,7 +15,7 @@ const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 on_every_backend! {
     /// One line with both algorithms, one nonce and one opaque, then Basic.
     fn challenges_of_a_realm_with_basic_and_digest(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let answer = server.get("/customers");
         let lines = answer.all("WWW-Authenticate");
         assert_eq!(lines.len(), 2, "{answer:?}");
@@ -33,7 +33,7 @@ on_every_backend! {
 
     /// Both algorithms, every verb, bodies and queries.
     fn digest_with_either_algorithm_works_for_every_verb(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         for algorithm in ["MD5", "SHA-256"] {
             let mut session = server.admin().digest(&server.get("/customers"), algorithm);
             let created = session.request(&server, "POST /customers", ANN);
@@ -51,11 +51,11 @@ on_every_backend! {
 
     /// In the request log and in the change log.
     fn caller_name_is_logged_and_in_the_change_log(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         let clerk = Person::new("clerk", "a good password");
         server.add_user(&clerk, &["clerk"]);
-        assert_eq!(with(&server, "POST /customers", &clerk.basic(), ANN).status, 201);
-        let actor = crate::harness::sql(backend, server.folder(), "SELECT actor FROM nouns_changes WHERE resource = 'customer'");
+        assert_eq!(send_with_credentials(&server, "POST /customers", &clerk.basic(), ANN).status, 201);
+        let actor = crate::harness::run_sql(backend, server.folder(), "SELECT actor FROM nouns_changes WHERE resource = 'customer'");
         assert_eq!(actor.trim(), "clerk");
         crate::harness::wait_until("the line is logged", || {
             let log = server.log();
@@ -65,9 +65,9 @@ on_every_backend! {
 
     /// Credentials are checked before the body, and public paths need none.
     fn credentials_are_checked_before_the_body(backend: Backend) {
-        let server = closed(backend);
+        let server = start_authenticated(backend);
         for line in ["GET /-/health", "GET /-/ready", "GET /-/problems/not-found", "OPTIONS /customers"] {
-            let bad = with(&server, line, "Basic !!", "");
+            let bad = send_with_credentials(&server, line, "Basic !!", "");
             assert!(matches!(bad.status, 200 | 204), "{line}: {bad:?}");
             assert!(matches!(server.request(line, &[], "").status, 200 | 204), "{line}");
         }
@@ -75,10 +75,10 @@ on_every_backend! {
         assert_eq!(server.request("PATCH /", &[], "").status, 405);
         assert_eq!(server.request("POST /customers", &[("Accept", "text/csv")], "{").status, 401);
         let admin = server.admin().basic();
-        assert_eq!(with(&server, "POST /customers", &admin, "{").status, 400);
+        assert_eq!(send_with_credentials(&server, "POST /customers", &admin, "{").status, 400);
         let two = format!("GET /customers HTTP/1.1\r\nHost: x\r\nAuthorization: {admin}\r\nAuthorization: {admin}\r\n\r\n");
         assert_eq!(server.send(two).status, 400, "two Authorization headers");
-        assert_eq!(with(&server, "GET /customers", "Bearer abc", "").status, 401);
+        assert_eq!(send_with_credentials(&server, "GET /customers", "Bearer abc", "").status, 401);
         // A client that requests a challenge with an empty body, as curl does.
         let probe = server.request("POST /customers", &[("Content-Type", "application/json"), ("Content-Length", "0")], "");
         assert_eq!(probe.status, 401);

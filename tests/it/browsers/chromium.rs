@@ -14,7 +14,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Folder, PATIENCE, Person, wait_until};
+use crate::harness::{Folder, Person, TIMEOUT, wait_until};
 
 /// Every name in these domains resolves to this machine, and each is another site.
 const NAMES: &str = "MAP *.example 127.0.0.1, MAP *.test 127.0.0.1";
@@ -35,23 +35,23 @@ const FLAGS: &[&str] = &[
 /// A browser with a profile of its own.
 pub struct Chromium {
     child: Child,
-    wire: Arc<Wire>,
+    connection: Arc<DevToolsConnection>,
     _profile: Folder,
 }
 
 /// The connection to the browser, and its responses.
-struct Wire {
-    to: Mutex<ChildStdin>,
+struct DevToolsConnection {
+    sender: Mutex<ChildStdin>,
     number: Mutex<u64>,
     waiting: Mutex<HashMap<u64, mpsc::Sender<Value>>>,
-    tabs: Mutex<HashMap<String, Seen>>,
+    tabs: Mutex<HashMap<String, TabEvents>>,
 }
 
 /// The events of a tab.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+struct TabEvents {
     /// The users who answer the login dialogs, in turn; further dialogs are cancelled.
-    typing: Vec<Person>,
+    dialog_users: Vec<Person>,
     dialogs: u32,
     loads: u32,
     /// The `Authorization` of every request.
@@ -73,8 +73,8 @@ impl Chromium {
         command.env("HOME", profile.path());
         let mut child = command.spawn().unwrap();
         let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let wire = Arc::new(Wire {
-            to: Mutex::new(to),
+        let wire = Arc::new(DevToolsConnection {
+            sender: Mutex::new(to),
             number: Mutex::default(),
             waiting: Mutex::default(),
             tabs: Mutex::default(),
@@ -82,28 +82,29 @@ impl Chromium {
         let reader = Arc::clone(&wire);
         thread::spawn(move || {
             for message in BufReader::new(from).split(0).map_while(Result::ok) {
-                reader.take(&serde_json::from_slice(&message).unwrap());
+                reader.handle_message(&serde_json::from_slice(&message).unwrap());
             }
             // The browser has exited, and no test waits for it.
             reader.waiting.lock().unwrap().clear();
         });
-        Self { child, wire, _profile: profile }
+        Self { child, connection: wire, _profile: profile }
     }
 
     /// A tab with an empty browser context.
     pub fn tab(&self) -> Tab<'_> {
-        let context = self.wire.ask("", "Target.createBrowserContext", json!({}));
+        let context = self.connection.call("", "Target.createBrowserContext", json!({}));
         let context = context["browserContextId"].as_str().unwrap().to_owned();
-        self.tab_beside(&context)
+        self.open_tab_in(&context)
     }
 
-    fn tab_beside(&self, context: &str) -> Tab<'_> {
+    fn open_tab_in(&self, context: &str) -> Tab<'_> {
         let target = json!({"url": "about:blank", "browserContextId": context});
-        let target = self.wire.ask("", "Target.createTarget", target)["targetId"].clone();
+        let target = self.connection.call("", "Target.createTarget", target)["targetId"].clone();
         let attach = json!({"targetId": target, "flatten": true});
-        let session = self.wire.ask("", "Target.attachToTarget", attach)["sessionId"].clone();
+        let session =
+            self.connection.call("", "Target.attachToTarget", attach)["sessionId"].clone();
         let session = session.as_str().unwrap().to_owned();
-        self.wire.tabs.lock().unwrap().insert(session.clone(), Seen::default());
+        self.connection.tabs.lock().unwrap().insert(session.clone(), TabEvents::default());
         let tab = Tab { browser: self, context: context.to_owned(), session };
         tab.ask("Page.enable", json!({}));
         tab.ask("Network.enable", json!({}));
@@ -115,7 +116,7 @@ impl Chromium {
 
     /// The text of the frames that load this address.
     pub fn frames(&self, base: &str) -> Vec<String> {
-        let targets = self.wire.ask("", "Target.getTargets", json!({}));
+        let targets = self.connection.call("", "Target.getTargets", json!({}));
         let targets = targets["targetInfos"].as_array().unwrap().iter();
         let frames = targets.filter(|target| {
             target["type"] == "iframe" && target["url"].as_str().unwrap().starts_with(base)
@@ -123,8 +124,10 @@ impl Chromium {
         let look = json!({"expression": "document.documentElement.innerText"});
         let shown = frames.map(|target| {
             let attach = json!({"targetId": target["targetId"], "flatten": true});
-            let session = self.wire.ask("", "Target.attachToTarget", attach)["sessionId"].clone();
-            let seen = self.wire.ask(session.as_str().unwrap(), "Runtime.evaluate", look.clone());
+            let session =
+                self.connection.call("", "Target.attachToTarget", attach)["sessionId"].clone();
+            let seen =
+                self.connection.call(session.as_str().unwrap(), "Runtime.evaluate", look.clone());
             seen["result"]["value"].to_string()
         });
         shown.collect()
@@ -139,8 +142,8 @@ impl Drop for Chromium {
     }
 }
 
-impl Wire {
-    fn send(&self, session: &str, method: &str, parameters: Value) -> u64 {
+impl DevToolsConnection {
+    fn send_command(&self, session: &str, method: &str, parameters: Value) -> u64 {
         let number = {
             let mut number = self.number.lock().unwrap();
             *number += 1;
@@ -154,26 +157,26 @@ impl Wire {
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
         // The waiter for the response notices a browser that has exited.
-        drop(self.to.lock().unwrap().write_all(&bytes));
+        drop(self.sender.lock().unwrap().write_all(&bytes));
         number
     }
 
-    fn ask(&self, session: &str, method: &str, parameters: Value) -> Value {
-        let answer = self.answer(session, method, parameters);
+    fn call(&self, session: &str, method: &str, parameters: Value) -> Value {
+        let answer = self.call_unchecked(session, method, parameters);
         assert!(answer["error"].is_null(), "{method}: {answer}");
         answer["result"].clone()
     }
 
     /// The response, even if it is an error.
-    fn answer(&self, session: &str, method: &str, parameters: Value) -> Value {
+    fn call_unchecked(&self, session: &str, method: &str, parameters: Value) -> Value {
         let (sender, answer) = mpsc::channel();
         let asked = format!("{method} {parameters}");
         // Locked until the number is known, so that the response finds its entry.
         let mut waiting = self.waiting.lock().unwrap();
-        let number = self.send(session, method, parameters);
+        let number = self.send_command(session, method, parameters);
         waiting.insert(number, sender);
         drop(waiting);
-        match answer.recv_timeout(PATIENCE) {
+        match answer.recv_timeout(TIMEOUT) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => panic!("no answer to {asked}"),
             Err(RecvTimeoutError::Disconnected) => panic!("Chromium has ended, asked {asked}"),
@@ -181,7 +184,7 @@ impl Wire {
     }
 
     /// Handles one message from the browser.
-    fn take(&self, message: &Value) {
+    fn handle_message(&self, message: &Value) {
         if let Some(number) = message["id"].as_u64() {
             if let Some(sender) = self.waiting.lock().unwrap().remove(&number) {
                 drop(sender.send(message.clone()));
@@ -206,11 +209,11 @@ impl Wire {
             }
             "Fetch.requestPaused" => {
                 let going_on = json!({"requestId": parameters["requestId"]});
-                self.send(session, "Fetch.continueRequest", going_on);
+                self.send_command(session, "Fetch.continueRequest", going_on);
             }
             "Fetch.authRequired" => {
                 seen.dialogs += 1;
-                let next = (!seen.typing.is_empty()).then(|| seen.typing.remove(0));
+                let next = (!seen.dialog_users.is_empty()).then(|| seen.dialog_users.remove(0));
                 let typed = match next {
                     None => json!({"response": "CancelAuth"}),
                     Some(Person { name, password }) => {
@@ -219,7 +222,7 @@ impl Wire {
                 };
                 let request = &parameters["requestId"];
                 let typed = json!({"requestId": request, "authChallengeResponse": typed});
-                self.send(session, "Fetch.continueWithAuth", typed);
+                self.send_command(session, "Fetch.continueWithAuth", typed);
             }
             _ => {}
         }
@@ -235,17 +238,17 @@ pub struct Tab<'a> {
 
 impl Tab<'_> {
     fn ask(&self, method: &str, parameters: Value) -> Value {
-        self.browser.wire.ask(&self.session, method, parameters)
+        self.browser.connection.call(&self.session, method, parameters)
     }
 
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
-        look(self.browser.wire.tabs.lock().unwrap().get_mut(&self.session).unwrap())
+    fn seen<T>(&self, look: impl FnOnce(&mut TabEvents) -> T) -> T {
+        look(self.browser.connection.tabs.lock().unwrap().get_mut(&self.session).unwrap())
     }
 
     /// Navigates to an address as if it had been typed. These people answer the login dialogs, and
     /// further dialogs are cancelled. Returns the number of dialogs.
-    pub fn go(&self, address: &str, typing: &[&Person]) -> u32 {
-        self.asking(&format!("{address} is loaded"), typing, || {
+    pub fn navigate(&self, address: &str, typing: &[&Person]) -> u32 {
+        self.navigate_with_dialogs(&format!("{address} is loaded"), typing, || {
             let there = self.ask("Page.navigate", json!({"url": address}));
             assert!(there["errorText"].is_null(), "{address}: {there}");
         })
@@ -256,14 +259,14 @@ impl Tab<'_> {
         let history = self.ask("Page.getNavigationHistory", json!({}));
         let at = history["currentIndex"].as_u64().unwrap() as usize;
         let entry = &history["entries"][at - 1]["id"];
-        self.asking("the page before is loaded", &[], || {
+        self.navigate_with_dialogs("the page before is loaded", &[], || {
             self.ask("Page.navigateToHistoryEntry", json!({"entryId": entry}));
         })
     }
 
-    fn asking(&self, what: &str, typing: &[&Person], go: impl FnOnce()) -> u32 {
+    fn navigate_with_dialogs(&self, what: &str, typing: &[&Person], go: impl FnOnce()) -> u32 {
         let loads = self.seen(|seen| {
-            seen.typing = typing.iter().map(|&person| person.clone()).collect();
+            seen.dialog_users = typing.iter().map(|&person| person.clone()).collect();
             seen.dialogs = 0;
             seen.loads
         });
@@ -276,17 +279,18 @@ impl Tab<'_> {
     }
 
     /// Waits until a redirect has led the tab to this address, and it is loaded.
-    pub fn is_led_to(&self, address: &str) {
+    pub fn wait_for_redirect(&self, address: &str) {
         wait_until(&format!("{address} is loaded"), || {
             let look = json!({"expression": "document.readyState + ' ' + location", "returnByValue": true});
             // There may be no page at this moment.
-            let there = self.browser.wire.answer(&self.session, "Runtime.evaluate", look);
+            let there =
+                self.browser.connection.call_unchecked(&self.session, "Runtime.evaluate", look);
             (there["result"]["result"]["value"] == format!("complete {address}")).then_some(())
         });
     }
 
     /// Runs script in the page, as if it came with the page, and awaits its promise.
-    pub fn run(&self, script: &str) -> Value {
+    pub fn run_script(&self, script: &str) -> Value {
         let what = json!({
             "expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true,
         });
@@ -296,7 +300,7 @@ impl Tab<'_> {
     }
 
     pub fn text(&self) -> String {
-        self.run("document.body.innerText").as_str().unwrap().to_owned()
+        self.run_script("document.body.innerText").as_str().unwrap().to_owned()
     }
 
     /// The credentials that were sent since the last call.
@@ -308,6 +312,6 @@ impl Tab<'_> {
 impl Drop for Tab<'_> {
     fn drop(&mut self) {
         let context = json!({"browserContextId": self.context});
-        self.browser.wire.send("", "Target.disposeBrowserContext", context);
+        self.browser.connection.send_command("", "Target.disposeBrowserContext", context);
     }
 }

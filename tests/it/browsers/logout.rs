@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::store;
+use super::start_store;
 use crate::harness::{Backend, Masks, Server, Setup};
 
 const DEFAULT: &str = r#"schemes = ["digest", "basic"]"#;
@@ -25,7 +25,7 @@ realm = "the office"
 
 on_every_backend! {
     fn logout_with_credentials_makes_the_browser_drop_them(backend: Backend) {
-        let server = store(backend, DEFAULT, "");
+        let server = start_store(backend, DEFAULT, "");
         let admin = server.admin().basic();
         let known = [("Authorization", admin.as_str())];
         assert_eq!(server.request("GET /customers", &known, "").status, 200);
@@ -65,7 +65,7 @@ on_every_backend! {
     }
 
     fn logout_without_credentials_challenges_for_its_realm(backend: Backend) {
-        let server = store(backend, DEFAULT, "");
+        let server = start_store(backend, DEFAULT, "");
         let answer = server.get("/-/logout");
         assert_eq!((answer.status, answer.all("WWW-Authenticate").len()), (401, 2), "{answer:?}");
         assert_eq!(answer.header("Clear-Site-Data"), Some("\"cache\""));
@@ -73,7 +73,7 @@ on_every_backend! {
     }
 
     fn logout_answers_plain_text_unless_json_is_accepted(backend: Backend) {
-        let server = store(backend, DEFAULT, "");
+        let server = start_store(backend, DEFAULT, "");
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         for (accept, is_text) in [
             (browser, true),
@@ -98,7 +98,7 @@ on_every_backend! {
     }
 
     fn logout_path_of_each_realm_is_separate(backend: Backend) {
-        let server = Setup::new(backend).model(TWO_REALMS).closed().start();
+        let server = Setup::new(backend).model(TWO_REALMS).with_authentication().start();
         for (path, realm) in [("/-/logout", "shop"), ("/-/logout/shop", "shop"), ("/-/logout/the%20office", "the office")] {
             let asked = server.get(path);
             let basic = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");

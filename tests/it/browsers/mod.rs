@@ -5,25 +5,25 @@
 //! The one surprising thing: browsers send fetch metadata only over TLS and to loopback addresses, so
 //! each attempt is made at an address of either kind.
 
-mod answers;
-mod attempts;
+mod response_headers;
+mod cross_origin_attempts;
 mod chromium;
-mod elsewhere;
+mod foreign_site;
 mod logins;
 mod logout;
-mod others;
-mod rebinding;
+mod cross_origin_pages;
+mod dns_rebinding;
 
 use crate::harness::{Backend, Person, Server, Setup};
 
 const STORE: &str = include_str!("../../../examples/store/nouns.toml");
 
 /// The built-in store with authentication, with another line for its realm and lines of `[server]`.
-fn store(backend: Backend, realm: &str, server: &str) -> Server {
+fn start_store(backend: Backend, realm: &str, server: &str) -> Server {
     let schemes = r#"schemes = ["digest", "basic"]"#;
     assert!(STORE.contains(schemes));
     let text = format!("{}\n[server]\n{server}\n", STORE.replace(schemes, realm));
-    let server = Setup::new(backend).model(&text).closed().start();
+    let server = Setup::new(backend).model(&text).with_authentication().start();
     server.add_user(&watcher(), &["admin"]);
     server
 }
@@ -43,7 +43,7 @@ const REALMS: [(&str, &str); 3] = [
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// Creates a customer as the first user; returns its path.
-fn add_ann(server: &Server) -> String {
+fn create_ann(server: &Server) -> String {
     let admin = server.admin().basic();
     let answer = server.request("POST /customers", &[("Authorization", &admin)], ANN);
     assert_eq!(answer.status, 201, "{answer:?}");
@@ -51,7 +51,7 @@ fn add_ann(server: &Server) -> String {
 }
 
 /// All stored data.
-fn stored(server: &Server) -> String {
+fn stored_data(server: &Server) -> String {
     let watcher = watcher().basic();
     let all = ["/customers", "/-/users"].map(|path| {
         let answer = server.request(&format!("GET {path}"), &[("Authorization", &watcher)], "");
@@ -62,7 +62,7 @@ fn stored(server: &Server) -> String {
 }
 
 /// The logged requests after the first `skipped`: method and path, status, caller.
-fn logged(server: &Server, skipped: usize) -> Vec<(String, u64, String)> {
+fn logged_requests(server: &Server, skipped: usize) -> Vec<(String, u64, String)> {
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains(r#""message":"request""#)).skip(skipped);
     let requests = lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

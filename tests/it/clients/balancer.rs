@@ -15,12 +15,12 @@ use crate::harness::{Answer, Client};
 #[derive(Debug)]
 pub struct Balancer {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<BalancerState>,
     accepting: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BalancerState {
     servers: Vec<SocketAddr>,
     turn: AtomicUsize,
     is_over: AtomicBool,
@@ -30,7 +30,7 @@ impl Balancer {
     pub fn start(servers: Vec<SocketAddr>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BalancerState {
             servers,
             turn: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
@@ -61,20 +61,20 @@ impl Drop for Balancer {
     }
 }
 
-impl Shared {
-    fn next(&self) -> SocketAddr {
+impl BalancerState {
+    fn next_server(&self) -> SocketAddr {
         self.servers[self.turn.fetch_add(1, Ordering::Relaxed) % self.servers.len()]
     }
 }
 
 /// Serves one client connection until the client disconnects.
-fn serve(shared: &Shared, stream: &TcpStream) {
+fn serve(shared: &BalancerState, stream: &TcpStream) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(request) = read_request(&mut reader) {
-        let answer = Client::connect(shared.next()).send(&request);
+        let answer = Client::connect(shared.next_server()).send(&request);
         let mut writer = stream;
-        if writer.write_all(&bytes_of(&answer)).is_err() {
+        if writer.write_all(&response_bytes(&answer)).is_err() {
             return;
         }
     }
@@ -105,7 +105,7 @@ fn read_request(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     Some(request)
 }
 
-fn bytes_of(answer: &Answer) -> Vec<u8> {
+fn response_bytes(answer: &Answer) -> Vec<u8> {
     let mut text = format!("HTTP/1.1 {} {}\r\n", answer.status, answer.reason);
     for (name, value) in &answer.headers {
         if name.eq_ignore_ascii_case("Transfer-Encoding") {

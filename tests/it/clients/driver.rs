@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::kind::Kind;
-use super::place;
-use crate::harness::{Folder, PATIENCE, Person};
+use super::client_row::ClientRow;
+use super::test_server;
+use crate::harness::{Folder, Person, TIMEOUT};
 
 /// A running client; it ends when dropped.
 #[derive(Debug)]
-pub struct Driver {
+pub struct ClientDriver {
     file: &'static str,
     child: Child,
     steps: Option<ChildStdin>,
@@ -36,22 +36,22 @@ pub struct Driver {
 
 /// A client's report of a step.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct StepResult {
     /// 0: it could not send the request.
     pub status: u16,
     pub text: String,
 }
 
-impl Step {
+impl StepResult {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 }
 
-impl Driver {
+impl ClientDriver {
     pub fn start(file: &'static str) -> Self {
         let home = Folder::new();
-        let mut child = command(file, &home)
+        let mut child = client_command(file, &home)
             .spawn()
             .unwrap_or_else(|error| panic!("{file}: {error}; ./test installs what is missing"));
         let (sender, answers) = mpsc::channel();
@@ -66,45 +66,45 @@ impl Driver {
     }
 
     /// Logs in as this person, with no state from earlier logins.
-    pub fn log_in(&mut self, kind: &Kind, base: &str, person: &Person) {
+    pub fn log_in(&mut self, kind: &ClientRow, base: &str, person: &Person) {
         assert_eq!(kind.file, self.file);
         let (name, password) = (&person.name, &person.password);
-        self.say(&format!("LOGIN\n{base}\n{}\n{name}\n{password}", kind.scheme));
+        self.write_lines(&format!("LOGIN\n{base}\n{}\n{name}\n{password}", kind.scheme));
     }
 
     /// The version of the program that has logged in last.
     pub fn version(&mut self) -> String {
-        self.ask("VERSION")
+        self.request_line("VERSION")
     }
 
     /// `step("POST /customers", "{}")`
-    pub fn step(&mut self, line: &str, body: &str) -> Step {
-        let answer = self.ask(&format!("{line} {body}"));
+    pub fn step(&mut self, line: &str, body: &str) -> StepResult {
+        let answer = self.request_line(&format!("{line} {body}"));
         let (status, text) = answer.split_once(' ').unwrap_or((&answer, ""));
         let file = self.file;
         let status = status.parse().unwrap_or_else(|error| panic!("{file}: {error} in {answer}"));
-        Step { status, text: text.to_owned() }
+        StepResult { status, text: text.to_owned() }
     }
 
-    fn say(&mut self, lines: &str) {
+    fn write_lines(&mut self, lines: &str) {
         let steps = self.steps.as_mut().unwrap();
         writeln!(steps, "{lines}").unwrap_or_else(|error| panic!("{}: {error}", self.file));
     }
 
-    fn ask(&mut self, line: &str) -> String {
-        self.say(line);
-        self.answers.recv_timeout(4 * PATIENCE).unwrap_or_else(|error| {
+    fn request_line(&mut self, line: &str) -> String {
+        self.write_lines(line);
+        self.answers.recv_timeout(4 * TIMEOUT).unwrap_or_else(|error| {
             // The reason is on stderr, which the client shares with us.
             panic!("{}, {line}: no answer: {error}; ./test installs what is missing", self.file)
         })
     }
 }
 
-impl Drop for Driver {
+impl Drop for ClientDriver {
     fn drop(&mut self) {
         // At the end of its input the client exits, and stops the browser that it has started.
         drop(self.steps.take());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
         }
@@ -114,15 +114,15 @@ impl Drop for Driver {
 }
 
 /// The folder in which `./test` installs what is not a Debian package.
-fn packages() -> PathBuf {
+fn packages_folder() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     target.join("clients")
 }
 
-fn command(file: &str, home: &Folder) -> Command {
+fn client_command(file: &str, home: &Folder) -> Command {
     let mut command = match file.rsplit_once('.') {
         Some((_, "sh")) => Command::new("bash"),
-        Some((_, "py")) => Command::new(packages().join("python/bin/python3")),
+        Some((_, "py")) => Command::new(packages_folder().join("python/bin/python3")),
         Some((_, "mjs")) => Command::new("node"),
         Some((_, "pl")) => Command::new("perl"),
         Some((_, "java")) => {
@@ -134,11 +134,11 @@ fn command(file: &str, home: &Folder) -> Command {
         _ => panic!("{file}: nothing is known to run it"),
     };
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file));
-    command.env_clear().env("LC_ALL", "C.UTF-8").env("CLIENT_PACKAGES", packages());
+    command.env_clear().env("LC_ALL", "C.UTF-8").env("CLIENT_PACKAGES", packages_folder());
     command.env("HOME", home.path()).env("TMPDIR", home.path());
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     // Node reads it at its start.
-    let authority = place::authority(home.path());
+    let authority = test_server::write_ca_certificate(home.path());
     command.env("CLIENT_CA", &authority).env("NODE_EXTRA_CA_CERTS", &authority);
     command.envs(std::env::var_os("PATH").map(|value| ("PATH", value)));
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

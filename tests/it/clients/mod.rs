@@ -6,11 +6,11 @@
 
 mod balancer;
 mod driver;
-mod kind;
-mod life;
+mod client_row;
+mod lifecycle;
 mod one_server;
-mod place;
+mod test_server;
 mod replicas;
 mod rows;
 mod table;
-mod watch;
+mod request_log;

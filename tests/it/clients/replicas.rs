@@ -2,54 +2,61 @@
 //! PostgreSQL.
 
 use super::balancer::Balancer;
-use super::driver::Driver;
-use super::kind::{Act, Kind, Offered};
-use super::life::{ANN, Client, Hand};
-use super::place;
+use super::client_row::{ClientRow, LifecycleAction, OfferedSchemes};
+use super::driver::ClientDriver;
+use super::lifecycle::{ANN, LoggedInClient, ReferenceClient};
+use super::request_log::RequestLog;
 use super::rows::ALL;
-use super::watch::Watch;
-use crate::harness::{Backend, OwnPostgres, Server, Setup, sql, wait_until};
+use super::test_server;
+use crate::harness::{Backend, OwnPostgres, Server, Setup, run_sql, wait_until};
 
 /// Tests all rows of a program: at two servers in turn, and at three.
 fn every_row_of(program: &str) {
-    let rows = ALL.iter().filter(|kind| kind.program == program && kind.is_whole());
-    let rows: Vec<&Kind> = rows.filter(|kind| !kind.is_tls_only).collect();
-    let mut driver = Driver::start(rows[0].file);
-    for offered in [Offered::Both, Offered::Digest, Offered::Basic] {
+    let rows = ALL.iter().filter(|kind| kind.program == program && kind.supports_everything());
+    let rows: Vec<&ClientRow> = rows.filter(|kind| !kind.is_tls_only).collect();
+    let mut driver = ClientDriver::start(rows[0].file);
+    for offered in [OfferedSchemes::Both, OfferedSchemes::Digest, OfferedSchemes::Basic] {
         let rows: Vec<_> = rows.iter().filter(|kind| kind.offered == offered).copied().collect();
         if !rows.is_empty() {
-            in_turn(&mut driver, offered, &rows);
+            test_rows_behind_balancer(&mut driver, offered, &rows);
         }
     }
 }
 
-fn in_turn(driver: &mut Driver, offered: Offered, rows: &[&Kind]) {
-    let first = place::setup(Setup::new(Backend::Postgres), offered).start();
+fn test_rows_behind_balancer(
+    driver: &mut ClientDriver,
+    offered: OfferedSchemes,
+    rows: &[&ClientRow],
+) {
+    let first = test_server::with_schemes(Setup::new(Backend::Postgres), offered).start();
     let (address, key) = (first.database(), first.key_file());
     let admin = first.admin();
-    let replica =
-        || place::setup(Setup::replica(address.clone()), offered).key_file(key.clone()).start();
+    let replica = || {
+        test_server::with_schemes(Setup::replica(address.clone()), offered)
+            .key_file(key.clone())
+            .start()
+    };
     // The first one is dropped last, since it owns the database.
     let servers = [replica(), replica(), first];
     for count in [2, 3] {
         let some = &servers[servers.len() - count..];
         let balancer = Balancer::start(some.iter().map(|server| server.address).collect());
         let base = format!("http://{}", balancer.address);
-        let mut watch = Watch::new(some);
+        let mut watch = RequestLog::new(some);
         for kind in rows {
             driver.log_in(kind, &base, &admin);
-            let is_seen = driver.version().starts_with(kind.seen);
-            let mut client = Client { driver, kind, is_seen };
-            client.live(&mut Hand { server: &servers[2], admin: &admin });
-            let asked = watch.take();
-            client.assert_first_try(&asked, Act::ALL.len());
+            let is_seen = driver.version().starts_with(kind.tested_version);
+            let mut client = LoggedInClient { driver, row: kind, is_tested_version: is_seen };
+            client.run_lifecycle(&mut ReferenceClient { server: &servers[2], admin: &admin });
+            let asked = watch.new_requests();
+            client.assert_first_try(&asked, LifecycleAction::ALL.len());
             let at = |index: usize| asked.iter().filter(|asked| asked.server == index).count();
             // A browser also requests its page.
             let least = asked.len() / count - 1;
             assert!((0..count).all(|index| at(index) >= least), "{}: {asked:?}", kind.name);
         }
     }
-    let count = sql(Backend::Postgres, servers[2].folder(), "SELECT count(*) FROM customers");
+    let count = run_sql(Backend::Postgres, servers[2].folder(), "SELECT count(*) FROM customers");
     assert_eq!(count.trim(), "0");
 }
 
@@ -63,7 +70,7 @@ macro_rules! programs {
         #[test]
         fn every_program_is_tested() {
             let tested = [$(stringify!($program)),*];
-            for kind in ALL.iter().filter(|kind| kind.is_whole()) {
+            for kind in ALL.iter().filter(|kind| kind.supports_everything()) {
                 assert!(tested.contains(&kind.program), "{}", kind.name);
             }
         }
@@ -81,24 +88,26 @@ programs! {
 fn session_survives_a_crash_of_postgres() {
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", "CREATE DATABASE crash");
-    let address = postgres.address_of("crash");
-    let one = Setup::replica(address.clone()).closed().start();
+    let address = postgres.database_url("crash");
+    let one = Setup::replica(address.clone()).with_authentication().start();
     let two = Setup::replica(address).key_file(one.key_file()).start();
     let admin = one.admin();
     let servers: [Server; 2] = [two, one];
     let balancer = Balancer::start(servers.iter().map(|server| server.address).collect());
     let base = format!("http://{}", balancer.address);
     // Clients that keep a nonce, except browsers, which are many programs each.
-    let rows = ALL.iter().filter(|kind| kind.offered == Offered::Both && kind.is_whole());
-    let rows: Vec<&Kind> = rows
+    let rows = ALL
+        .iter()
+        .filter(|kind| kind.offered == OfferedSchemes::Both && kind.supports_everything());
+    let rows: Vec<&ClientRow> = rows
         .filter(|kind| kind.is_digest() && !kind.is_tls_only && kind.file != "browser.mjs")
         .collect();
-    let start = |kind: &&Kind| {
-        let mut driver = Driver::start(kind.file);
+    let start = |kind: &&ClientRow| {
+        let mut driver = ClientDriver::start(kind.file);
         driver.log_in(kind, &base, &admin);
         driver
     };
-    let mut drivers: Vec<Driver> = rows.iter().map(start).collect();
+    let mut drivers: Vec<ClientDriver> = rows.iter().map(start).collect();
     for (driver, kind) in drivers.iter_mut().zip(&rows) {
         let step = driver.step("GET /customers", "");
         assert_eq!(step.status, 200, "{}: {step:?}", kind.name);

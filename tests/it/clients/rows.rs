@@ -1,113 +1,127 @@
 //! The clients, a row for each of their ways to log in. `docs/explanation/tested-clients.md` shows them.
 
-use super::kind::Act::{Children, Create, Delete, Gone, List, Query, Read, Replace};
-use super::kind::Asks::{EachTime, Never, Once};
-use super::kind::Fate::{Refused, Unsent, Works};
-use super::kind::Kind;
-use super::kind::Offered::{Basic, Digest};
+use super::client_row::ChallengePolicy::{EachTime, Never, Once};
+use super::client_row::ClientRow;
+use super::client_row::LifecycleAction::{
+    Children, Create, Delete, Gone, List, Query, Read, Replace,
+};
+use super::client_row::LoginResult::{NotSent, Refused, Works};
+use super::client_row::OfferedSchemes::{Basic, Digest};
 
-pub const ALL: &[Kind] = &[
-    curl("curl --digest", "digest").asks(EachTime, 2),
-    curl("curl --anyauth", "anyauth").asks(EachTime, 2),
+pub const ALL: &[ClientRow] = &[
+    curl("curl --digest", "digest").challenges(EachTime, 2),
+    curl("curl --anyauth", "anyauth").challenges(EachTime, 2),
     curl("curl --basic", "basic"),
-    curl("curl --digest --http2", "digest http2").asks(EachTime, 2).tls_only(),
-    curl("curl --anyauth --http2", "anyauth http2").asks(EachTime, 2).tls_only(),
+    curl("curl --digest --http2", "digest http2").challenges(EachTime, 2).tls_only(),
+    curl("curl --anyauth --http2", "anyauth http2").challenges(EachTime, 2).tls_only(),
     curl("curl --basic --http2", "basic http2").tls_only(),
-    wget("wget, Digest", "wget digest").of("wget", "1.21").asks(EachTime, 2).where_only(Digest),
-    wget("wget, Basic", "wget either").of("wget", "1.21").asks(EachTime, 2),
-    wget("wget --auth-no-challenge", "wget basic").of("wget", "1.21"),
+    wget("wget, Digest", "wget digest")
+        .program("wget", "1.21")
+        .challenges(EachTime, 2)
+        .only_with(Digest),
+    wget("wget, Basic", "wget either").program("wget", "1.21").challenges(EachTime, 2),
+    wget("wget --auth-no-challenge", "wget basic").program("wget", "1.21"),
     wget("wget2", "wget2 digest")
-        .of("wget2", "1.99")
-        .asks(EachTime, 2)
-        .where_only(Digest)
-        .fails(READS_ALONE),
+        .program("wget2", "1.99")
+        .challenges(EachTime, 2)
+        .only_with(Digest)
+        .failing_actions(READ_ONLY),
     wget("wget2 --auth-no-challenge", "wget2 basic")
-        .of("wget2", "1.99")
-        .asks(Never, 2)
-        .fails(READS_ALONE),
-    Kind::new("requests, HTTPDigestAuth", "python-requests.py", "digest")
-        .of("requests", "2.34")
-        .asks(Once, 2)
-        .letters(NAMES_OF_LATIN1),
-    Kind::new("requests, HTTPBasicAuth", "python-requests.py", "basic").of("requests", "2.34"),
-    Kind::new("httpx, DigestAuth", "python-httpx.py", "digest")
-        .of("httpx", "0.28")
-        .asks(Once, 2)
-        .letters([Works, Unsent, Works, Unsent]),
-    Kind::new("httpx, BasicAuth", "python-httpx.py", "basic").of("httpx", "0.28"),
-    Kind::new("aiohttp, DigestAuthMiddleware", "python-aiohttp.py", "digest")
-        .of("aiohttp", "3.14")
-        .asks(Once, 2),
-    Kind::new("aiohttp, encode_basic_auth", "python-aiohttp.py", "basic").of("aiohttp", "3.14"),
-    Kind::new("urllib, HTTPDigestAuthHandler", "python-urllib.py", "digest")
-        .of("urllib", "3.")
-        .asks(EachTime, 7)
-        .letters([Unsent; 4]),
-    Kind::new("urllib, HTTPBasicAuthHandler", "python-urllib.py", "basic")
-        .of("urllib", "3.")
-        .asks(EachTime, 2),
-    Kind::new("httplib2, Digest", "python-httplib2.py", "digest")
-        .of("httplib2", "0.32")
-        .asks(Once, 3)
-        .letters(NAMES_OF_LATIN1),
-    Kind::new("httplib2, Basic", "python-httplib2.py", "basic")
-        .of("httplib2", "0.32")
-        .asks(Once, 2)
-        .where_only(Basic),
-    Kind::new("HTTPie, digest", "python-httpie.py", "digest")
-        .of("httpie", "3.2")
-        .asks(EachTime, 2)
-        .letters(NAMES_OF_LATIN1),
-    Kind::new("HTTPie, basic", "python-httpie.py", "basic").of("httpie", "3.2"),
-    Kind::new("Node, fetch with a header", "node-fetch.mjs", "basic").of("node_fetch", "20."),
-    Kind::new("Node, digest-fetch", "digest-fetch.mjs", "digest")
-        .of("digest_fetch", "3.1")
-        .asks(Once, 2)
-        .letters(NAMES_OF_LATIN1),
-    Kind::new("Node, digest-fetch with basic", "digest-fetch.mjs", "basic")
-        .of("digest_fetch", "3.1")
-        .letters([Works, Works, Unsent, Unsent]),
-    Kind::new("Node, urllib with digestAuth", "npm-urllib.mjs", "digest")
-        .of("npm_urllib", "4.9")
-        .asks(EachTime, 2)
-        .letters(NAMES_OF_LATIN1),
-    Kind::new("Node, urllib with auth", "npm-urllib.mjs", "basic").of("npm_urllib", "4.9"),
-    Kind::new("Node, @mhoc/axios-digest-auth", "axios-digest-auth.mjs", "digest")
-        .of("axios_digest_auth", "0.8")
-        .asks(EachTime, 2)
-        .letters([Refused, Refused, Refused, Unsent])
-        .fails(NEVER_IN),
+        .program("wget2", "1.99")
+        .challenges(Never, 2)
+        .failing_actions(READ_ONLY),
+    ClientRow::new("requests, HTTPDigestAuth", "python-requests.py", "digest")
+        .program("requests", "2.34")
+        .challenges(Once, 2)
+        .login_results(LATIN1_ONLY),
+    ClientRow::new("requests, HTTPBasicAuth", "python-requests.py", "basic")
+        .program("requests", "2.34"),
+    ClientRow::new("httpx, DigestAuth", "python-httpx.py", "digest")
+        .program("httpx", "0.28")
+        .challenges(Once, 2)
+        .login_results([Works, NotSent, Works, NotSent]),
+    ClientRow::new("httpx, BasicAuth", "python-httpx.py", "basic").program("httpx", "0.28"),
+    ClientRow::new("aiohttp, DigestAuthMiddleware", "python-aiohttp.py", "digest")
+        .program("aiohttp", "3.14")
+        .challenges(Once, 2),
+    ClientRow::new("aiohttp, encode_basic_auth", "python-aiohttp.py", "basic")
+        .program("aiohttp", "3.14"),
+    ClientRow::new("urllib, HTTPDigestAuthHandler", "python-urllib.py", "digest")
+        .program("urllib", "3.")
+        .challenges(EachTime, 7)
+        .login_results([NotSent; 4]),
+    ClientRow::new("urllib, HTTPBasicAuthHandler", "python-urllib.py", "basic")
+        .program("urllib", "3.")
+        .challenges(EachTime, 2),
+    ClientRow::new("httplib2, Digest", "python-httplib2.py", "digest")
+        .program("httplib2", "0.32")
+        .challenges(Once, 3)
+        .login_results(LATIN1_ONLY),
+    ClientRow::new("httplib2, Basic", "python-httplib2.py", "basic")
+        .program("httplib2", "0.32")
+        .challenges(Once, 2)
+        .only_with(Basic),
+    ClientRow::new("HTTPie, digest", "python-httpie.py", "digest")
+        .program("httpie", "3.2")
+        .challenges(EachTime, 2)
+        .login_results(LATIN1_ONLY),
+    ClientRow::new("HTTPie, basic", "python-httpie.py", "basic").program("httpie", "3.2"),
+    ClientRow::new("Node, fetch with a header", "node-fetch.mjs", "basic")
+        .program("node_fetch", "20."),
+    ClientRow::new("Node, digest-fetch", "digest-fetch.mjs", "digest")
+        .program("digest_fetch", "3.1")
+        .challenges(Once, 2)
+        .login_results(LATIN1_ONLY),
+    ClientRow::new("Node, digest-fetch with basic", "digest-fetch.mjs", "basic")
+        .program("digest_fetch", "3.1")
+        .login_results([Works, Works, NotSent, NotSent]),
+    ClientRow::new("Node, urllib with digestAuth", "npm-urllib.mjs", "digest")
+        .program("npm_urllib", "4.9")
+        .challenges(EachTime, 2)
+        .login_results(LATIN1_ONLY),
+    ClientRow::new("Node, urllib with auth", "npm-urllib.mjs", "basic")
+        .program("npm_urllib", "4.9"),
+    ClientRow::new("Node, @mhoc/axios-digest-auth", "axios-digest-auth.mjs", "digest")
+        .program("axios_digest_auth", "0.8")
+        .challenges(EachTime, 2)
+        .login_results([Refused, Refused, Refused, NotSent])
+        .failing_actions(NEVER_LOGGED_IN),
     java("Java, HttpURLConnection, Digest", "connection digest")
-        .asks(Once, 20)
-        .letters([Refused; 4]),
-    java("Java, HttpURLConnection, Basic", "connection basic").asks(Once, 20).where_only(Basic),
-    java("Java, HttpClient, Basic", "client basic").asks(Once, 5).told(0),
-    Kind::new("Perl, LWP with credentials", "lwp.pl", "digest")
-        .of("lwp", "6.68")
-        .asks(Once, 2)
-        .told(400),
-    Kind::new("Perl, LWP with authorization_basic", "lwp.pl", "basic").of("lwp", "6.68"),
-    browser("Chromium, Digest", "chromium digest").of("chromium", "156").asks(Once, 2),
+        .challenges(Once, 20)
+        .login_results([Refused; 4]),
+    java("Java, HttpURLConnection, Basic", "connection basic")
+        .challenges(Once, 20)
+        .only_with(Basic),
+    java("Java, HttpClient, Basic", "client basic").challenges(Once, 5).reported_status(0),
+    ClientRow::new("Perl, LWP with credentials", "lwp.pl", "digest")
+        .program("lwp", "6.68")
+        .challenges(Once, 2)
+        .reported_status(400),
+    ClientRow::new("Perl, LWP with authorization_basic", "lwp.pl", "basic").program("lwp", "6.68"),
+    browser("Chromium, Digest", "chromium digest").program("chromium", "156").challenges(Once, 2),
     browser("Chromium, Basic", "chromium basic")
-        .of("chromium", "156")
-        .asks(Once, 2)
-        .where_only(Basic),
+        .program("chromium", "156")
+        .challenges(Once, 2)
+        .only_with(Basic),
     browser("Firefox, Digest", "firefox digest")
-        .of("firefox", "153")
-        .asks(Once, 3)
-        .letters([Works, Refused, Works, Refused]),
-    browser("Firefox, Basic", "firefox basic").of("firefox", "153").asks(Once, 3).where_only(Basic),
+        .program("firefox", "153")
+        .challenges(Once, 3)
+        .login_results([Works, Refused, Works, Refused]),
+    browser("Firefox, Basic", "firefox basic")
+        .program("firefox", "153")
+        .challenges(Once, 3)
+        .only_with(Basic),
 ];
 
 /// A header holds no letter beyond Latin-1.
-const NAMES_OF_LATIN1: [super::kind::Fate; 4] = [Works, Works, Works, Unsent];
+const LATIN1_ONLY: [super::client_row::LoginResult; 4] = [Works, Works, Works, NotSent];
 
 /// It has no method but GET and POST, and adds a `Content-Type` of its own to the one that is set.
-const READS_ALONE: &[(super::kind::Act, u16)] =
+const READ_ONLY: &[(super::client_row::LifecycleAction, u16)] =
     &[(Create, 415), (Query, 415), (Replace, 0), (Delete, 0), (Gone, 200)];
 
 /// It leaves out `opaque`, and the query of `uri`.
-const NEVER_IN: &[(super::kind::Act, u16)] = &[
+const NEVER_LOGGED_IN: &[(super::client_row::LifecycleAction, u16)] = &[
     (List, 400),
     (Create, 401),
     (Query, 400),
@@ -118,18 +132,18 @@ const NEVER_IN: &[(super::kind::Act, u16)] = &[
     (Gone, 401),
 ];
 
-const fn curl(name: &'static str, scheme: &'static str) -> Kind {
-    Kind::new(name, "curl.sh", scheme).of("curl", "7.88")
+const fn curl(name: &'static str, scheme: &'static str) -> ClientRow {
+    ClientRow::new(name, "curl.sh", scheme).program("curl", "7.88")
 }
 
-const fn wget(name: &'static str, scheme: &'static str) -> Kind {
-    Kind::new(name, "wget.sh", scheme)
+const fn wget(name: &'static str, scheme: &'static str) -> ClientRow {
+    ClientRow::new(name, "wget.sh", scheme)
 }
 
-const fn java(name: &'static str, scheme: &'static str) -> Kind {
-    Kind::new(name, "Java.java", scheme).of("java", "17.")
+const fn java(name: &'static str, scheme: &'static str) -> ClientRow {
+    ClientRow::new(name, "Java.java", scheme).program("java", "17.")
 }
 
-const fn browser(name: &'static str, scheme: &'static str) -> Kind {
-    Kind::new(name, "browser.mjs", scheme)
+const fn browser(name: &'static str, scheme: &'static str) -> ClientRow {
+    ClientRow::new(name, "browser.mjs", scheme)
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::kind::{Act, Asks, Fate, Kind, Offered};
+use super::client_row::{ChallengePolicy, ClientRow, LifecycleAction, LoginResult, OfferedSchemes};
 use super::rows::ALL;
 
 /// A part of a document that the tests know, and the lines around it.
@@ -30,11 +30,11 @@ const CODE: KnownPart = KnownPart {
 };
 
 /// The comments around the part of a client's file that the document shows.
-const SHOWN: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
+const EXCERPT_MARKS: (&str, &str) = ("In docs/reference/clients.md:", "Not in it:");
 
 #[test]
 fn clients_document_table_matches_the_rows() {
-    let rows: String = ALL.iter().map(row).collect();
+    let rows: String = ALL.iter().map(markdown_row).collect();
     println!("{rows}");
     check(&TABLE, &rows);
 }
@@ -42,9 +42,9 @@ fn clients_document_table_matches_the_rows() {
 #[test]
 fn clients_document_code_matches_the_files() {
     let mut files: Vec<&str> =
-        ALL.iter().filter(|kind| is_in(kind)).map(|kind| kind.file).collect();
+        ALL.iter().filter(|kind| can_log_in(kind)).map(|kind| kind.file).collect();
     files.dedup();
-    let blocks: String = files.into_iter().map(block).collect();
+    let blocks: String = files.into_iter().map(code_block).collect();
     check(&CODE, &format!("\n{blocks}"));
 }
 
@@ -70,62 +70,67 @@ fn check(part: &KnownPart, wanted: &str) {
 }
 
 /// Whether it can log in at all.
-fn is_in(kind: &Kind) -> bool {
-    !kind.fails.contains(&(Act::Read, 401))
+fn can_log_in(kind: &ClientRow) -> bool {
+    !kind.failing_actions.contains(&(LifecycleAction::Read, 401))
 }
 
-fn row(kind: &Kind) -> String {
+fn markdown_row(kind: &ClientRow) -> String {
     let over = if kind.is_tls_only { "HTTPS" } else { "HTTP, HTTPS" };
     let offered = match kind.offered {
-        Offered::Both => "both",
-        Offered::Digest => "Digest only",
-        Offered::Basic => "Basic only",
+        OfferedSchemes::Both => "both",
+        OfferedSchemes::Digest => "Digest only",
+        OfferedSchemes::Basic => "Basic only",
     };
-    let asks = match kind.asks {
-        Asks::Never => "never",
-        Asks::Once => "once",
-        Asks::EachTime => "each request",
+    let asks = match kind.challenge_policy {
+        ChallengePolicy::Never => "never",
+        ChallengePolicy::Once => "once",
+        ChallengePolicy::EachTime => "each request",
     };
-    let expired = match (kind.is_digest() && is_in(kind), kind.asks) {
+    let expired = match (kind.is_digest() && can_log_in(kind), kind.challenge_policy) {
         (false, _) => "no nonce",
-        (true, Asks::EachTime) => "not reused",
+        (true, ChallengePolicy::EachTime) => "not reused",
         (true, _) => "retries",
     };
-    let refusals = match kind.told {
+    let refusals = match kind.reported_status {
         401 => kind.refusals.to_string(),
         0 => format!("{}, then an error", kind.refusals),
         told => format!("{}, then {told}", kind.refusals),
     };
-    let [password, name, odd_password, odd_name] = kind.letters;
+    let [password, name, odd_password, odd_name] = kind.login_results;
     let cells = [
         kind.name,
-        kind.seen.trim_end_matches('.'),
+        kind.tested_version.trim_end_matches('.'),
         over,
         offered,
         &methods(kind),
         asks,
         expired,
         &refusals,
-        letters(kind, password, odd_password),
-        letters(kind, name, odd_name),
+        login_results_text(kind, password, odd_password),
+        login_results_text(kind, name, odd_name),
     ];
     format!("| {} |\n", cells.join(" | "))
 }
 
-fn letters(kind: &Kind, latin1: Fate, all: Fate) -> &'static str {
+fn login_results_text(kind: &ClientRow, latin1: LoginResult, all: LoginResult) -> &'static str {
     match (latin1, all) {
-        _ if !is_in(kind) => "none",
-        (_, Fate::Works) => "Unicode",
-        (Fate::Works, _) => "Latin-1",
+        _ if !can_log_in(kind) => "none",
+        (_, LoginResult::Works) => "Unicode",
+        (LoginResult::Works, _) => "Latin-1",
         _ => "ASCII",
     }
 }
 
 /// The methods that it supports.
-fn methods(kind: &Kind) -> String {
-    let all =
-        [(Act::Read, "GET"), (Act::Create, "POST"), (Act::Replace, "PUT"), (Act::Delete, "DELETE")];
-    let fails = |act: Act| kind.fails.iter().any(|(failing, _)| *failing == act);
+fn methods(kind: &ClientRow) -> String {
+    let all = [
+        (LifecycleAction::Read, "GET"),
+        (LifecycleAction::Create, "POST"),
+        (LifecycleAction::Replace, "PUT"),
+        (LifecycleAction::Delete, "DELETE"),
+    ];
+    let fails =
+        |act: LifecycleAction| kind.failing_actions.iter().any(|(failing, _)| *failing == act);
     let able: Vec<&str> =
         all.iter().filter(|(act, _)| !fails(*act)).map(|(_, method)| *method).collect();
     match able.len() {
@@ -142,16 +147,16 @@ fn command_line(arm: &str) -> Option<String> {
 }
 
 /// The part of a file for the document, as a code block.
-fn block(file: &str) -> String {
+fn code_block(file: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(file);
     let text = fs::read_to_string(path).unwrap();
     let mut shown = String::new();
     let mut indent = None;
     for line in text.lines() {
         let depth = line.len() - line.trim_start().len();
-        if line.ends_with(SHOWN.0) {
+        if line.ends_with(EXCERPT_MARKS.0) {
             indent = Some(depth);
-        } else if line.ends_with(SHOWN.1) {
+        } else if line.ends_with(EXCERPT_MARKS.1) {
             indent = None;
         } else if let Some(indent) = indent {
             let line = line.get(indent..).unwrap_or_default();

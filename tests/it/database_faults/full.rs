@@ -4,8 +4,8 @@
 //! panics when the disk of its WAL is full, which is a different case.
 //! The one surprising thing: SQL fills and empties it, since no other process sees it.
 
-use super::session::Session;
-use super::{model, place};
+use super::session::PostgresSession;
+use super::{model, postgres_address};
 use crate::harness::{Folder, OwnPostgres, Setup, wait_until};
 
 /// Mounts over the folder `$1` and runs the rest. Root may mount directly; other users keep their id,
@@ -20,9 +20,9 @@ fn disk_full_refuses_writes_and_serves_reads() {
     let folder = Folder::new();
     let disk = folder.path().display().to_string();
     let database = OwnPostgres::start_under(&["sh", "-ec", ON_A_SMALL_DISK, "sh", &disk]);
-    let server = Setup::replica(database.address_of("postgres")).model(&model("")).start();
-    let mut session = Session::open(place(&database), "postgres");
-    run(&mut session, &format!("mkdir -m 700 {disk}/space"));
+    let server = Setup::replica(database.database_url("postgres")).model(&model("")).start();
+    let mut session = PostgresSession::open(postgres_address(&database), "postgres");
+    run_in_namespace(&mut session, &format!("mkdir -m 700 {disk}/space"));
     session.rows(&format!("CREATE TABLESPACE small LOCATION '{disk}/space'"));
     session.rows("ALTER TABLE people SET TABLESPACE small");
 
@@ -31,7 +31,10 @@ fn disk_full_refuses_writes_and_serves_reads() {
     let mut done = 1;
     for _ in 0..3 {
         // It fails when the disk is full.
-        run(&mut session, &format!("cat /dev/zero >{disk}/filler 2>/dev/null || true"));
+        run_in_namespace(
+            &mut session,
+            &format!("cat /dev/zero >{disk}/filler 2>/dev/null || true"),
+        );
         // The last page may have some room left.
         let answer = wait_until("the disk is full", || {
             let answer = server.post("/people", &body);
@@ -41,7 +44,7 @@ fn disk_full_refuses_writes_and_serves_reads() {
         assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
         assert!(answer.header("Retry-After").is_some(), "{answer:?}");
         assert_eq!(server.get(&path).status, 200);
-        run(&mut session, &format!("rm {disk}/filler"));
+        run_in_namespace(&mut session, &format!("rm {disk}/filler"));
         server.create("/people", &body);
         done += 1;
     }
@@ -52,6 +55,6 @@ fn disk_full_refuses_writes_and_serves_reads() {
 
 /// Runs a command in PostgreSQL's namespace. The command gets the rows on its standard input, and
 /// ignores them.
-fn run(session: &mut Session, line: &str) {
+fn run_in_namespace(session: &mut PostgresSession, line: &str) {
     session.rows(&format!("COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; {line}'"));
 }

@@ -5,42 +5,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::session::Session;
-use super::{Bench, model, place};
-use crate::harness::{Answer, Client, OwnPostgres, PATIENCE, Postgres, Setup, wait_until};
+use super::session::PostgresSession;
+use super::{ProxiedServer, model, postgres_address};
+use crate::harness::{Answer, Client, OwnPostgres, Postgres, Setup, TIMEOUT, wait_until};
 
 /// How many of the server's sessions wait for a lock.
-const WAITING: &str = "SELECT count(*) FROM pg_stat_activity \
+const WAITING_SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE datname = current_database() AND wait_event_type = 'Lock' AND application_name <> 'beside'";
 
-fn waits(session: &mut Session, count: usize) {
-    waits_with(session, count, "%");
+fn wait_for_waiting_sessions(session: &mut PostgresSession, count: usize) {
+    wait_for_waiting_statements(session, count, "%");
 }
 
 /// The same for statements that match this pattern.
-fn waits_with(session: &mut Session, count: usize, form: &str) {
-    let waiting = format!("{WAITING} AND query LIKE '{form}'");
+fn wait_for_waiting_statements(session: &mut PostgresSession, count: usize, form: &str) {
+    let waiting = format!("{WAITING_SESSIONS} AND query LIKE '{form}'");
     wait_until("the server waits for a lock", || {
         (session.value(&waiting).parse::<usize>().unwrap() >= count).then_some(())
     });
 }
 
 /// A server with two people, and a session whose deadlock timeout is much longer than the server's.
-fn scene(limits: &str) -> (Bench, Session, [String; 2]) {
-    let mut bench = Bench::start(limits);
-    let people = ["Ann", "Bob"].map(|name| person(&mut bench, name));
-    let other = beside(&mut bench);
+fn start_with_people(limits: &str) -> (ProxiedServer, PostgresSession, [String; 2]) {
+    let mut bench = ProxiedServer::start(limits);
+    let people = ["Ann", "Bob"].map(|name| create_person(&mut bench, name));
+    let other = open_session(&mut bench);
     (bench, other, people)
 }
 
-fn beside(bench: &mut Bench) -> Session {
+fn open_session(bench: &mut ProxiedServer) -> PostgresSession {
     let name = bench.session.value("SELECT current_database()");
-    let mut session = Session::open(place(&Postgres::of_the_tests()), &name);
+    let mut session = PostgresSession::open(postgres_address(&Postgres::shared()), &name);
     session.rows("SET deadlock_timeout = '60s'");
     session
 }
 
-fn person(bench: &mut Bench, name: &str) -> String {
+fn create_person(bench: &mut ProxiedServer, name: &str) -> String {
     bench.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#))
 }
 
@@ -49,7 +49,7 @@ fn id(path: &str) -> &str {
 }
 
 /// A team with two tasks, and their ids in the order in which a delete removes them.
-fn team(bench: &mut Bench) -> (String, Vec<String>) {
+fn create_team(bench: &mut ProxiedServer) -> (String, Vec<String>) {
     let team = bench.create("/teams", r#"{"team":{"name":"One"}}"#.to_owned());
     for _ in 0..2 {
         bench.create(&format!("{team}/tasks"), r#"{"task":{"title":"x"}}"#.to_owned());
@@ -59,7 +59,7 @@ fn team(bench: &mut Bench) -> (String, Vec<String>) {
     (team, tasks)
 }
 
-fn lock(session: &mut Session, task: &str) {
+fn lock_task(session: &mut PostgresSession, task: &str) {
     session.rows("BEGIN");
     session.rows(&format!("SELECT 1 FROM tasks WHERE id = '{task}' FOR UPDATE"));
 }
@@ -68,24 +68,24 @@ fn lock(session: &mut Session, task: &str) {
 /// for the second task, whose holder waits for the team.
 #[test]
 fn deadlock_is_retried() {
-    let (mut bench, mut other, _) = scene("");
-    let (team, tasks) = team(&mut bench);
+    let (mut bench, mut other, _) = start_with_people("");
+    let (team, tasks) = create_team(&mut bench);
     let before = bench.session.value(DEADLOCKS);
     // A third session: reads inside a transaction keep their snapshot.
-    let mut first = beside(&mut bench);
-    lock(&mut first, &tasks[0]);
-    lock(&mut other, &tasks[1]);
+    let mut first = open_session(&mut bench);
+    lock_task(&mut first, &tasks[0]);
+    lock_task(&mut other, &tasks[1]);
     let (address, line) = (bench.server.address, format!("DELETE {team}"));
     let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
-    waits(&mut bench.session, 1);
-    other.ask(&format!("SELECT 1 FROM teams WHERE id = {} FOR UPDATE", id(&team)));
+    wait_for_waiting_sessions(&mut bench.session, 1);
+    other.send_statement(&format!("SELECT 1 FROM teams WHERE id = {} FOR UPDATE", id(&team)));
     wait_until("the other one waits too", || {
         let waiting = "SELECT count(*) FROM pg_stat_activity \
                  WHERE datname = current_database() AND wait_event_type = 'Lock'";
         (bench.session.value(waiting).parse::<usize>().unwrap() >= 2).then_some(())
     });
     first.rows("COMMIT");
-    other.answer().unwrap();
+    other.read_response().unwrap();
     other.rows("COMMIT");
     let answer = delete.join().unwrap();
     assert_eq!(answer.status, 204, "{answer:?}");
@@ -100,10 +100,11 @@ const DEADLOCKS: &str = "SELECT deadlocks FROM pg_stat_database WHERE datname = 
 /// When the same deadlock occurs again and again, the server gives up at the request's deadline.
 #[test]
 fn deadlock_that_recurs_is_given_up_at_the_deadline() {
-    let (mut bench, mut other, _) = scene("request_seconds_max = 4\nstatement_seconds_max = 3");
-    let (team, tasks) = team(&mut bench);
+    let (mut bench, mut other, _) =
+        start_with_people("request_seconds_max = 4\nstatement_seconds_max = 3");
+    let (team, tasks) = create_team(&mut bench);
     let (address, line) = (bench.server.address, format!("DELETE {team}"));
-    lock(&mut other, &tasks[1]);
+    lock_task(&mut other, &tasks[1]);
     let start = Instant::now();
     let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
     // The session keeps its lock and requests the other one again, until the server has given up.
@@ -123,10 +124,10 @@ fn deadlock_that_recurs_is_given_up_at_the_deadline() {
 /// Overlapping deletes: each deletes a team with its tasks, in a different order.
 #[test]
 fn deadlock_of_overlapping_deletes_and_updates_is_resolved() {
-    let mut bench = Bench::start("");
+    let mut bench = ProxiedServer::start("");
     let address = bench.server.address;
     for _ in 0..5 {
-        let (team, tasks) = team(&mut bench);
+        let (team, tasks) = create_team(&mut bench);
         let task = &tasks[1];
         let lines = [
             (format!("DELETE {team}"), String::new()),
@@ -153,7 +154,7 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         "database_connections_max = {}\nrequest_seconds_max = 20\nstatement_seconds_max = 15",
         4 * threads
     );
-    let (mut bench, mut other, [ann, _]) = scene(&limits);
+    let (mut bench, mut other, [ann, _]) = start_with_people(&limits);
     other.rows("BEGIN");
     other.rows("SELECT 1 FROM people FOR UPDATE");
     let address = bench.server.address;
@@ -165,7 +166,7 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         })
         .collect();
     wait_until("many wait", || {
-        (bench.session.value(WAITING).parse::<usize>().unwrap() >= 3).then_some(())
+        (bench.session.value(WAITING_SESSIONS).parse::<usize>().unwrap() >= 3).then_some(())
     });
     for _ in 0..20 {
         let start = Instant::now();
@@ -175,7 +176,7 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     }
     // A write without a connection is refused after 5 s; one with a connection keeps waiting.
-    let refused: Vec<Answer> = finished(writes, 1, &mut other);
+    let refused: Vec<Answer> = collect_responses(writes, 1, &mut other);
     for answer in refused.iter().filter(|answer| answer.status != 200) {
         assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"), "{answer:?}");
         assert!(answer.header("Retry-After").is_some(), "{answer:?}");
@@ -186,10 +187,10 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
 }
 
 /// Waits for this many responses, releases the lock, and waits for the rest.
-fn finished(
+fn collect_responses(
     writes: Vec<thread::JoinHandle<Answer>>,
     count: usize,
-    other: &mut Session,
+    other: &mut PostgresSession,
 ) -> Vec<Answer> {
     wait_until("some are refused", || {
         (writes.iter().filter(|write| write.is_finished()).count() >= count).then_some(())
@@ -202,7 +203,7 @@ fn finished(
 #[test]
 fn table_lock_held_too_long_is_unavailable() {
     let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
-    let (mut bench, mut other, [ann, _]) = scene(limits);
+    let (mut bench, mut other, [ann, _]) = start_with_people(limits);
     other.rows("BEGIN");
     other.rows("LOCK TABLE people IN EXCLUSIVE MODE");
     let start = Instant::now();
@@ -232,8 +233,8 @@ fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
         "request_seconds_max = 60\nstatement_seconds_max = 50\ndatabase_connections_max = {}",
         16 * threads
     );
-    let (mut bench, mut other, [ann, _]) = scene(&limits);
-    let (team, _) = team(&mut bench);
+    let (mut bench, mut other, [ann, _]) = start_with_people(&limits);
+    let (team, _) = create_team(&mut bench);
     let (address, is_over) = (bench.server.address, AtomicBool::new(false));
     let read = |path: &str| {
         let began = Instant::now();
@@ -241,7 +242,7 @@ fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
         assert_eq!(answer.status, 200, "{answer:?}");
         began.elapsed()
     };
-    let until = Instant::now() + 2 * PATIENCE;
+    let until = Instant::now() + 2 * TIMEOUT;
     thread::scope(|scope| {
         let readers = || -> Duration {
             let goes_on = |_: &u32| !is_over.load(Ordering::Relaxed) && Instant::now() < until;
@@ -252,7 +253,7 @@ fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
         other.rows("BEGIN");
         other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
         let held: Vec<_> = (0..4).map(|_| scope.spawn(|| read(&ann))).collect();
-        waits(&mut bench.session, 4);
+        wait_for_waiting_sessions(&mut bench.session, 4);
         // Longer than a shared connection waits for a stalled read, and once again.
         thread::sleep(Duration::from_secs(3));
         assert!(held.iter().all(|reader| !reader.is_finished()));
@@ -264,14 +265,14 @@ fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
         assert!(held.into_iter().all(|reader| reader.join().is_ok()));
     });
     wait_until("every connection is given back", || {
-        let open = counted(&bench, "nouns_pool_connections_open");
-        (counted(&bench, "nouns_pool_connections_idle") == open).then_some(())
+        let open = metric_value(&bench, "nouns_pool_connections_open");
+        (metric_value(&bench, "nouns_pool_connections_idle") == open).then_some(())
     });
     bench.check_log();
 }
 
 /// The value of one of the server's metrics.
-pub(super) fn counted(bench: &Bench, name: &str) -> f64 {
+pub(super) fn metric_value(bench: &ProxiedServer, name: &str) -> f64 {
     bench.server.metric(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
@@ -281,7 +282,7 @@ pub(super) fn counted(bench: &Bench, name: &str) -> f64 {
 fn client_disconnect_frees_the_connection_and_completes_the_write() {
     // Over HTTP/2 the server notices a disconnect at once.
     let limits = "request_seconds_max = 60\nstatement_seconds_max = 50";
-    let (mut bench, mut other, [ann, _]) = scene(limits);
+    let (mut bench, mut other, [ann, _]) = start_with_people(limits);
     other.rows("BEGIN");
     other.rows("LOCK TABLE people IN ACCESS EXCLUSIVE MODE");
     let put = ["--request", "PUT", "--json", r#"{"person":{"name":"Eve"}}"#];
@@ -292,33 +293,37 @@ fn client_disconnect_frees_the_connection_and_completes_the_write() {
         ("/people", &post[..], "%INSERT INTO %"),
     ];
     // The fixture's own session, and the one that counts.
-    let connections = counted(&bench, "nouns_connections_open");
+    let connections = metric_value(&bench, "nouns_connections_open");
     let mut under_way = 0.0;
     for (path, args, form) in requests {
         let mut command = Command::new("curl");
         command.args(["--disable", "--silent", "--max-time", "60", "--http2-prior-knowledge"]);
         command.args(args).arg(format!("http://{}{path}", bench.server.address));
         let mut client = command.env_clear().stdout(Stdio::null()).spawn().unwrap();
-        waits_with(&mut bench.session, 1, form);
+        wait_for_waiting_statements(&mut bench.session, 1, form);
         client.kill().unwrap();
         client.wait().unwrap();
         // A write keeps its connection, since nothing else bounds the number of such writes.
         under_way += if args.is_empty() { 0.0 } else { 1.0 };
         wait_until("the server sees that the client has left", || {
-            let open = counted(&bench, "nouns_connections_open");
-            let places = counted(&bench, "nouns_requests_under_way");
+            let open = metric_value(&bench, "nouns_connections_open");
+            let places = metric_value(&bench, "nouns_requests_under_way");
             ((open, places) == (connections, under_way)).then_some(())
         });
-        assert_eq!(counted(&bench, "nouns_pool_connections_lost_total"), 0.0, "{path} {args:?}");
+        assert_eq!(
+            metric_value(&bench, "nouns_pool_connections_lost_total"),
+            0.0,
+            "{path} {args:?}"
+        );
     }
     other.rows("COMMIT");
     wait_until("every connection is given back", || {
-        let open = counted(&bench, "nouns_pool_connections_open");
-        (counted(&bench, "nouns_pool_connections_idle") == open).then_some(())
+        let open = metric_value(&bench, "nouns_pool_connections_open");
+        (metric_value(&bench, "nouns_pool_connections_idle") == open).then_some(())
     });
-    assert_eq!(counted(&bench, "nouns_pool_connections_lost_total"), 0.0);
+    assert_eq!(metric_value(&bench, "nouns_pool_connections_lost_total"), 0.0);
     wait_until("every place is given back", || {
-        (counted(&bench, "nouns_requests_under_way") == 0.0).then_some(())
+        (metric_value(&bench, "nouns_requests_under_way") == 0.0).then_some(())
     });
     let written = "SELECT string_agg(name, ' ' ORDER BY name) FROM people";
     assert_eq!(bench.session.value(written), "Bob Dan Eve");
@@ -328,8 +333,9 @@ fn client_disconnect_frees_the_connection_and_completes_the_write() {
 /// An uncommitted child locks its parent against removal, and not against changes.
 #[test]
 fn parent_update_does_not_wait_for_an_uncommitted_child() {
-    let (mut bench, mut other, _) = scene("request_seconds_max = 20\nstatement_seconds_max = 1");
-    let (team, tasks) = team(&mut bench);
+    let (mut bench, mut other, _) =
+        start_with_people("request_seconds_max = 20\nstatement_seconds_max = 1");
+    let (team, tasks) = create_team(&mut bench);
     other.rows("BEGIN");
     other.rows(&format!(
         "INSERT INTO tasks (id, team_id, created_at, updated_at, version, title) \
@@ -353,7 +359,7 @@ fn parent_update_does_not_wait_for_an_uncommitted_child() {
 #[test]
 fn statement_timeout_cancels_a_long_computation() {
     let limits = "request_seconds_max = 20\nstatement_seconds_max = 1";
-    let (mut bench, mut other, [ann, _]) = scene(limits);
+    let (mut bench, mut other, [ann, _]) = start_with_people(limits);
     other.rows(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN PERFORM pg_sleep(60); RETURN new; END'",
@@ -373,7 +379,7 @@ fn statement_timeout_cancels_a_long_computation() {
 /// recovers.
 #[test]
 fn prepared_statements_invalidated_by_a_type_change_recover() {
-    let (mut bench, mut other, [ann, _]) = scene("");
+    let (mut bench, mut other, [ann, _]) = start_with_people("");
     let write = |name: &str| (format!("PUT {ann}"), format!(r#"{{"person":{{"name":"{name}"}}}}"#));
     assert_eq!(bench.request(&write("Eve")).status, 200);
     other.rows("ALTER TABLE people ALTER COLUMN name TYPE varchar");
@@ -385,11 +391,11 @@ fn prepared_statements_invalidated_by_a_type_change_recover() {
 #[test]
 fn connection_limit_of_postgres_exhausted_is_unavailable() {
     let database = OwnPostgres::start();
-    let mut first = Session::open(place(&database), "postgres");
+    let mut first = PostgresSession::open(postgres_address(&database), "postgres");
     first.rows("CREATE ROLE guest LOGIN");
     first.rows("GRANT ALL ON SCHEMA public TO guest");
     first.rows("CREATE DATABASE shop OWNER guest");
-    let address = format!("postgres://guest@{}/shop", place(&database));
+    let address = format!("postgres://guest@{}/shop", postgres_address(&database));
     let server = Setup::replica(address).model(&model("request_seconds_max = 3")).start();
     // Stands for many sessions: from now on PostgreSQL refuses new connections of this user.
     first.rows("ALTER ROLE guest CONNECTION LIMIT 0");

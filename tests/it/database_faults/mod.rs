@@ -6,24 +6,24 @@
 //! the server is gone from PostgreSQL, since a statement may complete after the server has given up on
 //! it.
 
-mod away;
+mod outages;
 mod full;
-mod groups;
-mod keys;
-mod late;
+mod insert_batch;
+mod idempotency;
+mod deadlines;
 mod locks;
-mod points;
+mod message_faults;
 mod proxy;
 mod session;
 mod start;
 mod tables;
-mod unchanged;
+mod unchanged_tables;
 
 use std::net::SocketAddr;
 
 use crate::harness::{Answer, Client, Folder, Postgres, Server, Setup, wait_until};
 use proxy::Proxy;
-use session::Session;
+use session::PostgresSession;
 
 /// Two kinds of ids, children, a reference, and a unique value.
 const MODEL: &str = r#"
@@ -59,17 +59,17 @@ const RETRIES_MAX: usize = 20;
 
 /// A server with a proxy between it and its database.
 #[derive(Debug)]
-struct Bench {
+struct ProxiedServer {
     client: Client,
-    session: Session,
+    session: PostgresSession,
     server: Server,
     proxy: Proxy,
 }
 
 /// Rows of each table, the sum of their versions, entries of the change log.
-type Counts = Vec<i64>;
+type StoredCounts = Vec<i64>;
 
-impl Bench {
+impl ProxiedServer {
     fn start(limits: &str) -> Self {
         Self::start_with(limits, "sslmode=disable")
     }
@@ -80,15 +80,15 @@ impl Bench {
     }
 
     fn start_model(model: &str, parameters: &str) -> Self {
-        let database = Postgres::of_the_tests();
+        let database = Postgres::shared();
         let folder = Folder::new();
-        folder.with_database(Postgres::create);
-        let name = Postgres::name(folder.path());
-        let proxy = Proxy::start(place(&database));
-        let address = proxied(&proxy, &name, parameters);
+        folder.with_database(Postgres::create_database);
+        let name = Postgres::database_name(folder.path());
+        let proxy = Proxy::start(postgres_address(&database));
+        let address = proxied_url(&proxy, &name, parameters);
         let server = Setup::replica(address).model(model).start_in(folder);
-        proxy.rest();
-        let session = Session::open(place(&database), &name);
+        proxy.wait_until_quiet();
+        let session = PostgresSession::open(postgres_address(&database), &name);
         Self { client: server.client(), session, server, proxy }
     }
 
@@ -102,7 +102,7 @@ impl Bench {
         for _ in 0..RETRIES_MAX {
             if answer.status == 503 {
                 // No statement of the last attempt may complete later.
-                self.settle();
+                self.close_database_connections();
                 answer = self.request(request);
             }
         }
@@ -116,9 +116,9 @@ impl Bench {
     }
 
     /// Closes every connection to PostgreSQL, and waits until its backends have ended.
-    fn settle(&mut self) {
-        self.proxy.relent();
-        self.proxy.end_all();
+    fn close_database_connections(&mut self) {
+        self.proxy.clear_fault();
+        self.proxy.close_all();
         let session = &mut self.session;
         wait_until("the database is quiet", || {
             let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
@@ -127,7 +127,7 @@ impl Bench {
         });
     }
 
-    fn counts(&mut self) -> Counts {
+    fn counts(&mut self) -> StoredCounts {
         let rows = self.session.rows(
             "SELECT (SELECT count(*) FROM people), (SELECT coalesce(sum(version), 0) FROM people), \
              (SELECT count(*) FROM teams), (SELECT count(*) FROM tasks), \
@@ -153,11 +153,11 @@ impl Bench {
 }
 
 /// The address of a PostgreSQL server.
-fn place(database: &Postgres) -> SocketAddr {
-    let address = database.address_of("");
+fn postgres_address(database: &Postgres) -> SocketAddr {
+    let address = database.database_url("");
     address.rsplit_once('@').unwrap().1.trim_end_matches('/').parse().unwrap()
 }
 
-fn proxied(proxy: &Proxy, name: &str, parameters: &str) -> String {
+fn proxied_url(proxy: &Proxy, name: &str, parameters: &str) -> String {
     format!("postgres://nouns@{}/{name}?{parameters}", proxy.address)
 }

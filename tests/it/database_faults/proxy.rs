@@ -16,36 +16,36 @@ use tokio::sync::watch;
 
 use crate::harness::wait_until;
 
-const ASKS_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// An active connection is never silent for this long.
-const REST: Duration = Duration::from_millis(300);
+const QUIET_PERIOD: Duration = Duration::from_millis(300);
 
 /// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum MessageSender {
     Server,
     Database,
 }
 
 /// The fault of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum FaultKind {
     /// It is closed, as when the other process ends.
-    Cut,
+    Close,
     /// It is reset, as by a firewall or a restarted machine.
     Reset,
     /// It is closed, and so is every new one.
-    Away,
+    Outage,
     /// Nothing is forwarded any more, and nothing is closed.
-    Hole,
+    Blackhole,
     /// Everything is forwarded, later.
     Delay(Duration),
 }
 
 /// The position in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum MessagePosition {
     Before,
     Middle,
     After,
@@ -54,42 +54,42 @@ pub enum Place {
 /// A fault at the message with this number, from 1 on, of those that a side sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    pub side: Side,
+    pub side: MessageSender,
     pub number: usize,
-    pub place: Place,
-    pub way: Way,
+    pub position: MessagePosition,
+    pub kind: FaultKind,
 }
 
 /// How new connections are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum AcceptMode {
     Open,
-    Shut,
+    Refuse,
     /// They are accepted, and nothing is ever sent.
     Silent,
 }
 
 #[derive(Debug)]
-struct State {
-    door: Door,
+struct ProxyState {
+    accept_mode: AcceptMode,
     fault: Option<Fault>,
     /// The kinds of the messages since recording began, in the order in which they passed.
-    seen: Vec<(Side, char)>,
+    recorded: Vec<(MessageSender, char)>,
     connections: usize,
     accepted: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedProxyState {
     target: SocketAddr,
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
 }
 
 /// Runs until dropped.
 #[derive(Debug)]
 pub struct Proxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedProxyState>,
     /// Incremented to end all connections; dropped with the proxy, which ends it.
     round: Option<watch::Sender<u64>>,
     thread: Option<thread::JoinHandle<()>>,
@@ -97,9 +97,14 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn start(target: SocketAddr) -> Self {
-        let state =
-            State { door: Door::Open, fault: None, seen: Vec::new(), connections: 0, accepted: 0 };
-        let shared = Arc::new(Shared { target, state: Mutex::new(state) });
+        let state = ProxyState {
+            accept_mode: AcceptMode::Open,
+            fault: None,
+            recorded: Vec::new(),
+            connections: 0,
+            accepted: 0,
+        };
+        let shared = Arc::new(SharedProxyState { target, state: Mutex::new(state) });
         let (round, rounds) = watch::channel(0);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -113,20 +118,20 @@ impl Proxy {
     }
 
     /// Starts counting, and plants this fault.
-    pub fn plant(&self, fault: Fault) {
+    pub fn plant_fault(&self, fault: Fault) {
         let mut state = self.shared.state();
-        state.seen.clear();
+        state.recorded.clear();
         state.fault = Some(fault);
     }
 
     /// Starts recording, without a fault.
-    pub fn watch(&self) {
-        self.shared.state().seen.clear();
+    pub fn record_messages(&self) {
+        self.shared.state().recorded.clear();
     }
 
     /// The messages since `plant_fault` or `record_messages`.
-    pub fn seen(&self) -> Vec<(Side, char)> {
-        self.shared.state().seen.clone()
+    pub fn recorded_messages(&self) -> Vec<(MessageSender, char)> {
+        self.shared.state().recorded.clone()
     }
 
     /// Whether the planted fault has not fired yet.
@@ -135,46 +140,46 @@ impl Proxy {
     }
 
     /// The number of accepted connections.
-    pub fn accepted(&self) -> usize {
+    pub fn accepted_connections(&self) -> usize {
         self.shared.state().accepted
     }
 
     /// New connections are closed at once.
-    pub fn shut(&self) {
-        self.shared.state().door = Door::Shut;
+    pub fn refuse_connections(&self) {
+        self.shared.state().accept_mode = AcceptMode::Refuse;
     }
 
     /// New connections are accepted and get no response.
-    pub fn silence(&self) {
-        self.shared.state().door = Door::Silent;
+    pub fn accept_silently(&self) {
+        self.shared.state().accept_mode = AcceptMode::Silent;
     }
 
     /// Clears the fault; connections that are broken stay so.
-    pub fn relent(&self) {
+    pub fn clear_fault(&self) {
         let mut state = self.shared.state();
-        state.door = Door::Open;
+        state.accept_mode = AcceptMode::Open;
         state.fault = None;
     }
 
     /// Waits until the server has done its own work after the start, over a connection of its own: its
     /// messages would be counted with those of a request.
-    pub fn rest(&self) {
+    pub fn wait_until_quiet(&self) {
         let mut last = (0, Instant::now());
         wait_until("the server rests", || {
             let (count, is_there) = {
                 let state = self.shared.state();
-                (state.seen.len(), state.accepted >= 2)
+                (state.recorded.len(), state.accepted >= 2)
             };
             if count != last.0 {
                 last = (count, Instant::now());
             }
-            (is_there && last.1.elapsed() >= REST).then_some(())
+            (is_there && last.1.elapsed() >= QUIET_PERIOD).then_some(())
         });
     }
 
     /// Closes all connections, and waits until the server has noticed. Connections that it opens
     /// meanwhile, to check the database, are closed too.
-    pub fn end_all(&self) {
+    pub fn close_all(&self) {
         wait_until("all connections are closed", || {
             self.round.as_ref().unwrap().send_modify(|round| *round += 1);
             (self.shared.state().connections == 0).then_some(())
@@ -189,8 +194,8 @@ impl Drop for Proxy {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedProxyState {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -201,22 +206,26 @@ impl Shared {
     }
 
     /// The fault of a message that passes, if it has one.
-    fn pass(&self, side: Side, kind: char) -> Option<(Place, Way)> {
+    fn fault_for_message(
+        &self,
+        side: MessageSender,
+        kind: char,
+    ) -> Option<(MessagePosition, FaultKind)> {
         let mut state = self.state();
-        state.seen.push((side, kind));
-        let count = state.seen.iter().filter(|(sent_by, _)| *sent_by == side).count();
+        state.recorded.push((side, kind));
+        let count = state.recorded.iter().filter(|(sent_by, _)| *sent_by == side).count();
         let fault = state.fault.filter(|fault| (fault.side, fault.number) == (side, count))?;
         state.fault = None;
-        if fault.way == Way::Away {
-            state.door = Door::Shut;
+        if fault.kind == FaultKind::Outage {
+            state.accept_mode = AcceptMode::Refuse;
         }
-        Some((fault.place, fault.way))
+        Some((fault.position, fault.kind))
     }
 }
 
 async fn serve(
     listener: std::net::TcpListener,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedProxyState>,
     rounds: watch::Receiver<u64>,
 ) {
     listener.set_nonblocking(true).unwrap();
@@ -233,27 +242,34 @@ async fn serve(
         round.mark_unchanged();
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
-            connection(client, &shared, round).await;
+            forward_connection(client, &shared, round).await;
             shared.state().connections -= 1;
         });
     }
 }
 
-async fn connection(client: TcpStream, shared: &Shared, mut round: watch::Receiver<u64>) {
-    let door = shared.state().door;
+async fn forward_connection(
+    client: TcpStream,
+    shared: &SharedProxyState,
+    mut round: watch::Receiver<u64>,
+) {
+    let door = shared.state().accept_mode;
     let connected = match door {
-        Door::Open => TcpStream::connect(shared.target).await.ok(),
-        Door::Shut => None,
-        Door::Silent => {
+        AcceptMode::Open => TcpStream::connect(shared.target).await.ok(),
+        AcceptMode::Refuse => None,
+        AcceptMode::Silent => {
             drop(round.changed().await);
             None
         }
     };
-    let Some(database) = connected else { return reset(&client) };
+    let Some(database) = connected else { return reset_on_close(&client) };
     client.set_nodelay(true).unwrap();
     database.set_nodelay(true).unwrap();
     // The first message of a server has no kind.
-    let mut ends = [End::new(client, Side::Server, 0), End::new(database, Side::Database, 1)];
+    let mut ends = [
+        ProxyEnd::new(client, MessageSender::Server, 0),
+        ProxyEnd::new(database, MessageSender::Database, 1),
+    ];
     loop {
         let [server, database] = &mut ends;
         let (from, is_open) = tokio::select! {
@@ -261,12 +277,13 @@ async fn connection(client: TcpStream, shared: &Shared, mut round: watch::Receiv
             is_open = database.read() => (1, is_open),
             _ = round.changed() => return close(ends).await,
         };
-        let next = if is_open { forward(&mut ends, from, shared).await } else { Next::Close };
+        let next =
+            if is_open { forward(&mut ends, from, shared).await } else { AfterMessage::Close };
         match next {
-            Next::Go => {}
-            Next::Close => return close(ends).await,
-            Next::Reset => return ends.iter().for_each(|end| reset(&end.stream)),
-            Next::Wait => {
+            AfterMessage::Continue => {}
+            AfterMessage::Close => return close(ends).await,
+            AfterMessage::Reset => return ends.iter().for_each(|end| reset_on_close(&end.stream)),
+            AfterMessage::Wait => {
                 drop(round.changed().await);
                 return close(ends).await;
             }
@@ -275,24 +292,24 @@ async fn connection(client: TcpStream, shared: &Shared, mut round: watch::Receiv
 }
 
 /// What follows a message.
-enum Next {
-    Go,
+enum AfterMessage {
+    Continue,
     Close,
     Reset,
     Wait,
 }
 
 /// Closes both ends, and waits until the server has noticed.
-async fn close([mut server, database]: [End; 2]) {
+async fn close([mut server, database]: [ProxyEnd; 2]) {
     drop(database);
     drop(server.stream.shutdown().await);
     while server.read().await {}
 }
 
 /// One end of a connection, with the bytes received there and not yet forwarded.
-struct End {
+struct ProxyEnd {
     stream: TcpStream,
-    side: Side,
+    side: MessageSender,
     bytes: Vec<u8>,
     /// Bytes before the length of a message: its kind, if it has one.
     kind_bytes: usize,
@@ -300,8 +317,8 @@ struct End {
     is_byte: bool,
 }
 
-impl End {
-    fn new(stream: TcpStream, side: Side, kind_bytes: usize) -> Self {
+impl ProxyEnd {
+    fn new(stream: TcpStream, side: MessageSender, kind_bytes: usize) -> Self {
         Self { stream, side, bytes: Vec::new(), kind_bytes, is_byte: false }
     }
 
@@ -311,7 +328,7 @@ impl End {
     }
 
     /// The first complete message, and its kind.
-    fn take(&mut self) -> Option<(char, Vec<u8>)> {
+    fn take_message(&mut self) -> Option<(char, Vec<u8>)> {
         if self.is_byte && !self.bytes.is_empty() {
             self.is_byte = false;
             return Some(('-', self.bytes.drain(..1).collect()));
@@ -324,7 +341,7 @@ impl End {
         }
         let message: Vec<u8> = self.bytes.drain(..length).collect();
         // After the TLS request the startup message still follows.
-        if message != ASKS_FOR_TLS {
+        if message != TLS_REQUEST {
             self.kind_bytes = 1;
         }
         Some((kind, message))
@@ -332,34 +349,34 @@ impl End {
 }
 
 /// Forwards the bytes received from one end.
-async fn forward(ends: &mut [End; 2], from: usize, shared: &Shared) -> Next {
-    while let Some((kind, message)) = ends[from].take() {
-        ends[1 - from].is_byte |= message == ASKS_FOR_TLS;
-        let fault = shared.pass(ends[from].side, kind);
+async fn forward(ends: &mut [ProxyEnd; 2], from: usize, shared: &SharedProxyState) -> AfterMessage {
+    while let Some((kind, message)) = ends[from].take_message() {
+        ends[1 - from].is_byte |= message == TLS_REQUEST;
+        let fault = shared.fault_for_message(ends[from].side, kind);
         let to = &mut ends[1 - from].stream;
         let first = match fault {
-            Some((Place::Before, _)) => 0,
-            Some((Place::Middle, _)) => message.len() / 2,
-            Some((Place::After, _)) | None => message.len(),
+            Some((MessagePosition::Before, _)) => 0,
+            Some((MessagePosition::Middle, _)) => message.len() / 2,
+            Some((MessagePosition::After, _)) | None => message.len(),
         };
         let is_sent = to.write_all(&message[..first]).await.is_ok();
         match fault.map(|(_, way)| way) {
             None if is_sent => {}
-            None | Some(Way::Cut | Way::Away) => return Next::Close,
-            Some(Way::Reset) => return Next::Reset,
-            Some(Way::Hole) => return Next::Wait,
-            Some(Way::Delay(pause)) => {
+            None | Some(FaultKind::Close | FaultKind::Outage) => return AfterMessage::Close,
+            Some(FaultKind::Reset) => return AfterMessage::Reset,
+            Some(FaultKind::Blackhole) => return AfterMessage::Wait,
+            Some(FaultKind::Delay(pause)) => {
                 tokio::time::sleep(pause).await;
                 if to.write_all(&message[first..]).await.is_err() {
-                    return Next::Close;
+                    return AfterMessage::Close;
                 }
             }
         }
     }
-    Next::Go
+    AfterMessage::Continue
 }
 
 /// Makes the next close of this stream a reset.
-fn reset(stream: &TcpStream) {
+fn reset_on_close(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

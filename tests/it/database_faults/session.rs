@@ -5,19 +5,19 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::harness::PATIENCE;
+use crate::harness::TIMEOUT;
 
 /// One session.
 #[derive(Debug)]
-pub struct Session(TcpStream);
+pub struct PostgresSession(TcpStream);
 
 /// PostgreSQL's error code (SQLSTATE).
-pub type Code = String;
+pub type SqlState = String;
 
-impl Session {
+impl PostgresSession {
     pub fn open(server: SocketAddr, database: &str) -> Self {
         let mut stream = TcpStream::connect(server).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let words = ["user", "nouns", "database", database, "application_name", "beside", ""];
         let words: Vec<u8> =
             words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
@@ -25,7 +25,7 @@ impl Session {
         // Version 3.0 of the protocol.
         stream.write_all(&[&length[..], &[0, 3, 0, 0], &words].concat()).unwrap();
         let mut session = Self(stream);
-        session.answer().unwrap();
+        session.read_response().unwrap();
         session
     }
 
@@ -34,9 +34,9 @@ impl Session {
         self.try_rows(sql).unwrap_or_else(|code| panic!("{code} from {sql}"))
     }
 
-    pub fn try_rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Code> {
-        self.ask(sql);
-        self.answer()
+    pub fn try_rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, SqlState> {
+        self.send_statement(sql);
+        self.read_response()
     }
 
     /// The one column of the one row.
@@ -45,13 +45,13 @@ impl Session {
     }
 
     /// Sends a statement without waiting for its response.
-    pub fn ask(&mut self, sql: &str) {
+    pub fn send_statement(&mut self, sql: &str) {
         let length = u32::try_from(5 + sql.len()).unwrap().to_be_bytes();
         self.0.write_all(&[b"Q", &length[..], sql.as_bytes(), b"\0"].concat()).unwrap();
     }
 
     /// The response to the last statement sent.
-    pub fn answer(&mut self) -> Result<Vec<Vec<String>>, Code> {
+    pub fn read_response(&mut self) -> Result<Vec<Vec<String>>, SqlState> {
         let mut rows = Vec::new();
         let mut failed = None;
         loop {
@@ -87,7 +87,7 @@ fn columns(mut bytes: &[u8]) -> Vec<String> {
     all
 }
 
-fn code(body: &[u8]) -> Code {
+fn code(body: &[u8]) -> SqlState {
     let fields = body.split(|&byte| byte == 0);
     let code = fields.filter_map(|field| field.strip_prefix(b"C")).next().unwrap();
     String::from_utf8(code.to_vec()).unwrap()

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use expect_test::{Expect, expect};
 
 use super::proxy::Proxy;
-use super::{model, place, proxied};
-use crate::harness::{Ended, Folder, Postgres, Process, Setup, wait_until};
+use super::{model, postgres_address, proxied_url};
+use crate::harness::{FinishedProcess, Folder, Postgres, Process, Setup, wait_until};
 
 /// The start fails with this message, well before a supervisor gives up on it.
-fn refused(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
+fn assert_start_fails(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
     let folder = Folder::new();
     let start = Instant::now();
-    let (Ended { code, stdout, mut stderr }, _folder) = setup.try_start_in(folder).unwrap_err();
+    let (FinishedProcess { code, stdout, mut stderr }, _folder) =
+        setup.try_start_in(folder).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     for (text, mask) in masked {
         stderr = stderr.replace(text, mask);
@@ -29,7 +30,7 @@ fn start_without_a_listening_database_fails() {
     held.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
     let port = held.local_addr().unwrap().as_socket().unwrap().port().to_string();
     let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
-    refused(
+    assert_start_fails(
         Setup::replica(address),
         &expect![[r#"
         nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, or check --database; with --wait it is tried again
@@ -40,14 +41,14 @@ fn start_without_a_listening_database_fails() {
 
 #[test]
 fn start_with_a_silent_database_times_out() {
-    let proxy = Proxy::start(place(&Postgres::of_the_tests()));
-    proxy.silence();
+    let proxy = Proxy::start(postgres_address(&Postgres::shared()));
+    proxy.accept_silently();
     let port = proxy.address.port().to_string();
     // The default is 10 s.
     let is_long = std::env::var_os("NOUNS_SOAK").is_some();
     let (limit, said) = if is_long { ("", "10.0s") } else { ("&connect_timeout=2", "2.0s") };
-    let setup = Setup::replica(proxied(&proxy, "nouns", &format!("sslmode=disable{limit}")));
-    refused(
+    let setup = Setup::replica(proxied_url(&proxy, "nouns", &format!("sslmode=disable{limit}")));
+    assert_start_fails(
         setup,
         &expect![[r#"
             nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, or check --database; with --wait it is tried again
@@ -58,10 +59,10 @@ fn start_with_a_silent_database_times_out() {
 
 #[test]
 fn start_with_a_missing_database_fails() {
-    let server = Postgres::of_the_tests();
-    let port = place(&server).port().to_string();
-    refused(
-        Setup::replica(server.address_of("nowhere")),
+    let server = Postgres::shared();
+    let port = postgres_address(&server).port().to_string();
+    assert_start_fails(
+        Setup::replica(server.database_url("nowhere")),
         &expect![[r#"
         nouns: PostgreSQL at 127.0.0.1:PORT has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
     "#]],
@@ -71,9 +72,9 @@ fn start_with_a_missing_database_fails() {
 
 #[test]
 fn start_with_a_missing_user_fails() {
-    let server = place(&Postgres::of_the_tests());
+    let server = postgres_address(&Postgres::shared());
     let setup = Setup::replica(format!("postgres://nobody@{server}/postgres?sslmode=disable"));
-    refused(
+    assert_start_fails(
         setup,
         &expect![[r#"
         nouns: PostgreSQL at 127.0.0.1:PORT does not let us in (role "nobody" does not exist); check the user of the address
@@ -95,7 +96,7 @@ fn start_without_the_needed_password_fails() {
         drop(stream.read(&mut [0; 1]));
     });
     let address = format!("postgres://nouns@127.0.0.1:{port}/nouns?sslmode=disable");
-    refused(
+    assert_start_fails(
         Setup::replica(address),
         &expect![[r#"
         nouns: PostgreSQL at 127.0.0.1:PORT wants a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
@@ -108,11 +109,11 @@ fn start_without_the_needed_password_fails() {
 /// The server logs once that it waits, and serves when the database is up.
 #[test]
 fn start_waiting_for_the_database_serves_when_it_is_up() {
-    let proxy = Proxy::start(place(&Postgres::of_the_tests()));
-    proxy.shut();
+    let proxy = Proxy::start(postgres_address(&Postgres::shared()));
+    proxy.refuse_connections();
     let folder = Folder::new();
-    folder.with_database(Postgres::create);
-    let address = proxied(&proxy, &Postgres::name(folder.path()), "sslmode=disable");
+    folder.with_database(Postgres::create_database);
+    let address = proxied_url(&proxy, &Postgres::database_name(folder.path()), "sslmode=disable");
     let setup = Setup::replica(address).model(&model(""));
     let mut command = setup.command(&folder);
     let process = Process::spawn(command.arg("--wait"));
@@ -120,9 +121,9 @@ fn start_waiting_for_the_database_serves_when_it_is_up() {
     wait_until("it says that it waits", || {
         process.stderr().contains("waiting for the database").then_some(())
     });
-    let tried = proxy.accepted();
-    wait_until("it tries again", || (proxy.accepted() > tried + 1).then_some(()));
-    proxy.relent();
+    let tried = proxy.accepted_connections();
+    wait_until("it tries again", || (proxy.accepted_connections() > tried + 1).then_some(()));
+    proxy.clear_fault();
     let line = process.first_line();
     assert!(line.starts_with("nouns: serving "), "{line}");
     assert_eq!(process.stderr().matches("waiting for the database").count(), 1);

@@ -10,36 +10,45 @@ use std::fmt::Write;
 
 use expect_test::{Expect, expect};
 
-use super::points::{self, Kind, LIMITS, Point, Scene};
-use super::proxy::{Fault, Way};
+use super::message_faults::{self, FaultFixture, FaultPoint, LIMITS, RequestKind};
+use super::proxy::{Fault, FaultKind};
 
-pub(super) fn check(kind: Kind, expected: &Expect) {
-    let ways = [("cut", Way::Cut), ("away", Way::Away)];
-    let mut scene = Scene::new(LIMITS);
-    let usual = scene.usual(kind, false);
+pub(super) fn check_table(kind: RequestKind, expected: &Expect) {
+    let ways = [("cut", FaultKind::Close), ("away", FaultKind::Outage)];
+    let mut scene = FaultFixture::new(LIMITS);
+    let usual = scene.run_baseline(kind, false);
     let mut text = format!("{:14}", usual.status);
     ways.iter().for_each(|(word, _)| write!(text, " {word:5}").unwrap());
-    for Point { label, side, number, places } in points::points(&usual.messages) {
+    for FaultPoint { label, side, number, positions: places } in
+        message_faults::fault_points(&usual.messages)
+    {
         write!(text, "\n{label:14}").unwrap();
         for (_, way) in ways {
             // New connections are refused too, wherever in the message it was.
-            let places = if way == Way::Away { &places[..1] } else { places };
+            let places = if way == FaultKind::Outage { &places[..1] } else { places };
             let told: String = places
                 .iter()
-                .map(|&place| scene.meet(kind, &usual, Fault { side, number, place, way }, false))
+                .map(|&place| {
+                    scene.run_with_fault(
+                        kind,
+                        &usual,
+                        Fault { side, number, position: place, kind: way },
+                        false,
+                    )
+                })
                 .collect();
             write!(text, " {told:5}").unwrap();
         }
     }
-    scene.bench.check_log();
+    scene.server.check_log();
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     expected.assert_eq(&(lines.join("\n") + "\n"));
 }
 
 #[test]
 fn connection_loss_during_create() {
-    check(
-        points::create,
+    check_table(
+        message_faults::create,
         &expect![[r#"
                        201 cut   away
             > bind         ??    ?
@@ -55,8 +64,8 @@ fn connection_loss_during_create() {
 
 #[test]
 fn connection_loss_during_create_with_integer_id() {
-    check(
-        points::create_with_a_number,
+    check_table(
+        message_faults::create_with_integer_id,
         &expect![[r#"
                        201 cut   away
             > bind         oo    u
@@ -79,8 +88,8 @@ fn connection_loss_during_create_with_integer_id() {
 
 #[test]
 fn connection_loss_during_create_with_parent_and_reference() {
-    check(
-        points::create_below,
+    check_table(
+        message_faults::create_child,
         &expect![[r#"
                        201 cut   away
             > bind         oo    u
@@ -110,8 +119,8 @@ fn connection_loss_during_create_with_parent_and_reference() {
 
 #[test]
 fn connection_loss_during_bulk_create() {
-    check(
-        points::create_many,
+    check_table(
+        message_faults::create_many,
         &expect![[r#"
                        201 cut   away
             > query        ??    ?
@@ -139,8 +148,8 @@ fn connection_loss_during_bulk_create() {
 
 #[test]
 fn connection_loss_during_replace() {
-    check(
-        points::put,
+    check_table(
+        message_faults::put,
         &expect![[r#"
                        200 cut   away
             > query        oo    u
@@ -169,8 +178,8 @@ fn connection_loss_during_replace() {
 
 #[test]
 fn connection_loss_during_unchanged_replace() {
-    check(
-        points::put_the_same,
+    check_table(
+        message_faults::put_unchanged,
         &expect![[r#"
                        200 cut   away
             > query        oo    u
@@ -193,8 +202,8 @@ fn connection_loss_during_unchanged_replace() {
 
 #[test]
 fn connection_loss_during_cascading_delete() {
-    check(
-        points::delete,
+    check_table(
+        message_faults::delete,
         &expect![[r#"
                        204 cut   away
             > query        oo    u

@@ -9,10 +9,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::judge::Verdict;
+use super::judge::JudgeVerdict;
 use super::ledger::{CONNECTIONS, Ledger};
-use super::left::{Left, copy};
-use super::serving::{Figures, burst, check, setup, start};
+use super::leftover_database::{LeftoverDatabase, copy_folder};
+use super::serving::{VerdictTotals, judge_running_server, run_burst, setup, start};
 use super::trace::{ANY, BOTH, CHANGES, DATABASE, Injection, SYNC};
 use crate::harness::{Folder, Server};
 
@@ -30,11 +30,11 @@ fn numbers(end: usize, few: &[usize]) -> Vec<usize> {
 }
 
 fn kill_at<'a>(calls: &'a str, files: &'a [&'a str], number: usize) -> Injection<'a> {
-    Injection { calls, files, what: KILL, when: number.to_string() }
+    Injection { calls, files, effect: KILL, when: number.to_string() }
 }
 
 /// Starts a server with a planted kill; a start that was killed returns its folder.
-fn start_to_be_killed(folder: Folder, injection: &Injection<'_>) -> Result<Server, Folder> {
+fn start_with_planted_kill(folder: Folder, injection: &Injection<'_>) -> Result<Server, Folder> {
     let setup = injection.set_up(setup(), &folder);
     setup.try_start_in(folder).map_err(|(ended, folder)| {
         assert_eq!((ended.code, ended.stderr.as_str()), (None, ""), "{injection:?}: {ended:?}");
@@ -50,13 +50,15 @@ fn kill_during_the_first_start_next_start_serves() {
         let reached = loop {
             number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
             let injection = kill_at(calls, ANY, number);
-            let Err(folder) = start_to_be_killed(Folder::new(), &injection) else { break number };
+            let Err(folder) = start_with_planted_kill(Folder::new(), &injection) else {
+                break number;
+            };
             let server = start(folder);
             let mut ledger = Ledger::new(0);
-            let verdict = check(&server, &mut ledger, &format!("{injection:?}"));
+            let verdict = judge_running_server(&server, &mut ledger, &format!("{injection:?}"));
             assert_eq!(verdict.answered, 0);
-            burst(&server, &mut ledger, 1);
-            check(&server, &mut ledger, &format!("after {injection:?}"));
+            run_burst(&server, &mut ledger, 1);
+            judge_running_server(&server, &mut ledger, &format!("after {injection:?}"));
         };
         println!("first start: serves before {calls} number {reached}");
         // A new database needs at least that many calls.
@@ -68,16 +70,21 @@ fn kill_during_the_first_start_next_start_serves() {
 /// A start that finds a WAL, as a kill leaves it.
 #[test]
 fn kill_during_recovery_loses_nothing() {
-    let left = Left::grown();
+    let left = LeftoverDatabase::grown();
     for calls in CHANGES {
         let mut number = 0;
         loop {
             number += if is_soak() || calls != "pwrite64" { 1 } else { 5 };
             let injection = kill_at(calls, ANY, number);
-            let Err(folder) = start_to_be_killed(copy(left.folder.path()), &injection) else {
+            let Err(folder) = start_with_planted_kill(copy_folder(left.folder.path()), &injection)
+            else {
                 break;
             };
-            check(&start(folder), &mut left.ledger.clone(), &format!("{}, {injection:?}", left.of));
+            judge_running_server(
+                &start(folder),
+                &mut left.ledger.clone(),
+                &format!("{}, {injection:?}", left.seed_text),
+            );
         }
         println!("recovery: serves before {calls} number {number}");
         assert!(number > 1 || calls == "unlink" || calls == "ftruncate", "{calls} was not reached");
@@ -85,24 +92,28 @@ fn kill_during_recovery_loses_nothing() {
 }
 
 /// Kills at this number of one call, in a burst on a copy of the leftover database.
-fn kill_in_a_burst(injection: &Injection<'_>, left: &Left, connections: usize) -> Verdict {
-    let of = format!("{}, {injection:?}", left.of);
-    let mut ledger = left.ledger.clone().with_connections(connections);
-    let folder = match start_to_be_killed(copy(left.folder.path()), injection) {
+fn kill_in_a_burst(
+    injection: &Injection<'_>,
+    left: &LeftoverDatabase,
+    connections: usize,
+) -> JudgeVerdict {
+    let of = format!("{}, {injection:?}", left.seed_text);
+    let mut ledger = left.ledger.clone().limit_connections(connections);
+    let folder = match start_with_planted_kill(copy_folder(left.folder.path()), injection) {
         Err(folder) => folder,
         Ok(server) => {
-            burst(&server, &mut ledger, REQUESTS_EACH_MAX);
+            run_burst(&server, &mut ledger, REQUESTS_EACH_MAX);
             let (status, folder) = server.wait();
             assert_eq!(status.code(), None, "{of}: it ended by itself: {status}");
             folder
         }
     };
-    check(&start(folder), &mut ledger, &of)
+    judge_running_server(&start(folder), &mut ledger, &of)
 }
 
 /// Kills at each of these numbers, some of them concurrently: a round is mostly waiting.
-fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
-    let (figures, next) = (&Mutex::new(Figures::default()), &AtomicUsize::new(0));
+fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &LeftoverDatabase) {
+    let (figures, next) = (&Mutex::new(VerdictTotals::default()), &AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..if is_soak() { 6 } else { 2 } {
             scope.spawn(|| {
@@ -121,29 +132,34 @@ fn kill_in_bursts(calls: &str, files: &[&str], numbers: &[usize], left: &Left) {
 
 #[test]
 fn kill_at_the_nth_write_loses_nothing() {
-    kill_in_bursts("pwrite64", BOTH, &numbers(300, &[1, 3, 9, 40, 120, 271]), &Left::empty());
+    kill_in_bursts(
+        "pwrite64",
+        BOTH,
+        &numbers(300, &[1, 3, 9, 40, 120, 271]),
+        &LeftoverDatabase::empty(),
+    );
 }
 
 #[test]
 fn kill_at_the_nth_sync_loses_nothing() {
-    kill_in_bursts(SYNC, BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &Left::empty());
+    kill_in_bursts(SYNC, BOTH, &numbers(300, &[1, 2, 5, 19, 60]), &LeftoverDatabase::empty());
 }
 
 /// Only checkpoints write the database file itself.
 #[test]
 fn kill_at_the_nth_write_of_a_checkpoint_loses_nothing() {
-    kill_in_bursts("pwrite64", DATABASE, &numbers(300, &[1, 20, 170]), &Left::empty());
+    kill_in_bursts("pwrite64", DATABASE, &numbers(300, &[1, 20, 170]), &LeftoverDatabase::empty());
 }
 
 #[test]
 fn kill_at_the_nth_sync_of_a_checkpoint_loses_nothing() {
-    kill_in_bursts(SYNC, DATABASE, &numbers(8, &[1, 2]), &Left::empty());
+    kill_in_bursts(SYNC, DATABASE, &numbers(8, &[1, 2]), &LeftoverDatabase::empty());
 }
 
 /// SIGTERM, and a kill in the last checkpoint: every answered write is in the WAL or in the database.
 #[test]
 fn kill_at_the_end_of_a_graceful_shutdown_loses_nothing() {
-    let left = Left::empty();
+    let left = LeftoverDatabase::empty();
     for calls in CHANGES {
         let mut number = 0;
         let reached = loop {
@@ -156,12 +172,16 @@ fn kill_at_the_end_of_a_graceful_shutdown_loses_nothing() {
             };
             let injection = kill_at(calls, ANY, number);
             let mut ledger = left.ledger.clone();
-            let server = start(copy(left.folder.path()));
-            burst(&server, &mut ledger, 2);
+            let server = start(copy_folder(left.folder.path()));
+            run_burst(&server, &mut ledger, 2);
             let _tracer = injection.attach(&server);
             server.terminate();
             let (status, folder) = server.wait();
-            check(&start(folder), &mut ledger, &format!("{}, {injection:?}", left.of));
+            judge_running_server(
+                &start(folder),
+                &mut ledger,
+                &format!("{}, {injection:?}", left.seed_text),
+            );
             if status.code() == Some(0) {
                 break number;
             }

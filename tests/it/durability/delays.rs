@@ -5,14 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
-use super::left::{Left, copy};
-use super::serving::{burst, check, setup, start};
-use super::trace::{Injection, LOG, SYNC};
+use super::leftover_database::{LeftoverDatabase, copy_folder};
+use super::serving::{judge_running_server, run_burst, setup, start};
+use super::trace::{Injection, SYNC, WAL};
 use crate::harness::Server;
 
-fn slow(left: &Left, what: &str, when: &str) -> Server {
-    let injection = Injection { calls: SYNC, files: LOG, what, when: when.to_owned() };
-    let folder = copy(left.folder.path());
+fn start_with_delay(left: &LeftoverDatabase, what: &str, when: &str) -> Server {
+    let injection = Injection { calls: SYNC, files: WAL, effect: what, when: when.to_owned() };
+    let folder = copy_folder(left.folder.path());
     injection.set_up(setup(), &folder).start_in(folder)
 }
 
@@ -21,7 +21,7 @@ fn slow(left: &Left, what: &str, when: &str) -> Server {
 #[test]
 fn slow_sync_delays_writes_but_not_reads() {
     const DELAY: Duration = Duration::from_secs(2);
-    let server = slow(&Left::empty(), "delay_enter=2s", "2+");
+    let server = start_with_delay(&LeftoverDatabase::empty(), "delay_enter=2s", "2+");
     let path = server.create("/customers", r#"{"customer":{"name":"a","email":"a@example.com"}}"#);
     let (mut reader, mut writer) = (server.client(), server.client());
     let is_answered = &AtomicBool::new(false);
@@ -55,13 +55,13 @@ fn slow_sync_delays_writes_but_not_reads() {
 /// A burst while every sync takes 50 ms more, before or after it is done, and a kill.
 #[test]
 fn slow_sync_and_kill_in_a_burst_lose_nothing() {
-    let left = Left::empty();
+    let left = LeftoverDatabase::empty();
     for what in ["delay_enter=50ms", "delay_exit=50ms"] {
         let mut ledger: Ledger = left.ledger.clone();
-        let server = slow(&left, what, "1+");
-        burst(&server, &mut ledger, 8);
-        assert_eq!(ledger.answers(503), 0, "{what}");
-        let verdict = check(&start(server.kill()), &mut ledger, what);
+        let server = start_with_delay(&left, what, "1+");
+        run_burst(&server, &mut ledger, 8);
+        assert_eq!(ledger.count_responses(503), 0, "{what}");
+        let verdict = judge_running_server(&start(server.kill()), &mut ledger, what);
         assert!(verdict.answered > 64 && verdict.open.is_empty(), "{what}: {verdict:?}");
     }
 }

@@ -5,14 +5,15 @@
 //! The one surprising thing: strace fails a call instead of making it, as a disk does that writes
 //! nothing; `partial_writes.rs` tests partial writes.
 
-use super::judge::Verdict;
+use super::judge::JudgeVerdict;
 use super::ledger::Ledger;
-use super::left::{Left, copy};
-use super::serving::{Figures, burst, check, setup, start};
-use super::trace::{ANY, DATABASE, Injection, LOG, SYNC};
+use super::leftover_database::{LeftoverDatabase, copy_folder};
+use super::serving::{VerdictTotals, judge_running_server, run_burst, setup, start};
+use super::trace::{ANY, DATABASE, Injection, SYNC, WAL};
 use crate::harness::{Folder, Server, wait_until};
 
-const STOPPED: &str = "writing has stopped; reads go on; check the disk and start the server again";
+const WRITING_STOPPED_MESSAGE: &str =
+    "writing has stopped; reads go on; check the disk and start the server again";
 
 fn is_soak() -> bool {
     std::env::var_os("NOUNS_SOAK").is_some()
@@ -20,38 +21,38 @@ fn is_soak() -> bool {
 
 /// The effect of a fault on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
+enum FaultEffect {
     /// Writes are refused until the fault is gone.
-    GoesOn,
+    RefusesWrites,
     /// The state of the disk is unknown: the server stops writing.
-    Stops,
+    StopsWriting,
 }
 
 /// Runs a burst with a fault, checks the server's state, kills it, and judges the database.
 fn fail_in_a_burst(
-    left: &Left,
+    left: &LeftoverDatabase,
     injection: &Injection<'_>,
     requests_each: usize,
-    then: Then,
-) -> Verdict {
-    let of = format!("{}, {injection:?}", left.of);
+    then: FaultEffect,
+) -> JudgeVerdict {
+    let of = format!("{}, {injection:?}", left.seed_text);
     let mut ledger = left.ledger.clone();
-    let folder = copy(left.folder.path());
+    let folder = copy_folder(left.folder.path());
     let server = injection.set_up(setup(), &folder).start_in(folder);
-    burst(&server, &mut ledger, requests_each);
+    run_burst(&server, &mut ledger, requests_each);
     match then {
-        Then::Stops => check_stopped(&server, &of),
-        Then::GoesOn => check_goes_on(&server, injection, &of),
+        FaultEffect::StopsWriting => check_writing_stopped(&server, &of),
+        FaultEffect::RefusesWrites => check_writing_resumes(&server, injection, &of),
     }
     let server = start(server.kill());
-    let verdict = check(&server, &mut ledger, &of);
+    let verdict = judge_running_server(&server, &mut ledger, &of);
     assert!(verdict.unavailable + verdict.open.len() > 0, "{of}: the fault was not met");
-    if then == Then::GoesOn {
+    if then == FaultEffect::RefusesWrites {
         assert_eq!(verdict.open.len(), 0, "{of}: nobody was left without an answer");
     }
     // The database that is left works without restriction.
-    burst(&server, &mut ledger, 1);
-    let after = check(&server, &mut ledger, &of);
+    run_burst(&server, &mut ledger, 1);
+    let after = judge_running_server(&server, &mut ledger, &of);
     assert_eq!(after.open.len(), 0, "{of}: {after:?}");
     verdict
 }
@@ -62,7 +63,7 @@ fn post(server: &Server) -> (u16, Option<String>) {
     (answer.status, (answer.status >= 400).then(|| answer.problem()))
 }
 
-pub fn check_stopped(server: &Server, of: &str) {
+pub fn check_writing_stopped(server: &Server, of: &str) {
     assert_eq!(post(server), (503, Some("unavailable".to_owned())), "{of}");
     assert_eq!(server.get("/-/ready").problem(), "unavailable", "{of}");
     assert_eq!(
@@ -73,29 +74,35 @@ pub fn check_stopped(server: &Server, of: &str) {
     let metrics = server.get("/-/metrics");
     assert!(metrics.text().contains("\nnouns_writer_stopped 1\n"), "{of}: {metrics:?}");
     wait_until("the log says that writing has stopped", || {
-        server.log().contains(STOPPED).then_some(())
+        server.log().contains(WRITING_STOPPED_MESSAGE).then_some(())
     });
 }
 
-fn check_goes_on(server: &Server, injection: &Injection<'_>, of: &str) {
+fn check_writing_resumes(server: &Server, injection: &Injection<'_>, of: &str) {
     assert_eq!(server.get("/-/ready").status, 200, "{of}");
     wait_until("the log has the cause", || {
         server.log().contains("database or disk is full").then_some(())
     });
-    assert!(!server.log().contains(STOPPED), "{of}");
+    assert!(!server.log().contains(WRITING_STOPPED_MESSAGE), "{of}");
     if injection.when.ends_with('+') {
         assert_eq!(post(server), (503, Some("unavailable".to_owned())), "{of}");
     }
 }
 
 /// The n-th call fails, or it and all that follow.
-fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], numbers: &[usize]) {
+fn fail_at_each_call(
+    left: &LeftoverDatabase,
+    calls: &str,
+    files: &[&str],
+    cases: &[(&str, FaultEffect)],
+    numbers: &[usize],
+) {
     for (error, then) in cases {
-        let mut figures = Figures::default();
+        let mut figures = VerdictTotals::default();
         let what = format!("error={error}");
         for number in numbers {
             for when in [number.to_string(), format!("{number}+")] {
-                let injection = Injection { calls, files, what: &what, when };
+                let injection = Injection { calls, files, effect: &what, when };
                 // A connection has at most one request in a commit, and a commit has at least two
                 // writes.
                 let requests_each = 8 + if calls == SYNC { 2 * number } else { number / 2 };
@@ -110,16 +117,16 @@ fn fail(left: &Left, calls: &str, files: &[&str], cases: &[(&str, Then)], number
 #[test]
 fn wal_write_error_loses_no_answered_write() {
     let numbers = if is_soak() { (10..160).step_by(6).collect() } else { vec![21] };
-    let cases = [("EIO", Then::Stops), ("ENOSPC", Then::GoesOn)];
-    fail(&Left::empty(), "pwrite64", LOG, &cases, &numbers);
+    let cases = [("EIO", FaultEffect::StopsWriting), ("ENOSPC", FaultEffect::RefusesWrites)];
+    fail_at_each_call(&LeftoverDatabase::empty(), "pwrite64", WAL, &cases, &numbers);
 }
 
 /// ENOSPC as well: a file system with delayed allocation may have lost some of the data.
 #[test]
 fn wal_sync_error_stops_writing() {
     let numbers = if is_soak() { (3..23).collect() } else { vec![4] };
-    let cases = [("EIO", Then::Stops), ("ENOSPC", Then::Stops)];
-    fail(&Left::empty(), SYNC, LOG, &cases, &numbers);
+    let cases = [("EIO", FaultEffect::StopsWriting), ("ENOSPC", FaultEffect::StopsWriting)];
+    fail_at_each_call(&LeftoverDatabase::empty(), SYNC, WAL, &cases, &numbers);
 }
 
 /// A checkpoint answers no request, but its failure must still be noticed.
@@ -127,37 +134,39 @@ fn wal_sync_error_stops_writing() {
 fn checkpoint_sync_error_stops_writing() {
     // A start on a WAL with frames makes a checkpoint, which
     // `start_with_failing_nth_call_fails_or_recovers` tests.
-    let left = Left::empty();
+    let left = LeftoverDatabase::empty();
     let injection =
-        Injection { calls: SYNC, files: DATABASE, what: "error=EIO", when: "1".to_owned() };
+        Injection { calls: SYNC, files: DATABASE, effect: "error=EIO", when: "1".to_owned() };
     let mut ledger = left.ledger.clone();
-    let folder = copy(left.folder.path());
+    let folder = copy_folder(left.folder.path());
     let server = injection.set_up(setup(), &folder).start_in(folder);
     wait_until("a checkpoint fails", || {
-        burst(&server, &mut ledger, 1);
-        server.log().contains(STOPPED).then_some(())
+        run_burst(&server, &mut ledger, 1);
+        server.log().contains(WRITING_STOPPED_MESSAGE).then_some(())
     });
-    check_stopped(&server, &left.of);
+    check_writing_stopped(&server, &left.seed_text);
     let server = start(server.kill());
-    let verdict = check(&server, &mut ledger, &left.of);
+    let verdict = judge_running_server(&server, &mut ledger, &left.seed_text);
     assert!(verdict.open.is_empty(), "a checkpoint comes after the answers: {verdict:?}");
-    burst(&server, &mut ledger, 1);
-    check(&server, &mut ledger, &left.of);
+    run_burst(&server, &mut ledger, 1);
+    judge_running_server(&server, &mut ledger, &left.seed_text);
 }
 
 /// A start with a disk error fails with a message, or recovers; the next one serves.
-fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usize) {
+fn fail_in_a_start(from: Option<&LeftoverDatabase>, calls: &str, error: &str) -> (usize, usize) {
     let stride = if is_soak() || calls != "pwrite64" { 1 } else { 6 };
     let mut borne = 0;
     for number in (1..).step_by(stride) {
         let what = format!("error={error}");
-        let injection = Injection { calls, files: ANY, what: &what, when: number.to_string() };
+        let injection = Injection { calls, files: ANY, effect: &what, when: number.to_string() };
         let of = format!("{injection:?}");
         let mut ledger = from.map_or_else(|| Ledger::new(0), |left| left.ledger.clone());
-        let folder = from.map_or_else(Folder::new, |left| copy(left.folder.path()));
+        let folder = from.map_or_else(Folder::new, |left| copy_folder(left.folder.path()));
         let folder = match injection.set_up(setup(), &folder).try_start_in(folder) {
             Ok(server) => {
-                let Some(met) = Injection::met(server.folder()) else { return (number, borne) };
+                let Some(met) = Injection::failed_call(server.folder()) else {
+                    return (number, borne);
+                };
                 // SQLite ignores the result of a folder's sync.
                 assert!(
                     met.contains(&format!("<{}>", server.folder().display())),
@@ -176,9 +185,9 @@ fn fail_in_a_start(from: Option<&Left>, calls: &str, error: &str) -> (usize, usi
             }
         };
         let server = start(folder);
-        check(&server, &mut ledger, &of);
-        burst(&server, &mut ledger, 1);
-        check(&server, &mut ledger, &of);
+        judge_running_server(&server, &mut ledger, &of);
+        run_burst(&server, &mut ledger, 1);
+        judge_running_server(&server, &mut ledger, &of);
     }
     unreachable!("a start has an end");
 }
@@ -188,7 +197,7 @@ fn start_with_failing_nth_call_fails_or_recovers() {
     const FEW: [(&str, &str); 3] = [(SYNC, "EIO"), ("pwrite64", "ENOSPC"), ("ftruncate", "EIO")];
     const REST: [(&str, &str); 3] =
         [(SYNC, "ENOSPC"), ("pwrite64", "EIO"), ("ftruncate", "ENOSPC")];
-    let left = Left::grown();
+    let left = LeftoverDatabase::grown();
     let rest = if is_soak() { REST.as_slice() } else { &[] };
     for (calls, error) in FEW.iter().chain(rest) {
         for from in [None, Some(&left)] {
@@ -204,20 +213,20 @@ fn start_with_failing_nth_call_fails_or_recovers() {
 /// The last checkpoint fails: the WAL stays, and with it every answered write.
 #[test]
 fn shutdown_with_failing_checkpoint_loses_nothing() {
-    let left = Left::empty();
+    let left = LeftoverDatabase::empty();
     for calls in ["pwrite64", SYNC, "ftruncate"] {
         for error in ["error=EIO", "error=ENOSPC"] {
             let injection =
-                Injection { calls, files: DATABASE, what: error, when: "1+".to_owned() };
-            let of = format!("{}, {injection:?}", left.of);
+                Injection { calls, files: DATABASE, effect: error, when: "1+".to_owned() };
+            let of = format!("{}, {injection:?}", left.seed_text);
             let mut ledger = left.ledger.clone();
-            let server = start(copy(left.folder.path()));
-            burst(&server, &mut ledger, 1);
+            let server = start(copy_folder(left.folder.path()));
+            run_burst(&server, &mut ledger, 1);
             let _tracer = injection.attach(&server);
             server.terminate();
             let (status, folder) = server.wait();
             assert_eq!(status.code(), Some(0), "{of}");
-            check(&start(folder), &mut ledger, &of);
+            judge_running_server(&start(folder), &mut ledger, &of);
         }
     }
 }

@@ -15,23 +15,25 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::{Map, Value, json};
 
-use super::ledger::{Answered, Asked, Entry, Expected, Outcome, token_of};
+use super::ledger::{
+    ExpectedResponse, LedgerEntry, LedgerRequest, LedgerResponse, RequestOutcome, token_of,
+};
 
 /// The contents of a database.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct DatabaseContents {
     /// Every item by its path.
     pub items: BTreeMap<String, Value>,
-    pub log: Vec<Change>,
+    pub log: Vec<LoggedChange>,
     /// Errors of SQLite's own checks.
-    pub complaints: Vec<String>,
+    pub integrity_errors: Vec<String>,
     /// Writes were concurrent: their entries interleave, and a rollback leaves a gap.
-    pub is_mixed: bool,
+    pub is_interleaved: bool,
 }
 
 /// An entry of the change log.
 #[derive(Debug)]
-pub struct Change {
+pub struct LoggedChange {
     pub sequence: i64,
     pub kind: String,
     pub subject: String,
@@ -42,7 +44,7 @@ pub struct Change {
 
 /// The result of a comparison.
 #[derive(Debug, Default)]
-pub struct Verdict {
+pub struct JudgeVerdict {
     /// All faults; a sound database has none.
     pub faults: Vec<String>,
     /// Writes that were answered with success, and are there.
@@ -55,7 +57,7 @@ pub struct Verdict {
     pub open: Vec<Option<String>>,
 }
 
-impl Verdict {
+impl JudgeVerdict {
     /// Fails with all faults.
     pub fn assert_sound(&self, of: &str) {
         let shown: Vec<_> = self.faults.iter().take(20).map(String::as_str).collect();
@@ -64,7 +66,7 @@ impl Verdict {
     }
 }
 
-impl Found {
+impl DatabaseContents {
     /// Reads the database in a folder. A server may have it open, or may have been killed; then the WAL
     /// stays.
     pub fn read(folder: &Path) -> Result<Self, String> {
@@ -74,7 +76,7 @@ impl Found {
     fn read_file(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        connection.busy_timeout(crate::harness::PATIENCE)?;
+        connection.busy_timeout(crate::harness::TIMEOUT)?;
         // One snapshot of the database, while a server continues to write.
         connection.execute_batch("BEGIN")?;
         let mut found = Self::default();
@@ -84,7 +86,7 @@ impl Found {
             for line in lines {
                 let line = line?;
                 if !line.contains(&format!("{:?}", b"ok")) {
-                    found.complaints.push(format!("{pragma}: {line}"));
+                    found.integrity_errors.push(format!("{pragma}: {line}"));
                 }
             }
         }
@@ -112,7 +114,7 @@ impl Found {
         let mut rows = log.query([])?;
         let mut last = HashMap::new();
         while let Some(row) = rows.next()? {
-            found.log.push(change(row, &mut last)?);
+            found.log.push(read_change(row, &mut last)?);
         }
         Ok(found)
     }
@@ -150,9 +152,9 @@ fn parse(bytes: &[u8]) -> Value {
 }
 
 /// The last text of each item, parsed.
-type Last = HashMap<String, (String, Rc<Value>)>;
+type LastTexts = HashMap<String, (String, Rc<Value>)>;
 
-fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
+fn read_change(row: &Row<'_>, last: &mut LastTexts) -> rusqlite::Result<LoggedChange> {
     let subject: String = row.get(2)?;
     let (before, after): (Option<String>, Option<String>) = (row.get(4)?, row.get(5)?);
     let known = last.remove(&subject);
@@ -166,7 +168,7 @@ fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
         last.insert(subject.clone(), (text, Rc::clone(&value)));
         value
     });
-    Ok(Change {
+    Ok(LoggedChange {
         sequence: row.get(0)?,
         kind: row.get(1)?,
         subject,
@@ -177,12 +179,13 @@ fn change(row: &Row<'_>, last: &mut Last) -> rusqlite::Result<Change> {
 }
 
 /// Compares the contents with a view of the ledger: `Ledger::now` or `Ledger::as_of`.
-pub fn judge(view: &[(&Entry, &Outcome)], found: &Found) -> Verdict {
-    let mut verdict = Verdict { faults: found.complaints.clone(), ..Verdict::default() };
-    play(found, &mut verdict.faults);
-    let mut witness = Witness::new(found, view);
+pub fn judge(view: &[(&LedgerEntry, &RequestOutcome)], found: &DatabaseContents) -> JudgeVerdict {
+    let mut verdict =
+        JudgeVerdict { faults: found.integrity_errors.clone(), ..JudgeVerdict::default() };
+    replay_change_log(found, &mut verdict.faults);
+    let mut witness = ChangeLogIndex::new(found, view);
     for (entry, outcome) in view {
-        witness.hear(entry, outcome, &mut verdict);
+        witness.check_entry(entry, outcome, &mut verdict);
     }
     for (request_id, changes) in &witness.by_request {
         if !witness.owned.contains(request_id) {
@@ -193,10 +196,10 @@ pub fn judge(view: &[(&Entry, &Outcome)], found: &Found) -> Verdict {
 }
 
 /// Replays the change log from its first entry; it must give what is stored.
-fn play(found: &Found, faults: &mut Vec<String>) {
+fn replay_change_log(found: &DatabaseContents, faults: &mut Vec<String>) {
     let mut played: BTreeMap<&str, &Value> = BTreeMap::new();
     for (change, sequence) in found.log.iter().zip(1..) {
-        if !found.is_mixed && change.sequence != sequence {
+        if !found.is_interleaved && change.sequence != sequence {
             faults.push(format!("the log has a gap: expected {sequence}, got {}", change.sequence));
             return;
         }
@@ -232,20 +235,20 @@ fn play(found: &Found, faults: &mut Vec<String>) {
 }
 
 /// The change log, indexed by request and by token.
-struct Witness<'a> {
-    by_request: HashMap<&'a str, Vec<&'a Change>>,
-    by_token: HashMap<&'a str, &'a Change>,
-    deleted: HashMap<&'a str, &'a Change>,
+struct ChangeLogIndex<'a> {
+    by_request: HashMap<&'a str, Vec<&'a LoggedChange>>,
+    by_token: HashMap<&'a str, &'a LoggedChange>,
+    deleted: HashMap<&'a str, &'a LoggedChange>,
     /// Ids of requests whose responses say which entries are theirs.
     answered: BTreeSet<&'a str>,
     /// Items that open requests may have removed.
     open_removals: Vec<&'a str>,
     owned: BTreeSet<&'a str>,
-    is_mixed: bool,
+    is_interleaved: bool,
 }
 
-impl<'a> Witness<'a> {
-    fn new(found: &'a Found, view: &[(&'a Entry, &'a Outcome)]) -> Self {
+impl<'a> ChangeLogIndex<'a> {
+    fn new(found: &'a DatabaseContents, view: &[(&'a LedgerEntry, &'a RequestOutcome)]) -> Self {
         let mut by_request: HashMap<_, Vec<_>> = HashMap::new();
         let (mut by_token, mut deleted) = (HashMap::new(), HashMap::new());
         for change in &found.log {
@@ -256,13 +259,13 @@ impl<'a> Witness<'a> {
             }
         }
         let answered = view.iter().filter_map(|(_, outcome)| match outcome {
-            Outcome::Answered(answered) => Some(answered.request_id.as_str()),
-            Outcome::Seen(request_id) => Some(request_id.as_str()),
-            Outcome::Open | Outcome::Missing => None,
+            RequestOutcome::Answered(answered) => Some(answered.request_id.as_str()),
+            RequestOutcome::FoundDone(request_id) => Some(request_id.as_str()),
+            RequestOutcome::Open | RequestOutcome::FoundMissing => None,
         });
         let open_removals =
-            view.iter().filter_map(|(entry, outcome)| match (&entry.asked, outcome) {
-                (Asked::Remove { path }, Outcome::Open) => Some(path.as_str()),
+            view.iter().filter_map(|(entry, outcome)| match (&entry.request, outcome) {
+                (LedgerRequest::Remove { path }, RequestOutcome::Open) => Some(path.as_str()),
                 _ => None,
             });
         Self {
@@ -272,50 +275,61 @@ impl<'a> Witness<'a> {
             answered: answered.collect(),
             open_removals: open_removals.collect(),
             owned: BTreeSet::new(),
-            is_mixed: found.is_mixed,
+            is_interleaved: found.is_interleaved,
         }
     }
 
-    fn hear(&mut self, entry: &Entry, outcome: &'a Outcome, verdict: &mut Verdict) {
+    fn check_entry(
+        &mut self,
+        entry: &LedgerEntry,
+        outcome: &'a RequestOutcome,
+        verdict: &mut JudgeVerdict,
+    ) {
         match outcome {
-            Outcome::Answered(answered) => self.hear_answered(entry, answered, verdict),
-            Outcome::Seen(request_id) => {
-                self.must_be_whole(entry, request_id, None, &mut verdict.faults);
+            RequestOutcome::Answered(answered) => self.check_answered(entry, answered, verdict),
+            RequestOutcome::FoundDone(request_id) => {
+                self.check_complete(entry, request_id, None, &mut verdict.faults);
             }
-            Outcome::Missing => {
-                if let Some(request_id) = self.done_after_all(entry) {
+            RequestOutcome::FoundMissing => {
+                if let Some(request_id) = self.request_id_if_wrongly_done(entry) {
                     let fault = format!("was missing and has come back as {request_id}: {entry:?}");
                     verdict.faults.push(fault);
                 }
             }
-            Outcome::Open => {
-                let done = self.done_unanswered(entry);
+            RequestOutcome::Open => {
+                let done = self.request_id_if_done(entry);
                 if let Some(request_id) = done {
-                    if entry.expected != Expected::Change {
+                    if entry.expected != ExpectedResponse::Change {
                         verdict.faults.push(format!("must be refused, but is there: {entry:?}"));
                     }
-                    self.must_be_whole(entry, request_id, None, &mut verdict.faults);
+                    self.check_complete(entry, request_id, None, &mut verdict.faults);
                 }
                 verdict.open.push(done.map(str::to_owned));
             }
         }
     }
 
-    fn hear_answered(&mut self, entry: &Entry, answered: &'a Answered, verdict: &mut Verdict) {
+    fn check_answered(
+        &mut self,
+        entry: &LedgerEntry,
+        answered: &'a LedgerResponse,
+        verdict: &mut JudgeVerdict,
+    ) {
         let request_id = answered.request_id.as_str();
-        let expected = match (&entry.asked, entry.expected) {
-            (Asked::Create { .. }, Expected::Change) => (201, None),
-            (Asked::Replace { .. }, Expected::Change) | (_, Expected::NoChange) => (200, None),
-            (Asked::Remove { .. }, Expected::Change) => (204, None),
-            (_, Expected::Refusal(status, slug)) => (status, Some(slug)),
+        let expected = match (&entry.request, entry.expected) {
+            (LedgerRequest::Create { .. }, ExpectedResponse::Change) => (201, None),
+            (LedgerRequest::Replace { .. }, ExpectedResponse::Change)
+            | (_, ExpectedResponse::NoChange) => (200, None),
+            (LedgerRequest::Remove { .. }, ExpectedResponse::Change) => (204, None),
+            (_, ExpectedResponse::Refusal(status, slug)) => (status, Some(slug)),
         };
         let is_unavailable = answered.status == 503;
         if !is_unavailable && (answered.status, answered.problem.as_deref()) != expected {
             verdict.faults.push(format!("expected {expected:?}, got {answered:?} to {entry:?}"));
         }
-        if answered.status < 300 && entry.expected != Expected::NoChange {
+        if answered.status < 300 && entry.expected != ExpectedResponse::NoChange {
             verdict.answered += 1;
-            self.must_be_whole(entry, request_id, Some(answered), &mut verdict.faults);
+            self.check_complete(entry, request_id, Some(answered), &mut verdict.faults);
             return;
         }
         verdict.unavailable += usize::from(is_unavailable);
@@ -323,7 +337,7 @@ impl<'a> Witness<'a> {
         let done = if self.by_request.contains_key(request_id) {
             Some(request_id)
         } else {
-            self.done_after_all(entry)
+            self.request_id_if_wrongly_done(entry)
         };
         if let Some(done) = done {
             verdict
@@ -333,11 +347,12 @@ impl<'a> Witness<'a> {
     }
 
     /// The request id under which a ledger entry was done, by its tokens or by its removals.
-    fn done_unanswered(&self, entry: &Entry) -> Option<&'a str> {
-        let changes: Vec<&'a Change> = match (&entry.asked, entry.expected) {
+    fn request_id_if_done(&self, entry: &LedgerEntry) -> Option<&'a str> {
+        let changes: Vec<&'a LoggedChange> = match (&entry.request, entry.expected) {
             // Its token is that of an earlier write, or it removes what was removed before.
-            (_, Expected::NoChange) | (Asked::Remove { .. }, Expected::Refusal(..)) => return None,
-            (Asked::Remove { path }, _) => {
+            (_, ExpectedResponse::NoChange)
+            | (LedgerRequest::Remove { .. }, ExpectedResponse::Refusal(..)) => return None,
+            (LedgerRequest::Remove { path }, _) => {
                 self.deleted.get(path.as_str()).copied().into_iter().collect()
             }
             (asked, _) => {
@@ -351,24 +366,24 @@ impl<'a> Witness<'a> {
 
     /// The same for a request that must not have been done. A removal has no token: where an open
     /// request asks for it as well, it belongs to that one.
-    fn done_after_all(&self, entry: &Entry) -> Option<&'a str> {
-        match &entry.asked {
-            Asked::Remove { path }
+    fn request_id_if_wrongly_done(&self, entry: &LedgerEntry) -> Option<&'a str> {
+        match &entry.request {
+            LedgerRequest::Remove { path }
                 if self.open_removals.iter().any(|open| path.starts_with(open)) =>
             {
                 None
             }
-            _ => self.done_unanswered(entry),
+            _ => self.request_id_if_done(entry),
         }
     }
 
     /// Asserts that all changes of the request are in the change log under its id, consecutively, and
     /// as answered.
-    fn must_be_whole(
+    fn check_complete(
         &mut self,
-        entry: &Entry,
+        entry: &LedgerEntry,
         request_id: &'a str,
-        answered: Option<&Answered>,
+        answered: Option<&LedgerResponse>,
         faults: &mut Vec<String>,
     ) {
         let Some(changes) = self.by_request.get(request_id) else {
@@ -378,19 +393,19 @@ impl<'a> Witness<'a> {
             faults.push(format!("two requests own {request_id}: {entry:?}"));
         }
         let span = changes.last().unwrap().sequence - changes[0].sequence + 1;
-        let is_one_piece = self.is_mixed || span == i64::try_from(changes.len()).unwrap();
+        let is_one_piece = self.is_interleaved || span == i64::try_from(changes.len()).unwrap();
         let afters = || changes.iter().filter_map(|change| change.after.as_deref());
-        let is_as_asked = match &entry.asked {
-            Asked::Create { drafts, .. } => {
+        let is_as_asked = match &entry.request {
+            LedgerRequest::Create { drafts, .. } => {
                 changes.iter().all(|change| change.kind == "created")
                     && afters().map(token_of).eq(drafts.iter().map(token_of))
             }
-            Asked::Replace { path, draft } => {
+            LedgerRequest::Replace { path, draft } => {
                 matches!(changes.as_slice(), [one] if one.kind == "updated" && one.subject == *path)
                     && afters().map(token_of).eq([token_of(draft)])
             }
             // Cascaded removals lie below it.
-            Asked::Remove { path } => {
+            LedgerRequest::Remove { path } => {
                 changes
                     .iter()
                     .all(|change| change.kind == "deleted" && change.subject.starts_with(path))

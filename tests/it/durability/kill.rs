@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::chance::{Chance, seed};
 use super::ledger::{Burst, Ledger};
-use super::left::{Left, copy};
-use super::serving::{Figures, check, setup, start};
-use super::trace::{Injection, LOG, SYNC};
+use super::leftover_database::{LeftoverDatabase, copy_folder};
+use super::seeded_random::{SeededRandom, print_seed};
+use super::serving::{VerdictTotals, judge_running_server, setup, start};
+use super::trace::{Injection, SYNC, WAL};
 use crate::harness::{Folder, Server, wait_until};
 
 const KILLS_OF_ONE_DATABASE: usize = 5;
@@ -27,12 +27,12 @@ fn kills() -> usize {
 }
 
 /// Kills the server after a random number of responses, and a random bit later.
-fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> Folder {
+fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut SeededRandom) -> Folder {
     let answered = &AtomicUsize::new(0);
     let (answers, turns) = (chance.below(900), chance.below(20_000));
     let burst = Burst { address: server.address, requests_each_max: usize::MAX, answered };
     thread::scope(|scope| {
-        scope.spawn(|| ledger.burst(&burst));
+        scope.spawn(|| ledger.run_burst(&burst));
         wait_until("the burst is under way", || {
             (answered.load(Ordering::Relaxed) >= answers).then_some(())
         });
@@ -44,14 +44,14 @@ fn kill_in_a_burst(server: Server, ledger: &mut Ledger, chance: &mut Chance) -> 
 }
 
 /// Kills one database five times, each time after its recovery. Its number determines its choices.
-fn kill_one_database(seed: u64, number: usize, figures: &Mutex<Figures>) {
-    let mut chance = Chance::new(seed.wrapping_add(u64::try_from(number).unwrap()));
+fn kill_one_database(seed: u64, number: usize, figures: &Mutex<VerdictTotals>) {
+    let mut chance = SeededRandom::new(seed.wrapping_add(u64::try_from(number).unwrap()));
     let mut ledger = Ledger::new(chance.next());
     let mut server = start(Folder::new());
     for kill in 1..=KILLS_OF_ONE_DATABASE {
         let of = format!("NOUNS_SEED={seed}, kill {kill} of database {number}");
         server = start(kill_in_a_burst(server, &mut ledger, &mut chance));
-        let verdict = check(&server, &mut ledger, &of);
+        let verdict = judge_running_server(&server, &mut ledger, &of);
         assert_eq!(verdict.unavailable, 0, "{of}: nothing is wrong with the storage");
         let mut figures = figures.lock().unwrap();
         let is_last = kill == KILLS_OF_ONE_DATABASE;
@@ -61,7 +61,7 @@ fn kill_one_database(seed: u64, number: usize, figures: &Mutex<Figures>) {
 
 #[test]
 fn kill_at_a_random_moment_loses_nothing() {
-    let (seed, figures) = (seed("kill"), &Mutex::new(Figures::default()));
+    let (seed, figures) = (print_seed("kill"), &Mutex::new(VerdictTotals::default()));
     let (next, count) = (&AtomicUsize::new(0), kills() / KILLS_OF_ONE_DATABASE);
     thread::scope(|scope| {
         for _ in 0..DATABASES_AT_ONCE {
@@ -81,7 +81,7 @@ fn kill_when_silent(server: Server, ledger: &mut Ledger) -> Folder {
     let answered = &AtomicUsize::new(0);
     let burst = Burst { address: server.address, requests_each_max: usize::MAX, answered };
     thread::scope(|scope| {
-        scope.spawn(|| ledger.burst(&burst));
+        scope.spawn(|| ledger.run_burst(&burst));
         let mut last = (0, Instant::now());
         wait_until("no answer comes", || {
             let count = answered.load(Ordering::Relaxed);
@@ -101,19 +101,19 @@ fn kill_when_silent(server: Server, ledger: &mut Ledger) -> Folder {
 fn responses_to_writes_wait_for_their_sync() {
     let numbers: Vec<usize> =
         if std::env::var_os("NOUNS_SOAK").is_some() { (3..23).collect() } else { vec![3, 8] };
-    let left = Left::empty();
-    let mut figures = Figures::default();
+    let left = LeftoverDatabase::empty();
+    let mut figures = VerdictTotals::default();
     for number in numbers {
         let when = number.to_string();
-        let injection = Injection { calls: SYNC, files: LOG, what: "delay_enter=2s", when };
-        let of = format!("{}, {injection:?}", left.of);
+        let injection = Injection { calls: SYNC, files: WAL, effect: "delay_enter=2s", when };
+        let of = format!("{}, {injection:?}", left.seed_text);
         let mut ledger = left.ledger.clone();
-        let folder = copy(left.folder.path());
+        let folder = copy_folder(left.folder.path());
         let server = injection.set_up(setup(), &folder).start_in(folder);
         let folder = kill_when_silent(server, &mut ledger);
         let log = File::options().write(true).open(folder.path().join("nouns.db-wal")).unwrap();
         log.set_len(Injection::log_bytes_synced(folder.path())).unwrap();
-        figures.add(&check(&start(folder), &mut ledger, &of));
+        figures.add(&judge_running_server(&start(folder), &mut ledger, &of));
     }
     println!("held syncs: {figures}");
 }

@@ -13,9 +13,9 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::chance::Chance;
-use super::line::Line;
-use super::workload::{Customer, Item, Page};
+use super::fallible_connection::FallibleConnection;
+use super::seeded_random::SeededRandom;
+use super::workload::{Customer, Item, LedgerPage};
 use crate::harness::Answer;
 
 pub const CONNECTIONS: usize = 64;
@@ -38,7 +38,7 @@ pub fn model() -> String {
 }
 
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub enum LedgerRequest {
     Create { collection: String, drafts: Vec<Value> },
     Replace { path: String, draft: Value },
     Remove { path: String },
@@ -46,7 +46,7 @@ pub enum Asked {
 
 /// The expected response while the storage is sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedResponse {
     Change,
     /// 200, and nothing is written.
     NoChange,
@@ -54,7 +54,7 @@ pub enum Expected {
 }
 
 #[derive(Debug, Clone)]
-pub struct Answered {
+pub struct LedgerResponse {
     pub status: u16,
     pub request_id: String,
     /// The slug of its problem.
@@ -63,7 +63,7 @@ pub struct Answered {
     pub items: Vec<Value>,
 }
 
-impl Answered {
+impl LedgerResponse {
     fn read(answer: &Answer) -> Self {
         let body = if answer.body.is_empty() { Value::Null } else { answer.json() };
         let problem = (answer.status >= 400).then(|| answer.problem());
@@ -85,26 +85,26 @@ impl Answered {
 
 /// The known outcome of a request.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Sent; there was no response, or one with an unknown outcome.
     Open,
-    Answered(Answered),
+    Answered(LedgerResponse),
     /// There was no response, but a judge has seen it done, so it must stay.
-    Seen(String),
+    FoundDone(String),
     /// There was no response, and a judge has seen that it was not done, so it must never be.
-    Missing,
+    FoundMissing,
 }
 
 #[derive(Debug, Clone)]
-pub struct Entry {
-    pub asked: Asked,
-    pub expected: Expected,
-    pub outcome: Outcome,
+pub struct LedgerEntry {
+    pub request: LedgerRequest,
+    pub expected: ExpectedResponse,
+    pub outcome: RequestOutcome,
 }
 
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    pages: Vec<Page>,
+    pages: Vec<LedgerPage>,
     /// How many connections take part.
     connections: usize,
     /// Customers that all connections share.
@@ -122,49 +122,49 @@ pub struct Burst<'a> {
 
 impl Ledger {
     pub fn new(seed: u64) -> Self {
-        Self::of(seed, CONNECTIONS)
+        Self::with_connection_count(seed, CONNECTIONS)
     }
 
     /// With another number of connections.
-    pub fn of(seed: u64, connections: usize) -> Self {
-        let mut chance = Chance::new(seed);
-        let page = |number| Page::new(number, chance.next());
+    pub fn with_connection_count(seed: u64, connections: usize) -> Self {
+        let mut chance = SeededRandom::new(seed);
+        let page = |number| LedgerPage::new(number, chance.next());
         // The last page is for the shared items.
         let pages = (0..=connections).map(page).collect();
         Self { pages, connections, shared: Vec::new() }
     }
 
     /// Lets only some of the connections continue.
-    pub fn with_connections(mut self, count: usize) -> Self {
+    pub fn limit_connections(mut self, count: usize) -> Self {
         self.connections = count;
         self
     }
 
     /// A page for each connection, and the shared items, which this connection creates.
-    pub fn open(&mut self, line: &mut Line) -> (&mut [Page], &[Item]) {
+    pub fn open_pages(&mut self, line: &mut FallibleConnection) -> (&mut [LedgerPage], &[Item]) {
         let Some((own, pages)) = self.pages.split_last_mut() else { panic!("no pages") };
-        own.share(line);
+        own.create_shared_customers(line);
         self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
         (pages, &self.shared)
     }
 
     /// Sends requests on all connections concurrently, until each has sent its number of them, or the
     /// server is gone, has reported an unknown outcome, or refuses one request after the other.
-    pub fn burst(&mut self, burst: &Burst<'_>) {
+    pub fn run_burst(&mut self, burst: &Burst<'_>) {
         let Some((own, pages)) = self.pages.split_last_mut() else { return };
-        if let Some(mut line) = Line::connect(burst.address) {
-            own.share(&mut line);
+        if let Some(mut line) = FallibleConnection::connect(burst.address) {
+            own.create_shared_customers(&mut line);
         }
         self.shared = own.customers.iter().map(|known| known.item.clone()).collect();
         let shared = &self.shared;
         thread::scope(|scope| {
             for page in pages.iter_mut().take(self.connections) {
                 scope.spawn(move || {
-                    let Some(mut line) = Line::connect(burst.address) else { return };
+                    let Some(mut line) = FallibleConnection::connect(burst.address) else { return };
                     let mut turned_away = 0;
                     for _ in 0..burst.requests_each_max {
                         let (asked, expected) = page.choose(shared);
-                        if !page.ask(&mut line, asked, expected) {
+                        if !page.send_and_record(&mut line, asked, expected) {
                             return;
                         }
                         burst.answered.fetch_add(1, Ordering::Relaxed);
@@ -178,13 +178,13 @@ impl Ledger {
         });
     }
 
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &LedgerEntry> {
         self.pages.iter().flat_map(|page| &page.entries)
     }
 
     /// How many responses with this status there are by now.
-    pub fn answers(&self, status: u16) -> usize {
-        let has = |entry: &&Entry| matches!(&entry.outcome, Outcome::Answered(answered) if answered.status == status);
+    pub fn count_responses(&self, status: u16) -> usize {
+        let has = |entry: &&LedgerEntry| matches!(&entry.outcome, RequestOutcome::Answered(answered) if answered.status == status);
         self.entries().filter(has).count()
     }
 
@@ -195,17 +195,17 @@ impl Ledger {
         &self,
         is_answered: impl Fn(&str) -> bool,
         is_settled: bool,
-    ) -> Vec<(&Entry, &Outcome)> {
-        const OPEN: &Outcome = &Outcome::Open;
+    ) -> Vec<(&LedgerEntry, &RequestOutcome)> {
+        const OPEN: &RequestOutcome = &RequestOutcome::Open;
         let mut view = Vec::new();
         for page in &self.pages {
             for entry in &page.entries {
                 match &entry.outcome {
-                    Outcome::Answered(answered) if is_answered(&answered.request_id) => {
+                    RequestOutcome::Answered(answered) if is_answered(&answered.request_id) => {
                         view.push((entry, &entry.outcome));
                     }
                     // The connection that sent it continues with something else at the next server.
-                    Outcome::Seen(_) | Outcome::Missing => {
+                    RequestOutcome::FoundDone(_) | RequestOutcome::FoundMissing => {
                         view.push((entry, if is_settled { &entry.outcome } else { OPEN }));
                     }
                     _ => {
@@ -219,18 +219,18 @@ impl Ledger {
     }
 
     /// The ledger as it is.
-    pub fn now(&self) -> Vec<(&Entry, &Outcome)> {
+    pub fn now(&self) -> Vec<(&LedgerEntry, &RequestOutcome)> {
         self.entries().map(|entry| (entry, &entry.outcome)).collect()
     }
 
     /// Records the outcomes of the open requests, in the order of `now`, and what is stored, by path.
-    pub fn settle(&mut self, open: &[Option<String>], stored: &[(String, Value)]) {
+    pub fn record_outcomes(&mut self, open: &[Option<String>], stored: &[(String, Value)]) {
         let mut open = open.iter();
         for entry in self.pages.iter_mut().flat_map(|page| &mut page.entries) {
-            if matches!(entry.outcome, Outcome::Open) {
+            if matches!(entry.outcome, RequestOutcome::Open) {
                 entry.outcome = match open.next().expect("one for each open request") {
-                    Some(request_id) => Outcome::Seen(request_id.clone()),
-                    None => Outcome::Missing,
+                    Some(request_id) => RequestOutcome::FoundDone(request_id.clone()),
+                    None => RequestOutcome::FoundMissing,
                 };
             }
         }
@@ -242,7 +242,7 @@ impl Ledger {
             let item = Item { path: path.clone(), body: body.clone() };
             match path.split_once("/orders/") {
                 None => {
-                    let page = &mut self.pages[owner(body)];
+                    let page = &mut self.pages[owner_page(body)];
                     page.customers.push(Customer { item, orders: Vec::new() });
                     owners.insert(path.as_str(), page.number);
                 }
@@ -255,65 +255,70 @@ impl Ledger {
         for (page, known) in self.pages.iter_mut().zip(known) {
             let gone =
                 known.into_iter().find(|known| !owners.contains_key(known.item.path.as_str()));
-            page.gone = gone.map(|known| known.item.path).or(page.gone.take());
+            page.last_removed = gone.map(|known| known.item.path).or(page.last_removed.take());
         }
     }
 }
 
 /// The number of the page to which a customer belongs.
-fn owner(body: &Value) -> usize {
+fn owner_page(body: &Value) -> usize {
     body["email"].as_str().unwrap().split('-').next().unwrap().parse().unwrap()
 }
 
-impl Page {
+impl LedgerPage {
     /// Creates the shared customers that are missing.
-    fn share(&mut self, line: &mut Line) {
+    fn create_shared_customers(&mut self, line: &mut FallibleConnection) {
         for _ in self.customers.len()..SHARED {
             let asked = self.new_customers(1);
-            if !self.ask(line, asked, Expected::Change) {
+            if !self.send_and_record(line, asked, ExpectedResponse::Change) {
                 break;
             }
         }
     }
 
     /// Records the request, sends it, and records the response. False when there is none.
-    pub fn ask(&mut self, line: &mut Line, asked: Asked, expected: Expected) -> bool {
+    pub fn send_and_record(
+        &mut self,
+        line: &mut FallibleConnection,
+        asked: LedgerRequest,
+        expected: ExpectedResponse,
+    ) -> bool {
         let (request, body) = asked.request();
-        let entry = Entry { asked, expected, outcome: Outcome::Open };
+        let entry = LedgerEntry { request: asked, expected, outcome: RequestOutcome::Open };
         self.entries.push(entry);
-        let Some(answer) = line.ask(&request, &body) else { return false };
-        let answered = Answered::read(&answer);
+        let Some(answer) = line.request(&request, &body) else { return false };
+        let answered = LedgerResponse::read(&answer);
         if answered.is_unknown() {
             return false;
         }
         let entry = self.entries.last_mut().unwrap();
-        entry.outcome = Outcome::Answered(answered.clone());
+        entry.outcome = RequestOutcome::Answered(answered.clone());
         if answered.status < 300 {
-            let asked = entry.asked.clone();
-            self.apply(&asked, &answered.items);
+            let asked = entry.request.clone();
+            self.apply_response(&asked, &answered.items);
         }
         true
     }
 
     /// After a request without a response: its customer is not used any more, since its state is
     /// unknown.
-    pub fn forget_last(&mut self) {
-        let Some(Entry { asked, .. }) = self.entries.last() else { return };
-        let (Asked::Create { collection: path, .. }
-        | Asked::Replace { path, .. }
-        | Asked::Remove { path }) = asked;
+    pub fn drop_last_customer(&mut self) {
+        let Some(LedgerEntry { request: asked, .. }) = self.entries.last() else { return };
+        let (LedgerRequest::Create { collection: path, .. }
+        | LedgerRequest::Replace { path, .. }
+        | LedgerRequest::Remove { path }) = asked;
         let customer = path.split("/orders").next().unwrap_or_default();
         self.customers.retain(|known| known.item.path != customer);
     }
 
     pub fn was_turned_away(&self) -> bool {
-        matches!(self.entries.last().map(|entry| &entry.outcome), Some(Outcome::Answered(answered)) if answered.status == 503)
+        matches!(self.entries.last().map(|entry| &entry.outcome), Some(RequestOutcome::Answered(answered)) if answered.status == 503)
     }
 
     /// Records the items that an answered write has made.
-    fn apply(&mut self, asked: &Asked, items: &[Value]) {
+    fn apply_response(&mut self, asked: &LedgerRequest, items: &[Value]) {
         match asked {
-            Asked::Create { collection, .. } => {
+            LedgerRequest::Create { collection, .. } => {
                 for body in items {
                     let path = format!("{collection}/{}", body["id"].as_str().unwrap());
                     let item = Item { path, body: body.clone() };
@@ -323,7 +328,7 @@ impl Page {
                     }
                 }
             }
-            Asked::Replace { path, .. } => {
+            LedgerRequest::Replace { path, .. } => {
                 let all = self.customers.iter_mut();
                 let mut all =
                     all.flat_map(|known| [&mut known.item].into_iter().chain(&mut known.orders));
@@ -331,12 +336,12 @@ impl Page {
                     item.body = items[0].clone();
                 }
             }
-            Asked::Remove { path } => {
+            LedgerRequest::Remove { path } => {
                 self.customers.retain(|known| known.item.path != *path);
                 for customer in &mut self.customers {
                     customer.orders.retain(|order| order.path != *path);
                 }
-                self.gone = Some(path.clone());
+                self.last_removed = Some(path.clone());
             }
         }
     }
@@ -346,7 +351,7 @@ impl Page {
     }
 }
 
-impl Asked {
+impl LedgerRequest {
     /// The request line without its version, and the body.
     fn request(&self) -> (String, String) {
         let (singular, plural) = match self {

@@ -7,17 +7,17 @@
 //! judge as well.
 
 mod calls;
-pub mod chance;
+pub mod seeded_random;
 mod delays;
 mod faults;
-mod full;
+mod disk_full;
 pub mod judge;
-mod judged;
+mod judge_tests;
 mod kill;
 pub mod ledger;
-mod left;
-pub mod line;
+mod leftover_database;
+pub mod fallible_connection;
 pub mod serving;
-mod short;
+mod partial_writes;
 mod trace;
 pub mod workload;

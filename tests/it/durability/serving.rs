@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 
 use serde_json::Value;
 
-use super::judge::{Found, Verdict, judge};
+use super::judge::{DatabaseContents, JudgeVerdict, judge};
 use super::ledger::{Burst, Ledger, model};
 use crate::harness::{Backend, Client, Folder, Server, Setup};
 
@@ -26,24 +26,25 @@ pub fn start(folder: Folder) -> Server {
 }
 
 /// A burst that ends by itself or with the server.
-pub fn burst(server: &Server, ledger: &mut Ledger, requests_each_max: usize) {
+pub fn run_burst(server: &Server, ledger: &mut Ledger, requests_each_max: usize) {
     let answered = &AtomicUsize::new(0);
-    ledger.burst(&Burst { address: server.address, requests_each_max, answered });
+    ledger.run_burst(&Burst { address: server.address, requests_each_max, answered });
 }
 
 /// Judges the database of a running server, records the outcomes of the open requests, and fails on any
 /// fault.
-pub fn check(server: &Server, ledger: &mut Ledger, of: &str) -> Verdict {
-    let found = Found::read(server.folder()).unwrap_or_else(|error| panic!("{of}: {error}"));
+pub fn judge_running_server(server: &Server, ledger: &mut Ledger, of: &str) -> JudgeVerdict {
+    let found =
+        DatabaseContents::read(server.folder()).unwrap_or_else(|error| panic!("{of}: {error}"));
     let mut verdict = judge(&ledger.now(), &found);
     verdict.faults.extend(compare_served(server, &found));
     verdict.assert_sound(of);
-    ledger.settle(&verdict.open, &found.stored());
+    ledger.record_outcomes(&verdict.open, &found.stored());
     verdict
 }
 
 /// Compares the data over HTTP with the files.
-pub fn compare_served(server: &Server, found: &Found) -> Vec<String> {
+pub fn compare_served(server: &Server, found: &DatabaseContents) -> Vec<String> {
     let mut client = server.client();
     let mut served = BTreeMap::new();
     list(&mut client, "/customers", &mut served);
@@ -90,7 +91,7 @@ fn list(client: &mut Client, collection: &str, into: &mut BTreeMap<String, Value
 
 /// The sum of several verdicts, for a line at the end of a test.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct VerdictTotals {
     pub rounds: usize,
     pub answered: usize,
     pub refused: usize,
@@ -99,9 +100,9 @@ pub struct Figures {
     pub open_missing: usize,
 }
 
-impl Figures {
+impl VerdictTotals {
     /// Adds a verdict on a new ledger.
-    pub fn add(&mut self, verdict: &Verdict) {
+    pub fn add(&mut self, verdict: &JudgeVerdict) {
         self.answered += verdict.answered;
         self.refused += verdict.refused;
         self.unavailable += verdict.unavailable;
@@ -109,7 +110,7 @@ impl Figures {
     }
 
     /// Adds a verdict of a round after which the same ledger continues: only the open requests are new.
-    pub fn add_open(&mut self, verdict: &Verdict) {
+    pub fn add_open(&mut self, verdict: &JudgeVerdict) {
         self.rounds += 1;
         let done = verdict.open.iter().flatten().count();
         self.open_done += done;
@@ -117,7 +118,7 @@ impl Figures {
     }
 }
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for VerdictTotals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { rounds, answered, refused, unavailable, open_done, open_missing } = self;
         write!(

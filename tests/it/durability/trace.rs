@@ -13,7 +13,7 @@ use crate::harness::{Folder, Process, Server, Setup, wait_until};
 
 /// The files of a database, by their suffixes.
 pub const DATABASE: &[&str] = &[""];
-pub const LOG: &[&str] = &["-wal"];
+pub const WAL: &[&str] = &["-wal"];
 pub const BOTH: &[&str] = &["", "-wal"];
 /// Any file, also temporary ones.
 pub const ANY: &[&str] = &[];
@@ -33,7 +33,7 @@ pub struct Injection<'a> {
     pub calls: &'a str,
     pub files: &'a [&'a str],
     /// Such as `error=EIO`.
-    pub what: &'a str,
+    pub effect: &'a str,
     /// Such as `7`, or `7+` for this and all that follow.
     pub when: String,
 }
@@ -41,18 +41,18 @@ pub struct Injection<'a> {
 impl Injection<'_> {
     /// A server with this injection. The tracer is not its parent, so the server stays our child.
     pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
-        let mut words = self.words(folder.path());
+        let mut words = self.strace_arguments(folder.path());
         words.extend(["-D", "-qq"].map(str::to_owned));
         // Faster, since other calls do not stop; but a signal cannot be injected at such a stop.
-        if !self.what.starts_with("signal") {
+        if !self.effect.starts_with("signal") {
             words.push("--seccomp-bpf".to_owned());
         }
-        setup.under(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        setup.run_under(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Attaches this injection to a running server. Calls are counted from here.
     pub fn attach(&self, server: &Server) -> Process {
-        let words = self.words(server.folder());
+        let words = self.strace_arguments(server.folder());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
         let tracer = Process::spawn(&mut command);
@@ -60,8 +60,8 @@ impl Injection<'_> {
         tracer
     }
 
-    fn words(&self, folder: &Path) -> Vec<String> {
-        let Self { calls, files, what, when } = self;
+    fn strace_arguments(&self, folder: &Path) -> Vec<String> {
+        let Self { calls, files, effect: what, when } = self;
         let trace = format!("trace={}", CHANGES.join(","));
         let inject = format!("inject={calls}:{what}:when={when}");
         let output = folder.join(OUTPUT).display().to_string();
@@ -75,7 +75,7 @@ impl Injection<'_> {
     }
 
     /// The call that has failed by now, with the path of its file.
-    pub fn met(folder: &Path) -> Option<String> {
+    pub fn failed_call(folder: &Path) -> Option<String> {
         let text = fs::read_to_string(folder.join(OUTPUT)).unwrap_or_default();
         text.lines().find(|line| line.contains("(INJECTED)")).map(str::to_owned)
     }

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{CSV, End, Export, NDJSON, entries, model, until_metric};
-use crate::harness::{Backend, Postgres, Server, Setup, sql, wait_until};
+use super::{CSV, Export, ExportEnd, NDJSON, model, start_with_entries, wait_for_metric};
+use crate::harness::{Backend, Postgres, Server, Setup, run_sql, wait_until};
 
 /// More than the socket buffers hold for a client that does not read.
 const ROWS: usize = 60_000;
 
 /// The log lines about exports that were cut.
-fn cuts(server: &Server) -> Vec<Value> {
+fn logged_cuts(server: &Server) -> Vec<Value> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["cut"] == true).collect()
 }
 
-fn cut_because(server: &Server, words: &str) -> Value {
-    let cut = wait_until("the cut is in the log", || cuts(server).pop());
+fn wait_for_cut(server: &Server, words: &str) -> Value {
+    let cut = wait_until("the cut is in the log", || logged_cuts(server).pop());
     let cause = cut["cause"].as_str().unwrap();
     assert!(cause.contains(words), "{cut}");
     assert_eq!(
@@ -32,9 +32,9 @@ fn cut_because(server: &Server, words: &str) -> Value {
 
 on_every_backend! {
     fn export_limit_per_caller_refuses_further_exports(backend: Backend) {
-        let server = entries(backend, ROWS, "streams_per_caller_max = 2");
+        let server = start_with_entries(backend, ROWS, "streams_per_caller_max = 2");
         let mut exports = [(); 2].map(|()| Export::begin(&server, NDJSON));
-        until_metric(&server, "nouns_flows_under_way", 2);
+        wait_for_metric(&server, "nouns_flows_under_way", 2);
         let headers = [("Accept", "text/csv, application/json;q=0.1")];
         let third = server.request("GET /entries", &headers, "");
         assert_eq!((third.status, third.problem()), (429, "too-many-streams".to_owned()));
@@ -42,39 +42,39 @@ on_every_backend! {
         // Other requests are served as usual.
         assert_eq!(server.get("/entries").status, 200);
         assert_eq!(server.request("GET /entries?limit=1", &headers, "").status, 200);
-        assert_eq!(exports[0].rest().1, End::Whole);
-        until_metric(&server, "nouns_flows_under_way", 1);
+        assert_eq!(exports[0].rest().1, ExportEnd::Complete);
+        wait_for_metric(&server, "nouns_flows_under_way", 1);
         assert_eq!(Export::begin(&server, CSV).status(), 200);
     }
 
     fn export_limit_in_total_refuses_further_exports(backend: Backend) {
         for limit in ["streams_max = 1", "exports_max = 1"] {
-            let server = entries(backend, ROWS, limit);
+            let server = start_with_entries(backend, ROWS, limit);
             let mut first = Export::begin(&server, NDJSON);
-            until_metric(&server, "nouns_exports_under_way", 1);
+            wait_for_metric(&server, "nouns_exports_under_way", 1);
             let headers = [("Accept", "text/csv, application/json;q=0.1")];
             let second = server.request("GET /entries", &headers, "");
             assert_eq!((second.status, second.problem()), (503, "busy".to_owned()), "{limit}");
             assert_eq!(second.header("Retry-After"), Some("1"));
-            assert_eq!(first.rest().1, End::Whole);
-            until_metric(&server, "nouns_flows_under_way", 0);
+            assert_eq!(first.rest().1, ExportEnd::Complete);
+            wait_for_metric(&server, "nouns_flows_under_way", 0);
             assert_eq!(Export::begin(&server, CSV).status(), 200, "{limit}");
         }
     }
 
     fn export_is_cut_when_the_client_does_not_read(backend: Backend) {
-        let server = entries(backend, ROWS, "stream_idle_seconds_max = 1\nsending_seconds_max = 20");
+        let server = start_with_entries(backend, ROWS, "stream_idle_seconds_max = 1\nsending_seconds_max = 20");
         let mut stalled = Export::begin(&server, NDJSON);
         // All its resources are freed, although the client has not noticed yet.
-        until_metric(&server, "nouns_exports_under_way", 0);
-        assert_eq!(stalled.rest().1, End::Cut);
-        cut_because(&server, "the client read nothing for 1 second");
-        until_metric(&server, "nouns_flows_ended_total{end=\"cut\"}", 1);
+        wait_for_metric(&server, "nouns_exports_under_way", 0);
+        assert_eq!(stalled.rest().1, ExportEnd::Cut);
+        wait_for_cut(&server, "the client read nothing for 1 second");
+        wait_for_metric(&server, "nouns_flows_ended_total{end=\"cut\"}", 1);
     }
 
     /// It reads all the time, but not all of it in time.
     fn export_is_cut_when_it_takes_too_long(backend: Backend) {
-        let server = entries(backend, ROWS, "stream_seconds_max = 1");
+        let server = start_with_entries(backend, ROWS, "stream_seconds_max = 1");
         let mut slow = Export::begin(&server, NDJSON);
         let began = Instant::now();
         let end = loop {
@@ -84,24 +84,24 @@ on_every_backend! {
                 Err(end) => break end,
             }
         };
-        assert_eq!(end, End::Cut, "after {:?}", began.elapsed());
-        cut_because(&server, "it took longer than 1 second");
+        assert_eq!(end, ExportEnd::Cut, "after {:?}", began.elapsed());
+        wait_for_cut(&server, "it took longer than 1 second");
     }
 
     fn export_is_cut_by_a_storage_fault(backend: Backend) {
-        let folder = entries(backend, ROWS, "").stop();
+        let folder = start_with_entries(backend, ROWS, "").stop();
         let server = Setup::new(backend).model(&model("")).fault("export:5000").start_in(folder);
         let (body, end) = Export::begin(&server, NDJSON).rest();
-        assert_eq!(end, End::Cut);
+        assert_eq!(end, ExportEnd::Cut);
         assert!(body.iter().filter(|byte| **byte == b'\n').count() < 5_000);
-        cut_because(&server, "planted at export");
-        until_metric(&server, "nouns_exports_under_way", 0);
-        assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
+        wait_for_cut(&server, "planted at export");
+        wait_for_metric(&server, "nouns_exports_under_way", 0);
+        assert_eq!(Export::begin(&server, NDJSON).rest().1, ExportEnd::Complete);
     }
 
     /// HTTP/1.0 has no chunks: a cut is a reset there, not a clean end.
     fn export_cut_over_http_1_0_is_a_reset(backend: Backend) {
-        let folder = entries(backend, 20_000, "").stop();
+        let folder = start_with_entries(backend, 20_000, "").stop();
         let server = Setup::new(backend).model(&model("")).fault("export:15000").start_in(folder);
         let curl = || {
             let mut command = std::process::Command::new("curl");
@@ -115,35 +115,35 @@ on_every_backend! {
 
     /// Exports in flight get the grace period of other requests; then they are cut.
     fn export_is_cut_by_a_graceful_shutdown(backend: Backend) {
-        let server = entries(backend, ROWS, "");
+        let server = start_with_entries(backend, ROWS, "");
         let mut stalled = Export::begin(&server, NDJSON);
         let mut whole = Export::begin(&server, NDJSON);
-        until_metric(&server, "nouns_exports_under_way", 2);
+        wait_for_metric(&server, "nouns_exports_under_way", 2);
         server.terminate();
         wait_until("it is ending", || server.log().contains("ending: finishing").then_some(()));
-        assert_eq!(whole.rest().1, End::Whole);
+        assert_eq!(whole.rest().1, ExportEnd::Complete);
         let (status, _folder) = server.wait();
         assert_eq!(status.code(), Some(0));
-        assert_eq!(stalled.rest().1, End::Cut);
+        assert_eq!(stalled.rest().1, ExportEnd::Cut);
     }
 }
 
 #[test]
 fn export_is_cut_by_a_lost_database_connection() {
     let backend = Backend::Postgres;
-    let server = entries(backend, ROWS, "");
+    let server = start_with_entries(backend, ROWS, "");
     let mut export = Export::begin(&server, NDJSON);
-    until_metric(&server, "nouns_exports_under_way", 1);
-    let name = Postgres::name(server.folder());
+    wait_for_metric(&server, "nouns_exports_under_way", 1);
+    let name = Postgres::database_name(server.folder());
     let end = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
          WHERE datname = '{name}' AND state = 'idle in transaction' AND query LIKE 'FETCH%'"
     );
     wait_until("it waits for its client, and is ended", || {
-        (sql(backend, server.folder(), &end).trim() == "1").then_some(())
+        (run_sql(backend, server.folder(), &end).trim() == "1").then_some(())
     });
-    assert_eq!(export.rest().1, End::Cut);
-    cut_because(&server, "");
-    until_metric(&server, "nouns_exports_under_way", 0);
-    assert_eq!(Export::begin(&server, NDJSON).rest().1, End::Whole);
+    assert_eq!(export.rest().1, ExportEnd::Cut);
+    wait_for_cut(&server, "");
+    wait_for_metric(&server, "nouns_exports_under_way", 0);
+    assert_eq!(Export::begin(&server, NDJSON).rest().1, ExportEnd::Complete);
 }

@@ -4,24 +4,24 @@
 
 use std::fs;
 
-use super::{CSV, End, Export, NDJSON, entries, until_metric};
+use super::{CSV, Export, ExportEnd, NDJSON, start_with_entries, wait_for_metric};
 use crate::harness::{Backend, Server};
 
 const GROWTH_MAX: u64 = 16 << 20;
 
 /// A figure of the process's memory, in bytes.
-fn account(server: &Server, name: &str) -> u64 {
+fn process_memory_bytes(server: &Server, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.process_id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
 /// Resets the peak memory.
-fn begin_anew(server: &Server) {
+fn reset_peak_memory(server: &Server) {
     fs::write(format!("/proc/{}/clear_refs", server.process_id()), "5").unwrap();
 }
 
-fn count(server: &Server, accept: &str) -> (usize, usize) {
+fn count_rows_and_bytes(server: &Server, accept: &str) -> (usize, usize) {
     let mut export = Export::begin(server, accept);
     let (mut lines, mut bytes) = (0, 0);
     loop {
@@ -31,7 +31,7 @@ fn count(server: &Server, accept: &str) -> (usize, usize) {
                 bytes += piece.len();
             }
             Err(end) => {
-                assert_eq!(end, End::Whole);
+                assert_eq!(end, ExportEnd::Complete);
                 return (lines, bytes);
             }
         }
@@ -41,15 +41,15 @@ fn count(server: &Server, accept: &str) -> (usize, usize) {
 on_every_backend! {
     fn export_memory_is_bounded(backend: Backend) {
         let rows = if std::env::var_os("NOUNS_SOAK").is_some() { 1_000_000 } else { 50_000 };
-        let server = entries(backend, rows, "stream_seconds_max = 3600");
+        let server = start_with_entries(backend, rows, "stream_seconds_max = 3600");
         // Warm-up, for allocations that are made once.
         assert_eq!(server.get("/entries?limit=1").status, 200);
-        let before = account(&server, "VmRSS");
-        begin_anew(&server);
-        let (lines, bytes) = count(&server, NDJSON);
+        let before = process_memory_bytes(&server, "VmRSS");
+        reset_peak_memory(&server);
+        let (lines, bytes) = count_rows_and_bytes(&server, NDJSON);
         assert!(lines == rows && bytes > rows * 400, "{lines} lines, {bytes} bytes");
-        assert_eq!(count(&server, CSV).0, rows + 1);
-        let most = account(&server, "VmHWM");
+        assert_eq!(count_rows_and_bytes(&server, CSV).0, rows + 1);
+        let most = process_memory_bytes(&server, "VmHWM");
         let growth = most.saturating_sub(before);
         println!("{rows} rows, {bytes} bytes: memory from {before} to {most}, {growth} more");
         assert!(growth < GROWTH_MAX, "{growth} bytes more");
@@ -57,17 +57,17 @@ on_every_backend! {
 
     /// Each has a connection and, with SQLite, a thread, and a few buffered chunks.
     fn export_memory_is_small_for_each_of_many(backend: Backend) {
-        let server = entries(backend, 40_000, "streams_per_caller_max = 100");
+        let server = start_with_entries(backend, 40_000, "streams_per_caller_max = 100");
         assert_eq!(server.get("/entries?limit=1").status, 200);
-        let before = account(&server, "VmRSS");
-        begin_anew(&server);
+        let before = process_memory_bytes(&server, "VmRSS");
+        reset_peak_memory(&server);
         let exports: Vec<Export> = (0..32).map(|_| Export::begin(&server, NDJSON)).collect();
         assert!(exports.iter().all(|export| export.status() == 200));
-        until_metric(&server, "nouns_exports_under_way", 32);
-        let each = account(&server, "VmHWM").saturating_sub(before) / 32;
+        wait_for_metric(&server, "nouns_exports_under_way", 32);
+        let each = process_memory_bytes(&server, "VmHWM").saturating_sub(before) / 32;
         println!("{each} bytes for each of 32");
         assert!(each < 2 << 20, "{each} bytes for each");
         drop(exports);
-        until_metric(&server, "nouns_exports_under_way", 0);
+        wait_for_metric(&server, "nouns_exports_under_way", 0);
     }
 }

@@ -3,11 +3,11 @@
 //! The one surprising thing: the database's own tool inserts the rows, because the HTTP interface could
 //! not create so many so quickly.
 
-mod judges;
-mod leaving;
+mod third_party_parsers;
+mod disconnects;
 mod limits;
 mod memory;
-mod state;
+mod snapshot;
 mod surface;
 
 use std::io::{ErrorKind, Read, Write};
@@ -15,15 +15,15 @@ use std::net::TcpStream;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::harness::{Backend, PATIENCE, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Server, Setup, TIMEOUT, run_sql, wait_until};
 
 pub(crate) const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
 
 /// A server whose `entries` have this many rows of about 400 bytes each.
-pub fn entries(backend: Backend, rows: usize, limits: &str) -> Server {
+pub fn start_with_entries(backend: Backend, rows: usize, limits: &str) -> Server {
     let server = Setup::new(backend).model(&model(limits)).start();
-    fill(&server, rows);
+    insert_rows(&server, rows);
     server
 }
 
@@ -40,7 +40,7 @@ const TEXT: &str =
     "substr('                    ' || n, -20) || replace(hex(zeroblob(140)), '0', 'x')";
 const TEXT_POSTGRES: &str = "lpad(n::text, 20) || repeat('x', 280)";
 
-pub(crate) fn fill(server: &Server, rows: usize) {
+pub(crate) fn insert_rows(server: &Server, rows: usize) {
     let time = "'2026-01-01T00:00:00.000000Z'";
     let columns = "entries (id, created_at, updated_at, version, text, number)";
     let text = match server.backend() {
@@ -53,10 +53,10 @@ pub(crate) fn fill(server: &Server, rows: usize) {
              SELECT setval(pg_get_serial_sequence('entries', 'id'), {rows}); ANALYZE entries"
         ),
     };
-    sql(server.backend(), server.folder(), &text);
+    run_sql(server.backend(), server.folder(), &text);
 }
 
-fn until_metric(server: &Server, name: &str, value: u64) {
+fn wait_for_metric(server: &Server, name: &str, value: u64) {
     wait_until(&format!("{name} is {value}"), || {
         (server.metric(name) == Some(value)).then_some(())
     });
@@ -69,13 +69,13 @@ pub(crate) struct Export {
     /// Received bytes of the body that were not consumed yet.
     buffer: Vec<u8>,
     /// Bytes of the current chunk that are still to come.
-    left: usize,
+    chunk_bytes_left: usize,
 }
 
 /// How an export ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    Whole,
+pub(crate) enum ExportEnd {
+    Complete,
     Cut,
 }
 
@@ -90,12 +90,13 @@ impl Export {
         socket.set_recv_buffer_size(8 << 10).unwrap();
         socket.connect(&server.address.into()).unwrap();
         let mut socket: TcpStream = socket.into();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let request = format!("GET /entries HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", server.address);
         socket.write_all(request.as_bytes()).unwrap();
-        let mut export = Self { socket, head: String::new(), buffer: Vec::new(), left: 0 };
+        let mut export =
+            Self { socket, head: String::new(), buffer: Vec::new(), chunk_bytes_left: 0 };
         while !export.buffer.windows(4).any(|window| window == b"\r\n\r\n") {
-            assert!(export.fill(), "closed in the head");
+            assert!(export.read_more(), "closed in the head");
         }
         let end = export.buffer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
         export.head = String::from_utf8(export.buffer.drain(..end).collect()).unwrap();
@@ -106,7 +107,7 @@ impl Export {
         self.head.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    fn fill(&mut self) -> bool {
+    fn read_more(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
         match self.socket.read(&mut bytes) {
             Ok(0) => false,
@@ -120,33 +121,33 @@ impl Export {
     }
 
     /// The next bytes of the body, or how it ended.
-    fn next(&mut self) -> Result<Vec<u8>, End> {
+    fn next(&mut self) -> Result<Vec<u8>, ExportEnd> {
         loop {
-            if self.left > 0 && !self.buffer.is_empty() {
-                let count = self.left.min(self.buffer.len());
-                self.left -= count;
+            if self.chunk_bytes_left > 0 && !self.buffer.is_empty() {
+                let count = self.chunk_bytes_left.min(self.buffer.len());
+                self.chunk_bytes_left -= count;
                 return Ok(self.buffer.drain(..count).collect());
             }
             // A chunk is followed by its line end, and preceded by its size.
             let skip = if self.buffer.starts_with(b"\r\n") { 2 } else { 0 };
             let line = self.buffer[skip..].windows(2).position(|window| window == b"\r\n");
-            match line.filter(|_| self.left == 0) {
+            match line.filter(|_| self.chunk_bytes_left == 0) {
                 Some(end) => {
                     let size = std::str::from_utf8(&self.buffer[skip..skip + end]).unwrap();
-                    self.left = usize::from_str_radix(size, 16).unwrap();
+                    self.chunk_bytes_left = usize::from_str_radix(size, 16).unwrap();
                     self.buffer.drain(..skip + end + 2);
-                    if self.left == 0 {
-                        return Err(End::Whole);
+                    if self.chunk_bytes_left == 0 {
+                        return Err(ExportEnd::Complete);
                     }
                 }
-                None if !self.fill() => return Err(End::Cut),
+                None if !self.read_more() => return Err(ExportEnd::Cut),
                 None => {}
             }
         }
     }
 
     /// Reads to the end: the bytes, and how it ended.
-    pub(crate) fn rest(&mut self) -> (Vec<u8>, End) {
+    pub(crate) fn rest(&mut self) -> (Vec<u8>, ExportEnd) {
         let mut body = Vec::new();
         loop {
             match self.next() {

@@ -5,12 +5,12 @@ use std::process::Command;
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use super::{CSV, NDJSON, entries, model};
+use super::{CSV, NDJSON, model, start_with_entries};
 use crate::harness::{Answer, Backend, Masks, Person, Process, Server, Setup};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
-const KINDS: &str = include_str!("../models/school.toml");
+const SCHOOL_MODEL: &str = include_str!("../models/school.toml");
 const GRANTS: &str = "title = \"Office\"\n[resources.file.fields]\nname = { type = \"text\" }\nowner = { type = \"text\" }\n\
      wage = { type = \"integer\" }\n[roles.clerk]\nfile = { verbs = [\"get\"], where = \"owner = $user\", hide = [\"wage\"] }\n";
 
@@ -22,7 +22,7 @@ fn get(server: &Server, path: &str, accept: &str) -> Answer {
 }
 
 /// Every item of a collection, by pages of JSON.
-fn all(server: &Server, path: &str, plural: &str) -> Vec<Value> {
+fn read_all_pages(server: &Server, path: &str, plural: &str) -> Vec<Value> {
     let mut items = Vec::new();
     let mut next = format!("{path}?limit=500");
     loop {
@@ -56,7 +56,7 @@ on_every_backend! {
     }
 
     fn export_of_every_field_type(backend: Backend) {
-        let server = Setup::new(backend).model(KINDS).start();
+        let server = Setup::new(backend).model(SCHOOL_MODEL).start();
         server.create("/people", r#"{"person":{"name":"Ann, \"A\"","nickname":null}}"#);
         server.create("/people", r#"{"person":{"name":"Bea\r\nLee","badge":"","nickname":""}}"#);
         server.create("/counties", r#"{"county":{"code":"AA"}}"#);
@@ -106,7 +106,7 @@ on_every_backend! {
         "#]].assert_eq(&table.split_once("\n\n").unwrap().1.replace('\r', "\\r"));
         let lines = get(&server, &format!("{ann}/orders"), NDJSON);
         let items: Vec<Value> = lines.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(items, all(&server, &format!("{ann}/orders"), "orders"));
+        assert_eq!(items, read_all_pages(&server, &format!("{ann}/orders"), "orders"));
         for accept in [NDJSON, CSV] {
             assert_eq!(get(&server, &format!("{NO_ONE}/orders"), &format!("{accept}, application/json;q=0.1")).problem(), "not-found");
         }
@@ -114,13 +114,13 @@ on_every_backend! {
 
     /// The same items as in pages, in chunks with a marked end.
     fn export_of_a_large_collection_equals_its_pages(backend: Backend) {
-        let server = entries(backend, 3_000, "");
+        let server = start_with_entries(backend, 3_000, "");
         let answer = get(&server, "/entries", NDJSON);
         assert_eq!((answer.header("Transfer-Encoding"), answer.header("Content-Length")), (Some("chunked"), None));
         assert!(answer.text().ends_with("}\n"));
         let items: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(items.len(), 3_000);
-        assert_eq!(items, all(&server, "/entries", "entries"));
+        assert_eq!(items, read_all_pages(&server, "/entries", "entries"));
         let table = get(&server, "/entries", CSV);
         assert_eq!(table.text().matches("\r\n").count(), 3_001);
         // RFC 9110 §9.3.2: the headers of a GET, except those that depend on its content.
@@ -138,7 +138,7 @@ on_every_backend! {
     }
 
     fn export_with_limit_and_cursor_is_a_page(backend: Backend) {
-        let server = entries(backend, 1_000, "");
+        let server = start_with_entries(backend, 1_000, "");
         let page = get(&server, "/entries?limit=3", CSV);
         assert_eq!(page.text().lines().count(), 4);
         let link = page.header("Link").unwrap();
@@ -230,7 +230,7 @@ on_every_backend! {
     }
 
     fn export_omits_rows_and_fields_without_permission(backend: Backend) {
-        let server = Setup::new(backend).model(GRANTS).closed().start();
+        let server = Setup::new(backend).model(GRANTS).with_authentication().start();
         let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long enough one"));
         server.add_user(&ann, &["clerk"]);
         let files = json!({"files": [
@@ -258,7 +258,7 @@ on_every_backend! {
 
     /// The HTTP/2 stream ends with a reset, which curl reports.
     fn export_cut_over_http_2_is_a_stream_reset(backend: Backend) {
-        let server = entries(backend, 3_000, "");
+        let server = start_with_entries(backend, 3_000, "");
         let folder = server.stop();
         let server = Setup::new(backend).model(&model("")).fault("export:2500").start_in(folder);
         let curl = |more: &[&str]| {

@@ -4,18 +4,18 @@
 //! `NOUNS_SOAK=1` has 500 data sets in place of 20, each with every operator of every field, and 20
 //! walks during writes in place of one. A failure prints the seed, which `NOUNS_SEED` sets for a run.
 
-mod fire;
+mod concurrent_writes;
 mod oracle;
 mod random;
-mod slow;
+mod slow_lists;
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use self::oracle::{Cell, Filter, Key, Kind, cell, expected};
-use self::random::{ASPECTS, OPERATORS, draft, filter, sort, text_of};
-use crate::durability::chance::{Chance, seed};
+use self::oracle::{ComparableValue, FieldKind, Filter, SortKey, expected_items, value_of_item};
+use self::random::{OPERATORS, SORTABLE_FIELDS, draft, filter, sort, text_of};
+use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{Backend, Client, Setup};
 
 /// The fields of every resource here.
@@ -40,7 +40,7 @@ o = { type = "object", fields = { t = { type = "text", filter = true }, i = { ty
 "#;
 
 /// Top-level resources, each for one data set; the others are children of a box of their own.
-const TOPS: usize = 4;
+const TOP_LEVEL_RESOURCES: usize = 4;
 
 fn model() -> String {
     let mut text = "title = \"Filters\"\n[server.limits]\nfilter_terms_max = 30\n\
@@ -53,7 +53,7 @@ fn model() -> String {
     };
     add("part", "parent = \"box\"");
     add("bit", "parent = \"box\"\nid = \"integer\"");
-    for number in 0..TOPS {
+    for number in 0..TOP_LEVEL_RESOURCES {
         let id = if number % 2 == 0 { "uuid" } else { "integer" };
         add(&format!("top{number}"), &format!("id = \"{id}\"\nplural = \"top{number}s\""));
     }
@@ -65,16 +65,23 @@ fn is_soak() -> bool {
 }
 
 /// One collection and its items.
-struct Set {
+struct DataSet {
     path: String,
     singular: String,
     plural: String,
     items: Vec<Value>,
 }
 
-fn make(client: &mut Client, chance: &mut Chance, number: usize, ids: &[Value; 2]) -> Set {
+fn create_data_set(
+    client: &mut Client,
+    chance: &mut SeededRandom,
+    number: usize,
+    ids: &[Value; 2],
+) -> DataSet {
     let (path, singular) = match number {
-        number if number < TOPS => (format!("/top{number}s"), format!("top{number}")),
+        number if number < TOP_LEVEL_RESOURCES => {
+            (format!("/top{number}s"), format!("top{number}"))
+        }
         number => {
             let made = client.request("POST /boxes", &[], r#"{"box":{}}"#);
             let path = made.header("Location").unwrap();
@@ -82,7 +89,7 @@ fn make(client: &mut Client, chance: &mut Chance, number: usize, ids: &[Value; 2
             (format!("{path}/{child}s"), child.to_owned())
         }
     };
-    let mut set = Set { path, plural: format!("{singular}s"), singular, items: Vec::new() };
+    let mut set = DataSet { path, plural: format!("{singular}s"), singular, items: Vec::new() };
     // Items of one request have the same timestamps.
     for _ in 0..3 {
         let drafts: Vec<Value> = (0..=chance.below(15)).map(|_| draft(chance, ids)).collect();
@@ -103,7 +110,7 @@ fn make(client: &mut Client, chance: &mut Chance, number: usize, ids: &[Value; 2
     set
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
@@ -115,15 +122,15 @@ fn encoded(text: &str) -> String {
 }
 
 /// The query string of filters and an order.
-fn query(filters: &[Filter], keys: &[Key]) -> String {
+fn query_string(filters: &[Filter], keys: &[SortKey]) -> String {
     let mut pairs: Vec<String> = filters
         .iter()
         .map(|filter| match filter.operator {
             // The short form means the same, except for a name that is a parameter.
             "eq" if filter.value.len() % 2 == 0 && filter.name != "count" => {
-                format!("{}={}", filter.name, encoded(&filter.value))
+                format!("{}={}", filter.name, percent_encode(&filter.value))
             }
-            operator => format!("{}:{operator}={}", filter.name, encoded(&filter.value)),
+            operator => format!("{}:{operator}={}", filter.name, percent_encode(&filter.value)),
         })
         .collect();
     if !keys.is_empty() {
@@ -137,7 +144,13 @@ fn query(filters: &[Filter], keys: &[Key]) -> String {
 }
 
 /// All ids of a list, page by page.
-fn walk(client: &mut Client, set: &Set, query: &str, limit: usize, total: usize) -> Vec<String> {
+fn walk_pages(
+    client: &mut Client,
+    set: &DataSet,
+    query: &str,
+    limit: usize,
+    total: usize,
+) -> Vec<String> {
     let mut path = format!("{}?{query}&limit={limit}&count=exact&fields=id", set.path);
     let mut ids = Vec::new();
     loop {
@@ -162,11 +175,19 @@ fn walk(client: &mut Client, set: &Set, query: &str, limit: usize, total: usize)
     }
 }
 
-fn check(client: &mut Client, set: &Set, filters: &[Filter], keys: &[Key], limit: usize) -> usize {
-    let expected: Vec<String> =
-        expected(&set.items, filters, keys).into_iter().map(|item| text_of(&item["id"])).collect();
-    let query = query(filters, keys);
-    let got = walk(client, set, &query, limit, expected.len());
+fn check_against_oracle(
+    client: &mut Client,
+    set: &DataSet,
+    filters: &[Filter],
+    keys: &[SortKey],
+    limit: usize,
+) -> usize {
+    let expected: Vec<String> = expected_items(&set.items, filters, keys)
+        .into_iter()
+        .map(|item| text_of(&item["id"]))
+        .collect();
+    let query = query_string(filters, keys);
+    let got = walk_pages(client, set, &query, limit, expected.len());
     assert_eq!(got, expected, "{}?{query}\n{filters:#?}\n{:#?}", set.path, set.items);
     expected.len()
 }
@@ -175,7 +196,7 @@ on_every_backend! {
     fn list_filters_and_sorting_match_the_oracle(backend: Backend) {
         let server = Setup::new(backend).model(&model()).start();
         let mut client = server.client();
-        let seed = seed("filters");
+        let seed = print_seed("filters");
         let ids = ["target", "numbered"].map(|noun| {
             let made = (0..3).map(|_| {
                 let answer = client.request(&format!("POST /{noun}s"), &[], json!({noun: {}}).to_string());
@@ -185,15 +206,15 @@ on_every_backend! {
         });
         let (sets, mut lists, mut found) = (if is_soak() { 500 } else { 20 }, 0, 0);
         for number in 0..sets {
-            let mut chance = Chance::new(seed.wrapping_add(number));
+            let mut chance = SeededRandom::new(seed.wrapping_add(number));
             let number = usize::try_from(number).unwrap();
-            let set = make(&mut client, &mut chance, number, &ids);
-            for (name, kind) in ASPECTS {
-                for operator in OPERATORS.iter().filter(|operator| oracle::fits(operator, *kind)) {
+            let set = create_data_set(&mut client, &mut chance, number, &ids);
+            for (name, kind) in SORTABLE_FIELDS {
+                for operator in OPERATORS.iter().filter(|operator| oracle::is_applicable(operator, *kind)) {
                     // In the short version the data sets share the work.
                     if is_soak() || chance.below(4) == 0 {
                         let filter = filter(&mut chance, &set.items, (name, *kind), operator, &ids);
-                        found += check(&mut client, &set, &[filter], &[], 500);
+                        found += check_against_oracle(&mut client, &set, &[filter], &[], 500);
                         lists += 1;
                     }
                 }
@@ -201,14 +222,14 @@ on_every_backend! {
             for _ in 0..20 {
                 let mut filters = Vec::new();
                 for _ in 0..chance.below(3) {
-                    let (name, kind) = chance.one_of(ASPECTS).unwrap();
-                    let operators: Vec<&str> = OPERATORS.iter().copied().filter(|one| oracle::fits(one, *kind)).collect();
+                    let (name, kind) = chance.one_of(SORTABLE_FIELDS).unwrap();
+                    let operators: Vec<&str> = OPERATORS.iter().copied().filter(|one| oracle::is_applicable(one, *kind)).collect();
                     let operator = chance.one_of(&operators).unwrap();
                     filters.push(filter(&mut chance, &set.items, (name, *kind), operator, &ids));
                 }
                 let keys = sort(&mut chance);
                 let limit = 1 + chance.below(12);
-                found += check(&mut client, &set, &filters, &keys, limit);
+                found += check_against_oracle(&mut client, &set, &filters, &keys, limit);
                 lists += 1;
             }
         }
@@ -225,8 +246,11 @@ fn oracle_matches_readable_cases() {
         json!({"id": 2}),
         json!({"id": 3, "t": "a", "d": "-2.00"}),
     ];
-    let ids = |filters: &[Filter], keys: &[Key]| -> Vec<i64> {
-        expected(&items, filters, keys).iter().map(|item| item["id"].as_i64().unwrap()).collect()
+    let ids = |filters: &[Filter], keys: &[SortKey]| -> Vec<i64> {
+        expected_items(&items, filters, keys)
+            .iter()
+            .map(|item| item["id"].as_i64().unwrap())
+            .collect()
     };
     let filter = |name: &'static str, kind, operator, value: &str| Filter {
         name,
@@ -234,12 +258,15 @@ fn oracle_matches_readable_cases() {
         operator,
         value: value.to_owned(),
     };
-    let key = |name, kind, is_descending| Key { name, kind, is_descending };
+    let key = |name, kind, is_descending| SortKey { name, kind, is_descending };
     assert_eq!(ids(&[], &[]), [1, 2, 3]);
-    assert_eq!(ids(&[], &[key("t", Kind::Text, false)]), [3, 1, 2]);
-    assert_eq!(ids(&[], &[key("t", Kind::Text, true)]), [2, 1, 3]);
-    assert_eq!(ids(&[filter("t", Kind::Text, "ne", "a")], &[]), [1]);
-    assert_eq!(ids(&[filter("d", Kind::Decimal(2), "lt", "1.5")], &[]), [3]);
-    assert_eq!(ids(&[filter("d", Kind::Decimal(2), "exists", "false")], &[]), [2]);
-    assert_eq!(cell(&items[2], "d", Kind::Decimal(2)), Cell::Whole(-200));
+    assert_eq!(ids(&[], &[key("t", FieldKind::Text, false)]), [3, 1, 2]);
+    assert_eq!(ids(&[], &[key("t", FieldKind::Text, true)]), [2, 1, 3]);
+    assert_eq!(ids(&[filter("t", FieldKind::Text, "ne", "a")], &[]), [1]);
+    assert_eq!(ids(&[filter("d", FieldKind::Decimal(2), "lt", "1.5")], &[]), [3]);
+    assert_eq!(ids(&[filter("d", FieldKind::Decimal(2), "exists", "false")], &[]), [2]);
+    assert_eq!(
+        value_of_item(&items[2], "d", FieldKind::Decimal(2)),
+        ComparableValue::Integer(-200)
+    );
 }

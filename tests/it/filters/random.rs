@@ -3,41 +3,41 @@
 
 use serde_json::{Value, json};
 
-use super::oracle::{Cell, Filter, Key, Kind, cell};
-use crate::durability::chance::Chance;
+use super::oracle::{ComparableValue, FieldKind, Filter, SortKey, value_of_item};
+use crate::durability::seeded_random::SeededRandom;
 
 pub const OPERATORS: &[&str] =
     &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
 
 /// All fields that can be filtered and sorted by.
-pub const ASPECTS: &[(&str, Kind)] = &[
-    ("id", Kind::Id),
-    ("created_at", Kind::Moment),
-    ("updated_at", Kind::Moment),
-    ("t", Kind::Text),
-    ("s", Kind::Text),
-    ("c", Kind::Text),
-    ("e", Kind::Email),
-    ("l", Kind::Url),
-    ("i", Kind::Integer),
-    ("d", Kind::Decimal(2)),
-    ("n", Kind::Number),
-    ("b", Kind::Boolean),
-    ("day", Kind::Date),
-    ("at", Kind::Moment),
-    ("u", Kind::Uuid),
-    ("r", Kind::Target),
-    ("k", Kind::Numbered),
-    ("st", Kind::State),
-    ("count", Kind::Integer),
-    ("o.t", Kind::Text),
-    ("o.i", Kind::Integer),
-    ("o.d", Kind::Decimal(3)),
-    ("o.n", Kind::Number),
-    ("o.b", Kind::Boolean),
-    ("o.at", Kind::Moment),
-    ("o.day", Kind::Date),
-    ("o.in.t", Kind::Text),
+pub const SORTABLE_FIELDS: &[(&str, FieldKind)] = &[
+    ("id", FieldKind::Id),
+    ("created_at", FieldKind::Datetime),
+    ("updated_at", FieldKind::Datetime),
+    ("t", FieldKind::Text),
+    ("s", FieldKind::Text),
+    ("c", FieldKind::Text),
+    ("e", FieldKind::Email),
+    ("l", FieldKind::Url),
+    ("i", FieldKind::Integer),
+    ("d", FieldKind::Decimal(2)),
+    ("n", FieldKind::Number),
+    ("b", FieldKind::Boolean),
+    ("day", FieldKind::Date),
+    ("at", FieldKind::Datetime),
+    ("u", FieldKind::Uuid),
+    ("r", FieldKind::Target),
+    ("k", FieldKind::Numbered),
+    ("st", FieldKind::State),
+    ("count", FieldKind::Integer),
+    ("o.t", FieldKind::Text),
+    ("o.i", FieldKind::Integer),
+    ("o.d", FieldKind::Decimal(3)),
+    ("o.n", FieldKind::Number),
+    ("o.b", FieldKind::Boolean),
+    ("o.at", FieldKind::Datetime),
+    ("o.day", FieldKind::Date),
+    ("o.in.t", FieldKind::Text),
 ];
 
 const TEXTS: &[&str] = &[
@@ -88,7 +88,7 @@ const DECIMALS: &[&str] = &["0", "1.5", "-1.5", "0.05", "-0.01", "10", "9.99", "
 const NUMBERS: &[f64] =
     &[0.0, 1.0, -1.0, 0.1, -0.5, 1e300, -1e300, 5e-324, 9_007_199_254_740_992.0];
 const DAYS: &[&str] = &["2026-11-15", "2026-11-16", "0001-01-01", "9999-12-31", "2024-02-29"];
-const MOMENTS: &[&str] = &[
+const DATETIMES: &[&str] = &[
     "2026-11-15T10:00:00.000000Z",
     "2026-11-15T10:00:00.000001Z",
     "0001-01-01T00:00:00.000000Z",
@@ -109,7 +109,7 @@ pub fn text_of(id: &Value) -> String {
 }
 
 /// A text as long as an index key, or a short one.
-fn text(chance: &mut Chance, chars_max: usize) -> String {
+fn text(chance: &mut SeededRandom, chars_max: usize) -> String {
     let short = (*chance.one_of(TEXTS).unwrap()).to_owned();
     if chars_max < 300 || chance.below(4) > 0 {
         return short;
@@ -119,34 +119,34 @@ fn text(chance: &mut Chance, chars_max: usize) -> String {
 }
 
 /// A value as it is sent in a body.
-fn value(chance: &mut Chance, (name, kind): (&str, Kind), ids: &[Value; 2]) -> Value {
+fn value(chance: &mut SeededRandom, (name, kind): (&str, FieldKind), ids: &[Value; 2]) -> Value {
     match kind {
-        Kind::Text if name == "c" => json!(chance.one_of(&["red", "green", "blue"]).unwrap()),
-        Kind::Text => {
+        FieldKind::Text if name == "c" => json!(chance.one_of(&["red", "green", "blue"]).unwrap()),
+        FieldKind::Text => {
             let chars_max = if matches!(name, "s" | "o.in.t") { 20 } else { 1000 };
             json!(text(chance, chars_max))
         }
-        Kind::Email => json!(chance.one_of(EMAILS).unwrap()),
-        Kind::Url => json!(chance.one_of(URLS).unwrap()),
-        Kind::Integer => json!(chance.one_of(INTEGERS).unwrap()),
-        Kind::Decimal(_) => json!(chance.one_of(DECIMALS).unwrap()),
-        Kind::Number => json!(chance.one_of(NUMBERS).unwrap()),
-        Kind::Boolean => json!(chance.below(2) == 0),
-        Kind::Date => json!(chance.one_of(DAYS).unwrap()),
-        Kind::Moment => json!(chance.one_of(MOMENTS).unwrap()),
-        Kind::Uuid => json!(chance.one_of(UUIDS).unwrap()),
-        Kind::Target => chance.one_of(ids[0].as_array().unwrap()).unwrap().clone(),
-        Kind::Numbered => chance.one_of(ids[1].as_array().unwrap()).unwrap().clone(),
-        Kind::State => json!("new"),
-        Kind::Id => json!(1),
+        FieldKind::Email => json!(chance.one_of(EMAILS).unwrap()),
+        FieldKind::Url => json!(chance.one_of(URLS).unwrap()),
+        FieldKind::Integer => json!(chance.one_of(INTEGERS).unwrap()),
+        FieldKind::Decimal(_) => json!(chance.one_of(DECIMALS).unwrap()),
+        FieldKind::Number => json!(chance.one_of(NUMBERS).unwrap()),
+        FieldKind::Boolean => json!(chance.below(2) == 0),
+        FieldKind::Date => json!(chance.one_of(DAYS).unwrap()),
+        FieldKind::Datetime => json!(chance.one_of(DATETIMES).unwrap()),
+        FieldKind::Uuid => json!(chance.one_of(UUIDS).unwrap()),
+        FieldKind::Target => chance.one_of(ids[0].as_array().unwrap()).unwrap().clone(),
+        FieldKind::Numbered => chance.one_of(ids[1].as_array().unwrap()).unwrap().clone(),
+        FieldKind::State => json!("new"),
+        FieldKind::Id => json!(1),
     }
 }
 
 /// A new item; a third of its values are missing.
-pub fn draft(chance: &mut Chance, ids: &[Value; 2]) -> Value {
+pub fn draft(chance: &mut SeededRandom, ids: &[Value; 2]) -> Value {
     let mut item = json!({"c": "red"});
     let own = ["id", "created_at", "updated_at", "st"];
-    for (name, kind) in ASPECTS.iter().filter(|(name, _)| !own.contains(name)) {
+    for (name, kind) in SORTABLE_FIELDS.iter().filter(|(name, _)| !own.contains(name)) {
         if chance.below(3) == 0 {
             continue;
         }
@@ -163,20 +163,24 @@ pub fn draft(chance: &mut Chance, ids: &[Value; 2]) -> Value {
 
 /// A value that some item has there, or any value.
 fn operand(
-    chance: &mut Chance,
+    chance: &mut SeededRandom,
     items: &[Value],
-    (name, kind): (&'static str, Kind),
+    (name, kind): (&'static str, FieldKind),
     ids: &[Value; 2],
 ) -> String {
-    let found = chance.one_of(items).map(|item| cell(item, name, kind));
-    let is_own = matches!(kind, Kind::Id) || name.ends_with("ed_at");
+    let found = chance.one_of(items).map(|item| value_of_item(item, name, kind));
+    let is_own = matches!(kind, FieldKind::Id) || name.ends_with("ed_at");
     match found {
-        Some(Cell::Text(text)) if is_own || chance.below(2) == 0 => text,
-        Some(Cell::Whole(number)) if matches!(kind, Kind::Id) => number.to_string(),
-        _ if kind == Kind::Id => match items.first().is_some_and(|item| item["id"].is_string()) {
-            true => UUIDS[0].to_owned(),
-            false => "7".to_owned(),
-        },
+        Some(ComparableValue::Text(text)) if is_own || chance.below(2) == 0 => text,
+        Some(ComparableValue::Integer(number)) if matches!(kind, FieldKind::Id) => {
+            number.to_string()
+        }
+        _ if kind == FieldKind::Id => {
+            match items.first().is_some_and(|item| item["id"].is_string()) {
+                true => UUIDS[0].to_owned(),
+                false => "7".to_owned(),
+            }
+        }
         _ => match value(chance, (name, kind), ids) {
             Value::String(text) => text,
             other => other.to_string(),
@@ -185,9 +189,9 @@ fn operand(
 }
 
 pub fn filter(
-    chance: &mut Chance,
+    chance: &mut SeededRandom,
     items: &[Value],
-    (name, kind): (&'static str, Kind),
+    (name, kind): (&'static str, FieldKind),
     operator: &'static str,
     ids: &[Value; 2],
 ) -> Filter {
@@ -195,10 +199,12 @@ pub fn filter(
         let text = operand(chance, items, (name, kind), ids);
         match kind {
             // Other spellings of the same value.
-            Kind::Decimal(_) if chance.below(2) == 0 && !text.contains('.') => format!("{text}.0"),
-            Kind::Uuid if chance.below(2) == 0 => text.to_uppercase(),
-            Kind::Moment if chance.below(4) == 0 => "2026-11-15T12:00:00+02:00".to_owned(),
-            Kind::State if chance.below(2) == 0 => "old".to_owned(),
+            FieldKind::Decimal(_) if chance.below(2) == 0 && !text.contains('.') => {
+                format!("{text}.0")
+            }
+            FieldKind::Uuid if chance.below(2) == 0 => text.to_uppercase(),
+            FieldKind::Datetime if chance.below(4) == 0 => "2026-11-15T12:00:00+02:00".to_owned(),
+            FieldKind::State if chance.below(2) == 0 => "old".to_owned(),
             _ => text,
         }
     };
@@ -226,15 +232,15 @@ pub fn filter(
 }
 
 /// Up to four keys; none may occur twice, and keys after the id have no effect.
-pub fn sort(chance: &mut Chance) -> Vec<Key> {
-    let mut keys: Vec<Key> = Vec::new();
+pub fn sort(chance: &mut SeededRandom) -> Vec<SortKey> {
+    let mut keys: Vec<SortKey> = Vec::new();
     for _ in 0..chance.below(5) {
-        let (name, kind) = *chance.one_of(ASPECTS).unwrap();
+        let (name, kind) = *chance.one_of(SORTABLE_FIELDS).unwrap();
         if keys.iter().all(|key| key.name != name) {
-            keys.push(Key { name, kind, is_descending: chance.below(2) == 0 });
+            keys.push(SortKey { name, kind, is_descending: chance.below(2) == 0 });
         }
     }
-    if let Some(at) = keys.iter().position(|key| key.kind == Kind::Id) {
+    if let Some(at) = keys.iter().position(|key| key.kind == FieldKind::Id) {
         keys.truncate(at + 1);
     }
     keys

@@ -29,8 +29,8 @@ impl Backend {
             Self::Sqlite => format!("sqlite:{}", folder.path().join(name).display()),
             Self::Postgres => {
                 assert_eq!(name, "nouns.db", "only a file can have another name");
-                folder.with_database(Postgres::create);
-                Postgres::of_the_tests().address_of(&Postgres::name(folder.path()))
+                folder.with_database(Postgres::create_database);
+                Postgres::shared().database_url(&Postgres::database_name(folder.path()))
             }
         }
     }
@@ -50,14 +50,16 @@ impl Backend {
     }
 
     /// A new folder with a copy of a stopped server's database.
-    pub fn copy(self, of: &Folder) -> Folder {
+    pub fn copy_database(self, of: &Folder) -> Folder {
         let copy = Folder::new();
         match self {
             Self::Sqlite => {
                 fs::copy(of.path().join("nouns.db"), copy.path().join("nouns.db")).unwrap();
             }
             Self::Postgres => {
-                copy.with_database(|name| Postgres::copy(&Postgres::name(of.path()), name));
+                copy.with_database(|name| {
+                    Postgres::copy_database(&Postgres::database_name(of.path()), name)
+                });
             }
         }
         copy
@@ -66,7 +68,7 @@ impl Backend {
 
 /// Runs SQL next to the server, as an operator with the database's own tool would. The columns of a row
 /// are separated by `|`.
-pub fn sql(backend: Backend, folder: &Path, text: &str) -> String {
+pub fn run_sql(backend: Backend, folder: &Path, text: &str) -> String {
     match backend {
         Backend::Sqlite => {
             let mut command = Command::new("sqlite3");
@@ -75,6 +77,6 @@ pub fn sql(backend: Backend, folder: &Path, text: &str) -> String {
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
             ended.stdout
         }
-        Backend::Postgres => Postgres::of_the_tests().sql(&Postgres::name(folder), text),
+        Backend::Postgres => Postgres::shared().sql(&Postgres::database_name(folder), text),
     }
 }

@@ -25,7 +25,7 @@ impl FakeClock {
     }
 
     /// The prefix of a command that runs with this clock, for `Setup::under` and the like.
-    pub fn program(&self) -> Vec<String> {
+    pub fn command_prefix(&self) -> Vec<String> {
         let file = self.0.path().join("clock");
         [
             "/usr/bin/env",

@@ -44,7 +44,7 @@ impl Folder {
     /// Creates the database of this folder unless it exists.
     pub fn with_database(&self, make: impl FnOnce(&str)) {
         self.database.get_or_init(|| {
-            let name = Postgres::name(&self.path);
+            let name = Postgres::database_name(&self.path);
             make(&name);
             name
         });
@@ -56,7 +56,7 @@ impl Drop for Folder {
         // A folder that cannot be removed is no reason to fail a test that passed.
         drop(fs::remove_dir_all(&self.path));
         if let Some(name) = self.database.get() {
-            Postgres::remove(name);
+            Postgres::drop_database(name);
         }
     }
 }

@@ -15,8 +15,8 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use super::tls::Stream;
-use super::{Masks, PATIENCE, Secrets};
+use super::tls::ClientStream;
+use super::{Masks, Secrets, TIMEOUT};
 
 /// One response, as received.
 #[derive(Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Answer {
 /// One connection.
 #[derive(Debug)]
 pub struct Client {
-    stream: Stream,
+    stream: ClientStream,
     address: SocketAddr,
     /// Secrets that may be in no response, where the server is one of ours.
     secrets: Option<Arc<Secrets>>,
@@ -97,7 +97,7 @@ pub struct Client {
 impl Client {
     pub fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address);
-        Self::over(stream.unwrap_or_else(|error| panic!("{address}: {error}")), address)
+        Self::with_stream(stream.unwrap_or_else(|error| panic!("{address}: {error}")), address)
     }
 
     /// From one of several addresses of this machine.
@@ -105,22 +105,22 @@ impl Client {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
         socket.connect(&address.into()).unwrap_or_else(|error| panic!("{address}: {error}"));
-        Self::over(socket.into(), address)
+        Self::with_stream(socket.into(), address)
     }
 
-    fn over(stream: TcpStream, address: SocketAddr) -> Self {
+    fn with_stream(stream: TcpStream, address: SocketAddr) -> Self {
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        let secrets = Secrets::at(address);
-        Self { stream: Stream::Plain(stream), address, secrets, buffer: Vec::new() }
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
+        let secrets = Secrets::of_server(address);
+        Self { stream: ClientStream::Plain(stream), address, secrets, buffer: Vec::new() }
     }
 
     /// Over TLS, trusting the certificates of the configuration.
     pub fn connect_tls(address: SocketAddr, config: Arc<ClientConfig>) -> Self {
         let mut client = Self::connect(address);
-        if let Stream::Plain(socket) = client.stream {
-            client.stream = Stream::encrypted(socket, config);
+        if let ClientStream::Plain(socket) = client.stream {
+            client.stream = ClientStream::encrypted(socket, config);
         }
         client
     }
@@ -174,10 +174,10 @@ impl Client {
 
     /// Reads one response; `to_head` says that the request was a HEAD, whose response has no body.
     pub fn read_answer(&mut self, to_head: bool) -> Answer {
-        let (status, reason) = status_line(&self.line());
+        let (status, reason) = status_line(&self.read_line());
         let mut headers = Vec::new();
         loop {
-            let line = self.line();
+            let line = self.read_line();
             if line.is_empty() {
                 break;
             }
@@ -186,7 +186,7 @@ impl Client {
         let mut answer = Answer { status, reason, headers, body: Vec::new() };
         // RFC 9112 §6.3: these never have a body, whatever their headers say.
         if !to_head && !matches!(status, 100..=199 | 204 | 304) {
-            answer.body = self.body(&answer);
+            answer.body = self.read_body(&answer);
         }
         if let Some(secrets) = &self.secrets {
             secrets.check_answer(&answer);
@@ -196,33 +196,33 @@ impl Client {
 
     /// Everything until the server closes the connection.
     pub fn read_to_close(&mut self) -> Vec<u8> {
-        while self.fill() {}
+        while self.read_more() {}
         std::mem::take(&mut self.buffer)
     }
 
     /// Whether the server has closed the connection and left nothing unread. Waits for either.
     pub fn is_closed(&mut self) -> bool {
-        self.buffer.is_empty() && !self.fill()
+        self.buffer.is_empty() && !self.read_more()
     }
 
-    fn body(&mut self, answer: &Answer) -> Vec<u8> {
+    fn read_body(&mut self, answer: &Answer) -> Vec<u8> {
         match (answer.header("Content-Length"), answer.header("Transfer-Encoding")) {
             (Some(length), None) => {
                 let length = length.parse().unwrap();
-                self.take(length)
+                self.take_bytes(length)
             }
-            (None, Some("chunked")) => self.chunks(),
+            (None, Some("chunked")) => self.read_chunks(),
             (None, None) => self.read_to_close(),
             framing => panic!("expected one framing of the body, got {framing:?}"),
         }
     }
 
-    fn chunks(&mut self) -> Vec<u8> {
+    fn read_chunks(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
-            let length = usize::from_str_radix(&self.line(), 16).unwrap();
-            body.extend(self.take(length));
-            assert_eq!(self.take(2), b"\r\n", "a chunk ends with CR LF");
+            let length = usize::from_str_radix(&self.read_line(), 16).unwrap();
+            body.extend(self.take_bytes(length));
+            assert_eq!(self.take_bytes(2), b"\r\n", "a chunk ends with CR LF");
             if length == 0 {
                 return body;
             }
@@ -230,10 +230,10 @@ impl Client {
     }
 
     /// One line without its CR LF; a CR or LF anywhere else is a fault of the server.
-    fn line(&mut self) -> String {
+    fn read_line(&mut self) -> String {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
-                let line = self.take(end + 1);
+                let line = self.take_bytes(end + 1);
                 let text = String::from_utf8(line).unwrap();
                 let text =
                     text.strip_suffix("\r\n").unwrap_or_else(|| panic!("no CR LF after {text:?}"));
@@ -241,22 +241,22 @@ impl Client {
                 return text.to_owned();
             }
             assert!(
-                self.fill(),
+                self.read_more(),
                 "closed in the middle of {:?}",
                 String::from_utf8_lossy(&self.buffer)
             );
         }
     }
 
-    fn take(&mut self, length: usize) -> Vec<u8> {
+    fn take_bytes(&mut self, length: usize) -> Vec<u8> {
         while self.buffer.len() < length {
-            assert!(self.fill(), "closed {} bytes early", length - self.buffer.len());
+            assert!(self.read_more(), "closed {} bytes early", length - self.buffer.len());
         }
         self.buffer.drain(..length).collect()
     }
 
     /// Reads once more; false at the end of the connection.
-    fn fill(&mut self) -> bool {
+    fn read_more(&mut self) -> bool {
         let mut bytes = [0; 16 * 1024];
         match self.stream.read(&mut bytes) {
             Ok(0) => false,
@@ -266,7 +266,7 @@ impl Client {
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
             // The kernel does not resume a read with a timeout after a signal.
-            Err(error) if error.kind() == ErrorKind::Interrupted => self.fill(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => self.read_more(),
             Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&self.buffer)),
         }
     }

@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::{PATIENCE, Server};
+use super::{Server, TIMEOUT};
 
 /// A connection that has sent the client preface.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Http2 {
     pub fn connect(server: &Server) -> Self {
         let socket = TcpStream::connect(server.address).unwrap();
         socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let authority = server.address.to_string();
         let mut client = Self { socket, authority, window: 65_535, stream_window: 65_535 };
         client.socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -110,7 +110,7 @@ impl Http2 {
                 let Some(frame) = self.next() else { return };
                 match frame.kind {
                     Self::WINDOW_UPDATE if frame.stream == stream => {
-                        window = Some(mine + increment(&frame));
+                        window = Some(mine + window_increment(&frame));
                     }
                     Self::SETTINGS => window = Some(mine + self.stream_window - before),
                     Self::HEADERS | Self::RST_STREAM if frame.stream == stream => return,
@@ -153,7 +153,7 @@ impl Http2 {
         self.socket.read_exact(&mut payload).ok()?;
         let frame = Frame { kind, flags, stream: u32::from_be_bytes([a, b, c, d]), payload };
         match kind {
-            Self::WINDOW_UPDATE if frame.stream == 0 => self.window += increment(&frame),
+            Self::WINDOW_UPDATE if frame.stream == 0 => self.window += window_increment(&frame),
             Self::SETTINGS if !frame.is_end() => {
                 const INITIAL_WINDOW_SIZE: [u8; 2] = [0, 4];
                 let setting = frame
@@ -184,6 +184,6 @@ impl Http2 {
     }
 }
 
-fn increment(frame: &Frame) -> i64 {
+fn window_increment(frame: &Frame) -> i64 {
     u32::from_be_bytes(frame.payload[..4].try_into().unwrap()).into()
 }

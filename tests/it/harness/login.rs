@@ -27,7 +27,7 @@ impl Person {
     }
 
     /// A Digest session from the first challenge of a response with this algorithm.
-    pub fn digest(&self, challenged: &Answer, algorithm: &str) -> Session {
+    pub fn digest(&self, challenged: &Answer, algorithm: &str) -> DigestSession {
         let lines = challenged.all("WWW-Authenticate");
         let all = lines.iter().flat_map(|line| {
             http_auth::parse_challenges(line).unwrap_or_else(|error| panic!("{line}: {error:?}"))
@@ -39,23 +39,23 @@ impl Person {
         };
         let mut all = all;
         let challenge = all.find(is_wanted).unwrap_or_else(|| panic!("{challenged:?}"));
-        Session { person: self.clone(), client: DigestClient::try_from(&challenge).unwrap() }
+        DigestSession { person: self.clone(), client: DigestClient::try_from(&challenge).unwrap() }
     }
 
     /// A Digest session with a server; requests the challenge for `path` first.
-    pub fn log_in(&self, server: &Server, path: &str) -> Session {
+    pub fn log_in(&self, server: &Server, path: &str) -> DigestSession {
         self.digest(&server.get(path), "MD5")
     }
 }
 
 /// A nonce in use: each request increments its count.
 #[derive(Debug)]
-pub struct Session {
+pub struct DigestSession {
     person: Person,
     pub client: DigestClient,
 }
 
-impl Session {
+impl DigestSession {
     /// The value of `Authorization` for a request line such as `GET /customers`.
     pub fn answer(&mut self, line: &str, body: &[u8]) -> String {
         let (method, uri) = line.split_once(' ').unwrap();

@@ -44,7 +44,7 @@ impl Masks {
                 let (whole, value) = (found.get(0).unwrap(), found.name("v").unwrap());
                 let (front, back) =
                     (&text[whole.start()..value.start()], &text[value.end()..whole.end()]);
-                format!("{front}{}{back}", self.name(name, value.as_str()))
+                format!("{front}{}{back}", self.placeholder(name, value.as_str()))
             });
             replaced.into_owned()
         })
@@ -55,7 +55,7 @@ impl Masks {
         self.seen.iter().map(|(_, value)| value.as_str())
     }
 
-    fn name(&mut self, name: &'static str, value: &str) -> String {
+    fn placeholder(&mut self, name: &'static str, value: &str) -> String {
         // Equal dates are a coincidence, and ports mean nothing: numbers would only be noise.
         if matches!(name, "date" | "port") {
             return format!("<{name}>");

@@ -7,10 +7,10 @@
 mod backend;
 mod fake_clock;
 mod folder;
-mod handmade;
+mod handmade_digest;
 mod http;
 mod http2;
-mod lock;
+mod foreign_lock;
 mod login;
 mod masks;
 mod postgres;
@@ -27,33 +27,33 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use backend::{Backend, sql};
+pub use backend::{Backend, run_sql};
 pub use fake_clock::FakeClock;
 pub use folder::Folder;
-pub use handmade::{Held, md5, parameter};
+pub use foreign_lock::ForeignLock;
+pub use handmade_digest::{HeldChallenge, md5, parameter};
 pub use http::{Answer, Client};
 pub use http2::Http2;
-pub use lock::Lock;
-pub use login::{Person, Session};
+pub use login::{DigestSession, Person};
 pub use masks::Masks;
-pub use postgres::{Late, OwnPostgres, Postgres};
-use process::address_in;
-pub use process::{Ended, Process};
-pub use secrets::{LastLook, Secrets};
-pub use tls::{Pair, trust};
+pub use postgres::{OpenTransaction, OwnPostgres, Postgres};
+use process::parse_address;
+pub use process::{FinishedProcess, Process};
+pub use secrets::{LeakSearch, Secrets};
+pub use tls::{CertificatePair, trusting_client};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The executable under test: the one that cargo has built for these tests, or another one, such as a
 /// release build, by its full path in `NOUNS_EXECUTABLE` while they are built.
-pub const NOUNS: &str = match option_env!("NOUNS_EXECUTABLE") {
+pub const EXECUTABLE: &str = match option_env!("NOUNS_EXECUTABLE") {
     Some(path) => path,
-    None => DEBUG,
+    None => DEBUG_EXECUTABLE,
 };
 
 /// The debug build, the only one in which a panic can be injected.
-pub const DEBUG: &str = env!("CARGO_BIN_EXE_nouns");
+pub const DEBUG_EXECUTABLE: &str = env!("CARGO_BIN_EXE_nouns");
 
 /// Makes each test a module with one test for each backend. A test declares its argument: `server:
 /// Server` is a server of the built-in store, `backend: Backend` is the backend alone.
@@ -85,14 +85,14 @@ pub struct Setup {
     database: &'static str,
     fault: Option<String>,
     /// A program that runs the server, with its arguments.
-    under: Vec<String>,
+    run_under: Vec<String>,
     /// A shared database, in place of one of its own.
-    shared: Option<String>,
+    shared_database: Option<String>,
     /// Whether requests need authentication; and the key file, when it is not in the folder.
-    is_closed: bool,
+    has_authentication: bool,
     key_file: Option<PathBuf>,
     /// The certificate it serves, and the flags that tests add.
-    tls: Option<Pair>,
+    tls: Option<CertificatePair>,
     flags: Vec<String>,
 }
 
@@ -103,9 +103,9 @@ impl Setup {
             model: None,
             database: "nouns.db",
             fault: None,
-            under: Vec::new(),
-            shared: None,
-            is_closed: false,
+            run_under: Vec::new(),
+            shared_database: None,
+            has_authentication: false,
             key_file: None,
             tls: None,
             flags: Vec::new(),
@@ -114,7 +114,7 @@ impl Setup {
 
     /// One of several servers on the database at this URL.
     pub fn replica(address: String) -> Self {
-        Self { shared: Some(address), ..Self::new(Backend::Postgres) }
+        Self { shared_database: Some(address), ..Self::new(Backend::Postgres) }
     }
 
     /// The text of a model file; without one the server serves the built-in store.
@@ -136,19 +136,19 @@ impl Setup {
     }
 
     /// Requests need authentication; the first start creates the first user.
-    pub fn closed(mut self) -> Self {
-        self.is_closed = true;
+    pub fn with_authentication(mut self) -> Self {
+        self.has_authentication = true;
         self
     }
 
     /// With authentication and the key of another server.
     pub fn key_file(mut self, path: PathBuf) -> Self {
         self.key_file = Some(path);
-        self.closed()
+        self.with_authentication()
     }
 
     /// Serves over TLS, with this certificate, in `cert.pem` and `key.pem` of its folder.
-    pub fn tls(mut self, pair: &Pair) -> Self {
+    pub fn tls(mut self, pair: &CertificatePair) -> Self {
         self.tls = Some(pair.clone());
         self
     }
@@ -161,8 +161,8 @@ impl Setup {
 
     /// Runs the server by another program, such as a tracer, which must leave it the child of the
     /// tests.
-    pub fn under(mut self, program: &[impl AsRef<str>]) -> Self {
-        self.under = program.iter().map(|word| word.as_ref().to_owned()).collect();
+    pub fn run_under(mut self, program: &[impl AsRef<str>]) -> Self {
+        self.run_under = program.iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 
@@ -180,24 +180,24 @@ impl Setup {
     }
 
     /// Starts the server, or returns how the start ended.
-    pub fn try_start_in(self, folder: Folder) -> Result<Server, (Ended, Folder)> {
+    pub fn try_start_in(self, folder: Folder) -> Result<Server, (FinishedProcess, Folder)> {
         let process = Process::spawn(&mut self.command(&folder));
-        let Some(line) = process.line() else { return Err((process.end(), folder)) };
-        let (address, key_file) = (address_in(&line), self.key_path(folder.path()));
-        let last_look = LastLook::new(
+        let Some(line) = process.next_line() else { return Err((process.end(), folder)) };
+        let (address, key_file) = (parse_address(&line), self.key_path(folder.path()));
+        let last_look = LeakSearch::new(
             &process,
             self.backend,
-            &self.address(&folder),
+            &self.database_url(&folder),
             (folder.path(), key_file),
         );
-        last_look.secrets.serve_at(address);
-        Ok(Server { address, setup: self, process, last_look, folder })
+        last_look.secrets.register_server(address);
+        Ok(Server { address, setup: self, process, leak_search: last_look, folder })
     }
 
     /// The command line of the server, in its folder and with an empty environment.
     pub fn command(&self, folder: &Folder) -> Command {
-        let nouns = if self.fault.is_some() { DEBUG } else { NOUNS };
-        let mut command = match self.under.split_first() {
+        let nouns = if self.fault.is_some() { DEBUG_EXECUTABLE } else { EXECUTABLE };
+        let mut command = match self.run_under.split_first() {
             None => Command::new(nouns),
             Some((program, arguments)) => {
                 let mut command = Command::new(program);
@@ -221,8 +221,8 @@ impl Setup {
             command.args(["--listen", "127.0.0.1:0"]);
         }
         command.args(&self.flags).args(["--log", "json", "--database"]);
-        command.arg(self.address(folder));
-        if self.is_closed {
+        command.arg(self.database_url(folder));
+        if self.has_authentication {
             command.arg("--key-file").arg(self.key_path(folder.path()));
         } else {
             command.arg("--open");
@@ -235,8 +235,8 @@ impl Setup {
     }
 
     /// The value of `--database`.
-    fn address(&self, folder: &Folder) -> String {
-        match &self.shared {
+    fn database_url(&self, folder: &Folder) -> String {
+        match &self.shared_database {
             Some(address) => address.clone(),
             None => self.backend.database(folder, self.database),
         }
@@ -251,7 +251,7 @@ pub struct Server {
     // Before the folder, so that the process is gone when the folder is removed.
     process: Process,
     // In between, since it searches the files that the process has left in the folder.
-    pub last_look: LastLook,
+    pub leak_search: LeakSearch,
     folder: Folder,
 }
 
@@ -300,7 +300,7 @@ impl Server {
 
     /// Its database, for replicas of it.
     pub fn database(&self) -> String {
-        self.setup.address(&self.folder)
+        self.setup.database_url(&self.folder)
     }
 
     pub fn process_id(&self) -> u32 {
@@ -321,12 +321,12 @@ impl Server {
     pub fn client(&self) -> Client {
         match &self.setup.tls {
             None => Client::connect(self.address),
-            Some(pair) => Client::connect_tls(self.address, pair.trust()),
+            Some(pair) => Client::connect_tls(self.address, pair.trusting_client()),
         }
     }
 
     /// Writes bytes on a new connection and returns everything until the server closes it.
-    pub fn raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    pub fn send_raw(&self, bytes: impl AsRef<[u8]>) -> Vec<u8> {
         let mut client = self.client();
         client.write(bytes.as_ref());
         client.read_to_close()
@@ -374,7 +374,7 @@ impl Server {
     }
 
     /// Sends SIGHUP, at which the server reloads the certificate.
-    pub fn hang_up(&self) {
+    pub fn send_sighup(&self) {
         self.process.signal("HUP");
     }
 
@@ -430,18 +430,18 @@ impl Server {
 }
 
 /// Runs `nouns` with these arguments in a folder until it ends by itself.
-pub fn run(folder: &Path, args: &[&str]) -> Ended {
-    Process::spawn(Command::new(NOUNS).args(args).env_clear().current_dir(folder)).end()
+pub fn run_nouns(folder: &Path, args: &[&str]) -> FinishedProcess {
+    Process::spawn(Command::new(EXECUTABLE).args(args).env_clear().current_dir(folder)).end()
 }
 
 /// Polls until a condition holds; the only place where a test sleeps.
 pub fn wait_until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = happened() {
             return value;
         }
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain until {what}");
+        assert!(Instant::now() < deadline, "waited {TIMEOUT:?} in vain until {what}");
         thread::sleep(Duration::from_millis(2));
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use super::{Ended, FakeClock, Folder, Process};
+use super::{FakeClock, FinishedProcess, Folder, Process};
 
 /// The script next to the tests that starts a server for a command and stops it.
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
@@ -20,49 +20,49 @@ pub struct Postgres(String);
 
 impl Postgres {
     /// The server that all tests share; each has a database of its own there.
-    pub fn of_the_tests() -> Self {
+    pub fn shared() -> Self {
         match std::env::var("NOUNS_TEST_POSTGRES") {
             Ok(address) => Self(address),
             Err(_) => panic!("this test needs PostgreSQL: run `tests/with-postgres cargo test …`"),
         }
     }
 
-    pub fn address_of(&self, database: &str) -> String {
+    pub fn database_url(&self, database: &str) -> String {
         format!("{}/{database}", self.0)
     }
 
     /// The database name of a test with this folder.
-    pub fn name(folder: &Path) -> String {
+    pub fn database_name(folder: &Path) -> String {
         folder.file_name().unwrap().to_str().unwrap().replace('-', "_")
     }
 
     /// Creates an empty database on the shared server.
-    pub fn create(name: &str) {
-        Self::of_the_tests().sql("postgres", &format!("CREATE DATABASE {name}"));
+    pub fn create_database(name: &str) {
+        Self::shared().sql("postgres", &format!("CREATE DATABASE {name}"));
     }
 
     /// Creates a copy of another database, which no session may have open.
-    pub fn copy(from: &str, name: &str) {
+    pub fn copy_database(from: &str, name: &str) {
         let text = format!("CREATE DATABASE {name} TEMPLATE {from}");
-        Self::of_the_tests().sql("postgres", &text);
+        Self::shared().sql("postgres", &text);
     }
 
     /// Terminates all sessions of a database, and drops it.
-    pub fn remove(name: &str) {
+    pub fn drop_database(name: &str) {
         let text = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
         // Also called while a test fails: an error is ignored, since the database goes with the server.
-        drop(Self::of_the_tests().try_sql("postgres", &text));
+        drop(Self::shared().try_sql("postgres", &text));
     }
 
     /// Fills an empty database with a dump of another one, by `pg_dump` without options.
     pub fn dump_and_restore(from: &str, to: &str) {
-        let server = Self::of_the_tests();
+        let server = Self::shared();
         let folder = Folder::new();
         let file = folder.path().join("dump");
         let mut dump = Command::new("pg_dump");
-        dump.arg("--format=custom").arg("--file").arg(&file).arg(server.address_of(from));
+        dump.arg("--format=custom").arg("--file").arg(&file).arg(server.database_url(from));
         let mut restore = Command::new("pg_restore");
-        restore.arg("--exit-on-error").arg("--dbname").arg(server.address_of(to)).arg(&file);
+        restore.arg("--exit-on-error").arg("--dbname").arg(server.database_url(to)).arg(&file);
         for mut command in [dump, restore] {
             let ended = Process::spawn(&mut command).end();
             assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{command:?}");
@@ -75,7 +75,7 @@ impl Postgres {
         ended.stdout
     }
 
-    pub fn try_sql(&self, database: &str, text: &str) -> Ended {
+    pub fn try_sql(&self, database: &str, text: &str) -> FinishedProcess {
         Process::spawn(self.psql(database).args(["-c", text])).end()
     }
 
@@ -83,7 +83,7 @@ impl Postgres {
     pub fn psql(&self, database: &str) -> Command {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-t", "-q", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d"]);
-        command.arg(self.address_of(database));
+        command.arg(self.database_url(database));
         command.env("PGTZ", "UTC").env("PGOPTIONS", "-c client_min_messages=warning");
         command
     }
@@ -95,7 +95,7 @@ pub struct OwnPostgres {
     server: Postgres,
     folder: String,
     /// The process that reads its input to the end, and then stops the server.
-    keeper: Child,
+    script: Child,
 }
 
 impl OwnPostgres {
@@ -125,12 +125,12 @@ impl OwnPostgres {
         let Some((address, folder)) = line.trim_end().split_once(' ') else {
             panic!("PostgreSQL did not start: {:?}", keeper.wait());
         };
-        Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), keeper }
+        Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), script: keeper }
     }
 
     /// With a clock of its own.
     pub fn start_under_clock(clock: &FakeClock) -> Self {
-        let program = clock.program();
+        let program = clock.command_prefix();
         Self::start_under(&program.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
@@ -142,11 +142,11 @@ impl OwnPostgres {
 
     /// Stops it as `pg_ctl` does in this mode, `fast` or `immediate`, and starts it again.
     pub fn restart(&self, mode: &str) {
-        self.control(&["-m", mode, "restart"]);
+        self.pg_ctl(&["-m", mode, "restart"]);
     }
 
     /// Runs `pg_ctl` for it.
-    pub fn control(&self, args: &[&str]) {
+    pub fn pg_ctl(&self, args: &[&str]) {
         let mut command = Command::new(WITH_POSTGRES);
         let command = command.args(["--control", &self.folder]).args(args);
         let ended = Process::spawn(command).end();
@@ -164,30 +164,30 @@ impl Deref for OwnPostgres {
 
 impl Drop for OwnPostgres {
     fn drop(&mut self) {
-        drop(self.keeper.stdin.take());
-        drop(self.keeper.wait());
+        drop(self.script.stdin.take());
+        drop(self.script.wait());
     }
 }
 
 /// An open transaction that commits on request.
 #[derive(Debug)]
-pub struct Late {
+pub struct OpenTransaction {
     psql: Child,
     /// The number that its statement returned.
     pub number: i64,
 }
 
-impl Drop for Late {
+impl Drop for OpenTransaction {
     fn drop(&mut self) {
         drop(self.psql.kill());
         drop(self.psql.wait());
     }
 }
 
-impl Late {
+impl OpenTransaction {
     /// In the database of a server with this folder; the last statement returns a number.
     pub fn begin(folder: &Path, statements: &str) -> Self {
-        let mut command = Postgres::of_the_tests().psql(&Postgres::name(folder));
+        let mut command = Postgres::shared().psql(&Postgres::database_name(folder));
         let mut psql = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         psql.stdin.as_mut().unwrap().write_all(statements.as_bytes()).unwrap();
         let mut line = String::new();
@@ -196,7 +196,7 @@ impl Late {
     }
 
     /// Runs more statements in it; the last returns a number, which replaces the stored one.
-    pub fn go_on(&mut self, statements: &str) {
+    pub fn run_statements(&mut self, statements: &str) {
         self.psql.stdin.as_mut().unwrap().write_all(statements.as_bytes()).unwrap();
         let mut line = String::new();
         BufReader::new(self.psql.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{PATIENCE, wait_until};
+use super::{TIMEOUT, wait_until};
 
 /// A child process whose output is collected while it runs.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Process {
 
 /// How a process ended, and its output.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FinishedProcess {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -34,15 +34,16 @@ impl Process {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (sender, lines) = mpsc::channel();
         let (stdout, stderr) = (Arc::default(), Arc::default());
-        let out =
-            collect(child.stdout.take().unwrap(), &stdout, move |line| drop(sender.send(line)));
-        let err = collect(child.stderr.take().unwrap(), &stderr, drop);
+        let out = collect_lines(child.stdout.take().unwrap(), &stdout, move |line| {
+            drop(sender.send(line))
+        });
+        let err = collect_lines(child.stderr.take().unwrap(), &stderr, drop);
         Self { child, lines, stdout, stderr, readers: vec![out, err] }
     }
 
     /// The first line on stdout; fails when the process ends without one.
     pub fn first_line(&self) -> String {
-        self.line().unwrap_or_else(|| {
+        self.next_line().unwrap_or_else(|| {
             // Not inside the panic, which would poison the lock that `drop` needs.
             let stderr = self.stderr.lock().unwrap().clone();
             panic!("no line on stdout; stderr:\n{stderr}");
@@ -50,8 +51,8 @@ impl Process {
     }
 
     /// The next line on stdout; `None` when the process ends without one.
-    pub(super) fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+    pub(super) fn next_line(&self) -> Option<String> {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line on stdout and no end"),
@@ -88,7 +89,7 @@ impl Process {
     }
 
     /// Whether it has ended.
-    pub fn ended(&mut self) -> bool {
+    pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
@@ -97,13 +98,17 @@ impl Process {
     }
 
     /// Waits for the end and for the last byte of both outputs.
-    pub fn end(mut self) -> Ended {
+    pub fn end(mut self) -> FinishedProcess {
         let status = self.wait();
         for reader in self.readers.drain(..) {
             reader.join().unwrap();
         }
         let text = |shared: &Mutex<String>| shared.lock().unwrap().clone();
-        Ended { code: status.code(), stdout: text(&self.stdout), stderr: text(&self.stderr) }
+        FinishedProcess {
+            code: status.code(),
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
+        }
     }
 }
 
@@ -123,7 +128,7 @@ impl Drop for Process {
 }
 
 /// Reads lines on a thread of its own, so that the child never blocks on a full pipe.
-fn collect(
+fn collect_lines(
     from: impl Read + Send + 'static,
     into: &Arc<Mutex<String>>,
     mut on_line: impl FnMut(String) + Send + 'static,
@@ -142,7 +147,7 @@ fn collect(
 }
 
 /// The address in the line that a server prints when it serves.
-pub(super) fn address_in(line: &str) -> SocketAddr {
+pub(super) fn parse_address(line: &str) -> SocketAddr {
     let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
     match found {
         Some((front, address)) if front.starts_with("nouns: serving ") => {

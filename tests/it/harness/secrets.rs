@@ -25,7 +25,7 @@ const BYTES_MIN: usize = 7;
 /// The beginning of a long secret is enough.
 const BYTES_MAX: usize = 64;
 /// Whether a secret may be in the file of this name.
-fn is_meant(name: &str) -> bool {
+fn may_contain_secrets(name: &str) -> bool {
     name == "nouns.key" || is_password_file(name)
 }
 
@@ -36,10 +36,10 @@ fn is_password_file(name: &str) -> bool {
 
 /// The secrets of one database.
 #[derive(Debug, Default)]
-pub struct Secrets(Mutex<Known>);
+pub struct Secrets(Mutex<KnownSecrets>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownSecrets {
     /// Names and passwords.
     people: Vec<(String, String)>,
     realms: Vec<String>,
@@ -55,21 +55,21 @@ static BY_SERVER: LazyLock<Mutex<HashMap<SocketAddr, Arc<Secrets>>>> =
 
 impl Secrets {
     /// The secrets of the database with this URL.
-    pub fn of(database: &str) -> Arc<Self> {
-        Arc::clone(locked(&BY_DATABASE).entry(database.to_owned()).or_default())
+    pub fn of_database(database: &str) -> Arc<Self> {
+        Arc::clone(lock_ignoring_poison(&BY_DATABASE).entry(database.to_owned()).or_default())
     }
 
     /// The secrets of the database of the server at this address.
-    pub fn at(server: SocketAddr) -> Option<Arc<Self>> {
-        locked(&BY_SERVER).get(&server).cloned()
+    pub fn of_server(server: SocketAddr) -> Option<Arc<Self>> {
+        lock_ignoring_poison(&BY_SERVER).get(&server).cloned()
     }
 
-    pub fn serve_at(self: &Arc<Self>, server: SocketAddr) {
-        locked(&BY_SERVER).insert(server, Arc::clone(self));
+    pub fn register_server(self: &Arc<Self>, server: SocketAddr) {
+        lock_ignoring_poison(&BY_SERVER).insert(server, Arc::clone(self));
     }
 
     pub fn learn_person(&self, name: &str, password: &str) {
-        let mut known = locked(&self.0);
+        let mut known = lock_ignoring_poison(&self.0);
         let pair = (name.to_owned(), password.to_owned());
         if password.len() < BYTES_MIN || known.people.contains(&pair) {
             return;
@@ -89,7 +89,7 @@ impl Secrets {
     }
 
     pub fn learn_realm(&self, realm: &str) {
-        let mut known = locked(&self.0);
+        let mut known = lock_ignoring_poison(&self.0);
         if known.realms.iter().any(|other| other == realm) {
             return;
         }
@@ -101,7 +101,7 @@ impl Secrets {
 
     /// Records the keys of a key file, one key a line.
     pub fn learn_keys(&self, text: &str) {
-        let mut known = locked(&self.0);
+        let mut known = lock_ignoring_poison(&self.0);
         for key in text.lines().map(str::trim).filter(|key| !key.is_empty()) {
             let Ok(raw) = STANDARD.decode(key) else { continue };
             known.add("a key", key.trim_end_matches('=').as_bytes().to_vec());
@@ -170,26 +170,26 @@ impl Secrets {
 
     /// The secret that some bytes contain.
     pub fn find(&self, bytes: &[u8]) -> Option<String> {
-        let mut known = locked(&self.0);
+        let mut known = lock_ignoring_poison(&self.0);
         if known.needles.is_empty() {
             return None;
         }
-        let found = known.compiled().find(bytes)?;
+        let found = known.compile_expression().find(bytes)?;
         let is_it = |(_, needle): &&(String, Vec<u8>)| needle == found.as_bytes();
         known.needles.iter().find(is_it).map(|(what, _)| what.clone())
     }
 
     pub fn is_empty(&self) -> bool {
-        locked(&self.0).needles.is_empty()
+        lock_ignoring_poison(&self.0).needles.is_empty()
     }
 
     /// For tests that plant a secret.
-    pub fn forget(&self) {
-        *locked(&self.0) = Known::default();
+    pub fn clear(&self) {
+        *lock_ignoring_poison(&self.0) = KnownSecrets::default();
     }
 }
 
-impl Known {
+impl KnownSecrets {
     fn add(&mut self, what: &str, mut needle: Vec<u8>) {
         needle.truncate(BYTES_MAX);
         if !self.needles.iter().any(|(_, known)| *known == needle) {
@@ -202,7 +202,7 @@ impl Known {
     fn add_hashes(&mut self, (name, password): &(String, String), realm: &str) {
         let text = format!("{name}:{realm}:{password}");
         let what = format!("the HA1 of {name} in {realm}");
-        let of_md5: Vec<u8> = raw(&md5(&text));
+        let of_md5: Vec<u8> = hex_decode(&md5(&text));
         for hash in [of_md5, Sha256::digest(&text).to_vec()] {
             self.add(&what, hex(&hash).into_bytes());
             self.add(&what, hex(&hash).to_uppercase().into_bytes());
@@ -211,7 +211,7 @@ impl Known {
         }
     }
 
-    fn compiled(&mut self) -> Regex {
+    fn compile_expression(&mut self) -> Regex {
         let made = self.compiled.get_or_insert_with(|| {
             let byte = |byte: &u8| format!("\\x{byte:02x}");
             let forms = self.needles.iter().map(|(_, needle)| needle.iter().map(byte).collect());
@@ -222,7 +222,7 @@ impl Known {
 }
 
 /// Ignores poisoning: the state that a failed test has left is good enough for the others.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -230,14 +230,14 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn raw(hex: &str) -> Vec<u8> {
+fn hex_decode(hex: &str) -> Vec<u8> {
     let digits = hex.as_bytes().chunks(2).map(|two| str::from_utf8(two).unwrap());
     digits.map(|two| u8::from_str_radix(two, 16).unwrap()).collect()
 }
 
 /// Searches everything that a server leaves when it is dropped: after the process, before the folder.
 #[derive(Debug)]
-pub struct LastLook {
+pub struct LeakSearch {
     pub secrets: Arc<Secrets>,
     backend: Backend,
     database: String,
@@ -248,7 +248,7 @@ pub struct LastLook {
     output: [Arc<Mutex<String>>; 2],
 }
 
-impl LastLook {
+impl LeakSearch {
     /// For a running process, with its folder and its key file.
     pub fn new(
         process: &Process,
@@ -256,7 +256,7 @@ impl LastLook {
         database: &str,
         (folder, key_file): (&Path, PathBuf),
     ) -> Self {
-        let secrets = Secrets::of(database);
+        let secrets = Secrets::of_database(database);
         secrets.learn_files(&key_file);
         let arguments = format!("/proc/{}/cmdline", process.child.id());
         Self {
@@ -278,16 +278,16 @@ impl LastLook {
         }
         let mut places = vec![("the arguments".to_owned(), self.arguments.clone())];
         for (name, text) in ["standard output", "the log"].iter().zip(&self.output) {
-            places.push(((*name).to_owned(), locked(text).clone().into_bytes()));
+            places.push(((*name).to_owned(), lock_ignoring_poison(text).clone().into_bytes()));
         }
         for path in files(&self.folder) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if !is_meant(&name) {
+            if !may_contain_secrets(&name) {
                 places.push((name, fs::read(&path).unwrap_or_default()));
             }
         }
         if self.backend == Backend::Postgres {
-            places.push(("the database".to_owned(), dump(&self.database)));
+            places.push(("the database".to_owned(), dump_database(&self.database)));
         }
         let found = places.iter().filter_map(|(place, bytes)| {
             self.secrets.find(bytes).map(|what| format!("{what} is in {place}"))
@@ -296,7 +296,7 @@ impl LastLook {
     }
 }
 
-impl Drop for LastLook {
+impl Drop for LeakSearch {
     fn drop(&mut self) {
         // A test that fails already says why.
         if !thread::panicking() {
@@ -313,7 +313,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// All rows of all tables. Empty where the database is gone, or locked by the test.
-pub fn dump(database: &str) -> Vec<u8> {
+pub fn dump_database(database: &str) -> Vec<u8> {
     let mut command = Command::new("psql");
     command.args(["-X", "-A", "-t", "-q", "-d", database]);
     command.args(["-c", "SELECT database_to_xml(true, false, '')"]);
@@ -349,7 +349,7 @@ mod tests {
         ] {
             assert!(secrets.find(format!("a {form} b").as_bytes()).is_some(), "{form}");
         }
-        let ha1 = raw("695b48c6d2ff6d326451f49f89f54be2");
+        let ha1 = hex_decode("695b48c6d2ff6d326451f49f89f54be2");
         assert_eq!(secrets.find(&ha1).as_deref(), Some("the HA1 of ann in store"));
         assert!(secrets.find(STANDARD.encode(&ha1).as_bytes()).is_some());
         assert!(secrets.find(&[1; 32]).is_some());

@@ -25,14 +25,14 @@ const DAY: i64 = 86_400;
 
 /// A certificate for `localhost` and 127.0.0.1 and its key, as PEM.
 #[derive(Debug, Clone)]
-pub struct Pair {
+pub struct CertificatePair {
     pub certificate: String,
     pub key: String,
     /// The issuer's certificate; itself, unless it was `issued`.
     pub authority: String,
 }
 
-impl Pair {
+impl CertificatePair {
     pub fn new() -> Self {
         Self::valid(-DAY, 90 * DAY)
     }
@@ -53,7 +53,7 @@ impl Pair {
     }
 
     /// Issued by a CA, as most certificates are.
-    pub fn issued() -> Self {
+    pub fn issued_by_ca() -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, "Authority of the tests");
@@ -81,13 +81,13 @@ impl Pair {
     }
 
     /// A client that trusts this certificate alone, and resumes sessions.
-    pub fn trust(&self) -> Arc<ClientConfig> {
-        trust(&[self])
+    pub fn trusting_client(&self) -> Arc<ClientConfig> {
+        trusting_client(&[self])
     }
 }
 
 /// A client that trusts these certificates.
-pub fn trust(pairs: &[&Pair]) -> Arc<ClientConfig> {
+pub fn trusting_client(pairs: &[&CertificatePair]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for pair in pairs {
         roots.add(CertificateDer::from_pem_slice(pair.authority.as_bytes()).unwrap()).unwrap();
@@ -103,12 +103,12 @@ pub fn trust(pairs: &[&Pair]) -> Arc<ClientConfig> {
 
 /// One connection, encrypted or not.
 #[derive(Debug)]
-pub(super) enum Stream {
+pub(super) enum ClientStream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
 
-impl Stream {
+impl ClientStream {
     pub(super) fn encrypted(socket: TcpStream, config: Arc<ClientConfig>) -> Self {
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(config, name).unwrap();
@@ -135,7 +135,7 @@ impl Stream {
     }
 }
 
-impl Read for Stream {
+impl Read for ClientStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(bytes),
@@ -144,7 +144,7 @@ impl Read for Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for ClientStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write(bytes),

@@ -1,8 +1,8 @@
 //! Requests whose clients have left while they wait: their memory and their places stay counted, and are bounded.
 
-use crate::harness::{Backend, Http2, Lock, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, ForeignLock, Http2, Server, Setup, run_sql, wait_until};
 
-use super::siege::megabytes;
+use super::attack_run::memory_megabytes;
 
 const MIB: u64 = 1 << 20;
 
@@ -14,7 +14,7 @@ fn start(backend: Backend) -> Server {
 }
 
 /// The number of writes that wait for a foreign lock, including those without a client.
-fn waiting(server: &Server) -> u64 {
+fn waiting_writes(server: &Server) -> u64 {
     match server.backend() {
         // The writer thread is executing one of them.
         Backend::Sqlite => server.metric::<u64>("nouns_writer_waiting").unwrap() + 1,
@@ -27,11 +27,11 @@ fn held_bytes(server: &Server) -> u64 {
 }
 
 /// Sends requests over HTTP/2, and resets them when this many are queued.
-fn abandon(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
+fn send_and_reset(server: &Server, requests: u32, waiting_then: u64, body: &[u8]) {
     let mut client = Http2::connect(server);
     let streams = || (0..requests).map(|number| 2 * number + 1);
     streams().for_each(|stream| client.request(stream, ("POST", "/customers"), &[], body));
-    wait_until("they wait for the lock", || (waiting(server) == waiting_then).then_some(()));
+    wait_until("they wait for the lock", || (waiting_writes(server) == waiting_then).then_some(()));
     streams().for_each(|stream| client.reset(stream));
     client.ping();
     drop(client);
@@ -45,9 +45,9 @@ on_every_backend! {
         let server = start(backend);
         let name = "n".repeat(700_000);
         let body = format!("{{\"customer\":{{\"name\":\"{name}\"}}}}");
-        let lock = Lock::hold(&server);
-        abandon(&server, 3, 3, body.as_bytes());
-        assert_eq!(waiting(&server), 3);
+        let lock = ForeignLock::hold(&server);
+        send_and_reset(&server, 3, 3, body.as_bytes());
+        assert_eq!(waiting_writes(&server), 3);
         assert_eq!(held_bytes(&server), 3 * body.len() as u64);
         drop(lock);
         wait_until("they are done or dropped, and so is their memory", || {
@@ -63,8 +63,11 @@ on_every_backend! {
 #[test]
 fn abandoned_reads_keep_their_places() {
     let server = start(Backend::Postgres);
-    let lock =
-        Lock::hold_on(&server, "customers", "LOCK TABLE customers IN ACCESS EXCLUSIVE MODE;");
+    let lock = ForeignLock::lock_table(
+        &server,
+        "customers",
+        "LOCK TABLE customers IN ACCESS EXCLUSIVE MODE;",
+    );
     let mut client = Http2::connect(&server);
     let paths = ["/customers", "/customers/0198c0de-0000-7000-8000-000000000000"];
     for (number, path) in (0..).zip(paths) {
@@ -72,11 +75,11 @@ fn abandoned_reads_keep_their_places() {
         wait_until("the database has it", || {
             let waiting = "SELECT count(*) FROM pg_stat_activity \
                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            let found = sql(server.backend(), server.folder(), waiting);
+            let found = run_sql(server.backend(), server.folder(), waiting);
             (found.trim() == (number + 1).to_string()).then_some(())
         });
     }
-    assert_eq!(waiting(&server), 2);
+    assert_eq!(waiting_writes(&server), 2);
     client.reset(1);
     client.reset(3);
     client.ping();
@@ -84,9 +87,9 @@ fn abandoned_reads_keep_their_places() {
     wait_until("the connection is gone", || {
         (server.metric::<u64>("nouns_connections_open") == Some(1)).then_some(())
     });
-    assert_eq!(waiting(&server), 2);
+    assert_eq!(waiting_writes(&server), 2);
     drop(lock);
-    wait_until("they are done", || (waiting(&server) == 0).then_some(()));
+    wait_until("they are done", || (waiting_writes(&server) == 0).then_some(()));
 }
 
 /// On PostgreSQL alone, where a lock is waited for as long as the test needs to send so much.
@@ -95,22 +98,22 @@ fn abandoned_writes_fill_the_memory_limit_and_shed_load() {
     let server = start(Backend::Postgres);
     let mut body = br#"{"customers":[{"name":"Ann"}]}"#.to_vec();
     body.resize(usize::try_from(8 * MIB).unwrap(), b' ');
-    let lock = Lock::hold(&server);
+    let lock = ForeignLock::hold(&server);
     let mut count = 0;
     // Of 8 MiB each, and then one of 1 MiB, so that no more of 8 fit.
     while held_bytes(&server) + 9 * MIB <= 128 * MIB {
         count += 1;
         assert!(count <= 15, "{} bytes are held", held_bytes(&server));
-        abandon(&server, 1, count, &body);
+        send_and_reset(&server, 1, count, &body);
     }
     count += 1;
-    abandon(&server, 1, count, body.get(..1 << 20).unwrap());
+    send_and_reset(&server, 1, count, body.get(..1 << 20).unwrap());
     let answer = server.post("/customers", &body);
     assert_eq!((answer.status, answer.problem().as_str()), (503, "busy"), "{answer:?}");
     let small = server.get("/customers");
     assert_eq!(small.status, 200, "{small:?}");
-    println!("{count} abandoned writes, {} MB", megabytes(&server));
-    assert!(megabytes(&server) < 512, "{} MB", megabytes(&server));
+    println!("{count} abandoned writes, {} MB", memory_megabytes(&server));
+    assert!(memory_megabytes(&server) < 512, "{} MB", memory_megabytes(&server));
     drop(lock);
     wait_until("their memory is free", || (held_bytes(&server) == 0).then_some(()));
     assert_eq!(server.post("/customers", &body).status, 201);

@@ -10,9 +10,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use bench::attack::{self, ALL, Force};
+use bench::attack::{self, ALL, AttackStrength};
 
-use super::siege::{besieged, fill, megabytes};
+use super::attack_run::{besieged, fill_first_page, memory_megabytes};
 use crate::harness::{Backend, Server, Setup};
 
 const CONTAINER_BYTES: u64 = 512 << 20;
@@ -79,49 +79,49 @@ impl Container {
         println!("held to 512 MiB by the kernel: {}", group.is_some());
         let setup = Setup::new(backend).model(&besieged(""));
         let server = match &group {
-            Some(group) => setup.under(&group.program()).start(),
+            Some(group) => setup.run_under(&group.program()).start(),
             None => setup.start(),
         };
         Self { server, _group: group }
     }
 
     /// The most memory it had during the attack.
-    fn besiege(&self, name: &'static str, force: Force) -> u64 {
+    fn besiege(&self, name: &'static str, force: AttackStrength) -> u64 {
         let (done, is_done) = mpsc::channel();
         let address = self.server.address;
         let attacker = thread::spawn(move || {
-            attack::run(attack::find(name).unwrap(), address, force).unwrap();
+            attack::run(attack::find_attack(name).unwrap(), address, force).unwrap();
             done.send(()).unwrap();
         });
-        let mut peak = megabytes(&self.server);
+        let mut peak = memory_megabytes(&self.server);
         while is_done.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
-            peak = peak.max(megabytes(&self.server));
+            peak = peak.max(memory_megabytes(&self.server));
         }
         attacker.join().unwrap();
         peak
     }
 }
 
-fn series() -> Vec<(&'static str, Force)> {
+fn series() -> Vec<(&'static str, AttackStrength)> {
     if std::env::var_os("NOUNS_SOAK").is_some() {
         return ALL.iter().map(|attack| (attack.name, attack.force)).collect();
     }
     let short = |&(name, connections, actions_per_second)| {
-        (name, Force { connections, actions_per_second, time: Duration::from_secs(4) })
+        (name, AttackStrength { connections, actions_per_second, time: Duration::from_secs(4) })
     };
     ATTACKS.iter().map(short).collect()
 }
 
 on_every_backend! {
     fn mixed_attacks_one_after_another_fit_into_a_small_container(container: Container) {
-        fill(&container.server, 7_750_000);
+        fill_first_page(&container.server, 7_750_000);
         let mut peaks = Vec::new();
         for (name, force) in series() {
             let peak = container.besiege(name, force);
             peaks.push((name, peak));
             assert!(peak < MEGABYTES_MAX, "{peaks:?}");
         }
-        println!("{peaks:?}, at the end {} MB", megabytes(&container.server));
+        println!("{peaks:?}, at the end {} MB", memory_megabytes(&container.server));
         assert_eq!(container.server.get("/-/health").status, 200);
     }
 
@@ -131,12 +131,12 @@ on_every_backend! {
             let count = (8_000_000) / (unit.len() + 1);
             format!("{{\"customers\":[{}]}}", vec![unit; count].join(","))
         });
-        let before = megabytes(&container.server);
+        let before = memory_megabytes(&container.server);
         for body in &values {
             let answer = container.server.post("/customers", body);
             assert_eq!((answer.status, answer.problem().as_str()), (413, "too-large"), "{answer:?}");
         }
-        let after = megabytes(&container.server);
+        let after = memory_megabytes(&container.server);
         assert!(after <= before + 60, "{before} MB, then {after} MB");
     }
 }
@@ -155,7 +155,7 @@ fn allocator_settings_are_ours_unless_the_operator_has_some() {
     let tuned = "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=";
     assert!(has(&Server::on(Backend::Sqlite), tuned));
     let own = ["env", "MALLOC_ARENA_MAX=1"];
-    let server = Setup::new(Backend::Sqlite).under(&own).start();
+    let server = Setup::new(Backend::Sqlite).run_under(&own).start();
     assert!(!has(&server, tuned) && has(&server, "MALLOC_ARENA_MAX=1"));
 }
 
@@ -165,11 +165,11 @@ fn memory_of_silent_connections_is_small() {
     const CONNECTIONS: u64 = 1_000;
     let server = Server::on(Backend::Sqlite);
     assert_eq!(server.get("/-/health").status, 200);
-    let before = megabytes(&server);
+    let before = memory_megabytes(&server);
     let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| server.client()).collect();
     // All connections before the last one have been accepted by their workers.
     let last = clients.last_mut().unwrap();
     assert_eq!(last.request("GET /-/health", &[], "").status, 200);
-    let after = megabytes(&server);
+    let after = memory_megabytes(&server);
     assert!(after - before <= 8, "{before} MB, then {after} MB");
 }

@@ -11,5 +11,5 @@ mod abandoned;
 mod attacks;
 mod mixed;
 mod oversized;
-mod rooms;
-mod siege;
+mod shared_limits;
+mod attack_run;

@@ -6,7 +6,7 @@ use std::thread;
 
 use bench::attack::CASES;
 
-use super::siege::start;
+use super::attack_run::start;
 
 /// The status of the response, also when the server responds before it has read the whole request.
 fn status(address: std::net::SocketAddr, request: &[u8]) -> String {

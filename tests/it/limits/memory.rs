@@ -1,6 +1,6 @@
 //! The limit of what all clients together make the server keep in memory.
 
-use super::limited;
+use super::start_limited;
 use crate::harness::{Backend, Client, Server, wait_until};
 
 fn padded(bytes: usize) -> String {
@@ -19,7 +19,7 @@ fn status_of_new_connection(server: &Server) -> u16 {
 
 on_every_backend! {
     fn memory_bytes_max_refuses_what_does_not_fit(backend: Backend) {
-        let server = limited(backend, "memory_bytes_max = 400000");
+        let server = start_limited(backend, "memory_bytes_max = 400000");
         assert_eq!(server.post("/customers", padded(200_000)).status, 201);
         let refused = server.post("/customers", padded(500_000));
         assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"), "{refused:?}");
@@ -30,7 +30,7 @@ on_every_backend! {
 /// Small bodies that never end, each far below what is refused for its size.
 #[test]
 fn memory_bytes_max_ends_small_requests_that_are_slow() {
-    let server = limited(Backend::Sqlite, "memory_bytes_max = 400000");
+    let server = start_limited(Backend::Sqlite, "memory_bytes_max = 400000");
     let begin = |_| -> Client {
         let mut client = server.client();
         let head = "POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{";

@@ -13,7 +13,7 @@ mod times;
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{Backend, Folder, Server, Setup, run};
+use crate::harness::{Backend, Folder, Server, Setup, run_nouns};
 
 /// Each limit, and the test that reaches and exceeds it: a file of `tests/it` and its function.
 const ROWS: &[(&str, &str, &str)] = &[
@@ -48,7 +48,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("exports_max", "exports/limits.rs", "so_many_in_all"),
     (
         "export_log_bytes_max",
-        "exports/leaving.rs",
+        "exports/disconnects.rs",
         "export_being_read_may_let_the_wal_grow_further",
     ),
     ("idempotency_key_seconds", "retries/limits.rs", "idempotency_stored_response_expires"),
@@ -56,7 +56,7 @@ const ROWS: &[(&str, &str, &str)] = &[
 ];
 
 /// A server of customers, with these lines in `[server.limits]`.
-fn limited(backend: Backend, limits: &str) -> Server {
+fn start_limited(backend: Backend, limits: &str) -> Server {
     setup(backend, limits).start()
 }
 
@@ -73,7 +73,7 @@ fn setup(backend: Backend, limits: &str) -> Setup {
 #[test]
 fn limits_all_have_a_test_and_documentation() {
     let folder = Folder::new();
-    let schema = run(folder.path(), &["check", "--schema"]);
+    let schema = run_nouns(folder.path(), &["check", "--schema"]);
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();
     let limits = schema["$defs"]["limits"]["properties"].as_object().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

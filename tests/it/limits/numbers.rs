@@ -4,12 +4,12 @@ use std::thread;
 
 use serde_json::json;
 
-use super::{limited, setup};
-use crate::harness::{Backend, Client, Lock, Person, sql, wait_until};
+use super::{setup, start_limited};
+use crate::harness::{Backend, Client, ForeignLock, Person, run_sql, wait_until};
 
 on_every_backend! {
     fn page_items_limit_and_default(backend: Backend) {
-        let server = limited(backend, "page_items_default = 2\npage_items_max = 3");
+        let server = start_limited(backend, "page_items_default = 2\npage_items_max = 3");
         assert_eq!(server.post("/customers", json!({"customers": vec![json!({}); 5]}).to_string()).status, 201);
         let count = |path: &str| server.get(path).json()["customers"].as_array().unwrap().len();
         assert_eq!(count("/customers"), 2);
@@ -20,7 +20,7 @@ on_every_backend! {
     }
 
     fn bulk_items_limit(backend: Backend) {
-        let server = limited(backend, "bulk_items_max = 3");
+        let server = start_limited(backend, "bulk_items_max = 3");
         let create = |count: usize| server.post("/customers", json!({"customers": vec![json!({}); count]}).to_string());
         assert_eq!(create(3).status, 201);
         let answer = create(4);
@@ -30,7 +30,7 @@ on_every_backend! {
 
     /// The deleted item itself does not count.
     fn cascade_items_limit(backend: Backend) {
-        let server = limited(backend, "cascade_items_max = 3");
+        let server = start_limited(backend, "cascade_items_max = 3");
         for count in [3, 4] {
             let path = server.create("/customers", r#"{"customer":{}}"#);
             let id: u64 = path.rsplit('/').next().unwrap().parse().unwrap();
@@ -42,12 +42,12 @@ on_every_backend! {
                 _ => assert_eq!((answer.status, answer.problem().as_str()), (409, "too-many-children")),
             }
         }
-        assert_eq!(sql(backend, server.folder(), "SELECT count(*) FROM customers").trim(), "5");
+        assert_eq!(run_sql(backend, server.folder(), "SELECT count(*) FROM customers").trim(), "5");
     }
 
     /// By Digest, which hashes quickly: all of it has to happen within a minute.
     fn failed_logins_limit(backend: Backend) {
-        let server = setup(backend, "failed_logins_max = 3").closed().start();
+        let server = setup(backend, "failed_logins_max = 3").with_authentication().start();
         let ann = Person::new("ann", "the right one, and long");
         server.add_user(&ann, &[]);
         let mut wrong = Person::new("ann", "the wrong one, and long").log_in(&server, "/");
@@ -67,8 +67,8 @@ fn database_connections_limit() {
     let limits = format!(
         "database_connections_max = {most}\nrequest_seconds_max = 60\nstatement_seconds_max = 50"
     );
-    let server = limited(Backend::Postgres, &limits);
-    let lock = Lock::hold(&server);
+    let server = start_limited(Backend::Postgres, &limits);
+    let lock = ForeignLock::hold(&server);
     let address = server.address;
     let writes: Vec<_> = (0..8 * most)
         .map(|_| {
@@ -81,7 +81,7 @@ fn database_connections_limit() {
         writes.iter().any(thread::JoinHandle::is_finished).then_some(())
     });
     let all = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
-    let open: usize = sql(Backend::Postgres, server.folder(), all).trim().parse().unwrap();
+    let open: usize = run_sql(Backend::Postgres, server.folder(), all).trim().parse().unwrap();
     // One more is the lock's, and one that of the sweeping thread.
     assert!(open <= most + 2, "{open} of {most}");
     drop(lock);

@@ -27,7 +27,7 @@ note = ["get"]
 "#;
 
 fn start(backend: Backend) -> Server {
-    Setup::new(backend).model(MODEL).closed().start()
+    Setup::new(backend).model(MODEL).with_authentication().start()
 }
 
 fn user(server: &Server, name: &str, roles: &[&str]) -> Person {
@@ -36,12 +36,12 @@ fn user(server: &Server, name: &str, roles: &[&str]) -> Person {
     person
 }
 
-fn ask(server: &Server, person: &Person, line: &str, body: &str) -> Answer {
+fn request_as(server: &Server, person: &Person, line: &str, body: &str) -> Answer {
     server.request(line, &[("Authorization", &person.basic())], body)
 }
 
 /// The remaining requests in the header; the seconds are checked separately, since time passes.
-fn left(answer: &Answer) -> &str {
+fn remaining(answer: &Answer) -> &str {
     let (left, seconds) = answer.header("RateLimit").unwrap().rsplit_once(";t=").unwrap();
     assert!((1..=7200).contains(&seconds.parse::<u64>().unwrap()), "{answer:?}");
     left
@@ -54,20 +54,20 @@ on_every_backend! {
         for number in (0..5).rev() {
             // Refused requests count too.
             let line = if number == 2 { "DELETE /notes/1" } else { "GET /notes" };
-            let answer = ask(&server, &ann, line, "");
+            let answer = request_as(&server, &ann, line, "");
             assert_eq!(answer.status, if number == 2 { 403 } else { 200 }, "{answer:?}");
             assert_eq!(answer.header("RateLimit-Policy"), Some("\"reader\";q=5;w=3600"));
-            assert_eq!(left(&answer), format!("\"reader\";r={number}"));
+            assert_eq!(remaining(&answer), format!("\"reader\";r={number}"));
         }
-        let answer = ask(&server, &ann, "POST /notes", r#"{"note":{}}"#);
+        let answer = request_as(&server, &ann, "POST /notes", r#"{"note":{}}"#);
         assert_eq!((answer.status, answer.problem().as_str()), (429, "too-many-requests"), "{answer:?}");
         assert_eq!(answer.json()["detail"], "reader: expected at most 5 requests in 3600 s");
-        assert_eq!((left(&answer), answer.header("RateLimit-Policy")), ("\"reader\";r=0", Some("\"reader\";q=5;w=3600")));
+        assert_eq!((remaining(&answer), answer.header("RateLimit-Policy")), ("\"reader\";r=0", Some("\"reader\";q=5;w=3600")));
         let wait: u64 = answer.header("Retry-After").unwrap().parse().unwrap();
         assert!((3_500..=3_600).contains(&wait), "{wait}");
         // Another caller with the same role has the full quota, and the refused writes changed nothing.
-        let answer = ask(&server, &bob, "GET /notes", "");
-        assert_eq!(left(&answer), "\"reader\";r=4");
+        let answer = request_as(&server, &bob, "GET /notes", "");
+        assert_eq!(remaining(&answer), "\"reader\";r=4");
         assert_eq!(answer.json()["notes"], serde_json::json!([]));
     }
 
@@ -75,20 +75,20 @@ on_every_backend! {
         let server = start(backend);
         let ann = user(&server, "ann", &["reader", "wide", "quick"]);
         // 14 in two hours are more than 5 in one; 2 in 2 seconds are more than both.
-        let answer = ask(&server, &ann, "GET /notes", "");
+        let answer = request_as(&server, &ann, "GET /notes", "");
         assert_eq!(answer.header("RateLimit-Policy"), Some("\"quick\";q=2;w=2"));
         let bob = user(&server, "bob", &["reader", "wide"]);
-        assert_eq!(left(&ask(&server, &bob, "GET /notes", "")), "\"wide\";r=13");
+        assert_eq!(remaining(&request_as(&server, &bob, "GET /notes", "")), "\"wide\";r=13");
         for person in [user(&server, "eve", &["reader", "free"]), server.admin()] {
             for _ in 0..8 {
-                let answer = ask(&server, &person, "GET /notes", "");
+                let answer = request_as(&server, &person, "GET /notes", "");
                 assert_eq!((answer.status, answer.header("RateLimit")), (200, None));
             }
         }
         // A user without roles has the limit of anonymous callers, and yet is counted by name.
         let dan = user(&server, "dan", &[]);
-        assert_eq!(left(&ask(&server, &dan, "GET /notes", "")), "\"anyone\";r=2");
-        assert_eq!(left(&server.get("/notes")), "\"anyone\";r=2");
+        assert_eq!(remaining(&request_as(&server, &dan, "GET /notes", "")), "\"anyone\";r=2");
+        assert_eq!(remaining(&server.get("/notes")), "\"anyone\";r=2");
     }
 
     /// Counted by address. A challenge costs nothing, so that every client can log in.
@@ -101,11 +101,11 @@ on_every_backend! {
         };
         for number in (0..3).rev() {
             ask_who();
-            assert_eq!(left(&server.get("/notes")), format!("\"anyone\";r={number}"));
+            assert_eq!(remaining(&server.get("/notes")), format!("\"anyone\";r={number}"));
         }
         assert_eq!(server.get("/notes").status, 429);
         ask_who();
-        assert_eq!(ask(&server, &ann, "GET /notes", "").status, 200);
+        assert_eq!(request_as(&server, &ann, "GET /notes", "").status, 200);
         // Nor does the limit apply to the management of the server.
         assert_eq!((server.get("/-/ready").status, server.get("/-/ready").header("RateLimit")), (200, None));
     }
@@ -117,7 +117,7 @@ on_every_backend! {
         // Retried until three requests were sent within one window: on a busy machine it may end in
         // between.
         let refused = loop {
-            let answer = ask(&server, &ann, "GET /notes", "");
+            let answer = request_as(&server, &ann, "GET /notes", "");
             if answer.status == 429 {
                 break answer;
             }
@@ -128,7 +128,7 @@ on_every_backend! {
         let wait: u64 = refused.header("Retry-After").unwrap().parse().unwrap();
         assert!((1..=2).contains(&wait), "{wait}");
         thread::sleep(Duration::from_secs(wait));
-        let answer = ask(&server, &ann, "GET /notes", "");
-        assert_eq!((answer.status, left(&answer)), (200, "\"quick\";r=1"), "{answer:?}");
+        let answer = request_as(&server, &ann, "GET /notes", "");
+        assert_eq!((answer.status, remaining(&answer)), (200, "\"quick\";r=1"), "{answer:?}");
     }
 }

@@ -3,14 +3,14 @@
 //! The one surprising thing: a request is counted before its response is sent, so a client that has the
 //! response finds it counted; tests only wait for what happens outside requests.
 
-mod judge;
+mod prometheus_parser;
 mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use judge::Scrape;
+use prometheus_parser::Scrape;
 
 use crate::harness::{Answer, Backend, Client, Server, Setup};
 
@@ -25,9 +25,9 @@ fn scrape(client: &mut Client) -> Scrape {
     Scrape::read(answer.text())
 }
 
-type Counts = BTreeMap<(String, String, String), u64>;
+type RequestCounts = BTreeMap<(String, String, String), u64>;
 
-fn requests(scrape: &Scrape) -> Counts {
+fn requests(scrape: &Scrape) -> RequestCounts {
     let samples = &scrape.family("nouns_requests_total").samples;
     let counts = samples.iter().map(|sample| {
         let label = |name: &str| sample.labels[name].clone();
@@ -41,7 +41,7 @@ fn requests(scrape: &Scrape) -> Counts {
 }
 
 /// The growth of the counts from one scrape to a second, the first scrape included.
-fn grown(before: &Scrape, after: &Scrape) -> Vec<(String, u64)> {
+fn count_growth(before: &Scrape, after: &Scrape) -> Vec<(String, u64)> {
     let before = requests(before);
     let counts = requests(after).into_iter().map(|(key, count)| {
         let (resource, verb, status) = &key;
@@ -50,7 +50,7 @@ fn grown(before: &Scrape, after: &Scrape) -> Vec<(String, u64)> {
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
-fn expected(counts: &[(&str, u64)]) -> Vec<(String, u64)> {
+fn expected_counts(counts: &[(&str, u64)]) -> Vec<(String, u64)> {
     let mut counts: Vec<_> = counts.iter().map(|(key, n)| ((*key).to_owned(), *n)).collect();
     counts.sort();
     counts
@@ -76,7 +76,7 @@ on_every_backend! {
             assert_eq!(client.request(line, &[], body).status, status, "{line}");
         }
         assert_eq!(client.request("GET /customers", &[("Accept", "text/html")], "").status, 406);
-        assert_eq!(grown(&before, &scrape(&mut client)), expected(&[
+        assert_eq!(count_growth(&before, &scrape(&mut client)), expected_counts(&[
             ("customer GET 200", 2), ("customer GET 400", 1), ("customer GET 404", 1), ("customer GET 406", 1), ("customer HEAD 200", 1),
             ("customer POST 201", 2), ("customer POST 400", 1), ("customer POST 422", 1), ("customer PUT 200", 1), ("customer OPTIONS 204", 1),
             ("customer DELETE 204", 1), ("customer DELETE 404", 1),
@@ -102,7 +102,7 @@ on_every_backend! {
                 });
             }
         });
-        assert_eq!(grown(&before, &scrape(&mut client)), expected(&[("customer GET 200", 400), ("- GET 200", 1)]));
+        assert_eq!(count_growth(&before, &scrape(&mut client)), expected_counts(&[("customer GET 200", 400), ("- GET 200", 1)]));
     }
 
     /// Whatever a client sends, the names and values of labels come from the model and a short list.
@@ -165,8 +165,8 @@ on_every_backend! {
         let mut client = server.client();
         let before = scrape(&mut client);
         assert_eq!(server.get("/customers").status, 500);
-        let counted = grown(&before, &scrape(&mut client));
-        assert_eq!(counted, expected(&[("- GET 200", 1), ("- other 500", 1)]));
+        let counted = count_growth(&before, &scrape(&mut client));
+        assert_eq!(counted, expected_counts(&[("- GET 200", 1), ("- other 500", 1)]));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Durations, sizes, queues and positions: the metrics other than the count of requests.
 
-use super::judge::Scrape;
+use super::prometheus_parser::Scrape;
 use super::{ANN, requests, scrape};
-use crate::harness::{Backend, Client, Lock, Server, Setup, sql, wait_until};
+use crate::harness::{Backend, Client, ForeignLock, Server, Setup, run_sql, wait_until};
 
 /// How often a stage was timed.
-fn stage(scrape: &Scrape, stage: &str) -> f64 {
+fn stage_count(scrape: &Scrape, stage: &str) -> f64 {
     let samples = &scrape.family("nouns_stage_seconds").samples;
     let mut found = samples
         .iter()
@@ -14,7 +14,7 @@ fn stage(scrape: &Scrape, stage: &str) -> f64 {
 }
 
 /// Scrapes until a metric without labels has this value.
-fn until(client: &mut Client, name: &str, value: f64) -> Scrape {
+fn wait_for_metric(client: &mut Client, name: &str, value: f64) -> Scrape {
     wait_until(&format!("{name} is {value}"), || {
         Some(scrape(client)).filter(|seen| seen.get(name) == Some(value))
     })
@@ -22,12 +22,17 @@ fn until(client: &mut Client, name: &str, value: f64) -> Scrape {
 
 /// Clients that have sent a write while another process has the database locked. They connect before,
 /// because a request does not wait for a lock for long.
-fn hold_up(server: &Server, count: usize, line: &str, body: &str) -> (Lock, Vec<Client>) {
+fn send_blocked_writes(
+    server: &Server,
+    count: usize,
+    line: &str,
+    body: &str,
+) -> (ForeignLock, Vec<Client>) {
     let mut writers: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for writer in &mut writers {
         assert_eq!(writer.request("GET /-/health", &[], "").status, 200);
     }
-    let lock = Lock::hold(server);
+    let lock = ForeignLock::hold(server);
     let length = body.len();
     let request =
         format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}");
@@ -48,7 +53,7 @@ on_every_backend! {
         // It ends at its path, with nothing but a reply.
         assert_eq!(client.request("GET /nothing", &[], "").status, 404);
         let after = scrape(&mut client);
-        let grown = |name: &str| stage(&after, name) - stage(&before, name);
+        let grown = |name: &str| stage_count(&after, name) - stage_count(&before, name);
         // The first scrape is one more, and needs no data.
         let stages = ["head", "body", "plan", "store", "reply", "other"].map(grown);
         assert_eq!(stages, [6.0, 6.0, 6.0, 5.0, 7.0, 0.0]);
@@ -67,7 +72,7 @@ on_every_backend! {
             server.create("/customers", ANN);
         }
         let seen = scrape(&mut client);
-        let numbers = sql(server.backend(), server.folder(), "SELECT sequence FROM nouns_changes ORDER BY sequence");
+        let numbers = run_sql(server.backend(), server.folder(), "SELECT sequence FROM nouns_changes ORDER BY sequence");
         let numbers: Vec<f64> = numbers.lines().map(|number| number.parse().unwrap()).collect();
         assert_eq!(numbers.len(), 3);
         assert_eq!(seen.get("nouns_changes_oldest_sequence"), numbers.first().copied());
@@ -80,11 +85,11 @@ on_every_backend! {
             server.create("/customers", ANN);
         }
         let folder = server.stop();
-        sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
+        run_sql(backend, folder.path(), "UPDATE nouns_changes SET time = '2020-01-01T00:00:00.000000Z'");
         let server = Setup::new(backend).start_in(folder);
         // All of it is old; the newest stays.
         let mut client = server.client();
-        until(&mut client, "nouns_changes_swept_total", 3.0);
+        wait_for_metric(&mut client, "nouns_changes_swept_total", 3.0);
         // A scrape queries the positions before it reads the counters.
         let seen = scrape(&mut client);
         assert_eq!(seen.get("nouns_changes_oldest_sequence"), seen.get("nouns_changes_newest_sequence"));
@@ -101,7 +106,7 @@ on_every_backend! {
         let seen = scrape(&mut client);
         assert_eq!((seen.value("nouns_connections_accepted_total"), seen.value("nouns_connections_open")), (8.0, 8.0));
         drop(others);
-        let seen = until(&mut client, "nouns_connections_open", 1.0);
+        let seen = wait_for_metric(&mut client, "nouns_connections_open", 1.0);
         assert_eq!(seen.value("nouns_connections_accepted_total"), 8.0);
         assert_eq!(seen.value("nouns_connections_refused_total"), 0.0);
     }
@@ -137,13 +142,13 @@ on_every_backend! {
         let model = "title = \"T\"\n[server.limits]\nrequests_max = 3\n[resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).start();
         let mut client = server.client();
-        let (lock, mut writers) = hold_up(&server, 5, "POST /customers", ANN);
-        until(&mut client, "nouns_requests_waiting", 2.0);
-        let seen = until(&mut client, "nouns_requests_under_way", 3.0);
+        let (lock, mut writers) = send_blocked_writes(&server, 5, "POST /customers", ANN);
+        wait_for_metric(&mut client, "nouns_requests_waiting", 2.0);
+        let seen = wait_for_metric(&mut client, "nouns_requests_under_way", 3.0);
         match backend {
             // The writer thread is executing one of the three, and waits for the lock.
             Backend::Sqlite => {
-                until(&mut client, "nouns_writer_waiting", 2.0);
+                wait_for_metric(&mut client, "nouns_writer_waiting", 2.0);
                 assert_eq!(seen.value("nouns_writer_stopped"), 0.0);
             }
             Backend::Postgres => {
@@ -163,10 +168,10 @@ on_every_backend! {
         let mut client = server.client();
         let mut slow = server.client();
         slow.write(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}", " ".repeat(150_000)).as_bytes());
-        until(&mut client, "nouns_held_bytes", 150_000.0);
+        wait_for_metric(&mut client, "nouns_held_bytes", 150_000.0);
         slow.write(" ".repeat(50_000).as_bytes());
         assert_eq!(slow.read_answer(false).status, 400);
-        until(&mut client, "nouns_held_bytes", 0.0);
+        wait_for_metric(&mut client, "nouns_held_bytes", 0.0);
     }
 
     fn metrics_include_the_standard_process_metrics(server: Server) {
@@ -227,10 +232,10 @@ fn metrics_count_database_connections() {
     let (open, idle) =
         (after.value("nouns_pool_connections_open"), after.value("nouns_pool_connections_idle"));
     assert!(open >= 1.0 && idle <= open, "{open} {idle}");
-    until(&mut client, "nouns_pool_waiting", 0.0);
+    wait_for_metric(&mut client, "nouns_pool_waiting", 0.0);
     let gone = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
-    sql(Backend::Postgres, server.folder(), gone);
+    run_sql(Backend::Postgres, server.folder(), gone);
     wait_until("it is noticed", || {
         client.request(&format!("GET {ann}"), &[], "");
         Some(scrape(&mut client))
@@ -245,9 +250,9 @@ fn metrics_group_commit_counts_as_one_commit() {
     let server = Server::on(Backend::Sqlite);
     let mut client = server.client();
     let before = scrape(&mut client);
-    let (lock, mut writers) = hold_up(&server, 30, "POST /customers", ANN);
+    let (lock, mut writers) = send_blocked_writes(&server, 30, "POST /customers", ANN);
     // The writer thread has one of them, and waits for the lock.
-    until(&mut client, "nouns_writer_waiting", 29.0);
+    wait_for_metric(&mut client, "nouns_writer_waiting", 29.0);
     drop(lock);
     for writer in &mut writers {
         assert_eq!(writer.read_answer(false).status, 201);

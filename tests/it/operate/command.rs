@@ -6,14 +6,14 @@ use std::process::Command;
 
 use expect_test::expect;
 
-use super::{SERVE, check_refusal, contents, refused};
-use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run};
+use super::{SERVE, assert_start_fails, check_failed_start, contents};
+use crate::harness::{Backend, EXECUTABLE, FinishedProcess, Folder, Process, Setup, run_nouns};
 
 /// Basic without TLS is for loopback only.
 #[test]
 fn basic_without_tls_on_other_addresses_is_refused() {
     let folder = Folder::new();
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--listen", "0.0.0.0:0"],
         &expect![[r#"
@@ -27,7 +27,7 @@ fn basic_without_tls_on_other_addresses_is_refused() {
 fn key_file_missing_with_postgres_is_refused() {
     let folder = Folder::new();
     let database = "postgres://nobody@127.0.0.1:1/none";
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--listen", "127.0.0.1:0", "--database", database],
         &expect![[r#"
@@ -39,7 +39,7 @@ fn key_file_missing_with_postgres_is_refused() {
 #[test]
 fn open_flag_on_other_addresses_is_refused() {
     let folder = Folder::new();
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--open", "--listen", "0.0.0.0:0"],
         &expect![[r#"
@@ -55,10 +55,10 @@ fn listen_port_in_use_fails_the_start() {
     let address = taken.local_addr().unwrap().to_string();
     let args = ["serve", "--open", "--listen", &address, "--database", "sqlite:nouns.db"];
     let before = contents(folder.path());
-    let ended = run(folder.path(), &args);
+    let ended = run_nouns(folder.path(), &args);
     let stderr = ended.stderr.replace(&address, "ADDRESS");
-    check_refusal(
-        &Ended { stderr, ..ended },
+    check_failed_start(
+        &FinishedProcess { stderr, ..ended },
         folder.path(),
         &expect![[r#"
         nouns: cannot listen on ADDRESS: the port is taken; stop the program that has it, or choose another port (0 picks a free one)
@@ -70,7 +70,7 @@ fn listen_port_in_use_fails_the_start() {
 #[test]
 fn flags_invalid_are_refused() {
     let folder = Folder::new();
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--opne"],
         &expect![[r#"
@@ -83,21 +83,21 @@ fn flags_invalid_are_refused() {
         For more information, try '--help'.
     "#]],
     );
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--open", "--listen", "here"],
         &expect![[r#"
         nouns: cannot listen on here: expected ADDRESS:PORT, such as 127.0.0.1:8080, [::1]:8080 or localhost:0; the port is missing
     "#]],
     );
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--open", "--database", "mysql:x"],
         &expect![[r#"
             nouns: database: expected sqlite:PATH or postgres://…, got "mysql:…"
         "#]],
     );
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--open", "--log", "loud"],
         &expect![[r#"
@@ -107,7 +107,7 @@ fn flags_invalid_are_refused() {
         For more information, try '--help'.
     "#]],
     );
-    refused(
+    assert_start_fails(
         folder.path(),
         &["srve"],
         &expect![[r#"
@@ -125,14 +125,14 @@ fn flags_invalid_are_refused() {
 #[test]
 fn model_file_missing_fails_the_start() {
     let folder = Folder::new();
-    refused(
+    assert_start_fails(
         folder.path(),
         &["serve", "--open", "shop.toml"],
         &expect![[r#"
         nouns: there is no model file shop.toml; make one with: nouns init
     "#]],
     );
-    refused(
+    assert_start_fails(
         folder.path(),
         &["check", "shop.toml"],
         &expect![[r#"
@@ -149,7 +149,7 @@ fn model_file_invalid_fails_the_start() {
         "title = \"Shop\"\n[resources.cup.fields]\nsize = { type = \"integr\" }\n",
     )
     .unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -168,11 +168,11 @@ fn model_file_invalid_fails_the_start() {
 fn init_writes_once_and_serves_without_an_edit() {
     for example in ["store", "library"] {
         let folder = Folder::new();
-        let made = run(folder.path(), &["init", "--from", example]);
+        let made = run_nouns(folder.path(), &["init", "--from", example]);
         assert_eq!(made.code, Some(0), "{made:?}");
-        let again = run(folder.path(), &["init", "--from", example]);
+        let again = run_nouns(folder.path(), &["init", "--from", example]);
         assert_eq!(again.code, Some(2), "{again:?}");
-        let checked = run(folder.path(), &["check"]);
+        let checked = run_nouns(folder.path(), &["check"]);
         assert_eq!(checked.code, Some(0), "{checked:?}");
         let server = Setup::new(Backend::Sqlite).start_in(folder);
         assert_eq!(server.get("/").status, 200);
@@ -180,9 +180,9 @@ fn init_writes_once_and_serves_without_an_edit() {
 }
 
 /// Runs a command that only prints, and returns its output.
-fn told(args: &[&str]) -> String {
+fn run_and_print(args: &[&str]) -> String {
     let folder = Folder::new();
-    let ended = run(folder.path(), args);
+    let ended = run_nouns(folder.path(), args);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?}");
     assert!(contents(folder.path()).is_empty());
     ended.stdout
@@ -190,8 +190,9 @@ fn told(args: &[&str]) -> String {
 
 #[test]
 fn version_and_schema_are_printed() {
-    assert_eq!(told(&["--version"]), concat!("nouns ", env!("CARGO_PKG_VERSION"), "\n"));
-    let schema: serde_json::Value = serde_json::from_str(&told(&["check", "--schema"])).unwrap();
+    assert_eq!(run_and_print(&["--version"]), concat!("nouns ", env!("CARGO_PKG_VERSION"), "\n"));
+    let schema: serde_json::Value =
+        serde_json::from_str(&run_and_print(&["check", "--schema"])).unwrap();
     assert!(schema["$schema"].is_string(), "{schema}");
 }
 
@@ -226,7 +227,7 @@ fn help_is_printed() {
           curl --digest -u admin http://127.0.0.1:8080/customers
           nouns init && nouns check                        a model file of your own to start from
     "#]]
-    .assert_eq(&told(&["--help"]));
+    .assert_eq(&run_and_print(&["--help"]));
     expect![[r#"
         Write a commented model file, nouns.toml, to start from
 
@@ -236,7 +237,7 @@ fn help_is_printed() {
               --from <EXAMPLE>  Which example to start from [default: store] [possible values: store,
                                 library]
           -h, --help            Print help
-    "#]].assert_eq(&told(&["init", "--help"]));
+    "#]].assert_eq(&run_and_print(&["init", "--help"]));
     expect![[r#"
         Check a model file: every mistake at once
 
@@ -249,7 +250,7 @@ fn help_is_printed() {
               --schema  Print the JSON Schema of the model file, for editors
           -h, --help    Print help
     "#]]
-    .assert_eq(&told(&["check", "--help"]));
+    .assert_eq(&run_and_print(&["check", "--help"]));
 }
 
 #[test]
@@ -301,7 +302,7 @@ fn help_of_serve_is_printed() {
           once.
           Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
           2: could not start; the message says why, and nothing was changed.
-    "#]].assert_eq(&told(&["serve", "--help"]));
+    "#]].assert_eq(&run_and_print(&["serve", "--help"]));
 }
 
 #[test]
@@ -310,7 +311,7 @@ fn setting_precedence_is_flag_then_environment_then_file() {
     let model = "title = \"Shop\"\n[server]\nopen = true\nlisten = [\"127.0.0.1:0\"]\ndatabase = \"sqlite:file.db\"\n[resources.cup.fields]\nsize = { type = \"integer\" }\n";
     fs::write(folder.path().join("nouns.toml"), model).unwrap();
     let start = |environment: &[(&str, &str)], args: &[&str]| {
-        let mut command = Command::new(NOUNS);
+        let mut command = Command::new(EXECUTABLE);
         command
             .arg("serve")
             .args(args)
@@ -335,7 +336,7 @@ fn setting_precedence_is_flag_then_environment_then_file() {
 }
 
 fn with_variables(folder: &Folder, args: &[&str], variables: &[(&str, &str)]) -> Process {
-    let mut command = Command::new(NOUNS);
+    let mut command = Command::new(EXECUTABLE);
     command.args(args).env_clear().envs(variables.iter().copied()).current_dir(folder.path());
     Process::spawn(&mut command)
 }

@@ -9,8 +9,10 @@ use std::process::Command;
 
 use expect_test::expect;
 
-use super::{ANN, SERVE, check_refusal, contents, refused};
-use crate::harness::{Backend, Ended, Folder, NOUNS, Process, Setup, run, sql};
+use super::{ANN, SERVE, assert_start_fails, check_failed_start, contents};
+use crate::harness::{
+    Backend, EXECUTABLE, FinishedProcess, Folder, Process, Setup, run_nouns, run_sql,
+};
 
 /// A folder in which a store with one customer was served and stopped.
 fn used_folder() -> Folder {
@@ -20,14 +22,14 @@ fn used_folder() -> Folder {
 }
 
 /// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
-pub(super) fn in_namespace(folder: &Path, script: &str) -> Ended {
+pub(super) fn in_namespace(folder: &Path, script: &str) -> FinishedProcess {
     // Root may mount directly, and in a chroot cannot have a user namespace.
     const UNSHARE: &str = r#"
         if unshare --mount true 2>/dev/null; then exec unshare --mount "$@"; fi
         exec unshare --map-root-user --mount "$@"
     "#;
     let mut command = Command::new("sh");
-    command.args(["-ec", UNSHARE, "sh", "sh", "-ec", script, "sh"]).arg(folder).arg(NOUNS);
+    command.args(["-ec", UNSHARE, "sh", "sh", "-ec", script, "sh"]).arg(folder).arg(EXECUTABLE);
     command.env_remove("NOUNS_DATABASE");
     Process::spawn(&mut command).end()
 }
@@ -43,7 +45,7 @@ const READ_ONLY: &str = r#"
 fn database_in_a_read_only_folder_fails_the_start() {
     let folder = Folder::new();
     let ended = in_namespace(folder.path(), READ_ONLY);
-    check_refusal(
+    check_failed_start(
         &ended,
         folder.path(),
         &expect![[r#"
@@ -58,7 +60,7 @@ fn database_existing_in_a_read_only_folder_fails_the_start() {
     let folder = used_folder();
     let before = contents(folder.path());
     let ended = in_namespace(folder.path(), READ_ONLY);
-    check_refusal(
+    check_failed_start(
         &ended,
         folder.path(),
         &expect![[r#"
@@ -83,7 +85,7 @@ fn database_on_a_full_disk_fails_the_start() {
         exit $code
     "#;
     let ended = in_namespace(folder.path(), script);
-    check_refusal(
+    check_failed_start(
         &ended,
         folder.path(),
         &expect![[r#"
@@ -96,7 +98,7 @@ fn database_on_a_full_disk_fails_the_start() {
 fn database_path_that_is_a_folder_fails_the_start() {
     let folder = Folder::new();
     fs::create_dir(folder.path().join("nouns.db")).unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -109,7 +111,7 @@ fn database_path_that_is_a_folder_fails_the_start() {
 fn database_in_a_missing_folder_fails_the_start() {
     let folder = Folder::new();
     let args = ["serve", "--open", "--listen", "127.0.0.1:0", "--database", "sqlite:no/where.db"];
-    refused(
+    assert_start_fails(
         folder.path(),
         &args,
         &expect![[r#"
@@ -123,7 +125,7 @@ fn database_file_of_another_format_fails_the_start() {
     let folder = Folder::new();
     fs::write(folder.path().join("nouns.db"), "This is a letter to my aunt.\n".repeat(500))
         .unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -138,7 +140,7 @@ fn database_truncated_fails_the_start() {
     let file = folder.path().join("nouns.db");
     let bytes = fs::read(&file).unwrap();
     fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -155,7 +157,7 @@ fn database_with_a_damaged_page_fails_the_start() {
     // The schema begins after the header of 100 bytes.
     bytes[100..1000].fill(0xAA);
     fs::write(&file, bytes).unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -167,8 +169,8 @@ fn database_with_a_damaged_page_fails_the_start() {
 #[test]
 fn database_of_another_program_fails_the_start() {
     let folder = Folder::new();
-    sql(Backend::Sqlite, folder.path(), "CREATE TABLE customers (name TEXT)");
-    refused(
+    run_sql(Backend::Sqlite, folder.path(), "CREATE TABLE customers (name TEXT)");
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -180,8 +182,8 @@ fn database_of_another_program_fails_the_start() {
 #[test]
 fn database_of_a_newer_version_fails_the_start() {
     let folder = used_folder();
-    sql(Backend::Sqlite, folder.path(), "PRAGMA user_version = 9999");
-    refused(
+    run_sql(Backend::Sqlite, folder.path(), "PRAGMA user_version = 9999");
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -196,7 +198,7 @@ fn database_file_in_use_by_another_server_fails_the_start() {
     let path = server.create("/customers", ANN);
     // While the first one is stopped with SIGSTOP, any changed byte is the second one's doing.
     server.pause();
-    refused(
+    assert_start_fails(
         server.folder(),
         SERVE,
         &expect![[r#"
@@ -237,7 +239,7 @@ fn model_incompatible_with_the_database_fails_the_start() {
         "--database",
         "sqlite:nouns.db",
     ];
-    refused(
+    assert_start_fails(
         folder.path(),
         &args,
         &expect![[r#"
@@ -253,7 +255,7 @@ fn model_incompatible_with_the_database_fails_the_start() {
 #[test]
 fn model_with_additions_is_applied() {
     let folder = used_folder();
-    let store = run(folder.path(), &["init"]);
+    let store = run_nouns(folder.path(), &["init"]);
     assert_eq!(store.code, Some(0), "{store:?}");
     let mut model = fs::read_to_string(folder.path().join("nouns.toml")).unwrap();
     model.push_str("\n[resources.note.fields]\ntext = { type = \"text\", required = true }\n");

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::ANN;
 use super::database::in_namespace;
-use crate::harness::{Answer, Backend, Client, Folder, NOUNS, Process, Setup, wait_until};
+use crate::harness::{Answer, Backend, Client, EXECUTABLE, Folder, Process, Setup, wait_until};
 
 /// Nothing is lost, reads still succeed, and so does everything once there is space again.
 #[test]
@@ -55,7 +55,7 @@ fn commit_failure_stops_writing_until_a_restart() {
     let script =
         "trap '' XFSZ; ulimit -f 300; exec \"$0\" serve --open --listen 127.0.0.1:0 --log json";
     let mut command = Command::new("bash");
-    command.args(["-c", script, NOUNS]).env_clear().current_dir(folder.path());
+    command.args(["-c", script, EXECUTABLE]).env_clear().current_dir(folder.path());
     let server = Process::spawn(&mut command);
     let line = server.first_line();
     let address = line.rsplit_once("http://").unwrap().1.parse().unwrap();

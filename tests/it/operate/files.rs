@@ -7,8 +7,8 @@ use std::path::Path;
 use expect_test::expect;
 
 use super::database::in_namespace;
-use super::{ANN, SERVE, check_refusal, refused};
-use crate::harness::{Backend, Folder, Setup, run, wait_until};
+use super::{ANN, SERVE, assert_start_fails, check_failed_start};
+use crate::harness::{Backend, Folder, Setup, run_nouns, wait_until};
 
 /// A folder with `link.db`, which links to `there/nouns.db`, and `chain.db`, which links to `link.db`.
 fn linked_folder() -> Folder {
@@ -54,7 +54,7 @@ fn database_lock_holds_for_another_name_of_the_file() {
         server.create("/customers", ANN);
         server.pause();
         let args = ["serve", "--open", "--listen", "127.0.0.1:0", "--database", second];
-        let ended = run(server.folder(), &args);
+        let ended = run_nouns(server.folder(), &args);
         let shown = second.trim_start_matches("sqlite:");
         let message = format!("nouns: another server is using {shown}; stop it first");
         assert!(ended.code == Some(2) && ended.stderr.starts_with(&message), "{ended:?}");
@@ -75,10 +75,10 @@ fn wal_without_its_database_fails_the_start_and_is_kept() {
     let message = expect![[r#"
         nouns: nouns.db-wal is here, but the database it belongs to is not; put nouns.db back, or move nouns.db-wal away
     "#]];
-    refused(folder.path(), SERVE, &message);
+    assert_start_fails(folder.path(), SERVE, &message);
     // The same with an empty file in its place.
     fs::write(file("nouns.db"), "").unwrap();
-    refused(folder.path(), SERVE, &message);
+    assert_start_fails(folder.path(), SERVE, &message);
     // With the database restored, everything is there.
     fs::rename(file("kept.db"), file("nouns.db")).unwrap();
     let server = Setup::new(Backend::Sqlite).start_in(folder);
@@ -101,7 +101,7 @@ fn dangling_symlink_is_kept_by_a_failed_start() {
         exit $code
     "#;
     let ended = in_namespace(folder.path(), script);
-    check_refusal(
+    check_failed_start(
         &ended,
         folder.path(),
         &expect![[r#"
@@ -124,16 +124,16 @@ fn database_with_a_hard_link_is_refused() {
              write it; remove the others (find / -xdev -samefile {name} shows them), or copy it: cp {name} new.db\n"
         )
     };
-    let ended = run(server.folder(), &args);
+    let ended = run_nouns(server.folder(), &args);
     assert_eq!((ended.code, ended.stderr), (Some(2), message("other.db")));
     for command in [&["user", "list", "--database"][..], &["changes", "--database"]] {
-        let ended = run(server.folder(), &[command, &["sqlite:other.db"]].concat());
+        let ended = run_nouns(server.folder(), &[command, &["sqlite:other.db"]].concat());
         assert_eq!((ended.code, ended.stderr), (Some(2), message("other.db")), "{command:?}");
     }
     server.resume();
     assert_eq!(server.get("/customers").status, 200);
     let folder = server.stop();
-    let ended = run(folder.path(), SERVE);
+    let ended = run_nouns(folder.path(), SERVE);
     assert_eq!((ended.code, ended.stderr), (Some(2), message("nouns.db")));
     fs::remove_file(folder.path().join("other.db")).unwrap();
     let server = Setup::new(Backend::Sqlite).start_in(folder);
@@ -161,14 +161,14 @@ fn database_truncated_to_a_few_bytes_is_refused_and_its_wal_kept() {
             &["user", "list", "--database", "sqlite:nouns.db"],
             &["changes", "--database", "sqlite:nouns.db"],
         ] {
-            let ended = run(folder.path(), args);
+            let ended = run_nouns(folder.path(), args);
             assert_eq!((ended.code, &ended.stderr), (Some(2), &message), "{args:?}");
             assert_eq!(fs::read(file("nouns.db-wal")).unwrap(), log, "{args:?}");
         }
     }
     fs::remove_file(file("nouns.db-wal")).unwrap();
     fs::write(file("nouns.db"), "x").unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         SERVE,
         &expect![[r#"
@@ -190,7 +190,7 @@ fn wal_next_to_an_empty_database_is_kept_by_commands() {
     fs::write(folder.path().join("nouns.db"), "").unwrap();
     let log = fs::read(folder.path().join("nouns.db-wal")).unwrap();
     for command in [&["user", "list", "--database"][..], &["changes", "--database"]] {
-        let ended = run(folder.path(), &[command, &["sqlite:nouns.db"]].concat());
+        let ended = run_nouns(folder.path(), &[command, &["sqlite:nouns.db"]].concat());
         assert_eq!(ended.code, Some(2), "{command:?}: {ended:?}");
         assert_eq!(fs::read(folder.path().join("nouns.db-wal")).unwrap(), log, "{command:?}");
     }
@@ -206,7 +206,7 @@ fn command_that_cannot_lock_an_unrecovered_database_says_so() {
     fs::remove_file(file("nouns.db-lock")).unwrap();
     fs::create_dir(file("nouns.db-lock")).unwrap();
     let log = fs::read(file("nouns.db-wal")).unwrap();
-    let list = || run(folder.path(), &["user", "list", "--database", "sqlite:nouns.db"]);
+    let list = || run_nouns(folder.path(), &["user", "list", "--database", "sqlite:nouns.db"]);
     let ended = list();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     assert!(ended.stderr.starts_with("nouns: cannot open nouns.db-lock ("), "{}", ended.stderr);
@@ -219,18 +219,18 @@ fn command_that_cannot_lock_an_unrecovered_database_says_so() {
 #[test]
 fn database_lost_is_refused_when_its_key_or_password_file_exists() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--database", "sqlite:nouns.db"];
-    let folder = Setup::new(Backend::Sqlite).closed().start().stop();
+    let folder = Setup::new(Backend::Sqlite).with_authentication().start().stop();
     let file = |name: &str| folder.path().join(name);
     fs::remove_file(file("nouns.db")).unwrap();
     let both = expect![[r#"
         nouns: there is no database nouns.db, but nouns.key and nouns.admin-password, which a server makes after it: the database was lost or moved; put it back, or restore it from a backup; if a new one is meant, move nouns.key and nouns.admin-password away, or name the key with --key-file
     "#]];
-    refused(folder.path(), &serve, &both);
-    refused(folder.path(), SERVE, &both);
+    assert_start_fails(folder.path(), &serve, &both);
+    assert_start_fails(folder.path(), SERVE, &both);
     fs::write(file("nouns.db"), "").unwrap();
-    refused(folder.path(), &serve, &both);
+    assert_start_fails(folder.path(), &serve, &both);
     let named = [&serve[..], &["--key-file", "nouns.key"]].concat();
-    refused(
+    assert_start_fails(
         folder.path(),
         &named,
         &expect![[r#"
@@ -238,7 +238,7 @@ fn database_lost_is_refused_when_its_key_or_password_file_exists() {
         "#]],
     );
     fs::remove_file(file("nouns.admin-password")).unwrap();
-    refused(
+    assert_start_fails(
         folder.path(),
         &serve,
         &expect![[r#"
@@ -249,7 +249,7 @@ fn database_lost_is_refused_when_its_key_or_password_file_exists() {
     let key_file = file("nouns.key");
     let folder = Setup::new(Backend::Sqlite).key_file(key_file).start_in(folder).stop();
     // Here it may be that of the other database.
-    Setup::new(Backend::Sqlite).closed().database("room.db").start_in(folder);
+    Setup::new(Backend::Sqlite).with_authentication().database("room.db").start_in(folder);
 }
 
 /// The permission bits of a file.
@@ -261,7 +261,7 @@ fn mode(path: &Path) -> u32 {
 #[test]
 fn database_files_are_created_with_owner_only_permissions() {
     let umask = ["sh", "-c", "umask 022; exec \"$@\"", "sh"];
-    let server = Setup::new(Backend::Sqlite).under(&umask).start();
+    let server = Setup::new(Backend::Sqlite).run_under(&umask).start();
     server.create("/customers", ANN);
     for end in ["", "-wal", "-shm", "-lock"] {
         let path = server.folder().join(format!("nouns.db{end}"));
@@ -275,7 +275,7 @@ fn database_files_are_created_with_owner_only_permissions() {
     for (now, is_told) in [(0o640, false), (0o644, true)] {
         let path = folder.path().join("nouns.db");
         fs::set_permissions(&path, fs::Permissions::from_mode(now)).unwrap();
-        let copy = Backend::Sqlite.copy(&folder);
+        let copy = Backend::Sqlite.copy_database(&folder);
         fs::set_permissions(copy.path().join("nouns.db"), fs::Permissions::from_mode(now)).unwrap();
         let server = Setup::new(Backend::Sqlite).start_in(copy);
         server.create("/customers", ANN);

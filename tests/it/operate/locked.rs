@@ -5,14 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ANN;
-use crate::harness::{Answer, Backend, Client, Lock, Server, Setup, wait_until};
+use crate::harness::{Answer, Backend, Client, ForeignLock, Server, Setup, wait_until};
 
 /// How long the server waits for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
 
 /// Sends this many writes concurrently, each on its own connection; returns their responses as they
 /// arrive.
-fn write_at_once(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
+fn write_concurrently(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
     let (sender, answers) = mpsc::channel();
     for _ in 0..count {
         let (sender, address) = (sender.clone(), server.address);
@@ -26,7 +26,7 @@ fn write_at_once(server: &Server, count: usize) -> mpsc::Receiver<Answer> {
 }
 
 /// A server with this line in `[server.limits]`.
-fn limited(backend: Backend, limit: &str) -> Server {
+fn start_limited(backend: Backend, limit: &str) -> Server {
     let model = format!(
         "title = \"Narrow\"\n[server.limits]\n{limit}\n[resources.customer.fields]\n\
          name = {{ type = \"text\" }}\nemail = {{ type = \"email\" }}\n"
@@ -42,9 +42,9 @@ on_every_backend! {
     /// Regression: writes that waited at the same time each waited five seconds, one after another.
     fn foreign_lock_all_waiting_writes_time_out_together(server: Server) {
         server.create("/customers", ANN);
-        let lock = Lock::hold(&server);
+        let lock = ForeignLock::hold(&server);
         let began = Instant::now();
-        let answers = write_at_once(&server, 6);
+        let answers = write_concurrently(&server, 6);
         // Reads still succeed, and the readiness check says so.
         assert_eq!(names(&server), 1);
         assert_eq!(server.get("/-/ready").status, 200);
@@ -64,8 +64,8 @@ on_every_backend! {
 
     /// A write that has not begun by then never will: the client may have retried it.
     fn write_queued_beyond_its_deadline_is_dropped(backend: Backend) {
-        let server = limited(backend, "request_seconds_max = 1");
-        let lock = Lock::hold(&server);
+        let server = start_limited(backend, "request_seconds_max = 1");
+        let lock = ForeignLock::hold(&server);
         let began = Instant::now();
         let answer = server.post("/customers", ANN);
         assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"));
@@ -78,11 +78,11 @@ on_every_backend! {
 
     /// One request executes, one waits, and the rest are refused at once (load shedding).
     fn admission_limit_reached_sheds_load(backend: Backend) {
-        let server = limited(backend, "requests_max = 1");
+        let server = start_limited(backend, "requests_max = 1");
         server.create("/customers", ANN);
-        let lock = Lock::hold(&server);
+        let lock = ForeignLock::hold(&server);
         let began = Instant::now();
-        let answers = write_at_once(&server, 3);
+        let answers = write_concurrently(&server, 3);
         let refused = answers.recv().unwrap();
         assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"));
         assert_eq!(refused.header("Retry-After"), Some("1"));

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use expect_test::Expect;
 
-use crate::harness::{Ended, run};
+use crate::harness::{FinishedProcess, run_nouns};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const SERVE: &[&str] =
@@ -39,13 +39,13 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 /// Runs a start that must fail in `folder`, and compares its one message.
-fn refused(folder: &Path, args: &[&str], message: &Expect) {
+fn assert_start_fails(folder: &Path, args: &[&str], message: &Expect) {
     let before = contents(folder);
-    check_refusal(&run(folder, args), folder, message);
+    check_failed_start(&run_nouns(folder, args), folder, message);
     assert!(contents(folder) == before, "the folder was changed: {:?}", contents(folder).keys());
 }
 
-fn check_refusal(ended: &Ended, folder: &Path, message: &Expect) {
+fn check_failed_start(ended: &FinishedProcess, folder: &Path, message: &Expect) {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     message.assert_eq(&ended.stderr.replace(folder.to_str().unwrap(), "FOLDER"));
 }

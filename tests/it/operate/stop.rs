@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::ANN;
-use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
+use crate::harness::{Backend, CertificatePair, Client, Server, Setup, wait_until};
 
 /// Serves HTTP/2 with prior knowledge as well.
 const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
@@ -169,7 +169,7 @@ on_every_backend! {
 /// Nor does it wait for an unfinished handshake.
 #[test]
 fn shutdown_does_not_wait_for_an_unfinished_handshake() {
-    let pair = Pair::new();
+    let pair = CertificatePair::new();
     let server = Setup::new(Backend::Sqlite).tls(&pair).start();
     let mut silent = TcpStream::connect(server.address).unwrap();
     // The header of a record, and one byte of 256.

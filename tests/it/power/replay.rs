@@ -13,18 +13,18 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
-use super::disk::{Disk, Shape, State, Survives};
-use super::run::Run;
-use super::scratch::Scratch;
+use super::disk::{FileShape, PowerCutState, SimulatedDisk, Survivors};
+use super::restart::check_restart;
+use super::run::RecordedRun;
 use super::sectors::hash;
-use super::serve::serve;
-use super::strace::{Call, Step};
-use crate::durability::chance::Chance;
-use crate::durability::judge::{Found, judge};
+use super::state_folder::StateFolder;
+use super::strace::{TraceStep, TracedCall};
+use crate::durability::judge::{DatabaseContents, judge};
+use crate::durability::seeded_random::SeededRandom;
 
 /// The share of possible states that is tested.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct ReplayEffort {
     pub seed: u64,
     /// Random choices of calls, and of sectors, at each point.
     pub choices: usize,
@@ -38,7 +38,7 @@ pub struct Effort {
 }
 
 #[derive(Debug, Default, Clone)]
-pub struct Figures {
+pub struct ReplayFigures {
     /// Points of the trace at which the power was cut.
     pub points: usize,
     /// All states; each is judged.
@@ -58,7 +58,7 @@ pub struct Figures {
     pub examples: Vec<String>,
 }
 
-impl std::fmt::Display for Figures {
+impl std::fmt::Display for ReplayFigures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { points, states, distinct, with_losses, lost_most, damaged, served, .. } = self;
         let contents = self.contents.len();
@@ -71,7 +71,7 @@ impl std::fmt::Display for Figures {
     }
 }
 
-impl Figures {
+impl ReplayFigures {
     /// Adds those of another run.
     pub fn sum(&mut self, other: Self) {
         let (points, states) = (self.points + other.points, self.states + other.states);
@@ -94,11 +94,11 @@ impl Figures {
 }
 
 /// Replays the steps of a run, from which some syncs may have been removed.
-pub fn replay(run: &Run, steps: &[Step], effort: Effort) -> Figures {
-    let mut figures = Figures::default();
+pub fn replay(run: &RecordedRun, steps: &[TraceStep], effort: ReplayEffort) -> ReplayFigures {
+    let mut figures = ReplayFigures::default();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..effort.threads)
-            .map(|own| scope.spawn(move || Player::new(run, effort, own).play(steps)))
+            .map(|own| scope.spawn(move || ReplayThread::new(run, effort, own).replay_steps(steps)))
             .collect();
         for worker in workers {
             figures.add(worker.join().unwrap());
@@ -108,100 +108,100 @@ pub fn replay(run: &Run, steps: &[Step], effort: Effort) -> Figures {
 }
 
 /// One thread's part: it replays the whole trace, and judges the states whose hash belongs to it.
-struct Player<'a> {
-    run: &'a Run,
-    effort: Effort,
-    own: usize,
-    disk: Disk,
-    scratch: Scratch,
+struct ReplayThread<'a> {
+    run: &'a RecordedRun,
+    effort: ReplayEffort,
+    thread_number: usize,
+    disk: SimulatedDisk,
+    folder: StateFolder,
     /// The result for a state, by its hash: the hash of its content, or the reason why there is none.
     opened: HashMap<u64, Result<u64, String>>,
     /// The contents that were read last.
-    read: VecDeque<(u64, Found)>,
+    contents: VecDeque<(u64, DatabaseContents)>,
     /// The shapes of the files already served, and whether the database has tables.
-    shapes: HashSet<(bool, Shape)>,
+    shapes: HashSet<(bool, FileShape)>,
     /// Contents that agreed with the responses up to here, or the faults.
     verdicts: HashMap<(u64, usize), Vec<String>>,
     /// The last call that had begun.
     last: usize,
-    figures: Figures,
+    figures: ReplayFigures,
 }
 
 /// The maximum number of contents in memory.
-const READ_MAX: usize = 12;
+const CONTENTS_IN_MEMORY_MAX: usize = 12;
 
-impl<'a> Player<'a> {
-    fn new(run: &'a Run, effort: Effort, own: usize) -> Self {
+impl<'a> ReplayThread<'a> {
+    fn new(run: &'a RecordedRun, effort: ReplayEffort, own: usize) -> Self {
         Self {
             run,
             effort,
-            own,
-            disk: Disk::new(run.before.clone()),
-            scratch: Scratch::new(),
+            thread_number: own,
+            disk: SimulatedDisk::new(run.before.clone()),
+            folder: StateFolder::new(),
             opened: HashMap::new(),
-            read: VecDeque::new(),
+            contents: VecDeque::new(),
             shapes: HashSet::new(),
             verdicts: HashMap::new(),
             last: 0,
-            figures: Figures::default(),
+            figures: ReplayFigures::default(),
         }
     }
 
-    fn play(mut self, steps: &[Step]) -> Figures {
+    fn replay_steps(mut self, steps: &[TraceStep]) -> ReplayFigures {
         for (index, step) in steps.iter().enumerate() {
             // Every thread makes the same random choices.
-            let mut chance = Chance::new(self.effort.seed ^ (index as u64) << 24);
-            if let Step::End(call) = step {
-                self.leave_out(index, &self.run.log.calls[*call], &mut chance);
+            let mut chance = SeededRandom::new(self.effort.seed ^ (index as u64) << 24);
+            if let TraceStep::End(call) = step {
+                self.cut_without_one_call(index, &self.run.log.calls[*call], &mut chance);
             }
-            if let Step::Begin(call) = step {
+            if let TraceStep::Begin(call) = step {
                 self.last = *call;
             }
-            if self.disk.step(*step, &self.run.log.calls) {
-                self.cut_here(index, &mut chance);
+            if self.disk.apply_step(*step, &self.run.log.calls) {
+                self.cut_at_step(index, &mut chance);
             }
         }
         self.figures
     }
 
     /// A sync has not ended yet, and one call of those it is to make durable has not reached the disk.
-    fn leave_out(&mut self, index: usize, what: &Call, chance: &mut Chance) {
+    fn cut_without_one_call(&mut self, index: usize, what: &TracedCall, chance: &mut SeededRandom) {
         let mut calls = self.disk.unsynced(what);
         while calls.len() > self.effort.left_out_max {
             calls.swap_remove(chance.below(calls.len()));
         }
         for call in calls {
-            self.cut(index, Survives::AllBut(call), chance);
+            self.judge_cut(index, Survivors::AllBut(call), chance);
         }
     }
 
-    fn cut_here(&mut self, index: usize, chance: &mut Chance) {
+    fn cut_at_step(&mut self, index: usize, chance: &mut SeededRandom) {
         self.figures.points += 1;
-        self.cut(index, Survives::Synced, chance);
-        self.cut(index, Survives::All, chance);
+        self.judge_cut(index, Survivors::Synced, chance);
+        self.judge_cut(index, Survivors::All, chance);
         for _ in 0..self.effort.choices {
-            self.cut(index, Survives::Calls, chance);
-            self.cut(index, Survives::Sectors, chance);
+            self.judge_cut(index, Survivors::Calls, chance);
+            self.judge_cut(index, Survivors::Sectors, chance);
         }
     }
 
-    fn cut(&mut self, index: usize, survives: Survives, chance: &mut Chance) {
+    fn judge_cut(&mut self, index: usize, survives: Survivors, chance: &mut SeededRandom) {
         let is_chosen = chance.below(self.effort.one_of) == 0;
         if !is_chosen {
             return;
         }
         self.figures.states += 1;
-        let state = self.disk.cut(survives, &mut Chance::new(chance.next()));
-        if state.hash as usize % self.effort.threads != self.own {
+        let state = self.disk.power_cut(survives, &mut SeededRandom::new(chance.next()));
+        if state.hash as usize % self.effort.threads != self.thread_number {
             return;
         }
         let is_new = !self.opened.contains_key(&state.hash);
-        let mut faults = self.faults(&state);
+        let mut faults = self.state_faults(&state);
         if is_new && faults.is_empty() && self.is_served(&state) {
             self.figures.served += 1;
-            let (_, found) = &self.read[0];
+            let (_, found) = &self.contents[0];
             let of = format!("step {index}, {survives:?}");
-            faults = serve(&self.disk.files(&state), found, &of);
+            faults = check_restart(&self.disk.files(&state), found, &of);
         }
         let lost = faults.iter().filter(|fault| fault.starts_with("lost: ")).count();
         let (had_losses, had_damage) = (self.figures.with_losses, self.figures.damaged);
@@ -221,19 +221,19 @@ impl<'a> Player<'a> {
 
     /// Whether a server is to be started on a new sound state: at random, or because there was none yet
     /// with these files.
-    fn is_served(&mut self, state: &State) -> bool {
-        let shape = (self.read[0].0 == EMPTY, state.shape());
+    fn is_served(&mut self, state: &PowerCutState) -> bool {
+        let shape = (self.contents[0].0 == EMPTY, state.shape());
         self.effort.served_one_of > 0
             && (self.shapes.insert(shape) || state.hash.is_multiple_of(self.effort.served_one_of))
     }
 
     /// All faults of a state, given the responses so far.
-    fn faults(&mut self, state: &State) -> Vec<String> {
+    fn state_faults(&mut self, state: &PowerCutState) -> Vec<String> {
         let content = match self.opened.get(&state.hash) {
             Some(known) => known.clone(),
             None => {
                 self.figures.distinct += 1;
-                let content = self.open(state);
+                let content = self.open_state(state);
                 self.opened.insert(state.hash, content.clone());
                 content
             }
@@ -243,36 +243,36 @@ impl<'a> Player<'a> {
             Err(fault) => return vec![fault],
         };
         self.figures.contents.insert(content);
-        let found = match self.read.iter().position(|(known, _)| *known == content) {
-            Some(place) => self.read.remove(place).unwrap().1,
-            None if content == EMPTY => Found::default(),
+        let found = match self.contents.iter().position(|(known, _)| *known == content) {
+            Some(place) => self.contents.remove(place).unwrap().1,
+            None if content == EMPTY => DatabaseContents::default(),
             None => {
-                self.put(state);
-                Found::read(self.scratch.path()).unwrap()
+                self.write_state(state);
+                DatabaseContents::read(self.folder.path()).unwrap()
             }
         };
-        let answered = self.run.answered(self.last);
+        let answered = self.run.answered_count(self.last);
         let verdict = self.verdicts.entry((content, answered));
         let faults =
-            verdict.or_insert_with(|| judge(&self.run.book(self.last), &found).faults).clone();
-        self.read.push_front((content, found));
-        self.read.truncate(READ_MAX);
+            verdict.or_insert_with(|| judge(&self.run.ledger_at(self.last), &found).faults).clone();
+        self.contents.push_front((content, found));
+        self.contents.truncate(CONTENTS_IN_MEMORY_MAX);
         faults
     }
 
     /// Creates the state, opens it as a restart would, and returns a hash of all that it holds.
-    fn open(&mut self, state: &State) -> Result<u64, String> {
-        self.put(state);
-        content(&self.scratch.path().join("nouns.db")).map_err(|error| error.to_string())?
+    fn open_state(&mut self, state: &PowerCutState) -> Result<u64, String> {
+        self.write_state(state);
+        content_hash(&self.folder.path().join("nouns.db")).map_err(|error| error.to_string())?
     }
 
-    fn put(&mut self, state: &State) {
+    fn write_state(&mut self, state: &PowerCutState) {
         let files = self.disk.files(state);
         // SQLite rolls back a journal, and removes it.
         let has_journal = files.contains_key("nouns.db-journal");
-        self.scratch.put(files);
+        self.folder.write_state(files);
         if has_journal {
-            self.scratch.forget();
+            self.folder.mark_changed();
         }
     }
 }
@@ -281,7 +281,7 @@ impl<'a> Player<'a> {
 const EMPTY: u64 = 0;
 
 /// A hash of all rows of all tables, or the errors of SQLite's own checks.
-fn content(path: &Path) -> rusqlite::Result<Result<u64, String>> {
+fn content_hash(path: &Path) -> rusqlite::Result<Result<u64, String>> {
     if !path.exists() {
         return Ok(Ok(EMPTY));
     }

@@ -10,22 +10,24 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use super::disk::{Disk, Survives};
-use super::strace::{CALLS, Call, Log};
-use crate::durability::chance::Chance;
-use crate::durability::judge::{Found, judge};
-use crate::durability::ledger::{CHECKPOINT_PAGES, Entry, FRAME_BYTES, Ledger, Outcome};
-use crate::durability::serving::{self, burst};
+use super::disk::{SimulatedDisk, Survivors};
+use super::strace::{CALLS, TraceLog, TracedCall};
+use crate::durability::judge::{DatabaseContents, judge};
+use crate::durability::ledger::{
+    CHECKPOINT_PAGES, FRAME_BYTES, Ledger, LedgerEntry, RequestOutcome,
+};
+use crate::durability::seeded_random::SeededRandom;
+use crate::durability::serving::{self, run_burst};
 use crate::harness::{Folder, Process, Server, wait_until};
 
 pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// Whether the disk syncs as it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Syncs {
+pub enum SyncBehaviour {
     Done,
     /// Reported as done, and not done.
-    LeftOut,
+    Skipped,
     /// The sync with this number fails, at a server that already runs, counted from the beginning of
     /// the trace. Another server then continues.
     Fails(usize),
@@ -33,18 +35,18 @@ pub enum Syncs {
 
 /// The parameters of a run.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
+pub struct RunParameters {
     pub seed: u64,
-    pub begin: Begin,
+    pub initial_state: InitialState,
     pub connections: usize,
     /// Requests of each connection, of each of the servers.
     pub requests_each: usize,
-    pub syncs: Syncs,
+    pub syncs: SyncBehaviour,
 }
 
 /// The state at the beginning of the trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
+pub enum InitialState {
     Nothing,
     /// A running server, with a WAL of at least this many bytes.
     Running {
@@ -52,90 +54,101 @@ pub enum Begin {
     },
 }
 
-impl Begin {
+impl InitialState {
     /// The server will soon checkpoint the WAL.
     pub const GROWN: Self = Self::Running { log_bytes: CHECKPOINT_PAGES * 9 / 10 * FRAME_BYTES };
 }
 
 /// How a server ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ServerEnd {
     Kill,
     Stop,
 }
 
 /// The record of a run.
 #[derive(Debug)]
-pub struct Run {
+pub struct RecordedRun {
     pub before: Files,
-    pub log: Log,
+    pub log: TraceLog,
     pub ledger: Ledger,
     /// The calls that sent the responses, by their request ids.
     answers: HashMap<String, usize>,
     /// Requests that were answered before the trace began.
     answered_before: BTreeSet<String>,
     /// The call after which the outcomes of the requests without a response were known.
-    settled_from: usize,
+    outcomes_known_from: usize,
 }
 
-impl Run {
+impl RecordedRun {
     /// Several servers, one after the other on one database.
-    pub fn record(work: Work) -> Self {
-        let mut ledger = Ledger::of(work.seed, work.connections);
-        let (mut traced, before) = match work.begin {
-            Begin::Nothing => {
+    pub fn record(work: RunParameters) -> Self {
+        let mut ledger = Ledger::with_connection_count(work.seed, work.connections);
+        let (mut traced, before) = match work.initial_state {
+            InitialState::Nothing => {
                 let folder = Folder::new();
                 let before = files_in(folder.path());
-                (Traced::start(folder, work.syncs), before)
+                (TracedServer::start(folder, work.syncs), before)
             }
-            Begin::Running { log_bytes } => {
-                let server = grown(&mut ledger, log_bytes);
+            InitialState::Running { log_bytes } => {
+                let server = start_with_large_wal(&mut ledger, log_bytes);
                 let before = files_in(server.folder());
-                (Traced::attach(server, work.syncs), before)
+                (TracedServer::attach(server, work.syncs), before)
             }
         };
-        let answered_before: BTreeSet<_> = answered(&ledger).map(str::to_owned).collect();
-        let (mut log, mut settled_from) = (Log::default(), usize::MAX);
-        let ends: &[End] = match work.syncs {
-            Syncs::Done | Syncs::LeftOut => &[End::Kill, End::Stop, End::Kill],
-            Syncs::Fails(_) => &[End::Kill, End::Kill],
+        let answered_before: BTreeSet<_> =
+            answered_request_ids(&ledger).map(str::to_owned).collect();
+        let (mut log, mut settled_from) = (TraceLog::default(), usize::MAX);
+        let ends: &[ServerEnd] = match work.syncs {
+            SyncBehaviour::Done | SyncBehaviour::Skipped => {
+                &[ServerEnd::Kill, ServerEnd::Stop, ServerEnd::Kill]
+            }
+            SyncBehaviour::Fails(_) => &[ServerEnd::Kill, ServerEnd::Kill],
         };
         for (number, end) in ends.iter().enumerate() {
-            burst(&traced.server, &mut ledger, work.requests_each);
+            run_burst(&traced.server, &mut ledger, work.requests_each);
             let (steps_before, calls_before) = (log.steps.len(), log.calls.len());
             let folder = traced.end(*end, &mut log);
             let after = files_in(folder.path());
             // A call that was about to begin when its thread was killed may not have been made.
             if difference(&before, &log, &after).is_some() {
-                log.forget_unfinished(steps_before);
+                log.remove_unfinished(steps_before);
             }
             assert_eq!(difference(&before, &log, &after), None);
-            if number > 0 && matches!(work.syncs, Syncs::Fails(_)) {
+            if number > 0 && matches!(work.syncs, SyncBehaviour::Fails(_)) {
                 let sent = log.calls.iter().skip(calls_before);
-                let first = sent.take_while(|call| !matches!(call, Call::Send(_))).count();
+                let first = sent.take_while(|call| !matches!(call, TracedCall::Send(_))).count();
                 settled_from = calls_before + first;
             }
             if number + 1 == ends.len() {
                 break;
             }
-            traced = Traced::start(
+            traced = TracedServer::start(
                 folder,
-                if let Syncs::Fails(_) = work.syncs { Syncs::Done } else { work.syncs },
+                if let SyncBehaviour::Fails(_) = work.syncs {
+                    SyncBehaviour::Done
+                } else {
+                    work.syncs
+                },
             );
-            if let Syncs::Fails(_) = work.syncs {
-                settle(&traced.server, &mut ledger);
+            if let SyncBehaviour::Fails(_) = work.syncs {
+                determine_outcomes(&traced.server, &mut ledger);
             }
         }
-        let mut answers = answers(&log);
+        let mut answers = response_calls(&log);
         let unknown = |id: &&str| !answers.contains_key(*id) && !answered_before.contains(*id);
-        assert_eq!(answered(&ledger).find(unknown), None, "an answer is not in the log");
-        if let Syncs::Fails(_) = work.syncs {
+        assert_eq!(
+            answered_request_ids(&ledger).find(unknown),
+            None,
+            "an answer is not in the log"
+        );
+        if let SyncBehaviour::Fails(_) = work.syncs {
             // Requests that were answered with an unknown outcome are open in the ledger.
-            let known: BTreeSet<_> = answered(&ledger).collect();
+            let known: BTreeSet<_> = answered_request_ids(&ledger).collect();
             answers.retain(|id, _| known.contains(id.as_str()));
         }
-        assert_eq!(answers.len() + answered_before.len(), answered(&ledger).count());
-        Self { before, log, ledger, answers, answered_before, settled_from }
+        assert_eq!(answers.len() + answered_before.len(), answered_request_ids(&ledger).count());
+        Self { before, log, ledger, answers, answered_before, outcomes_known_from: settled_from }
     }
 
     /// How many requests the trace has.
@@ -144,49 +157,49 @@ impl Run {
     }
 
     /// How many responses had been sent when this call had begun, and no later one.
-    pub fn answered(&self, last: usize) -> usize {
+    pub fn answered_count(&self, last: usize) -> usize {
         self.answers.values().filter(|call| **call <= last).count()
     }
 
     /// The ledger as it was then.
-    pub fn book(&self, last: usize) -> Vec<(&Entry, &Outcome)> {
+    pub fn ledger_at(&self, last: usize) -> Vec<(&LedgerEntry, &RequestOutcome)> {
         let is_answered = |id: &str| {
             self.answered_before.contains(id)
                 || self.answers.get(id).is_some_and(|call| *call <= last)
         };
-        self.ledger.as_of(is_answered, self.settled_from <= last)
+        self.ledger.as_of(is_answered, self.outcomes_known_from <= last)
     }
 }
 
 /// An idle server, with a WAL of at least this many bytes.
-fn grown(ledger: &mut Ledger, log_bytes: u64) -> Server {
+fn start_with_large_wal(ledger: &mut Ledger, log_bytes: u64) -> Server {
     let server = serving::start(Folder::new());
     let log = server.folder().join("nouns.db-wal");
     while fs::metadata(&log).unwrap().len() < log_bytes {
-        burst(&server, ledger, 1);
+        run_burst(&server, ledger, 1);
     }
     server
 }
 
 /// Determines the outcomes of the requests without a response.
-fn settle(server: &Server, ledger: &mut Ledger) {
-    let found = Found::read(server.folder()).unwrap();
+fn determine_outcomes(server: &Server, ledger: &mut Ledger) {
+    let found = DatabaseContents::read(server.folder()).unwrap();
     let verdict = judge(&ledger.now(), &found);
     verdict.assert_sound("the page cache");
-    ledger.settle(&verdict.open, &found.stored());
+    ledger.record_outcomes(&verdict.open, &found.stored());
 }
 
 /// The ids of the requests that were answered.
-fn answered(ledger: &Ledger) -> impl Iterator<Item = &str> {
+fn answered_request_ids(ledger: &Ledger) -> impl Iterator<Item = &str> {
     ledger.entries().filter_map(|entry| match &entry.outcome {
-        Outcome::Answered(answered) => Some(answered.request_id.as_str()),
+        RequestOutcome::Answered(answered) => Some(answered.request_id.as_str()),
         _ => None,
     })
 }
 
 /// A server, and its trace.
 #[derive(Debug)]
-struct Traced {
+struct TracedServer {
     server: Server,
     /// The strace process, where it is not the child of the server.
     tracer: Option<Process>,
@@ -194,35 +207,35 @@ struct Traced {
 }
 
 /// The arguments that make strace log every call, with all bytes of each write.
-fn strace(output: &Folder, syncs: Syncs) -> Vec<String> {
+fn strace_arguments(output: &Folder, syncs: SyncBehaviour) -> Vec<String> {
     let log = output.path().join("log").display().to_string();
     let calls = format!("trace={CALLS}");
     let words = ["strace", "-f", "-y", "-xx", "-s", "67108864", "-e", &calls, "-o", &log];
     let mut words: Vec<_> = words.map(str::to_owned).into();
     let inject = match syncs {
-        Syncs::Done => return words,
-        Syncs::LeftOut => "retval=0".to_owned(),
-        Syncs::Fails(number) => format!("error=EIO:when={number}"),
+        SyncBehaviour::Done => return words,
+        SyncBehaviour::Skipped => "retval=0".to_owned(),
+        SyncBehaviour::Fails(number) => format!("error=EIO:when={number}"),
     };
     words.extend(["-e".to_owned(), format!("inject=fsync,fdatasync:{inject}")]);
     words
 }
 
-impl Traced {
+impl TracedServer {
     /// From its first call on. -D: strace is the child of the server, and not the other way round.
-    fn start(folder: Folder, syncs: Syncs) -> Self {
+    fn start(folder: Folder, syncs: SyncBehaviour) -> Self {
         let output = Folder::new();
-        let mut words = strace(&output, syncs);
+        let mut words = strace_arguments(&output, syncs);
         words.extend(["-D".to_owned(), "--seccomp-bpf".to_owned()]);
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let server = serving::setup().under(&words).start_in(folder);
+        let server = serving::setup().run_under(&words).start_in(folder);
         Self { server, tracer: None, output }
     }
 
     /// From now on.
-    fn attach(server: Server, syncs: Syncs) -> Self {
+    fn attach(server: Server, syncs: SyncBehaviour) -> Self {
         let output = Folder::new();
-        let words = strace(&output, syncs);
+        let words = strace_arguments(&output, syncs);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
         let tracer = Process::spawn(&mut command);
@@ -231,12 +244,12 @@ impl Traced {
     }
 
     /// Ends the server, and adds its calls to the log.
-    fn end(self, end: End, log: &mut Log) -> Folder {
+    fn end(self, end: ServerEnd, log: &mut TraceLog) -> Folder {
         let path = self.output.path().join("log");
         let thread = format!("{} ", self.server.process_id());
         let folder = match end {
-            End::Kill => self.server.kill(),
-            End::Stop => self.server.stop(),
+            ServerEnd::Kill => self.server.kill(),
+            ServerEnd::Stop => self.server.stop(),
         };
         // strace may still be writing when the server is gone. The first thread is the last to end.
         wait_until("strace has logged the end", || {
@@ -273,12 +286,12 @@ fn files_in(folder: &Path) -> Files {
 
 /// The first difference between the files derived from the trace and the real ones: a call was
 /// overlooked.
-fn difference(before: &Files, log: &Log, after: &Files) -> Option<String> {
-    let mut disk = Disk::new(before.clone());
+fn difference(before: &Files, log: &TraceLog, after: &Files) -> Option<String> {
+    let mut disk = SimulatedDisk::new(before.clone());
     for step in &log.steps {
-        disk.step(*step, &log.calls);
+        disk.apply_step(*step, &log.calls);
     }
-    let files = disk.files(&disk.cut(Survives::All, &mut Chance::new(0)));
+    let files = disk.files(&disk.power_cut(Survivors::All, &mut SeededRandom::new(0)));
     let (logged, real) = (files.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
     if logged != real {
         return Some(format!("there are {real:?}, by the log {logged:?}"));
@@ -290,10 +303,10 @@ fn difference(before: &Files, log: &Log, after: &Files) -> Option<String> {
 }
 
 /// The calls that began to send a response, by its request id.
-fn answers(log: &Log) -> HashMap<String, usize> {
+fn response_calls(log: &TraceLog) -> HashMap<String, usize> {
     let mut found = HashMap::new();
     for (number, call) in log.calls.iter().enumerate() {
-        let Call::Send(bytes) = call else { continue };
+        let TracedCall::Send(bytes) = call else { continue };
         let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|end| &bytes[..end]);
         let Some(Ok(head)) = head.map(std::str::from_utf8) else { continue };
         let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: "));

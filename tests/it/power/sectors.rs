@@ -9,14 +9,14 @@ pub const SECTOR: usize = 512;
 const ZEROS: [u8; SECTOR] = [0; SECTOR];
 
 #[derive(Debug, Clone)]
-pub enum Change {
+pub enum SectorChange {
     Write { offset: usize, bytes: Vec<u8> },
     Resize(usize),
 }
 
 /// Changed sectors of one file.
 #[derive(Debug, Clone)]
-pub struct Layer {
+pub struct SectorLayer {
     pub sectors: BTreeMap<usize, Vec<u8>>,
     pub length: usize,
 }
@@ -36,15 +36,15 @@ pub fn hash(parts: &[&[u8]]) -> u64 {
 }
 
 /// A synced sector; zeros where the file has none.
-pub fn old(synced: &[u8], sector: usize) -> Vec<u8> {
+pub fn synced_sector(synced: &[u8], sector: usize) -> Vec<u8> {
     let start = (sector * SECTOR).min(synced.len());
     let there = &synced[start..synced.len().min(start + SECTOR)];
     [there, &ZEROS[there.len()..]].concat()
 }
 
-impl Change {
+impl SectorChange {
     /// The sectors it touches in a file of this length, and the length after it.
-    pub fn reach(&self, length: usize) -> (std::ops::Range<usize>, usize) {
+    pub fn touched_sectors(&self, length: usize) -> (std::ops::Range<usize>, usize) {
         match self {
             Self::Write { offset, bytes } => {
                 let end = offset + bytes.len();
@@ -57,36 +57,42 @@ impl Change {
     }
 }
 
-impl Layer {
+impl SectorLayer {
     /// Applies a change to those of its sectors that are `kept`.
-    pub fn change(&mut self, synced: &[u8], change: &Change, mut kept: impl FnMut(usize) -> bool) {
-        let (sectors, length) = change.reach(self.length);
+    pub fn apply_change(
+        &mut self,
+        synced: &[u8],
+        change: &SectorChange,
+        mut kept: impl FnMut(usize) -> bool,
+    ) {
+        let (sectors, length) = change.touched_sectors(self.length);
         for sector in sectors.filter(|sector| kept(*sector)) {
             let start = sector * SECTOR;
-            let target = self.sectors.entry(sector).or_insert_with(|| old(synced, sector));
+            let target =
+                self.sectors.entry(sector).or_insert_with(|| synced_sector(synced, sector));
             match change {
-                Change::Write { offset, bytes } => {
+                SectorChange::Write { offset, bytes } => {
                     let (from, to) =
                         (start.max(*offset), (start + SECTOR).min(offset + bytes.len()));
                     target[from - start..to - start]
                         .copy_from_slice(&bytes[from - offset..to - offset]);
                 }
-                Change::Resize(to) => target[to.saturating_sub(start).min(SECTOR)..].fill(0),
+                SectorChange::Resize(to) => target[to.saturating_sub(start).min(SECTOR)..].fill(0),
             }
         }
         self.length = length;
     }
 
     /// Sets the length of the file.
-    pub fn cut_off(&mut self, synced: &[u8], length: usize) {
+    pub fn set_length(&mut self, synced: &[u8], length: usize) {
         self.length = self.length.max(synced.len());
         let last = self.sectors.keys().next_back().map_or(0, |sector| (sector + 1) * SECTOR);
         self.length = self.length.max(last);
-        self.change(synced, &Change::Resize(length), |_| true);
+        self.apply_change(synced, &SectorChange::Resize(length), |_| true);
     }
 
     /// The whole file.
-    pub fn put_on(&self, synced: &[u8]) -> Vec<u8> {
+    pub fn apply_to(&self, synced: &[u8]) -> Vec<u8> {
         let end = self.sectors.keys().next_back().map_or(0, |sector| (sector + 1) * SECTOR);
         let mut bytes = vec![0; end.max(synced.len()).max(self.length)];
         bytes[..synced.len()].copy_from_slice(synced);

@@ -17,7 +17,7 @@ pub const CALLS: &str = "open,openat,openat2,creat,write,pwrite64,writev,pwritev
 /// The effect of a call. Files are named relative to the folder, so that logs of several folders are
 /// alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum TracedCall {
     /// Creates the file when it does not exist.
     Create(String),
     Write {
@@ -41,7 +41,7 @@ pub enum Call {
 
 /// One event in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum TraceStep {
     /// From here on the call may have taken effect.
     Begin(usize),
     /// From here on it has.
@@ -50,15 +50,15 @@ pub enum Step {
 
 /// A log, in the order of its events.
 #[derive(Debug, Default)]
-pub struct Log {
-    pub calls: Vec<Call>,
-    pub steps: Vec<Step>,
+pub struct TraceLog {
+    pub calls: Vec<TracedCall>,
+    pub steps: Vec<TraceStep>,
     /// Syncs that strace answered in place of the kernel: nothing was synced.
     pub syncs_left_out: usize,
 }
 
 /// A call in the log, assembled from its one or two lines.
-struct Entry<'log> {
+struct TraceEntry<'log> {
     name: &'log str,
     arguments: String,
     /// Empty when the process was killed in the middle of the call.
@@ -67,7 +67,7 @@ struct Entry<'log> {
     ended: Option<usize>,
 }
 
-impl Log {
+impl TraceLog {
     /// Adds the events of `text` about the files in `folder`. The calls of a second server on the same
     /// files follow those of the first.
     pub fn read(&mut self, text: &str, folder: &Path) {
@@ -82,15 +82,15 @@ impl Log {
             if failed != injected {
                 continue;
             }
-            let call = match call(&entry, folder) {
+            let call = match parse_call(&entry, folder) {
                 None => continue,
-                Some(Call::Sync(file)) if failed => Call::SyncFailed(file),
+                Some(TracedCall::Sync(file)) if failed => TracedCall::SyncFailed(file),
                 Some(call) => call,
             };
             let number = self.calls.len();
             self.calls.push(call);
-            steps.push((entry.began, Step::Begin(number)));
-            steps.extend(entry.ended.map(|ended| (ended, Step::End(number))));
+            steps.push((entry.began, TraceStep::Begin(number)));
+            steps.extend(entry.ended.map(|ended| (ended, TraceStep::End(number))));
         }
         // A stable sort: the two events of a call on one line stay in their order.
         steps.sort_by_key(|(line, _)| *line);
@@ -98,26 +98,28 @@ impl Log {
     }
 
     /// Removes calls without an end from this step on, as if they had not been made.
-    pub fn forget_unfinished(&mut self, from: usize) {
+    pub fn remove_unfinished(&mut self, from: usize) {
         let steps = self.steps.split_off(from);
         let ended: HashSet<usize> = steps
             .iter()
             .filter_map(|step| match step {
-                Step::End(call) => Some(*call),
-                Step::Begin(_) => None,
+                TraceStep::End(call) => Some(*call),
+                TraceStep::Begin(_) => None,
             })
             .collect();
-        let was_made = |step: &Step| match step {
-            Step::Begin(call) => ended.contains(call) || matches!(self.calls[*call], Call::Send(_)),
-            Step::End(_) => true,
+        let was_made = |step: &TraceStep| match step {
+            TraceStep::Begin(call) => {
+                ended.contains(call) || matches!(self.calls[*call], TracedCall::Send(_))
+            }
+            TraceStep::End(_) => true,
         };
         self.steps.extend(steps.into_iter().filter(was_made));
     }
 }
 
 /// The calls of a log; those of a killed thread have no end.
-fn entries(text: &str) -> Vec<Entry<'_>> {
-    let mut found: Vec<Entry<'_>> = Vec::new();
+fn entries(text: &str) -> Vec<TraceEntry<'_>> {
+    let mut found: Vec<TraceEntry<'_>> = Vec::new();
     // For each thread, the call that waits for its second line.
     let mut open: HashMap<&str, usize> = HashMap::new();
     for (number, line) in text.lines().enumerate() {
@@ -129,7 +131,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         if let Some(rest) = line.strip_prefix("<... ") {
             let (_, rest) = rest.split_once(" resumed>").unwrap();
             let index = open.remove(thread).unwrap_or_else(|| panic!("no beginning of {line:.99}"));
-            let (arguments, result) = ending(rest);
+            let (arguments, result) = split_result(rest);
             found[index].arguments.push_str(arguments);
             found[index].result = result;
             // A thread that is killed in a call leaves a second line without a result.
@@ -137,7 +139,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
             continue;
         }
         let (name, rest) = line.split_once('(').unwrap_or_else(|| panic!("no call: {line:.99}"));
-        let new = |arguments: &str, result, ended| Entry {
+        let new = |arguments: &str, result, ended| TraceEntry {
             name,
             arguments: arguments.to_owned(),
             result,
@@ -150,7 +152,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
                 found.push(new(arguments.trim_end(), "", None));
             }
             None => {
-                let (arguments, result) = ending(rest);
+                let (arguments, result) = split_result(rest);
                 found.push(new(arguments, result, (result != "?").then_some(number)));
             }
         }
@@ -159,7 +161,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
 }
 
 /// Arguments and result of `…) = 0`. No string has a parenthesis: all are in hexadecimal.
-fn ending(text: &str) -> (&str, &str) {
+fn split_result(text: &str) -> (&str, &str) {
     let (arguments, result) =
         text.rsplit_once(" = ").unwrap_or_else(|| panic!("no result: {text:.99}"));
     let arguments = arguments.trim_end();
@@ -167,9 +169,9 @@ fn ending(text: &str) -> (&str, &str) {
 }
 
 /// The effect of a call on the files in `folder` or on a client; `None` when it concerns neither.
-fn call(entry: &Entry<'_>, folder: &Path) -> Option<Call> {
+fn parse_call(entry: &TraceEntry<'_>, folder: &Path) -> Option<TracedCall> {
     let arguments = entry.arguments.as_str();
-    let place = place(entry, folder)?;
+    let place = call_target(entry, folder)?;
     let length = |index: usize| -> usize {
         let text = arguments.rsplit(", ").nth(index).unwrap();
         text.parse().unwrap_or_else(|_| panic!("no number: {text} in {}", entry.name))
@@ -182,28 +184,34 @@ fn call(entry: &Entry<'_>, folder: &Path) -> Option<Call> {
         bytes
     };
     match (entry.name, place) {
-        ("write" | "writev" | "sendto" | "sendmsg", Place::Socket) => Some(Call::Send(bytes())),
-        ("open" | "openat" | "creat", Place::File(_)) if !arguments.contains("O_CREAT") => None,
-        ("open" | "openat" | "creat", Place::File(file)) => {
-            assert!(!arguments.contains("O_TRUNC"), "{file} is opened with O_TRUNC");
-            Some(Call::Create(file))
+        ("write" | "writev" | "sendto" | "sendmsg", CallTarget::Socket) => {
+            Some(TracedCall::Send(bytes()))
         }
-        ("open" | "openat", Place::Folder) => None,
-        ("pwrite64", Place::File(file)) => {
-            let call = Call::Write { file, offset: length(0), bytes: bytes() };
+        ("open" | "openat" | "creat", CallTarget::File(_)) if !arguments.contains("O_CREAT") => {
+            None
+        }
+        ("open" | "openat" | "creat", CallTarget::File(file)) => {
+            assert!(!arguments.contains("O_TRUNC"), "{file} is opened with O_TRUNC");
+            Some(TracedCall::Create(file))
+        }
+        ("open" | "openat", CallTarget::Folder) => None,
+        ("pwrite64", CallTarget::File(file)) => {
+            let call = TracedCall::Write { file, offset: length(0), bytes: bytes() };
             assert!(!arguments.contains("\"..."), "strace cut the bytes of a write off");
             Some(call)
         }
-        ("ftruncate", Place::File(file)) => Some(Call::Resize { file, length: length(0) }),
-        ("fsync" | "fdatasync", Place::File(file)) => Some(Call::Sync(file)),
-        ("fsync" | "fdatasync", Place::Folder) => Some(Call::SyncFolder),
-        ("unlink", Place::File(file)) => Some(Call::Remove(file)),
+        ("ftruncate", CallTarget::File(file)) => {
+            Some(TracedCall::Resize { file, length: length(0) })
+        }
+        ("fsync" | "fdatasync", CallTarget::File(file)) => Some(TracedCall::Sync(file)),
+        ("fsync" | "fdatasync", CallTarget::Folder) => Some(TracedCall::SyncFolder),
+        ("unlink", CallTarget::File(file)) => Some(TracedCall::Remove(file)),
         (name, place) => panic!("{name} of {place:?} is not in the model"),
     }
 }
 
 #[derive(Debug)]
-enum Place {
+enum CallTarget {
     Socket,
     Folder,
     File(String),
@@ -211,7 +219,7 @@ enum Place {
 
 /// The target of a call; `None` when it is not of interest. The WAL index is rebuilt at each start, and
 /// the lock file is empty: neither holds data.
-fn place(entry: &Entry<'_>, folder: &Path) -> Option<Place> {
+fn call_target(entry: &TraceEntry<'_>, folder: &Path) -> Option<CallTarget> {
     let arguments = &entry.arguments;
     let path = match entry.name {
         "open" | "openat" | "creat" | "unlink" | "unlinkat" | "rename" | "renameat"
@@ -225,15 +233,15 @@ fn place(entry: &Entry<'_>, folder: &Path) -> Option<Place> {
         }
     };
     if path.starts_with("socket:") || path.starts_with("TCP:") {
-        return Some(Place::Socket);
+        return Some(CallTarget::Socket);
     }
     let path = Path::new(&path);
     if path == folder {
-        return Some(Place::Folder);
+        return Some(CallTarget::Folder);
     }
     let name = path.strip_prefix(folder).ok()?.to_str().unwrap();
     (name.starts_with("nouns.db") && !name.ends_with("-shm") && !name.ends_with("-lock"))
-        .then(|| Place::File(name.to_owned()))
+        .then(|| CallTarget::File(name.to_owned()))
 }
 
 /// The strings among the arguments.
@@ -268,7 +276,7 @@ fn unescape(text: &str) -> Vec<u8> {
 mod tests {
     use std::path::Path;
 
-    use super::{Call, Log, Step};
+    use super::{TraceLog, TraceStep, TracedCall};
 
     #[test]
     fn strace_log_overlapping_calls_have_two_positions() {
@@ -285,19 +293,19 @@ mod tests {
 7 <... ftruncate resumed>)          = ?
 7 +++ killed by SIGKILL +++
 "#;
-        let mut log = Log::default();
+        let mut log = TraceLog::default();
         log.read(text, Path::new("/d"));
         let wal = || "nouns.db-wal".to_owned();
         let calls = [
-            Call::Write { file: wal(), offset: 32, bytes: b"ab".to_vec() },
-            Call::Sync(wal()),
-            Call::Send(b"HIJ".to_vec()),
-            Call::SyncFailed(wal()),
-            Call::Resize { file: "nouns.db".to_owned(), length: 4096 },
-            Call::SyncFolder,
+            TracedCall::Write { file: wal(), offset: 32, bytes: b"ab".to_vec() },
+            TracedCall::Sync(wal()),
+            TracedCall::Send(b"HIJ".to_vec()),
+            TracedCall::SyncFailed(wal()),
+            TracedCall::Resize { file: "nouns.db".to_owned(), length: 4096 },
+            TracedCall::SyncFolder,
         ];
         assert_eq!(log.calls, calls);
-        use Step::{Begin, End};
+        use TraceStep::{Begin, End};
         let steps = [
             Begin(0),
             End(0),

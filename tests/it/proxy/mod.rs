@@ -3,7 +3,7 @@
 //! A real nginx is in front; where a test plays the proxy itself, it says so.
 
 mod nginx;
-mod words;
+mod forwarded_headers;
 
 use serde_json::Value;
 
@@ -16,12 +16,12 @@ const STORE: &str = concat!(
     "\n[server]\nbehind_proxy = \"127.0.0.1\"\n[server.limits]\nfailed_logins_max = 3\n"
 );
 
-fn behind(backend: Backend) -> Server {
-    Setup::new(backend).model(STORE).closed().start()
+fn start_behind_proxy(backend: Backend) -> Server {
+    Setup::new(backend).model(STORE).with_authentication().start()
 }
 
 /// The log lines about a path, once there are this many.
-fn lines(server: &Server, path: &str, count: usize) -> Vec<Value> {
+fn logged_lines(server: &Server, path: &str, count: usize) -> Vec<Value> {
     wait_until("the lines are logged", || {
         let log = server.log();
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -57,7 +57,7 @@ const FORGED: &[&[(&str, &str)]] = &[
 on_every_backend! {
     /// Two clients of the same proxy: one guesses and is locked out, the other is not.
     fn lockout_behind_a_proxy_counts_per_client(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let ann = Person::new("ann", "a good password");
         server.add_user(&ann, &["clerk"]);
         let nginx = Nginx::start(server.address);
@@ -77,29 +77,29 @@ on_every_backend! {
 
     /// The log has both the peer's address and the client's.
     fn request_log_behind_a_proxy_has_the_client_address(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let nginx = Nginx::start(server.address);
         let mut client = nginx.client_at("127.0.0.2");
         for forged in FORGED {
             assert_eq!(get(&mut client, "/-/health", forged), 200);
         }
-        for line in lines(&server, "/-/health", FORGED.len()) {
+        for line in logged_lines(&server, "/-/health", FORGED.len()) {
             assert_eq!(line["client"], "127.0.0.2", "{line}");
             assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
         }
         assert_eq!(get(&mut server.client(), "/-/ready", &[]), 200);
-        assert_eq!(lines(&server, "/-/ready", 1)[0].get("client"), None, "nobody stands between");
+        assert_eq!(logged_lines(&server, "/-/ready", 1)[0].get("client"), None, "nobody stands between");
     }
 
     /// Many requests of many clients use few connections from nginx to the server.
     fn keep_alive_behind_a_proxy_reuses_connections(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let nginx = Nginx::start(server.address);
         for _ in 0..30 {
             assert_eq!(get(&mut nginx.client_at("127.0.0.2"), "/-/health", &[]), 200);
         }
         let mut peers: Vec<String> =
-            lines(&server, "/-/health", 30).iter().map(|line| line["peer"].to_string()).collect();
+            logged_lines(&server, "/-/health", 30).iter().map(|line| line["peer"].to_string()).collect();
         peers.sort();
         peers.dedup();
         assert!(peers.len() <= 3, "{peers:?}");
@@ -107,7 +107,7 @@ on_every_backend! {
 
     /// A proxy passes on the other kind of header: its client cannot forge an address with it.
     fn forwarded_header_of_the_unused_kind_is_not_trusted(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let careless = Nginx::start_as(server.address, |text| {
             text.replace("        proxy_set_header Forwarded \"\";\n", "")
         });
@@ -115,16 +115,16 @@ on_every_backend! {
         for forwarded in ["for=127.0.0.3", "for=127.0.0.3;proto=https", "for=\"", "for=127.0.0.1"] {
             assert_eq!(get(&mut client, "/-/health", &[("Forwarded", forwarded)]), 200);
         }
-        for line in lines(&server, "/-/health", 4) {
+        for line in logged_lines(&server, "/-/health", 4) {
             assert_eq!(line.get("client"), None, "the proxy's own address: {line}");
         }
         assert_eq!(get(&mut client, "/-/ready", &[("Forwarded", "for=127.0.0.2")]), 200);
-        assert_eq!(lines(&server, "/-/ready", 1)[0]["client"], "127.0.0.2", "both say so");
+        assert_eq!(logged_lines(&server, "/-/ready", 1)[0]["client"], "127.0.0.2", "both say so");
     }
 
     /// Both schemes, writes, and the paths in responses, all through the proxy.
     fn authentication_and_writes_work_behind_a_proxy(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let nginx = Nginx::start(server.address);
         let mut client = nginx.client_at("127.0.0.2");
         let admin = server.admin();
@@ -151,7 +151,7 @@ on_every_backend! {
 
     /// TLS ends at the proxy: both schemes, and the origin check.
     fn https_terminated_at_a_proxy_works(backend: Backend) {
-        let server = behind(backend);
+        let server = start_behind_proxy(backend);
         let nginx = Nginx::start_tls(server.address);
         let admin = server.admin();
         let user = format!("{}:{}", admin.name, admin.password);
@@ -172,7 +172,7 @@ on_every_backend! {
             let args = [&status[..], &["--basic", "-u", &user, "-H", &origin, "--json", body]].concat();
             assert_eq!(nginx.curl("/customers", &args), expected, "{origin}");
         }
-        let line = &lines(&server, "/customers", 2)[1];
+        let line = &logged_lines(&server, "/customers", 2)[1];
         assert_eq!(line.get("client"), None, "the client is at the proxy's own address: {line}");
     }
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Client, Ended, Folder, PATIENCE, Process, Secrets, wait_until};
+use crate::harness::{Client, FinishedProcess, Folder, Process, Secrets, TIMEOUT, wait_until};
 
 const SERVICE_GUIDE: &str = include_str!("../../../docs/guides/run-as-a-service.md");
 
@@ -50,7 +50,8 @@ impl Nginx {
             let address = free.local_addr().unwrap();
             drop(free);
             let text = change(documented(server, address, is_tls.then(|| folder.path())));
-            fs::write(folder.path().join("nginx.conf"), whole(folder.path(), &text)).unwrap();
+            fs::write(folder.path().join("nginx.conf"), full_configuration(folder.path(), &text))
+                .unwrap();
             let mut command = Command::new("nginx");
             command.arg("-p").arg(folder.path()).args(["-c", "nginx.conf"]);
             command.args(["-g", "daemon off;", "-e", "stderr"]);
@@ -60,15 +61,15 @@ impl Nginx {
             let pid = folder.path().join("pid");
             let is_up = wait_until("nginx listens or ends", || {
                 let is_up = pid.exists() && TcpStream::connect(address).is_ok();
-                if process.ended() { Some(false) } else { is_up.then_some(true) }
+                if process.has_ended() { Some(false) } else { is_up.then_some(true) }
             });
             if is_up {
-                if let Some(secrets) = Secrets::at(server) {
-                    secrets.serve_at(address);
+                if let Some(secrets) = Secrets::of_server(server) {
+                    secrets.register_server(address);
                 }
                 return Self { address, process, folder };
             }
-            let Ended { stderr, .. } = process.end();
+            let FinishedProcess { stderr, .. } = process.end();
             assert!(stderr.contains("Address already in use"), "{stderr}");
         }
         panic!("no port was free");
@@ -97,12 +98,12 @@ impl Drop for Nginx {
     fn drop(&mut self) {
         // SIGTERM ends its workers too; SIGKILL would leave them behind. Errors are ignored, since a
         // test may be failing already.
-        if !self.process.ended() {
+        if !self.process.has_ended() {
             let line = format!("kill -TERM {}", self.process.id());
             drop(Command::new("sh").args(["-c", &line]).status());
         }
-        let deadline = Instant::now() + PATIENCE;
-        while !self.process.ended() && Instant::now() < deadline {
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.process.has_ended() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -134,7 +135,7 @@ fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> Str
 }
 
 /// All files of nginx are in its folder. Root's workers would switch to a user without access.
-fn whole(folder: &Path, servers: &str) -> String {
+fn full_configuration(folder: &Path, servers: &str) -> String {
     let is_root =
         fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     let user = if is_root { "user root;" } else { "" };

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// The call's request. An item is identified by its id; a slot holds one item at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum CallRequest {
     Create { word: String },
     Put { id: String, word: String },
     Delete { id: String },
@@ -18,7 +18,7 @@ pub enum Asked {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answered {
+pub enum CallResponse {
     Created {
         id: String,
     },
@@ -34,59 +34,60 @@ pub enum Answered {
 }
 
 #[derive(Debug, Clone)]
-pub struct Call {
-    pub asked: Asked,
-    pub answered: Answered,
+pub struct RecordedCall {
+    pub request: CallRequest,
+    pub response: CallResponse,
     pub begun: Instant,
     pub ended: Instant,
 }
 
 /// The item in the slot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Item {
+struct SlotItem {
     id: String,
     version: u64,
     word: String,
 }
 
 /// The state after a call, if the call can have had its response in this state.
-fn after(state: Option<&Item>, call: &Call) -> Option<Option<Item>> {
+fn state_after(state: Option<&SlotItem>, call: &RecordedCall) -> Option<Option<SlotItem>> {
     let held = |id: &str| state.filter(|item| item.id == id);
-    match (&call.asked, &call.answered) {
-        (Asked::Create { word }, Answered::Created { id }) if state.is_none() => {
-            Some(Some(Item { id: id.clone(), version: 1, word: word.clone() }))
+    match (&call.request, &call.response) {
+        (CallRequest::Create { word }, CallResponse::Created { id }) if state.is_none() => {
+            Some(Some(SlotItem { id: id.clone(), version: 1, word: word.clone() }))
         }
-        (Asked::Create { .. }, Answered::Taken) => state.map(|item| Some(item.clone())),
-        (Asked::Put { id, word }, Answered::Item { version, word: shown }) => {
+        (CallRequest::Create { .. }, CallResponse::Taken) => state.map(|item| Some(item.clone())),
+        (CallRequest::Put { id, word }, CallResponse::Item { version, word: shown }) => {
             let item = held(id)?;
             // An update that changes nothing makes no new version.
             let next = item.version + u64::from(item.word != *word);
             let is_right = shown == word && *version == next;
-            is_right.then(|| Some(Item { version: next, word: word.clone(), ..item.clone() }))
+            is_right.then(|| Some(SlotItem { version: next, word: word.clone(), ..item.clone() }))
         }
-        (Asked::Get { id }, Answered::Item { version, word }) => {
+        (CallRequest::Get { id }, CallResponse::Item { version, word }) => {
             let item = held(id)?;
             (item.version == *version && item.word == *word).then(|| Some(item.clone()))
         }
-        (Asked::Delete { id }, Answered::Deleted) => held(id).map(|_| None),
-        (Asked::Put { id, .. } | Asked::Get { id } | Asked::Delete { id }, Answered::Missing) => {
-            held(id).is_none().then(|| state.cloned())
-        }
+        (CallRequest::Delete { id }, CallResponse::Deleted) => held(id).map(|_| None),
+        (
+            CallRequest::Put { id, .. } | CallRequest::Get { id } | CallRequest::Delete { id },
+            CallResponse::Missing,
+        ) => held(id).is_none().then(|| state.cloned()),
         _ => None,
     }
 }
 
 /// Whether the calls on an initially empty slot have an order that explains every response.
-pub fn is_linearizable(calls: &[Call]) -> bool {
+pub fn is_linearizable(calls: &[RecordedCall]) -> bool {
     assert!(calls.len() < 32, "a history of {} calls is too long to be searched", calls.len());
     search(calls, 0, None, &mut HashSet::new())
 }
 
 fn search(
-    calls: &[Call],
+    calls: &[RecordedCall],
     done: u32,
-    state: Option<&Item>,
-    seen: &mut HashSet<(u32, Option<Item>)>,
+    state: Option<&SlotItem>,
+    seen: &mut HashSet<(u32, Option<SlotItem>)>,
 ) -> bool {
     let left = || (0..calls.len()).filter(|index| done & (1 << index) == 0);
     let Some(first_end) = left().map(|index| calls[index].ended).min() else { return true };
@@ -94,7 +95,7 @@ fn search(
         return false;
     }
     left().filter(|index| calls[*index].begun <= first_end).any(|index| {
-        after(state, &calls[index])
+        state_after(state, &calls[index])
             .is_some_and(|next| search(calls, done | 1 << index, next.as_ref(), seen))
     })
 }
@@ -103,42 +104,44 @@ fn search(
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{Answered, Asked, Call, is_linearizable};
+    use super::{CallRequest, CallResponse, RecordedCall, is_linearizable};
 
     /// Calls with their first and last moment.
-    fn history(calls: &[(u64, u64, Asked, Answered)]) -> Vec<Call> {
+    fn history(calls: &[(u64, u64, CallRequest, CallResponse)]) -> Vec<RecordedCall> {
         let zero = Instant::now();
-        let call = |(begun, ended, asked, answered): &(u64, u64, Asked, Answered)| Call {
-            asked: asked.clone(),
-            answered: answered.clone(),
-            begun: zero + Duration::from_millis(*begun),
-            ended: zero + Duration::from_millis(*ended),
+        let call = |(begun, ended, asked, answered): &(u64, u64, CallRequest, CallResponse)| {
+            RecordedCall {
+                request: asked.clone(),
+                response: answered.clone(),
+                begun: zero + Duration::from_millis(*begun),
+                ended: zero + Duration::from_millis(*ended),
+            }
         };
         calls.iter().map(call).collect()
     }
 
-    fn create(word: &str) -> Asked {
-        Asked::Create { word: word.to_owned() }
+    fn create(word: &str) -> CallRequest {
+        CallRequest::Create { word: word.to_owned() }
     }
 
-    fn created(id: &str) -> Answered {
-        Answered::Created { id: id.to_owned() }
+    fn created(id: &str) -> CallResponse {
+        CallResponse::Created { id: id.to_owned() }
     }
 
-    fn put(word: &str) -> Asked {
-        Asked::Put { id: "1".to_owned(), word: word.to_owned() }
+    fn put(word: &str) -> CallRequest {
+        CallRequest::Put { id: "1".to_owned(), word: word.to_owned() }
     }
 
-    fn item(version: u64, word: &str) -> Answered {
-        Answered::Item { version, word: word.to_owned() }
+    fn item(version: u64, word: &str) -> CallResponse {
+        CallResponse::Item { version, word: word.to_owned() }
     }
 
-    fn get() -> Asked {
-        Asked::Get { id: "1".to_owned() }
+    fn get() -> CallRequest {
+        CallRequest::Get { id: "1".to_owned() }
     }
 
-    fn delete() -> Asked {
-        Asked::Delete { id: "1".to_owned() }
+    fn delete() -> CallRequest {
+        CallRequest::Delete { id: "1".to_owned() }
     }
 
     #[test]
@@ -149,11 +152,11 @@ mod tests {
             (2, 9, put("b"), item(2, "b")),
             (3, 4, get(), item(1, "a")),
             (5, 8, put("c"), item(3, "c")),
-            (5, 8, create("x"), Answered::Taken),
-            (10, 20, delete(), Answered::Deleted),
+            (5, 8, create("x"), CallResponse::Taken),
+            (10, 20, delete(), CallResponse::Deleted),
             (10, 20, create("d"), created("2")),
-            (10, 20, get(), Answered::Missing),
-            (21, 22, put("e"), Answered::Missing),
+            (10, 20, get(), CallResponse::Missing),
+            (21, 22, put("e"), CallResponse::Missing),
         ]);
         assert!(is_linearizable(&calls));
         assert!(is_linearizable(&[]));
@@ -209,7 +212,7 @@ mod tests {
     fn linearizability_read_after_delete_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
-            (2, 3, delete(), Answered::Deleted),
+            (2, 3, delete(), CallResponse::Deleted),
             (4, 5, get(), item(1, "a")),
         ]);
         assert!(!is_linearizable(&calls));
@@ -219,8 +222,8 @@ mod tests {
     fn linearizability_double_delete_is_found() {
         let calls = history(&[
             (0, 1, create("a"), created("1")),
-            (2, 5, delete(), Answered::Deleted),
-            (2, 5, delete(), Answered::Deleted),
+            (2, 5, delete(), CallResponse::Deleted),
+            (2, 5, delete(), CallResponse::Deleted),
         ]);
         assert!(!is_linearizable(&calls));
     }

@@ -11,100 +11,106 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{REPLICAS, stored};
-use crate::durability::chance::{Chance, seed};
+use super::{REPLICAS, postgres_contents};
+use crate::durability::fallible_connection::FallibleConnection;
 use crate::durability::judge::judge;
-use crate::durability::ledger::{Ledger, Outcome, model};
-use crate::durability::line::Line;
-use crate::durability::serving::{Figures, compare_served};
-use crate::durability::workload::{Item, Page};
+use crate::durability::ledger::{Ledger, RequestOutcome, model};
+use crate::durability::seeded_random::{SeededRandom, print_seed};
+use crate::durability::serving::{VerdictTotals, compare_served};
+use crate::durability::workload::{Item, LedgerPage};
 use crate::harness::{OwnPostgres, Server, Setup, wait_until};
 
 const CLIENTS: usize = 32;
 const DATABASE: &str = "load";
 /// The delay after which a refused client retries.
-const AGAIN_AFTER: Duration = Duration::from_millis(20);
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct LoadPlan {
     /// At the end of each but the last a server is killed or restarted.
     turns: u32,
     turn: Duration,
     /// Between two requests of a client: the ledger of ten minutes has to fit into memory.
-    think: Duration,
+    think_time: Duration,
 }
 
-fn pace() -> Pace {
+fn load_plan() -> LoadPlan {
     if std::env::var_os("NOUNS_SOAK").is_some() {
-        Pace { turns: 30, turn: Duration::from_secs(20), think: Duration::from_millis(60) }
+        LoadPlan { turns: 30, turn: Duration::from_secs(20), think_time: Duration::from_millis(60) }
     } else {
-        Pace { turns: 10, turn: Duration::from_secs(3), think: Duration::ZERO }
+        LoadPlan { turns: 10, turn: Duration::from_secs(3), think_time: Duration::ZERO }
     }
 }
 
 /// The addresses of the replicas; `None` while one is being started.
-type Addresses = Mutex<[Option<SocketAddr>; REPLICAS]>;
+type ReplicaAddresses = Mutex<[Option<SocketAddr>; REPLICAS]>;
 
 /// A client's connections, one to each replica, used round-robin.
-struct Robin<'a> {
-    addresses: &'a Addresses,
-    lines: [Option<(SocketAddr, Line)>; REPLICAS],
+struct RoundRobin<'a> {
+    addresses: &'a ReplicaAddresses,
+    connections: [Option<(SocketAddr, FallibleConnection)>; REPLICAS],
     turn: usize,
 }
 
-impl<'a> Robin<'a> {
-    fn new(addresses: &'a Addresses, turn: usize) -> Self {
-        Self { addresses, lines: [const { None }; REPLICAS], turn }
+impl<'a> RoundRobin<'a> {
+    fn new(addresses: &'a ReplicaAddresses, turn: usize) -> Self {
+        Self { addresses, connections: [const { None }; REPLICAS], turn }
     }
 
     /// The next replica that can be reached.
-    fn line(&mut self) -> Option<&mut Line> {
+    fn next_connection(&mut self) -> Option<&mut FallibleConnection> {
         for _ in 0..REPLICAS {
             self.turn = (self.turn + 1) % REPLICAS;
             let address = self.addresses.lock().unwrap()[self.turn];
-            let line = &mut self.lines[self.turn];
+            let line = &mut self.connections[self.turn];
             if line.as_ref().map(|(known, _)| *known) != address || address.is_none() {
-                *line = address.and_then(|address| Some((address, Line::connect(address)?)));
+                *line = address
+                    .and_then(|address| Some((address, FallibleConnection::connect(address)?)));
             }
             if line.is_some() {
                 break;
             }
         }
-        self.lines[self.turn].as_mut().map(|(_, line)| line)
+        self.connections[self.turn].as_mut().map(|(_, line)| line)
     }
 
     /// After a missing response: discards the connection.
-    fn hang_up(&mut self) {
-        self.lines[self.turn] = None;
+    fn discard_connection(&mut self) {
+        self.connections[self.turn] = None;
     }
 }
 
 /// One client, until the end. In between it reads its items, each time from another replica.
-fn client(page: &mut Page, shared: &[Item], robin: &mut Robin<'_>, is_over: &AtomicBool) {
-    let Pace { think, .. } = pace();
+fn run_client(
+    page: &mut LedgerPage,
+    shared: &[Item],
+    robin: &mut RoundRobin<'_>,
+    is_over: &AtomicBool,
+) {
+    let LoadPlan { think_time: think, .. } = load_plan();
     while !is_over.load(Ordering::Relaxed) {
-        let Some(line) = robin.line() else {
-            thread::sleep(AGAIN_AFTER);
+        let Some(line) = robin.next_connection() else {
+            thread::sleep(RETRY_DELAY);
             continue;
         };
         let (asked, expected) = page.choose(shared);
-        if !page.ask(line, asked, expected) {
-            page.forget_last();
-            robin.hang_up();
+        if !page.send_and_record(line, asked, expected) {
+            page.drop_last_customer();
+            robin.discard_connection();
         } else if page.was_turned_away() {
-            thread::sleep(AGAIN_AFTER);
+            thread::sleep(RETRY_DELAY);
         }
-        look(page, robin);
+        check_reads(page, robin);
         thread::sleep(think);
     }
 }
 
 /// Asserts that every replica shows this client its answered writes.
-fn look(page: &mut Page, robin: &mut Robin<'_>) {
+fn check_reads(page: &mut LedgerPage, robin: &mut RoundRobin<'_>) {
     let Some(known) = page.some_customer() else { return };
-    let Some(line) = robin.line() else { return };
-    let Some(answer) = line.ask(&format!("GET {}", known.item.path), "") else {
-        return robin.hang_up();
+    let Some(line) = robin.next_connection() else { return };
+    let Some(answer) = line.request(&format!("GET {}", known.item.path), "") else {
+        return robin.discard_connection();
     };
     match answer.status {
         200 => assert_eq!(answer.json()["customer"], known.item.body, "{answer:?}"),
@@ -114,9 +120,9 @@ fn look(page: &mut Page, robin: &mut Robin<'_>) {
 }
 
 /// Stops the clients, also when the test fails.
-struct Over<'a>(&'a AtomicBool);
+struct StopClientsOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopClientsOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -127,14 +133,14 @@ struct Disturbance<'a> {
     servers: &'a mut Vec<Server>,
     setup: &'a Setup,
     postgres: &'a OwnPostgres,
-    addresses: &'a Addresses,
+    addresses: &'a ReplicaAddresses,
 }
 
 impl Disturbance<'_> {
     /// Kills a replica at the end of each turn and starts it again; after two of them, restarts
     /// PostgreSQL instead. Returns the number of kills.
     fn run(&mut self) -> usize {
-        let Pace { turns, turn, .. } = pace();
+        let LoadPlan { turns, turn, .. } = load_plan();
         let (began, mut kills) = (Instant::now(), 0);
         for number in 1..=turns {
             let at = began + turn * number;
@@ -171,38 +177,38 @@ impl Disturbance<'_> {
 
 #[test]
 fn replicas_killed_under_load_lose_and_repeat_no_write() {
-    let seed = seed("load");
+    let seed = print_seed("load");
     let postgres = OwnPostgres::start();
     postgres.sql("postgres", &format!("CREATE DATABASE {DATABASE}"));
-    let setup = Setup::replica(postgres.address_of(DATABASE)).model(&model());
+    let setup = Setup::replica(postgres.database_url(DATABASE)).model(&model());
     let mut servers: Vec<_> = (0..REPLICAS).map(|_| setup.clone().start()).collect();
     let addresses = Mutex::new(std::array::from_fn(|index| Some(servers[index].address)));
-    let mut ledger = Ledger::of(seed, CLIENTS);
-    let mut line = Line::connect(servers[0].address).unwrap();
-    let (pages, shared) = ledger.open(&mut line);
+    let mut ledger = Ledger::with_connection_count(seed, CLIENTS);
+    let mut line = FallibleConnection::connect(servers[0].address).unwrap();
+    let (pages, shared) = ledger.open_pages(&mut line);
     let is_over = AtomicBool::new(false);
-    let mut chance = Chance::new(seed);
+    let mut chance = SeededRandom::new(seed);
     let kills = thread::scope(|scope| {
         for page in pages {
-            let mut robin = Robin::new(&addresses, chance.below(REPLICAS));
+            let mut robin = RoundRobin::new(&addresses, chance.below(REPLICAS));
             let is_over = &is_over;
-            scope.spawn(move || client(page, shared, &mut robin, is_over));
+            scope.spawn(move || run_client(page, shared, &mut robin, is_over));
         }
-        let _over = Over(&is_over);
+        let _over = StopClientsOnDrop(&is_over);
         let (servers, setup) = (&mut servers, &setup);
         Disturbance { servers, setup, postgres: &postgres, addresses: &addresses }.run()
     });
-    let found = stored::read(&postgres, DATABASE);
+    let found = postgres_contents::read_contents(&postgres, DATABASE);
     let mut verdict = judge(&ledger.now(), &found);
     for server in &servers {
         verdict.faults.extend(compare_served(server, &found));
     }
     verdict.assert_sound(&format!("NOUNS_SEED={seed}"));
-    let mut figures = Figures::default();
+    let mut figures = VerdictTotals::default();
     figures.add(&verdict);
     println!("load: {kills} kills, 2 restarts: {figures}");
     let refusals = ledger.entries().filter_map(|entry| match &entry.outcome {
-        Outcome::Answered(answered) if answered.status == 503 => answered.problem.clone(),
+        RequestOutcome::Answered(answered) if answered.status == 503 => answered.problem.clone(),
         _ => None,
     });
     let slugs: BTreeSet<_> = refusals.collect();

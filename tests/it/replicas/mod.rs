@@ -8,14 +8,14 @@ mod checker;
 mod load;
 mod models;
 mod one_item;
-mod stored;
+mod postgres_contents;
 
 use crate::harness::{Backend, Folder, Server, Setup};
 
 const REPLICAS: usize = 3;
 
 /// As many servers as a backend allows on one database.
-fn servers(backend: Backend, model: &str) -> Vec<Server> {
+fn start_servers(backend: Backend, model: &str) -> Vec<Server> {
     match backend {
         Backend::Sqlite => vec![Setup::new(backend).model(model).start()],
         Backend::Postgres => {

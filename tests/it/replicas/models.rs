@@ -10,24 +10,24 @@ use expect_test::expect;
 use serde_json::{Value, json};
 
 use super::REPLICAS;
-use crate::harness::{Backend, Ended, Folder, Server, Setup, sql};
+use crate::harness::{Backend, FinishedProcess, Folder, Server, Setup, run_sql};
 
 const NOTES: &str = "title = \"Notes\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
 
 /// The same with one more field, which has a default and an index.
-fn longer() -> String {
+fn model_with_more_fields() -> String {
     format!("{NOTES}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
 }
 
 /// An empty database, which is dropped with its folder.
-fn empty() -> (Folder, String) {
+fn empty_database() -> (Folder, String) {
     let folder = Folder::new();
     let address = Backend::Postgres.database(&folder, "nouns.db");
     (folder, address)
 }
 
 /// Starts servers on one database at the same time.
-fn start_at_once(address: &str, model: &str) -> Vec<Server> {
+fn start_concurrently(address: &str, model: &str) -> Vec<Server> {
     thread::scope(|scope| {
         let start = || Setup::replica(address.to_owned()).model(model).start();
         let starts: Vec<_> = (0..REPLICAS).map(|_| scope.spawn(start)).collect();
@@ -35,7 +35,7 @@ fn start_at_once(address: &str, model: &str) -> Vec<Server> {
     })
 }
 
-fn start_refused(address: &str, model: &str) -> Ended {
+fn start_refused(address: &str, model: &str) -> FinishedProcess {
     let setup = Setup::replica(address.to_owned()).model(model);
     match setup.try_start_in(Folder::new()) {
         Ok(server) => panic!("it serves at {}", server.address),
@@ -44,7 +44,7 @@ fn start_refused(address: &str, model: &str) -> Ended {
 }
 
 /// Asserts that all show what was created at one.
-fn all_serve_the_same(servers: &[Server], note: &Value) {
+fn assert_all_serve(servers: &[Server], note: &Value) {
     for server in servers {
         let path = server.create("/notes", json!({ "note": note }).to_string());
         let shown = server.get(&path).json();
@@ -59,30 +59,30 @@ fn all_serve_the_same(servers: &[Server], note: &Value) {
 
 #[test]
 fn concurrent_starts_create_the_tables_once() {
-    let (folder, address) = empty();
-    let servers = start_at_once(&address, NOTES);
-    all_serve_the_same(&servers, &json!({"text": "tea"}));
+    let (folder, address) = empty_database();
+    let servers = start_concurrently(&address, NOTES);
+    assert_all_serve(&servers, &json!({"text": "tea"}));
     let count = "SELECT count(*) FROM nouns_system WHERE name = 'model'";
-    assert_eq!(sql(Backend::Postgres, folder.path(), count), "1\n");
+    assert_eq!(run_sql(Backend::Postgres, folder.path(), count), "1\n");
 }
 
 #[test]
 fn concurrent_starts_add_a_field_once() {
-    let (_folder, address) = empty();
+    let (_folder, address) = empty_database();
     let server = Setup::replica(address.clone()).model(NOTES).start();
     let old = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
     server.stop();
-    let servers = start_at_once(&address, &longer());
+    let servers = start_concurrently(&address, &model_with_more_fields());
     for server in &servers {
         assert_eq!(server.get(&old).json()["note"]["mood"], "calm");
     }
-    all_serve_the_same(&servers, &json!({"text": "tea", "mood": "merry"}));
+    assert_all_serve(&servers, &json!({"text": "tea", "mood": "merry"}));
 }
 
 #[test]
 fn start_with_an_older_model_is_refused() {
-    let (_folder, address) = empty();
-    let server = Setup::replica(address.clone()).model(&longer()).start();
+    let (_folder, address) = empty_database();
+    let server = Setup::replica(address.clone()).model(&model_with_more_fields()).start();
     let path = server.create("/notes", r#"{"note":{"text":"tea"}}"#);
     let ended = start_refused(&address, NOTES);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
@@ -107,10 +107,10 @@ fn start_with_an_older_model_is_refused() {
 /// As in a rolling deployment.
 #[test]
 fn running_server_with_an_older_model_keeps_serving() {
-    let (_folder, address) = empty();
+    let (_folder, address) = empty_database();
     let older = Setup::replica(address.clone()).model(NOTES).start();
     let first = older.create("/notes", r#"{"note":{"text":"tea"}}"#);
-    let newer = Setup::replica(address).model(&longer()).start();
+    let newer = Setup::replica(address).model(&model_with_more_fields()).start();
     let second = older.create("/notes", r#"{"note":{"text":"jam"}}"#);
     for path in [&first, &second] {
         assert_eq!(newer.get(path).json()["note"]["mood"], "calm");
@@ -129,7 +129,7 @@ const NOTES_WITH_REFERRERS: &str = "title = \"Notes\"\n[resources.note.fields]\n
 
 #[test]
 fn delete_of_an_item_referenced_by_a_newer_model_is_refused() {
-    let (_folder, address) = empty();
+    let (_folder, address) = empty_database();
     let older = Setup::replica(address.clone()).model(NOTES).start();
     let [parent, target, free] = ["a", "b", "c"]
         .map(|text| older.create("/notes", json!({"note": {"text": text}}).to_string()));
@@ -160,10 +160,10 @@ fn delete_of_an_item_referenced_by_a_newer_model_is_refused() {
 /// As a server with a newer model would have made it while there were no items.
 #[test]
 fn unique_value_of_a_newer_model_is_a_conflict() {
-    let (folder, address) = empty();
+    let (folder, address) = empty_database();
     let older = Setup::replica(address).model(NOTES).start();
     let newer = r#"CREATE UNIQUE INDEX "nouns.notes.unique.text" ON notes (nouns_digest(text))"#;
-    sql(Backend::Postgres, folder.path(), newer);
+    run_sql(Backend::Postgres, folder.path(), newer);
     older.create("/notes", r#"{"note":{"text":"tea"}}"#);
     let other = older.create("/notes", r#"{"note":{"text":"jam"}}"#);
     let tea = r#"{"note":{"text":"tea"}}"#;

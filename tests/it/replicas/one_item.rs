@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::checker::{Answered, Asked, Call, is_linearizable};
-use super::servers;
-use crate::durability::chance::{Chance, seed};
+use super::checker::{CallRequest, CallResponse, RecordedCall, is_linearizable};
+use super::start_servers;
+use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{Backend, Client, Server};
 
 const MODEL: &str = "title = \"Slots\"\n[resources.slot.fields]\n\
@@ -26,68 +26,69 @@ fn rounds() -> usize {
 
 /// State that the clients of a round share.
 #[derive(Debug, Default)]
-struct Round {
+struct SlotRound {
     /// Ids that were created in it.
     ids: Vec<String>,
-    calls: Vec<Call>,
+    calls: Vec<RecordedCall>,
 }
 
 /// One client with a connection to each replica.
-struct Caller {
+struct ReplicaClient {
     number: usize,
     clients: Vec<Client>,
-    chance: Chance,
+    random: SeededRandom,
 }
 
-impl Caller {
-    fn choose(&mut self, round: &Mutex<Round>, turn: usize) -> Asked {
+impl ReplicaClient {
+    fn choose(&mut self, round: &Mutex<SlotRound>, turn: usize) -> CallRequest {
         let ids = round.lock().unwrap().ids.clone();
         // Mostly the newest; a word is not always new.
-        let newest = ids.len() - 1 - usize::from(ids.len() > 1 && self.chance.below(6) == 0);
+        let newest = ids.len() - 1 - usize::from(ids.len() > 1 && self.random.below(6) == 0);
         let id = ids[newest].clone();
-        let word = format!("{} {turn}", self.number % (1 + self.chance.below(CLIENTS)));
-        match self.chance.below(10) {
-            0..2 => Asked::Create { word },
-            2..6 => Asked::Put { id, word },
-            6 => Asked::Delete { id },
-            _ => Asked::Get { id },
+        let word = format!("{} {turn}", self.number % (1 + self.random.below(CLIENTS)));
+        match self.random.below(10) {
+            0..2 => CallRequest::Create { word },
+            2..6 => CallRequest::Put { id, word },
+            6 => CallRequest::Delete { id },
+            _ => CallRequest::Get { id },
         }
     }
 
-    fn call(&mut self, key: &str, asked: Asked) -> Call {
+    fn call(&mut self, key: &str, asked: CallRequest) -> RecordedCall {
         let body = |word: &str| json!({"slot": {"key": key, "word": word}}).to_string();
         let (line, body) = match &asked {
-            Asked::Create { word } => ("POST /slots".to_owned(), body(word)),
-            Asked::Put { id, word } => (format!("PUT /slots/{id}"), body(word)),
-            Asked::Delete { id } => (format!("DELETE /slots/{id}"), String::new()),
-            Asked::Get { id } => (format!("GET /slots/{id}"), String::new()),
+            CallRequest::Create { word } => ("POST /slots".to_owned(), body(word)),
+            CallRequest::Put { id, word } => (format!("PUT /slots/{id}"), body(word)),
+            CallRequest::Delete { id } => (format!("DELETE /slots/{id}"), String::new()),
+            CallRequest::Get { id } => (format!("GET /slots/{id}"), String::new()),
         };
-        let replica = self.chance.below(self.clients.len());
+        let replica = self.random.below(self.clients.len());
         let begun = Instant::now();
         let answer = self.clients[replica].request(&line, &[], body);
         let ended = Instant::now();
         let item = |name: &str| answer.json()["slot"][name].clone();
         let text = |name: &str| item(name).as_str().unwrap().to_owned();
         let answered = match answer.status {
-            201 => Answered::Created { id: text("id") },
-            200 => {
-                Answered::Item { version: item("version").as_u64().unwrap(), word: text("word") }
-            }
-            204 => Answered::Deleted,
-            404 => Answered::Missing,
-            409 if answer.problem() == "taken" => Answered::Taken,
+            201 => CallResponse::Created { id: text("id") },
+            200 => CallResponse::Item {
+                version: item("version").as_u64().unwrap(),
+                word: text("word"),
+            },
+            204 => CallResponse::Deleted,
+            404 => CallResponse::Missing,
+            409 if answer.problem() == "taken" => CallResponse::Taken,
             _ => panic!("nothing is wrong with the servers: {line}: {answer:?}"),
         };
-        Call { asked, answered, begun, ended }
+        RecordedCall { request: asked, response: answered, begun, ended }
     }
 
     /// Runs its part of a round.
-    fn play(&mut self, key: &str, round: &Mutex<Round>) {
-        for turn in 0..1 + self.chance.below(CALLS_EACH_MAX) {
+    fn run_round(&mut self, key: &str, round: &Mutex<SlotRound>) {
+        for turn in 0..1 + self.random.below(CALLS_EACH_MAX) {
             let asked = self.choose(round, turn);
             let call = self.call(key, asked);
             let mut round = round.lock().unwrap();
-            if let Answered::Created { id } = &call.answered {
+            if let CallResponse::Created { id } = &call.response {
                 round.ids.push(id.clone());
             }
             round.calls.push(call);
@@ -98,22 +99,22 @@ impl Caller {
 on_every_backend! {
     /// Every round begins with an item in its slot.
     fn calls_on_one_item_are_linearizable(backend: Backend) {
-        let seed = seed("one item");
-        let servers: Vec<Server> = servers(backend, MODEL);
-        let mut chance = Chance::new(seed);
+        let seed = print_seed("one item");
+        let servers: Vec<Server> = start_servers(backend, MODEL);
+        let mut chance = SeededRandom::new(seed);
         let mut callers: Vec<_> = (0..CLIENTS)
-            .map(|number| Caller {
+            .map(|number| ReplicaClient {
                 number,
                 clients: servers.iter().map(Server::client).collect(),
-                chance: Chance::new(chance.next()),
+                random: SeededRandom::new(chance.next()),
             })
             .collect();
         let (mut calls, mut at_once) = (0, 0);
         for number in 0..rounds() {
             let key = format!("{number}");
-            let round = Mutex::new(Round::default());
-            let first = callers[number % CLIENTS].call(&key, Asked::Create { word: "first".to_owned() });
-            let Answered::Created { id } = &first.answered else { panic!("{first:?}") };
+            let round = Mutex::new(SlotRound::default());
+            let first = callers[number % CLIENTS].call(&key, CallRequest::Create { word: "first".to_owned() });
+            let CallResponse::Created { id } = &first.response else { panic!("{first:?}") };
             round.lock().unwrap().ids.push(id.clone());
             round.lock().unwrap().calls.push(first);
             let start = Barrier::new(CLIENTS);
@@ -122,7 +123,7 @@ on_every_backend! {
                     let (key, round, start) = (&key, &round, &start);
                     scope.spawn(move || {
                         start.wait();
-                        caller.play(key, round);
+                        caller.run_round(key, round);
                     });
                 }
             });

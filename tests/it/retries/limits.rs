@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{ANN, BEA, KEY, REPLAYED, check_again, count, kept, lasting, post};
-use crate::harness::{Answer, Backend, Client, Folder, Lock, Server, Setup, sql, wait_until};
+use super::{ANN, BEA, KEY, REPLAYED, check_replay, count, post, replayed_part, stored_responses};
+use crate::harness::{
+    Answer, Backend, Client, Folder, ForeignLock, Server, Setup, run_sql, wait_until,
+};
 
 fn model(limits: &str) -> String {
     format!(
@@ -21,16 +23,16 @@ fn model(limits: &str) -> String {
 }
 
 /// Two concurrent clients, of which one has to wait until it is refused.
-fn one_of_two_is_told_to_come_back(servers: [&Server; 2]) {
+fn assert_one_of_two_is_refused(servers: [&Server; 2]) {
     // A server waits 5 s for the lock of another process: more than enough, unless the machine hangs.
     let keys = ["a", "b", "c", "d", "e"];
-    assert!(keys.iter().any(|key| is_one_told_to_come_back(servers, key)), "never in time");
+    assert!(keys.iter().any(|key| is_one_refused(servers, key)), "never in time");
 }
 
 /// False when the first one was given up before the second one was refused.
-fn is_one_told_to_come_back(servers: [&Server; 2], key: &str) -> bool {
+fn is_one_refused(servers: [&Server; 2], key: &str) -> bool {
     let before = count(servers[0], "customers");
-    let lock = Lock::hold(servers[0]);
+    let lock = ForeignLock::hold(servers[0]);
     let (tell, told) = mpsc::channel();
     let began = Instant::now();
     thread::scope(|scope| {
@@ -56,7 +58,7 @@ fn is_one_told_to_come_back(servers: [&Server; 2], key: &str) -> bool {
         assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
         assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{first:?}");
         for server in servers {
-            check_again(&first, &post(server, "/customers", key, ANN));
+            check_replay(&first, &post(server, "/customers", key, ANN));
         }
         assert_eq!(count(servers[0], "customers"), before + 1);
         true
@@ -66,7 +68,7 @@ fn is_one_told_to_come_back(servers: [&Server; 2], key: &str) -> bool {
 on_every_backend! {
     fn idempotency_wait_limit_exceeded_is_409(backend: Backend) {
         let server = Setup::new(backend).model(&model("idempotency_wait_seconds_max = 1")).start();
-        one_of_two_is_told_to_come_back([&server, &server]);
+        assert_one_of_two_is_refused([&server, &server]);
     }
 
     /// Waiting requests hold nothing that others need, least of all a database connection.
@@ -74,7 +76,7 @@ on_every_backend! {
         let limits = "database_connections_max = 3\nrequests_max = 8\nrequest_seconds_max = 20\nstatement_seconds_max = 15\nidempotency_wait_seconds_max = 15";
         let server = Setup::new(backend).model(&model(limits)).start();
         let path = server.create("/customers", BEA);
-        let lock = Lock::hold(&server);
+        let lock = ForeignLock::hold(&server);
         let address = server.address;
         let (tell, told) = mpsc::channel();
         let answers: Vec<Answer> = thread::scope(|scope| {
@@ -101,7 +103,7 @@ on_every_backend! {
         });
         let new = answers.iter().filter(|answer| answer.header(REPLAYED).is_none()).count();
         assert_eq!(new, 1, "{answers:?}");
-        assert!(answers.iter().all(|answer| answer.status == 201 && lasting(answer) == lasting(&answers[0])), "{answers:?}");
+        assert!(answers.iter().all(|answer| answer.status == 201 && replayed_part(answer) == replayed_part(&answers[0])), "{answers:?}");
         assert_eq!(count(&server, "customers"), 2);
     }
 
@@ -115,7 +117,7 @@ on_every_backend! {
             answer.header(REPLAYED).is_none().then_some(answer)
         });
         assert_ne!(first.header("Location"), anew.header("Location"));
-        assert_eq!((count(&server, "customers"), kept(&server).as_str()), (2, "1"));
+        assert_eq!((count(&server, "customers"), stored_responses(&server).as_str()), (2, "1"));
         // Another request may use the key as well.
         let other = wait_until("the key is free again", || {
             let answer = post(&server, "/customers", "k", BEA);
@@ -129,12 +131,12 @@ on_every_backend! {
         let server = Server::on(backend);
         let first = post(&server, "/customers", "k", ANN);
         let folder = server.stop();
-        sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
+        run_sql(backend, folder.path(), "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
             INSERT INTO nouns_keys (scope, fingerprint, time, bytes, answer)
             SELECT 'old' || i, 'x', '2020-01-01T00:00:00.000000Z', 7, '201 ' FROM n");
         let server = Setup::new(backend).start_in(folder);
-        wait_until("the old answers are gone", || (kept(&server) == "1").then_some(()));
-        check_again(&first, &post(&server, "/customers", "k", ANN));
+        wait_until("the old answers are gone", || (stored_responses(&server) == "1").then_some(()));
+        check_replay(&first, &post(&server, "/customers", "k", ANN));
     }
 
     /// The longest possible response: a list of a thousand items in 8 MiB.
@@ -147,8 +149,8 @@ on_every_backend! {
         let first = post(&server, "/customers", "k", &body);
         assert_eq!(first.status, 201);
         assert!(first.body.len() > body.len());
-        check_again(&first, &post(&server, "/customers", "k", &body));
-        let stored = sql(backend, server.folder(), "SELECT count(*) FROM customers");
+        check_replay(&first, &post(&server, "/customers", "k", &body));
+        let stored = run_sql(backend, server.folder(), "SELECT count(*) FROM customers");
         assert_eq!(stored.trim(), "1000");
     }
 
@@ -158,7 +160,7 @@ on_every_backend! {
             let server = Setup::new(backend).fault(fault).start();
             let failed = post(&server, "/customers", "k", ANN);
             assert_eq!((failed.status, failed.problem().as_str()), (500, "internal"), "{fault}");
-            assert_eq!((count(&server, "customers"), kept(&server).as_str()), (0, "0"), "{fault}");
+            assert_eq!((count(&server, "customers"), stored_responses(&server).as_str()), (0, "0"), "{fault}");
             let first = post(&server, "/customers", "k", ANN);
             assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{fault}: {first:?}");
         }
@@ -180,5 +182,5 @@ fn idempotency_wait_limit_for_another_server_is_409() {
     let text = model("idempotency_wait_seconds_max = 1");
     let first = Setup::new(Backend::Postgres).model(&text).start();
     let second = Setup::replica(first.database()).model(&text).start_in(Folder::new());
-    one_of_two_is_told_to_come_back([&first, &second]);
+    assert_one_of_two_is_refused([&first, &second]);
 }

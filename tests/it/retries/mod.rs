@@ -8,12 +8,12 @@
 //! `request_id` is not that of the retry.
 
 mod limits;
-mod rounds;
+mod concurrent_clients;
 mod users;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Person, Server, Setup, sql};
+use crate::harness::{Answer, Backend, Person, Server, Setup, run_sql};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const BEA: &str = r#"{"customer":{"name":"Bea","email":"bea@example.com"}}"#;
@@ -33,8 +33,8 @@ fn count(server: &Server, plural: &str) -> usize {
 }
 
 /// How many responses are stored.
-fn kept(server: &Server) -> String {
-    sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_keys").trim().to_owned()
+fn stored_responses(server: &Server) -> String {
+    run_sql(server.backend(), server.folder(), "SELECT count(*) FROM nouns_keys").trim().to_owned()
 }
 
 /// The slug of a problem, whichever request it was for.
@@ -44,7 +44,7 @@ fn slug(answer: &Answer) -> String {
 }
 
 /// The part of a response that belongs to it, and not to its request.
-fn lasting(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
+fn replayed_part(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let is_of_request = |name: &str| {
         ["date", "x-request-id", "idempotent-replayed", "authentication-info"]
             .contains(&name.to_ascii_lowercase().as_str())
@@ -54,8 +54,8 @@ fn lasting(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
 }
 
 #[track_caller]
-fn check_again(first: &Answer, again: &Answer) {
-    assert_eq!(lasting(first), lasting(again));
+fn check_replay(first: &Answer, again: &Answer) {
+    assert_eq!(replayed_part(first), replayed_part(again));
     assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
     assert_ne!(first.header("X-Request-Id"), again.header("X-Request-Id"));
 }
@@ -69,14 +69,14 @@ on_every_backend! {
         }
         // Both spellings are one key.
         for key in ["\"k-1\"", "k-1"] {
-            check_again(&first, &post(&server, "/customers", key, ANN));
+            check_replay(&first, &post(&server, "/customers", key, ANN));
         }
         assert_eq!(count(&server, "customers"), 1);
         assert_eq!(server.get(first.header("Location").unwrap()).json(), first.json());
         // Another key is another request, and so is none.
         assert_eq!(post(&server, "/customers", "k-2", ANN).header(REPLAYED), None);
         assert_eq!(server.post("/customers", ANN).header(REPLAYED), None);
-        assert_eq!((count(&server, "customers"), kept(&server).as_str()), (3, "2"));
+        assert_eq!((count(&server, "customers"), stored_responses(&server).as_str()), (3, "2"));
     }
 
     /// The item was changed and deleted meanwhile: the replayed response stays the same.
@@ -84,12 +84,12 @@ on_every_backend! {
         let first = post(&server, "/customers", "k", ANN);
         let path = first.header("Location").unwrap();
         assert_eq!(server.put(path, BEA).status, 200);
-        check_again(&first, &post(&server, "/customers", "k", ANN));
+        check_replay(&first, &post(&server, "/customers", "k", ANN));
         assert_eq!(server.delete(path).status, 204);
-        check_again(&first, &post(&server, "/customers", "k", ANN));
+        check_replay(&first, &post(&server, "/customers", "k", ANN));
         assert_eq!(count(&server, "customers"), 0);
         let server = server.restart();
-        check_again(&first, &post(&server, "/customers", "k", ANN));
+        check_replay(&first, &post(&server, "/customers", "k", ANN));
         assert_eq!(count(&server, "customers"), 0);
     }
 
@@ -98,7 +98,7 @@ on_every_backend! {
         let body = json!({ "customers": items }).to_string();
         let first = post(&server, "/customers", "k", &body);
         assert_eq!((first.status, first.header("Location")), (201, None), "{first:?}");
-        check_again(&first, &post(&server, "/customers", "k", &body));
+        check_replay(&first, &post(&server, "/customers", "k", &body));
         assert_eq!(count(&server, "customers"), 200);
     }
 
@@ -111,7 +111,7 @@ on_every_backend! {
         let first = server.request(&format!("PATCH {order}"), &headers, add);
         assert_eq!((first.status, &first.json()["order"]["total"]), (200, &json!(355)), "{first:?}");
         assert_eq!(first.header("ETag"), server.get(&order).header("ETag"));
-        check_again(&first, &server.request(&format!("PATCH {order}"), &headers, add));
+        check_replay(&first, &server.request(&format!("PATCH {order}"), &headers, add));
         assert_eq!(server.get(&order).json(), first.json());
         let tag = first.header("ETag").unwrap().to_owned();
         let more = [headers[0], headers[1], ("If-Match", &*tag)];
@@ -132,7 +132,7 @@ on_every_backend! {
             assert_eq!((answer.status, answer.problem().as_str()), (422, "idempotency-key-used"), "{what}");
             assert_eq!(answer.header(REPLAYED), None, "{what}");
         }
-        check_again(&first, &post(&server, "/customers", "k", ANN));
+        check_replay(&first, &post(&server, "/customers", "k", ANN));
         assert_eq!(count(&server, "customers"), 1);
     }
 
@@ -148,8 +148,8 @@ on_every_backend! {
         let other = send("k", "application/json");
         assert_eq!((other.status, other.header("Content-Type")), (422, Some("application/json")), "{other:?}");
         // Another `Accept` with the same result.
-        check_again(&first, &send("k", "application/problem+json;q=0.9, application/json;q=0.5"));
-        check_again(&first, &send("k", "*/*"));
+        check_replay(&first, &send("k", "application/problem+json;q=0.9, application/json;q=0.5"));
+        check_replay(&first, &send("k", "*/*"));
     }
 
     fn idempotency_key_is_scoped_to_method_and_path(server: Server) {
@@ -164,7 +164,7 @@ on_every_backend! {
         assert_eq!((renamed.status, renamed.header(REPLAYED)), (200, None));
         let noted = patch(order.header("Location").unwrap(), r#"{"order":{"note":"x"}}"#);
         assert_eq!((noted.status, noted.header(REPLAYED)), (200, None));
-        assert_eq!(kept(&server), "4");
+        assert_eq!(stored_responses(&server), "4");
     }
 
     fn idempotency_key_malformed_is_refused(server: Server) {
@@ -187,7 +187,7 @@ on_every_backend! {
             ));
             assert!(matches!(answer.status, 200 | 204), "{line}: {answer:?}");
         }
-        assert_eq!(kept(&server), "0");
+        assert_eq!(stored_responses(&server), "0");
     }
 
     /// A refusal that depends on stored data is stored, and is replayed even when the data changes.
@@ -207,10 +207,10 @@ on_every_backend! {
         assert_eq!(count(&server, "people"), 1);
         // The value is free by now.
         assert_eq!(server.delete(&holder).status, 204);
-        check_again(&taken, &post(&server, "/people", "taken", mia));
-        check_again(&many_taken, &post(&server, "/people", "many", &many));
-        check_again(&long_taken, &post(&server, "/people", "long", &long));
-        assert_eq!((count(&server, "people"), kept(&server).as_str()), (0, "3"));
+        check_replay(&taken, &post(&server, "/people", "taken", mia));
+        check_replay(&many_taken, &post(&server, "/people", "many", &many));
+        check_replay(&long_taken, &post(&server, "/people", "long", &long));
+        assert_eq!((count(&server, "people"), stored_responses(&server).as_str()), (0, "3"));
         let created = post(&server, "/people", "anew", mia);
         assert_eq!(created.status, 201, "{created:?}");
     }
@@ -231,12 +231,12 @@ on_every_backend! {
         let failed = send(&steps, test);
         assert_eq!((failed.status, slug(&failed).as_str()), (409, "patch-failed"));
         assert_eq!(server.put(&path, BEA).status, 200);
-        check_again(&first, &send(&unmet, patch));
-        check_again(&failed, &send(&steps, test));
-        check_again(&wrong, &send(&invalid, r#"{"customer":{"email":"nobody"}}"#));
+        check_replay(&first, &send(&unmet, patch));
+        check_replay(&failed, &send(&steps, test));
+        check_replay(&wrong, &send(&invalid, r#"{"customer":{"email":"nobody"}}"#));
         let missing = server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch);
         assert_eq!((missing.status, slug(&missing).as_str()), (404, "not-found"));
-        check_again(&missing, &server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch));
+        check_replay(&missing, &server.request(&format!("PATCH {NO_ONE}"), &[(KEY, "gone")], patch));
     }
 
     /// A refusal of the request by itself is the same every time, and uses up no key.
@@ -253,7 +253,7 @@ on_every_backend! {
             assert_eq!(server.request("POST /customers", headers, body).status, status);
         }
         assert_eq!(server.request("POST /customers?x=1", &[(KEY, "k")], ANN).status, 400);
-        assert_eq!(kept(&server), "0");
+        assert_eq!(stored_responses(&server), "0");
         let answer = post(&server, "/customers", "k", ANN);
         assert_eq!((answer.status, answer.header(REPLAYED)), (201, None));
     }
@@ -264,16 +264,16 @@ on_every_backend! {
         let server = Setup::new(backend).model(model).start();
         let path = server.create("/things", r#"{"thing":{"name":"a"}}"#);
         let send = |headers: &[(&str, &str)]| server.request(&format!("PATCH {path}"), headers, r#"{"thing":{"name":"b"}}"#);
-        assert_eq!((send(&[(KEY, "k")]).status, kept(&server).as_str()), (428, "0"));
+        assert_eq!((send(&[(KEY, "k")]).status, stored_responses(&server).as_str()), (428, "0"));
         assert_eq!(send(&[(KEY, "k"), ("If-Match", "\"1\"")]).status, 200);
-        assert_eq!(kept(&server), "1");
+        assert_eq!(stored_responses(&server), "1");
     }
 
     fn idempotency_keys_are_separate_for_each_caller(backend: Backend) {
         let model = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n[resources.note.fields]\ntext = { type = \"text\" }\n\
             [roles.maker]\nthing = [\"get\", \"post\"]\n[roles.half]\nthing = [\"get\", \"post\"]\nnote = { verbs = [\"get\", \"post\"], readonly = [\"text\"] }\n\
             [roles.anyone]\nthing = [\"post\"]\n";
-        let server = Setup::new(backend).model(model).closed().start();
+        let server = Setup::new(backend).model(model).with_authentication().start();
         let (ann, bea) = (Person::new("ann", "correct horse 1"), Person::new("bea", "correct horse 2"));
         server.add_user(&ann, &["maker"]);
         server.add_user(&bea, &["half"]);
@@ -287,14 +287,14 @@ on_every_backend! {
         for who in [Some(&ann), Some(&bea), Some(&admin), None] {
             let first = send(who, body);
             assert_eq!((first.status, first.header(REPLAYED)), (201, None), "{who:?}: {first:?}");
-            check_again(&first, &send(who, body));
+            check_replay(&first, &send(who, body));
         }
         let wrong = Person::new("ann", "wrong");
         assert_eq!(send(Some(&wrong), body).status, 401, "who it is comes first");
         // Refused by permissions: not stored.
-        let before = kept(&server);
+        let before = stored_responses(&server);
         let readonly = server.request("POST /notes", &[(KEY, "r"), ("Authorization", &bea.basic())], r#"{"note":{"text":"x"}}"#);
-        assert_eq!((readonly.status, kept(&server)), (403, before), "{readonly:?}");
+        assert_eq!((readonly.status, stored_responses(&server)), (403, before), "{readonly:?}");
     }
 
     /// A database from before idempotency keys.
@@ -302,24 +302,24 @@ on_every_backend! {
         let server = Server::on(backend);
         let path = server.create("/customers", ANN);
         let folder = server.stop();
-        sql(backend, folder.path(), "DROP TABLE nouns_keys");
-        sql(backend, folder.path(), "DELETE FROM nouns_system WHERE name = 'keys_form'");
+        run_sql(backend, folder.path(), "DROP TABLE nouns_keys");
+        run_sql(backend, folder.path(), "DELETE FROM nouns_system WHERE name = 'keys_form'");
         let server = Setup::new(backend).start_in(folder);
         let first = post(&server, "/customers", "k", BEA);
         assert_eq!(first.status, 201, "{first:?}");
-        check_again(&first, &post(&server, "/customers", "k", BEA));
-        assert_eq!((server.get(&path).status, kept(&server).as_str()), (200, "1"));
+        check_replay(&first, &post(&server, "/customers", "k", BEA));
+        assert_eq!((server.get(&path).status, stored_responses(&server).as_str()), (200, "1"));
     }
 
     /// Neither the key nor the body can be read from the stored fingerprints.
     fn idempotency_stores_only_fingerprints_of_a_request(server: Server) {
         post(&server, "/customers", "a-key-to-be-found", ANN);
-        let row = sql(server.backend(), server.folder(), "SELECT scope, fingerprint, bytes, length(answer) FROM nouns_keys");
+        let row = run_sql(server.backend(), server.folder(), "SELECT scope, fingerprint, bytes, length(answer) FROM nouns_keys");
         let (scope, rest) = row.trim().split_once('|').unwrap();
         assert_eq!(scope.len(), 43, "{row}");
         let numbers: Vec<_> = rest.split('|').skip(1).collect();
         assert_eq!(numbers[0], numbers[1], "{row}");
-        let all = sql(server.backend(), server.folder(), "SELECT * FROM nouns_keys");
+        let all = run_sql(server.backend(), server.folder(), "SELECT * FROM nouns_keys");
         assert!(!all.contains("a-key-to-be-found"), "{all}");
     }
 

@@ -1,7 +1,7 @@
 //! Grants of the server's own paths: monitoring needs no admin.
 
-use super::Office;
-use crate::harness::{Backend, Folder, Setup, run};
+use super::PermissionsFixture;
+use crate::harness::{Backend, Folder, Setup, run_nouns};
 
 const MODEL: &str = r#"
 title = "Watched"
@@ -21,47 +21,47 @@ text = { type = "text" }
 
 on_every_backend! {
     fn metrics_grant_opens_metrics_and_nothing_else(backend: Backend) {
-        let mut office = Office::of(backend, MODEL);
-        office.play("monitor");
-        let scraped = office.ask("GET /-/metrics", "");
+        let mut office = PermissionsFixture::with_model(backend, MODEL);
+        office.set_role("monitor");
+        let scraped = office.request("GET /-/metrics", "");
         assert_eq!(scraped.status, 200, "{scraped:?}");
         assert!(scraped.text().contains("nouns_build_info"));
-        assert_eq!(office.ask("HEAD /-/metrics", "").status, 200);
-        assert_eq!(office.ask("GET /", "").json()["resources"], serde_json::json!([]));
+        assert_eq!(office.request("HEAD /-/metrics", "").status, 200);
+        assert_eq!(office.request("GET /", "").json()["resources"], serde_json::json!([]));
         for line in ["GET /-/users", "GET /notes", "POST /notes", "POST /-/users"] {
-            assert_eq!(office.ask(line, "{}").status, 403, "{line}");
+            assert_eq!(office.request(line, "{}").status, 403, "{line}");
         }
         // A grant on all resources does not include the server's own paths.
-        office.play("writer");
+        office.set_role("writer");
         for line in ["GET /-/metrics", "GET /-/users"] {
-            assert_eq!(office.ask(line, "").status, 403, "{line}");
+            assert_eq!(office.request(line, "").status, 403, "{line}");
         }
-        office.play("anyone");
-        assert_eq!(office.ask("GET /-/metrics", "").status, 401);
+        office.set_role("anyone");
+        assert_eq!(office.request("GET /-/metrics", "").status, 401);
     }
 
     fn users_grant_reads_but_does_not_write_users(backend: Backend) {
-        let mut office = Office::of(backend, MODEL);
-        office.play("auditor");
-        let listed = office.ask("GET /-/users", "");
+        let mut office = PermissionsFixture::with_model(backend, MODEL);
+        office.set_role("auditor");
+        let listed = office.request("GET /-/users", "");
         assert_eq!(listed.status, 200, "{listed:?}");
         assert_eq!(listed.json()["users"].as_array().unwrap().len(), 2);
         assert!(!listed.text().contains("password"), "{listed:?}");
         let path = office.path.clone();
-        let own = office.ask(&format!("GET {path}"), "");
+        let own = office.request(&format!("GET {path}"), "");
         assert_eq!((own.status, &own.json()["user"]["name"]), (200, &"ann".into()));
         let body = r#"{"user":{"name":"ann","roles":["admin"]}}"#;
         for verb in ["PUT", "PATCH", "DELETE"] {
-            assert_eq!(office.ask(&format!("{verb} {path}"), body).status, 403, "{verb}");
+            assert_eq!(office.request(&format!("{verb} {path}"), body).status, 403, "{verb}");
         }
         let eve = r#"{"user":{"name":"eve","password":"a long one","roles":["admin"]}}"#;
-        assert_eq!(office.ask("POST /-/users", eve).status, 403);
-        assert_eq!(office.ask("GET /-/metrics", "").status, 403);
+        assert_eq!(office.request("POST /-/users", eve).status, 403);
+        assert_eq!(office.request("GET /-/metrics", "").status, 403);
     }
 
     fn metrics_grant_of_anyone_needs_no_credentials(backend: Backend) {
         let model = MODEL.replace("[roles.monitor]", "[roles.anyone]");
-        let server = Setup::new(backend).model(&model).closed().start();
+        let server = Setup::new(backend).model(&model).with_authentication().start();
         assert_eq!(server.get("/-/metrics").status, 200);
         assert_eq!(server.get("/-/users").status, 401);
     }
@@ -73,7 +73,7 @@ fn check_refuses_server_paths_that_cannot_be_granted() {
     let check = |grant: &str| {
         let model = MODEL.replace(r#""/-/metrics" = ["get"]"#, grant);
         std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
-        let checked = run(folder.path(), &["check"]);
+        let checked = run_nouns(folder.path(), &["check"]);
         assert_eq!(checked.code, Some(2), "{grant}: {checked:?}");
         checked.stderr
     };
@@ -102,7 +102,7 @@ fn check_refuses_server_paths_that_cannot_be_granted() {
 #[test]
 fn schema_of_the_model_file_has_the_server_paths() {
     let folder = Folder::new();
-    let schema = run(folder.path(), &["check", "--schema"]);
+    let schema = run_nouns(folder.path(), &["check", "--schema"]);
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();
     let paths = schema["$defs"]["role"]["properties"].as_object().unwrap();
     assert_eq!(paths.keys().collect::<Vec<_>>(), ["/-/metrics", "/-/users"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{LOOSE, STRICT, note, schema};
-use crate::harness::{Backend, NOUNS, Person, Process, Setup};
+use crate::harness::{Backend, EXECUTABLE, Person, Process, Setup};
 
 /// With one more field and one more resource, and without the rule.
 const MORE: &str = "age = { type = \"integer\", filter = true }\n\
@@ -23,7 +23,7 @@ fn run_all((backend, address): (Backend, &str), folder: &Path, model: &str) {
         &["changes", "other.toml"],
     ];
     for words in commands {
-        let mut command = Command::new(NOUNS);
+        let mut command = Command::new(EXECUTABLE);
         command.args(words).args(["--database", address]);
         command.env_clear().current_dir(folder);
         let ended = Process::spawn(&mut command).end();
@@ -35,7 +35,7 @@ fn run_all((backend, address): (Backend, &str), folder: &Path, model: &str) {
 
 on_every_backend! {
     fn commands_with_another_model_change_no_table(backend: Backend) {
-        let server = Setup::new(backend).model(STRICT).closed().start();
+        let server = Setup::new(backend).model(STRICT).with_authentication().start();
         server.add_user(&Person::new("ann", "Circle of Life"), &[]);
         let (admin, address) = (server.admin().basic(), server.database());
         let post = |code: &str| {
@@ -52,6 +52,6 @@ on_every_backend! {
             run_all((backend, &address), folder.path(), model);
         }
         // The server's own model still fits.
-        Setup::new(backend).model(STRICT).closed().start_in(folder);
+        Setup::new(backend).model(STRICT).with_authentication().start_in(folder);
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{Backend, Setup, sql};
+use crate::harness::{Backend, Setup, run_sql};
 
 /// Children, a reference, integer ids, a unique rule.
 const SCHOOL: &str = r#"
@@ -38,9 +38,9 @@ at = { type = "timestamp" }
 
 on_every_backend! {
     fn empty_database_accepts_another_model_and_the_old_one_again(backend: Backend) {
-        let server = Setup::new(backend).model(SCHOOL).closed().start();
+        let server = Setup::new(backend).model(SCHOOL).with_authentication().start();
         let admin = server.admin();
-        let server = Setup::new(backend).model(OTHER).closed().start_in(server.stop());
+        let server = Setup::new(backend).model(OTHER).with_authentication().start_in(server.stop());
         let authorization = admin.basic();
         let send = |server: &crate::harness::Server, line: &str, body: &str| {
             server.request(line, &[("Authorization", &authorization)], body)
@@ -57,12 +57,12 @@ on_every_backend! {
         let lesson = lesson["lessons"][0]["id"].as_str().unwrap().to_owned();
         assert_eq!(send(&server, &format!("DELETE {path}/lessons/{lesson}"), "").status, 204);
         assert_eq!(send(&server, &format!("DELETE {path}"), "").status, 204);
-        let server = Setup::new(backend).model(SCHOOL).closed().start_in(server.stop());
+        let server = Setup::new(backend).model(SCHOOL).with_authentication().start_in(server.stop());
         let class = send(&server, "POST /classes", r#"{"class":{"title":"1a"}}"#);
         assert_eq!(class.status, 201, "{class:?}");
         // The change log stays.
         let log = "SELECT count(*) FROM nouns_changes WHERE resource = 'lesson'";
-        assert_eq!(sql(backend, server.folder(), log), "2\n");
+        assert_eq!(run_sql(backend, server.folder(), log), "2\n");
     }
 
     fn empty_resource_may_change_when_another_has_items(backend: Backend) {
@@ -87,11 +87,11 @@ on_every_backend! {
             // The tool does not enforce references by default.
             Backend::Sqlite => {
                 let check = "SELECT count(*) FROM pragma_foreign_key_list('classes')";
-                assert_eq!(sql(backend, server.folder(), check), "1\n");
+                assert_eq!(run_sql(backend, server.folder(), check), "1\n");
             }
             Backend::Postgres => {
-                let name = crate::harness::Postgres::name(server.folder());
-                let ended = crate::harness::Postgres::of_the_tests().try_sql(&name, gone);
+                let name = crate::harness::Postgres::database_name(server.folder());
+                let ended = crate::harness::Postgres::shared().try_sql(&name, gone);
                 assert!(ended.stderr.contains("foreign key"), "{ended:?}");
             }
         }

@@ -2,13 +2,15 @@
 
 use expect_test::expect;
 
-use super::locks::{check_serves, longer, wait_for};
+use super::locks::{check_serves, model_with_more_fields, wait_for};
 use super::{LOOSE, STRICT, note, start_refused};
-use crate::harness::{Backend, Folder, Late, Process, Server, Setup, sql, wait_until};
+use crate::harness::{
+    Backend, Folder, OpenTransaction, Process, Server, Setup, run_sql, wait_until,
+};
 
 const BACKEND: Backend = Backend::Postgres;
 
-fn strict() -> Server {
+fn start_strict() -> Server {
     let server = Setup::new(BACKEND).model(STRICT).start();
     server.create("/notes", note("a"));
     server
@@ -17,12 +19,12 @@ fn strict() -> Server {
 /// How many indexes of this name the database has.
 fn count_index(folder: &Folder, name: &str) -> String {
     let text = format!("SELECT count(*) FROM pg_indexes WHERE indexname = '{name}'");
-    sql(BACKEND, folder.path(), &text).trim().to_owned()
+    run_sql(BACKEND, folder.path(), &text).trim().to_owned()
 }
 
 #[test]
 fn looser_model_is_refused_while_a_stricter_server_runs() {
-    let server = strict();
+    let server = start_strict();
     let address = server.database();
     let ended = start_refused(&address, LOOSE);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
@@ -44,7 +46,7 @@ fn looser_model_is_refused_while_a_stricter_server_runs() {
 
 #[test]
 fn looser_model_with_wait_serves_once_the_stricter_server_stops() {
-    let server = strict();
+    let server = start_strict();
     let folder = Folder::new();
     let setup = Setup::replica(server.database()).model(LOOSE);
     let process = Process::spawn(setup.command(&folder).arg("--wait"));
@@ -59,13 +61,13 @@ fn looser_model_with_wait_serves_once_the_stricter_server_stops() {
 
 #[test]
 fn killed_server_counts_until_its_row_is_old() {
-    let server = strict();
+    let server = start_strict();
     let address = server.database();
     let folder = server.kill();
     assert_eq!(start_refused(&address, LOOSE).code, Some(2));
     // Only the killed server has a row: the refused one left none behind.
     let age = "UPDATE nouns_servers SET seen = seen - interval '151 seconds' RETURNING 1";
-    assert_eq!(sql(BACKEND, folder.path(), age), "1\n");
+    assert_eq!(run_sql(BACKEND, folder.path(), age), "1\n");
     Setup::replica(address).model(LOOSE).start();
 }
 
@@ -73,7 +75,7 @@ fn killed_server_counts_until_its_row_is_old() {
 #[test]
 fn index_of_a_running_server_is_kept_until_it_stops() {
     let index = "nouns.notes.filter.text";
-    let older = strict();
+    let older = start_strict();
     let model = STRICT.replace(", filter = true", "");
     let newer = Setup::replica(older.database()).model(&model).start();
     let database = older.stop();
@@ -95,7 +97,7 @@ fn empty_table_is_not_recreated_under_a_running_server() {
 
 /// The time at which the only server was last seen.
 fn seen(folder: &std::path::Path) -> String {
-    sql(BACKEND, folder, "SELECT seen FROM nouns_servers")
+    run_sql(BACKEND, folder, "SELECT seen FROM nouns_servers")
 }
 
 /// A build may take much longer than a row counts.
@@ -105,9 +107,9 @@ fn server_is_seen_while_it_builds_indexes() {
     database.create("/notes", note("a"));
     let (address, folder) = (database.database(), database.stop());
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nouns_system;\n";
-    let late = Late::begin(folder.path(), snapshot);
+    let late = OpenTransaction::begin(folder.path(), snapshot);
     let own = Folder::new();
-    let setup = Setup::replica(address).model(&longer());
+    let setup = Setup::replica(address).model(&model_with_more_fields());
     let process = Process::spawn(&mut setup.command(&own));
     wait_for(folder.path(), "CREATE INDEX CONCURRENTLY%");
     let first = seen(folder.path());
@@ -119,10 +121,10 @@ fn server_is_seen_while_it_builds_indexes() {
 /// Somebody may hold a table that is swept, for as long as a step of the sweep waits.
 #[test]
 fn server_is_seen_while_its_sweep_waits() {
-    let server = strict();
+    let server = start_strict();
     let (address, folder) = (server.database(), server.stop());
     let hold = "BEGIN; LOCK TABLE nouns_changes IN ACCESS EXCLUSIVE MODE; SELECT 1;\n";
-    let late = Late::begin(folder.path(), hold);
+    let late = OpenTransaction::begin(folder.path(), hold);
     let server = Setup::replica(address).model(STRICT).start();
     wait_for(folder.path(), "%nouns_changes%");
     let first = seen(folder.path());
@@ -133,21 +135,21 @@ fn server_is_seen_while_its_sweep_waits() {
 
 #[test]
 fn server_that_was_taken_for_gone_says_which_rules_it_has_lost() {
-    let server = strict();
-    sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
+    let server = start_strict();
+    run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     let looser = Setup::replica(server.database()).model(LOOSE).start();
     let line = "others took it for gone and gave up rules that it relies on";
     wait_until("it says so", || server.log().contains(line).then_some(()));
     assert!(server.log().contains("note.code: the values are unique"), "{}", server.log());
     let rows = "SELECT count(*) FROM nouns_servers";
-    assert_eq!(sql(BACKEND, server.folder(), rows), "2\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), rows), "2\n");
     looser.stop();
 }
 
 #[test]
 fn server_that_was_taken_for_gone_comes_back_when_nothing_changed() {
-    let server = strict();
-    sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
+    let server = start_strict();
+    run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     wait_until("it is back", || (!seen(server.folder()).is_empty()).then_some(()));
     wait_until("it says so", || server.log().contains("is registered again").then_some(()));
     assert_eq!(start_refused(&server.database(), LOOSE).code, Some(2));

@@ -4,14 +4,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{STRICT, note};
-use crate::harness::{Backend, Folder, Late, Process, Server, Setup, sql, wait_until};
+use crate::harness::{
+    Backend, Folder, OpenTransaction, Process, Server, Setup, run_sql, wait_until,
+};
 
 const BACKEND: Backend = Backend::Postgres;
 /// Much longer than a start waits for a table lock, and shorter than a statement may wait.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// With a field more, which has a default and an index.
-pub(super) fn longer() -> String {
+pub(super) fn model_with_more_fields() -> String {
     format!("{STRICT}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
 }
 
@@ -28,7 +30,7 @@ pub(super) fn wait_for(folder: &Path, form: &str) {
          AND wait_event_type = 'Lock' AND query LIKE '{form}'"
     );
     wait_until("the start waits for a lock", || {
-        (sql(BACKEND, folder, &waiting).trim() != "0").then_some(())
+        (run_sql(BACKEND, folder, &waiting).trim() != "0").then_some(())
     });
 }
 
@@ -54,16 +56,16 @@ fn valid_index(folder: &Path, name: &str) -> String {
         "SELECT indisvalid, indisunique FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid \
          WHERE relname = '{name}'"
     );
-    sql(BACKEND, folder, &text)
+    run_sql(BACKEND, folder, &text)
 }
 
 #[test]
 fn start_adding_a_field_blocks_no_request_during_an_open_read() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
-    let late = Late::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    let late = OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
     // However slow the machine is, it keeps retrying.
-    let (process, _folder) = start(&server, &longer(), &["--wait"]);
+    let (process, _folder) = start(&server, &model_with_more_fields(), &["--wait"]);
     for round in 0..3 {
         wait_for(server.folder(), "ALTER TABLE%");
         check_served(&server, &path, round);
@@ -78,15 +80,15 @@ fn start_without_its_lock_fails_and_changes_nothing() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let before = super::schema(BACKEND, server.folder());
-    let late = Late::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
-    let (process, _folder) = start(&server, &longer(), &[]);
+    let late = OpenTransaction::begin(server.folder(), "BEGIN; SELECT count(*) FROM notes;\n");
+    let (process, _folder) = start(&server, &model_with_more_fields(), &[]);
     check_served(&server, &path, 0);
     let ended = process.end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     assert!(ended.stderr.contains("because others hold locks on them"), "{}", ended.stderr);
     late.commit();
     assert_eq!(super::schema(BACKEND, server.folder()), before);
-    assert_eq!(sql(BACKEND, server.folder(), "SELECT count(*) FROM nouns_servers"), "1\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), "SELECT count(*) FROM nouns_servers"), "1\n");
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn start_adding_an_index_blocks_no_request_during_an_open_snapshot() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
     let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM notes;\n";
-    let late = Late::begin(server.folder(), snapshot);
+    let late = OpenTransaction::begin(server.folder(), snapshot);
     let model = STRICT.replace("unique = true", "unique = true, filter = true");
     let (process, _folder) = start(&server, &model, &[]);
     wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
@@ -115,8 +117,8 @@ fn failed_index_build_leftover_is_replaced() {
     let name = "nouns.notes.filter.code";
     // Both have the same text, so it fails.
     let build = format!("CREATE UNIQUE INDEX CONCURRENTLY \"{name}\" ON notes (text)");
-    let database = crate::harness::Postgres::of_the_tests();
-    let failed = database.try_sql(&crate::harness::Postgres::name(folder.path()), &build);
+    let database = crate::harness::Postgres::shared();
+    let failed = database.try_sql(&crate::harness::Postgres::database_name(folder.path()), &build);
     assert_ne!(failed.code, Some(0));
     assert_eq!(valid_index(folder.path(), name), "f|t\n");
     let model = STRICT.replace("unique = true", "unique = true, filter = true");

@@ -10,7 +10,7 @@ mod locks;
 mod references;
 mod unfinished;
 
-use crate::harness::{Backend, Ended, Folder, Setup};
+use crate::harness::{Backend, FinishedProcess, Folder, Setup};
 
 /// A rule that the database enforces, and an index.
 const STRICT: &str = "title = \"Notes\"\n[resources.note.fields]\n\
@@ -25,7 +25,7 @@ fn note(code: &str) -> String {
 }
 
 /// The result of a start on a shared database that must fail.
-fn start_refused(address: &str, model: &str) -> Ended {
+fn start_refused(address: &str, model: &str) -> FinishedProcess {
     let setup = Setup::replica(address.to_owned()).model(model);
     match setup.try_start_in(Folder::new()) {
         Ok(server) => panic!("it serves at {}", server.address),
@@ -44,5 +44,6 @@ fn schema(backend: Backend, folder: &std::path::Path) -> String {
         }
     };
     let model = "SELECT value FROM nouns_system WHERE name = 'model'";
-    crate::harness::sql(backend, folder, tables) + &crate::harness::sql(backend, folder, model)
+    crate::harness::run_sql(backend, folder, tables)
+        + &crate::harness::run_sql(backend, folder, model)
 }

@@ -2,7 +2,7 @@
 
 use super::locks::{check_served, check_serves, start, wait_for};
 use super::{STRICT, note};
-use crate::harness::{Backend, Ended, Folder, Late, Postgres, Setup, sql};
+use crate::harness::{Backend, FinishedProcess, Folder, OpenTransaction, Postgres, Setup, run_sql};
 
 const BACKEND: Backend = Backend::Postgres;
 /// A snapshot that a concurrent index build waits for, which locks none of the model's tables.
@@ -20,28 +20,32 @@ fn with_reference() -> String {
 fn new_reference_is_validated_after_the_transaction_that_adds_it() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     let path = server.create("/notes", note("a"));
-    let late = Late::begin(server.folder(), SNAPSHOT);
+    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &with_reference(), &[]);
     wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
-    assert_eq!(sql(BACKEND, server.folder(), VALIDATED), "f\n", "rows are not read under a lock");
+    assert_eq!(
+        run_sql(BACKEND, server.folder(), VALIDATED),
+        "f\n",
+        "rows are not read under a lock"
+    );
     check_served(&server, &path, 0);
     late.commit();
     check_serves(process);
-    assert_eq!(sql(BACKEND, server.folder(), VALIDATED), "t\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "t\n");
 }
 
 #[test]
 fn reference_that_a_killed_start_left_is_validated_by_the_next() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     server.create("/notes", note("a"));
-    let late = Late::begin(server.folder(), SNAPSHOT);
+    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &with_reference(), &[]);
     wait_for(server.folder(), "CREATE INDEX CONCURRENTLY%");
     drop(process);
     late.commit();
-    assert_eq!(sql(BACKEND, server.folder(), VALIDATED), "f\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "f\n");
     let newer = Setup::replica(server.database()).model(&with_reference()).start();
-    assert_eq!(sql(BACKEND, server.folder(), VALIDATED), "t\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), VALIDATED), "t\n");
     let first = newer.create("/notes", note("b"));
     let id = first.rsplit_once('/').unwrap().1;
     newer.create("/notes", format!(r#"{{"note":{{"code":"c","before":"{id}"}}}}"#));
@@ -52,8 +56,8 @@ const SCHOOL: &str = "title = \"School\"\n[resources.teacher.fields]\nname = { t
     [resources.class]\nplural = \"classes\"\n[resources.class.fields]\n\
     title = { type = \"text\" }\nlead = { type = \"ref\", to = \"teacher\" }\n";
 
-fn run_sql(folder: &Folder, text: &str) -> Ended {
-    Postgres::of_the_tests().try_sql(&Postgres::name(folder.path()), text)
+fn try_sql(folder: &Folder, text: &str) -> FinishedProcess {
+    Postgres::shared().try_sql(&Postgres::database_name(folder.path()), text)
 }
 
 #[test]
@@ -63,7 +67,7 @@ fn foreign_key_of_an_operator_stands_in_the_way_of_a_new_table_and_is_kept() {
     let folder = server.stop();
     let own = "CREATE TABLE reports (teacher uuid, \
         CONSTRAINT of_teacher FOREIGN KEY (teacher) REFERENCES teachers (id))";
-    assert_eq!(run_sql(&folder, own).code, Some(0));
+    assert_eq!(try_sql(&folder, own).code, Some(0));
     // Teachers have no items, so their table is made anew.
     let model = SCHOOL.replace("name = { type = \"text\" }", "name = { type = \"integer\" }");
     let (ended, folder) =
@@ -73,8 +77,8 @@ fn foreign_key_of_an_operator_stands_in_the_way_of_a_new_table_and_is_kept() {
         the table reports refers to it, and is not one of ours";
     assert!(ended.stderr.contains(line), "{}", ended.stderr);
     let kept = "SELECT count(*) FROM pg_constraint WHERE conname = 'of_teacher'";
-    assert_eq!(sql(BACKEND, folder.path(), kept), "1\n");
-    assert_eq!(run_sql(&folder, "DROP TABLE reports").code, Some(0));
+    assert_eq!(run_sql(BACKEND, folder.path(), kept), "1\n");
+    assert_eq!(try_sql(&folder, "DROP TABLE reports").code, Some(0));
     let server = Setup::new(BACKEND).model(&model).start_in(folder);
     server.create("/teachers", r#"{"teacher":{"name":1}}"#);
 }
@@ -89,7 +93,7 @@ fn foreign_key_with_the_name_of_an_earlier_version_is_known() {
         classes_lead_fkey', conname) FROM pg_constraint WHERE contype = 'f' AND conrelid = \
         'classes'::regclass AND conname <> 'classes_lead_fkey'); EXCEPTION WHEN null_value_not_allowed \
         THEN NULL; END $$";
-    assert_eq!(run_sql(&folder, rename).code, Some(0));
+    assert_eq!(try_sql(&folder, rename).code, Some(0));
     let model = SCHOOL.replace("name = { type = \"text\" }", "name = { type = \"integer\" }");
     let server = Setup::new(BACKEND).model(&model).start_in(folder);
     let teacher = server.create("/teachers", r#"{"teacher":{"name":1}}"#);

@@ -1,8 +1,11 @@
 //! A start that ends between its tables and its indexes: its model does not count yet.
 
-use super::locks::{check_serves, longer, start, wait_for};
+use super::locks::{check_serves, model_with_more_fields, start, wait_for};
 use super::{STRICT, note, start_refused};
-use crate::harness::{Backend, Ended, Late, Postgres, Process, Server, Setup, sql, wait_until};
+use crate::harness::{
+    Backend, FinishedProcess, OpenTransaction, Postgres, Process, Server, Setup, run_sql,
+    wait_until,
+};
 
 const BACKEND: Backend = Backend::Postgres;
 const SNAPSHOT: &str =
@@ -21,12 +24,12 @@ fn end_build(server: &Server) {
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
          WHERE datname = current_database() AND query LIKE '{BUILDS}' AND pid <> pg_backend_pid()"
     );
-    assert_eq!(sql(BACKEND, server.folder(), &end), "1\n");
+    assert_eq!(run_sql(BACKEND, server.folder(), &end), "1\n");
 }
 
 /// Starts with another model, and ends the connection that builds its index.
-fn fail_build(server: &Server, model: &str) -> Ended {
-    let late = Late::begin(server.folder(), SNAPSHOT);
+fn fail_build(server: &Server, model: &str) -> FinishedProcess {
+    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(server, model, &[]);
     wait_for(server.folder(), BUILDS);
     end_build(server);
@@ -38,8 +41,8 @@ fn fail_build(server: &Server, model: &str) -> Ended {
 #[test]
 fn older_server_restarts_while_a_newer_one_builds_its_indexes() {
     let server = server_with_items();
-    let late = Late::begin(server.folder(), SNAPSHOT);
-    let (process, _folder) = start(&server, &longer(), &[]);
+    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let (process, _folder) = start(&server, &model_with_more_fields(), &[]);
     wait_for(server.folder(), BUILDS);
     let server = server.restart();
     server.create("/notes", note("c"));
@@ -52,12 +55,12 @@ fn older_server_restarts_while_a_newer_one_builds_its_indexes() {
 #[test]
 fn older_server_restarts_after_an_index_build_failed_and_the_next_start_completes_it() {
     let server = server_with_items();
-    let ended = fail_build(&server, &longer());
+    let ended = fail_build(&server, &model_with_more_fields());
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
     assert!(ended.stderr.contains("the model does not count as applied"), "{}", ended.stderr);
     let server = server.restart().restart();
     server.create("/notes", note("c"));
-    let newer = Setup::replica(server.database()).model(&longer()).start();
+    let newer = Setup::replica(server.database()).model(&model_with_more_fields()).start();
     let moods = newer.get("/notes?mood=calm").json();
     assert_eq!(moods["notes"].as_array().unwrap().len(), 3, "{moods}");
 }
@@ -65,7 +68,7 @@ fn older_server_restarts_after_an_index_build_failed_and_the_next_start_complete
 #[test]
 fn third_model_builds_on_an_unfinished_one_or_is_refused_with_what_to_run() {
     let server = server_with_items();
-    let ended = fail_build(&server, &longer());
+    let ended = fail_build(&server, &model_with_more_fields());
     assert_eq!(ended.code, Some(2), "{ended:?}");
     let (address, folder) = (server.database(), server.stop());
     let other = format!("{STRICT}size = {{ type = \"integer\" }}\n");
@@ -74,22 +77,23 @@ fn third_model_builds_on_an_unfinished_one_or_is_refused_with_what_to_run() {
         DELETE FROM nouns_system WHERE name = 'model_unfinished'";
     assert!(ended.stderr.contains(statements), "{}", ended.stderr);
     // Without its index.
-    let looser = longer().replace("default = \"calm\", filter = true", "default = \"calm\"");
+    let looser =
+        model_with_more_fields().replace("default = \"calm\", filter = true", "default = \"calm\"");
     Setup::replica(address.clone()).model(&looser).start().stop();
     let count = "SELECT count(*) FROM nouns_system WHERE name = 'model_unfinished'";
-    assert_eq!(sql(BACKEND, folder.path(), count), "0\n");
-    Setup::replica(address).model(&longer()).start();
+    assert_eq!(run_sql(BACKEND, folder.path(), count), "0\n");
+    Setup::replica(address).model(&model_with_more_fields()).start();
 }
 
 #[test]
 fn statements_of_the_refusal_take_an_unfinished_model_back() {
     let server = server_with_items();
-    fail_build(&server, &longer());
+    fail_build(&server, &model_with_more_fields());
     let (address, folder) = (server.database(), server.stop());
     let statements = "ALTER TABLE \"notes\" DROP COLUMN \"mood\"; \
         DELETE FROM nouns_system WHERE name = 'model_unfinished'";
-    let name = Postgres::name(folder.path());
-    assert_eq!(Postgres::of_the_tests().try_sql(&name, statements).code, Some(0));
+    let name = Postgres::database_name(folder.path());
+    assert_eq!(Postgres::shared().try_sql(&name, statements).code, Some(0));
     let other = format!("{STRICT}mood = {{ type = \"integer\" }}\n");
     let server = Setup::replica(address).model(&other).start();
     server.create("/notes", r#"{"note":{"code":"c","mood":1}}"#);
@@ -98,8 +102,8 @@ fn statements_of_the_refusal_take_an_unfinished_model_back() {
 #[test]
 fn broken_index_build_is_tried_again_with_wait() {
     let server = server_with_items();
-    let late = Late::begin(server.folder(), SNAPSHOT);
-    let (process, _folder) = start(&server, &longer(), &["--wait"]);
+    let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
+    let (process, _folder) = start(&server, &model_with_more_fields(), &["--wait"]);
     wait_for(server.folder(), BUILDS);
     end_build(&server);
     wait_until("it waits", || process.stderr().contains("waiting for the database").then_some(()));
@@ -113,8 +117,8 @@ fn duplicates_end_a_start_with_a_new_unique_rule_also_with_wait() {
     let server = server_with_items();
     let unique = format!("{STRICT}token = {{ type = \"text\", unique = true }}\n");
     fail_build(&server, &unique);
-    let name = Postgres::name(server.folder());
-    let run = |text: &str| Postgres::of_the_tests().sql(&name, text);
+    let name = Postgres::database_name(server.folder());
+    let run = |text: &str| Postgres::shared().sql(&name, text);
     run("UPDATE notes SET token = 'same'");
     let (process, _folder) = start(&server, &unique, &["--wait"]);
     let ended = Process::end(process);

@@ -41,11 +41,11 @@ guest = ["get"]
 "#;
 
 fn two_realms(backend: Backend) -> Server {
-    Setup::new(backend).model(TWO_REALMS).closed().start()
+    Setup::new(backend).model(TWO_REALMS).with_authentication().start()
 }
 
 fn store(backend: Backend) -> Server {
-    Setup::new(backend).closed().start()
+    Setup::new(backend).with_authentication().start()
 }
 
 /// Sends a request as bytes.
@@ -60,7 +60,7 @@ fn ask(server: &Server, line: &str, authorization: Option<&str>, body: &str) -> 
 }
 
 /// A client's response to a challenge, in the specification's terms.
-struct Proof<'a> {
+struct DigestProof<'a> {
     person: &'a Person,
     challenge: &'a str,
     line: &'a str,
@@ -68,7 +68,7 @@ struct Proof<'a> {
     cnonce: &'a str,
 }
 
-impl Proof<'_> {
+impl DigestProof<'_> {
     fn response(&self) -> String {
         let (method, uri) = self.line.split_once(' ').unwrap();
         let (realm, nonce) =
@@ -102,8 +102,8 @@ fn challenge(server: &Server, path: &str) -> String {
     lines.iter().find(|line| line.starts_with("Digest ")).unwrap().to_string()
 }
 
-fn proof<'a>(person: &'a Person, challenge: &'a str, line: &'a str) -> Proof<'a> {
-    Proof { person, challenge, line, count: "00000001", cnonce: "0a4f113b" }
+fn proof<'a>(person: &'a Person, challenge: &'a str, line: &'a str) -> DigestProof<'a> {
+    DigestProof { person, challenge, line, count: "00000001", cnonce: "0a4f113b" }
 }
 
 on_every_backend! {
@@ -216,7 +216,7 @@ on_every_backend! {
             assert!(matches!(status, 400 | 401), "without {name}: {status}");
         }
         for count in ["1", "0000001", "000000001", "0000000g"] {
-            let bad = Proof { count, ..proof(&admin, &challenge, "GET /ledgers") }.header();
+            let bad = DigestProof { count, ..proof(&admin, &challenge, "GET /ledgers") }.header();
             let status = ask(&server, "GET /ledgers", Some(&bad), "").status;
             assert!(matches!(status, 400 | 401), "nc={count}: {status}");
         }
@@ -229,7 +229,7 @@ on_every_backend! {
         let admin = server.admin();
         let challenge = challenge(&server, "/ledgers");
         let body = r#"{"ledger":{"name":"one"}}"#;
-        let counted = |count| Proof { count, ..proof(&admin, &challenge, "POST /ledgers") }.header();
+        let counted = |count| DigestProof { count, ..proof(&admin, &challenge, "POST /ledgers") }.header();
         for count in ["00000005", "00000002", "0000ffff", "00000001"] {
             assert_eq!(ask(&server, "POST /ledgers", Some(&counted(count)), body).status, 201, "{count}");
         }
@@ -284,7 +284,7 @@ on_every_backend! {
 #[test]
 fn s5_basic_row_4_transport() {
     let folder = crate::harness::Folder::new();
-    let ended = crate::harness::run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
+    let ended = crate::harness::run_nouns(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("Basic"), "{ended:?}");
 }

@@ -6,10 +6,10 @@ use std::thread;
 use expect_test::expect;
 use serde_json::json;
 
-use crate::harness::{Backend, Client, Masks, Server, Setup, sql};
+use crate::harness::{Backend, Client, Masks, Server, Setup, run_sql};
 
 /// Items that refer to each other, and are deleted with what they refer to.
-fn nodes(backend: Backend, cascade_items_max: usize) -> Server {
+fn start_with_nodes(backend: Backend, cascade_items_max: usize) -> Server {
     let model = format!(
         "title = \"Nodes\"\n[resources.node]\nid = \"integer\"\n[resources.node.fields]\n\
          next = {{ type = \"ref\", to = \"node\", on_delete = \"cascade\" }}\n\
@@ -27,14 +27,14 @@ fn create_referrers(server: &Server, to: u64, count: usize) {
 
 fn count(server: &Server, table: &str) -> String {
     let query = format!("SELECT count(*) FROM {table}");
-    sql(server.backend(), server.folder(), &query).trim().to_owned()
+    run_sql(server.backend(), server.folder(), &query).trim().to_owned()
 }
 
 on_every_backend! {
     /// Regression: the item was counted among its own referrers, hid another one, and the response was
     /// 500.
     fn cascade_self_reference_does_not_hide_another_referrer(backend: Backend) {
-        let server = nodes(backend, 1);
+        let server = start_with_nodes(backend, 1);
         server.create("/nodes", r#"{"node":{}}"#);
         assert_eq!(server.put("/nodes/1", r#"{"node":{"next":1}}"#).status, 200);
         create_referrers(&server, 1, 2);
@@ -47,7 +47,7 @@ on_every_backend! {
     }
 
     fn cascade_deletes_two_items_that_refer_to_each_other(backend: Backend) {
-        let server = nodes(backend, 10);
+        let server = start_with_nodes(backend, 10);
         server.create("/nodes", r#"{"node":{}}"#);
         server.create("/nodes", r#"{"node":{"next":1}}"#);
         assert_eq!(server.put("/nodes/1", r#"{"node":{"next":2}}"#).status, 200);
@@ -84,11 +84,11 @@ on_every_backend! {
             deleted|/customers/1/orders/2
             deleted|/customers/1/orders/1
             deleted|/customers/1
-        "#]].assert_eq(&Masks::default().text(&sql(backend, server.folder(), query)));
+        "#]].assert_eq(&Masks::default().text(&run_sql(backend, server.folder(), query)));
     }
 
     fn cascade_at_the_limit_deletes_and_beyond_it_is_refused(backend: Backend) {
-        let server = nodes(backend, 150);
+        let server = start_with_nodes(backend, 150);
         server.create("/nodes", r#"{"node":{}}"#);
         create_referrers(&server, 1, 151);
         let changes = count(&server, "nouns_changes");
@@ -102,7 +102,7 @@ on_every_backend! {
     /// A delete of more than a hundred items has an exclusive commit: no concurrent write is refused or
     /// lost.
     fn cascade_of_many_items_does_not_affect_concurrent_writes(backend: Backend) {
-        let server = nodes(backend, 1_000);
+        let server = start_with_nodes(backend, 1_000);
         for number in 1..=4 {
             server.create("/nodes", r#"{"node":{}}"#);
             assert_eq!(server.get(&format!("/nodes/{number}")).status, 200);

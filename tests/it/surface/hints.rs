@@ -82,7 +82,7 @@ on_every_backend! {
 
     /// Names of resources are not revealed to callers without a grant on them.
     fn hint_for_a_nested_resource_needs_a_grant_on_it(backend: Backend) {
-        let server = Setup::new(backend).model(OFFICE).closed().start();
+        let server = Setup::new(backend).model(OFFICE).with_authentication().start();
         let people = ["clerk", "guest", "outsider"].map(|role| {
             let person = Person::new(role, "a word for each");
             server.add_user(&person, &[role]);
@@ -106,7 +106,7 @@ on_every_backend! {
     }
 
     fn users_list_is_filtered_and_sorted_by_name(backend: Backend) {
-        let server = Setup::new(backend).model(OFFICE).closed().start();
+        let server = Setup::new(backend).model(OFFICE).with_authentication().start();
         for name in ["ann", "anna", "bob"] {
             server.add_user(&Person::new(name, "a word for each"), &[]);
         }
@@ -130,7 +130,7 @@ on_every_backend! {
     /// Only the sent values and the rule count; a conflict with a hidden item has the same message as
     /// ever.
     fn hint_for_a_value_outside_the_grant_names_the_sent_values(backend: Backend) {
-        let server = Setup::new(backend).model(OFFICE).closed().start();
+        let server = Setup::new(backend).model(OFFICE).with_authentication().start();
         let clerk = Person::new("clerk", "a word for each");
         server.add_user(&clerk, &["clerk"]);
         let (admin, clerk) = (server.admin().basic(), clerk.basic());

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::Value;
 
-use super::{ANN, schools};
+use super::{ANN, start_schools};
 use crate::harness::{Answer, Backend, Person, Server, Setup};
 
 const GRANTS: &str = r#"
@@ -24,7 +24,7 @@ fn send(server: &Server, kind: (&str, &str), body: impl AsRef<[u8]>) -> Answer {
 }
 
 /// A problem with its faults and their positions.
-fn wrong(answer: &Answer) -> String {
+fn faults_text(answer: &Answer) -> String {
     let problem = answer.json();
     let errors = problem["errors"].as_array().into_iter().flatten();
     let errors = errors.map(|error| {
@@ -49,7 +49,7 @@ fn count(server: &Server) -> usize {
 }
 
 /// The items in a response, without the members that the server sets.
-fn told(answer: &Answer, plural: &str) -> Vec<Value> {
+fn items_of(answer: &Answer, plural: &str) -> Vec<Value> {
     let mut items = answer.json()[plural].as_array().unwrap().clone();
     for item in &mut items {
         let item = item.as_object_mut().unwrap();
@@ -59,7 +59,7 @@ fn told(answer: &Answer, plural: &str) -> Vec<Value> {
 }
 
 /// A school, to which children can be added.
-fn school(server: &Server) -> String {
+fn create_school(server: &Server) -> String {
     server.create("/people", r#"{"person":{"name":"Ida"}}"#);
     let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
     server.create(&format!("{county}/schools"), r#"{"school":{"name":"One"}}"#)
@@ -83,41 +83,41 @@ on_every_backend! {
 
             {"customers":[{"id":"<id-1>","name":"Ann","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-1>","version":1},{"id":"<id-2>","name":"Bea, the \"2nd\"","email":"bea@example.com","created_at":"<time-1>","updated_at":"<time-1>","version":1}]}"#]].assert_eq(&created.masked());
         assert_eq!(count(&server), 2);
-        assert_eq!(told(&server.get("/customers"), "customers"), told(&created, "customers"));
+        assert_eq!(items_of(&server.get("/customers"), "customers"), items_of(&created, "customers"));
     }
 
     fn import_ndjson_creates_a_list_of_items(server: Server) {
         let lines = "{\"name\":\"Ann\",\"email\":\"ann@example.com\"}\n\n {\"email\":\"bea@example.com\",\"name\":\"Bea\"} \r\n";
         let created = send(&server, LINES, lines);
         assert_eq!(created.status, 201, "{created:?}");
-        let names: Vec<_> = told(&created, "customers").iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect();
+        let names: Vec<_> = items_of(&created, "customers").iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect();
         assert_eq!(names, ["Ann", "Bea"]);
-        assert_eq!(told(&server.get("/customers"), "customers"), told(&created, "customers"));
+        assert_eq!(items_of(&server.get("/customers"), "customers"), items_of(&created, "customers"));
     }
 
     /// The same items three times: as JSON, as JSON lines and as CSV, with a value of every type.
     fn import_accepts_every_field_type_in_every_format(backend: Backend) {
-        let server = schools(backend);
-        let path = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let path = format!("{}/children", create_school(&server));
         let ada = r#"{"name":"Ada, \"A\"","mail":"a@b.co","site":"https://a.example/","age":7,"height":1.25,"fee":"3.50","active":false,"born":"2019-01-02","seen":"2026-11-15T02:28:14.000000Z","token":"01890a5d-ac96-774b-bcce-b302099a8057","mentor":1,"stage":"applied","colour":"red","marks":[1,2],"address":{"street":"s, t","number":3},"extra":{"k":[null,"x"]}}"#;
         let bob = r#"{"name":"Bob"}"#;
         let list = server.post(&path, format!(r#"{{"children":[{ada},{bob}]}}"#));
         assert_eq!(list.status, 201, "{list:?}");
         let lines = server.request(&format!("POST {path}"), &[LINES], format!("{ada}\n{bob}"));
-        assert_eq!(told(&lines, "children"), told(&list, "children"));
+        assert_eq!(items_of(&lines, "children"), items_of(&list, "children"));
         let table = "name,mail,site,age,height,fee,active,born,seen,token,mentor,stage,colour,marks,address,extra,school_id\n\
             \"Ada, \"\"A\"\"\",a@b.co,https://a.example/,7,1.25,3.50,FALSE,2019-01-02,2026-11-15T02:28:14Z,01890a5d-ac96-774b-bcce-b302099a8057,1,applied,red,\"[1,2]\",\"{\"\"street\"\":\"\"s, t\"\",\"\"number\"\":3}\",\"{\"\"k\"\":[null,\"\"x\"\"]}\",1\n\
             Bob,,,,,,,,,,,,,,,,\n";
         let table = server.request(&format!("POST {path}"), &[CSV], table);
-        assert_eq!(told(&table, "children"), told(&list, "children"), "{table:?}");
+        assert_eq!(items_of(&table, "children"), items_of(&list, "children"), "{table:?}");
         let listed = server.get(&path);
         assert_eq!(listed.json()["children"].as_array().unwrap().len(), 6);
     }
 
     /// All faults with their items and fields in one response, and nothing is created.
     fn import_faults_name_the_item_and_the_field(backend: Backend) {
-        let server = schools(backend);
-        let path = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let path = format!("{}/children", create_school(&server));
         let table = "name,age,height,active,marks,mentor,nmae,id,version\n\
             Ada,7,1.5,true,[1],1,,,\n\
             A,seven,tall,yes,\"[7,\"\"x\"\"]\",99,x,5,1\n\
@@ -139,12 +139,12 @@ on_every_backend! {
             /children/2/active type expected true or false, got a string
             /children/2/marks type expected a list, got an object
             /children/2/mentor type expected an id as a number, got a string
-            /children/1/mentor reference no such item"#]].assert_eq(&wrong(&refused));
+            /children/1/mentor reference no such item"#]].assert_eq(&faults_text(&refused));
         let lines = server.request(&format!("POST {path}"), &[LINES], "{\"name\":\"Ada\"}\n\n{\"name\":\"A\",\"count\":1}\n");
         expect![[r#"
             422 invalid-fields: 2 fields need attention
             /children/1/name length expected at least 2 characters, got 1
-            /children/1/count read_only computed by the server"#]].assert_eq(&wrong(&lines));
+            /children/1/count read_only computed by the server"#]].assert_eq(&faults_text(&lines));
         assert_eq!(server.get(&path).json()["children"].as_array().unwrap().len(), 0);
     }
 
@@ -153,7 +153,7 @@ on_every_backend! {
         let cases: Vec<_> = [
             (CSV, "name,email\nAnn,ann@example.com\nBea\n"), (CSV, ""), (CSV, "name\n\"Ann"), (CSV, "name,name\n"), (CSV, "name\nA\"nn\n"),
             (LINES, "{\"name\":\"Ann\"}\n{\"name\":}\n"), (LINES, "[]\n"), (LINES, "\n7"), (LINES, "{} {}"), (LINES, "{\"a\":1,\"a\":2}"), (LINES, "\u{feff}{}"),
-        ].into_iter().map(|(kind, body)| format!("{body:?}\n{}", wrong(&send(&server, kind, body)))).collect();
+        ].into_iter().map(|(kind, body)| format!("{body:?}\n{}", faults_text(&send(&server, kind, body)))).collect();
         expect![[r#"
             "name,email\nAnn,ann@example.com\nBea\n"
             400 bad-lines: line 3: expected 2 cells, got 1
@@ -182,7 +182,7 @@ on_every_backend! {
 
     /// All or nothing, also where only the stored data shows the conflict.
     fn import_with_one_conflict_creates_nothing(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         for (kind, body) in [(CSV, "code\nCD\nAB\n"), (LINES, "{\"code\":\"CD\"}\n{\"code\":\"AB\"}\n")] {
             let refused = server.request("POST /counties", &[kind], body);
@@ -214,7 +214,7 @@ on_every_backend! {
         let lines = |count: usize| (0..count).map(line).collect::<String>();
         for (kind, fits, over) in [(CSV, table(3), table(4)), (LINES, lines(3), lines(4))] {
             let refused = send(&server, kind, &over);
-            assert_eq!(wrong(&refused), "413 too-large: at most 3 items at once, got more");
+            assert_eq!(faults_text(&refused), "413 too-large: at most 3 items at once, got more");
             let padded = |bytes: usize| format!("{fits}{}", "\n".repeat(bytes - fits.len()));
             assert_eq!(send(&server, kind, padded(2001)).status, 413);
             assert_eq!(send(&server, kind, padded(2000)).status, 201);
@@ -280,8 +280,8 @@ on_every_backend! {
     /// An exported CSV can be imported again, without the columns that the server sets, with the same
     /// result.
     fn import_of_an_export_gives_the_same_items(backend: Backend) {
-        let server = schools(backend);
-        let path = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let path = format!("{}/children", create_school(&server));
         let ada = r#"{"name":"Ada, \"A\"\r\nB","mail":"a@b.co","age":7,"height":1.5e3,"fee":"3.50","active":false,"born":"2019-01-02","seen":"2026-11-15T02:28:14.000001Z","mentor":1,"stage":"applied","marks":[1,2],"address":{"street":"s, \"t\""},"extra":"text"}"#;
         let created = server.post(&path, format!(r#"{{"children":[{ada},{{"name":"==","extra":{{"a":[null]}}}}]}}"#));
         assert_eq!(created.status, 201, "{created:?}");
@@ -298,12 +298,12 @@ on_every_backend! {
         }
         let again = server.request(&format!("POST {path}"), &[CSV], again.into_inner().unwrap());
         assert_eq!(again.status, 201, "{again:?}");
-        assert_eq!(told(&again, "children"), told(&created, "children"));
+        assert_eq!(items_of(&again, "children"), items_of(&created, "children"));
     }
 
     /// A column without permission looks like one that does not exist.
     fn import_column_without_permission_looks_unknown(backend: Backend) {
-        let server = Setup::new(backend).model(GRANTS).closed().start();
+        let server = Setup::new(backend).model(GRANTS).with_authentication().start();
         let ann = Person::new("ann", "a long enough one");
         server.add_user(&ann, &["clerk"]);
         let send = |kind, body: &str| server.request("POST /files", &[kind, ("Authorization", &ann.basic())], body);
@@ -314,12 +314,12 @@ on_every_backend! {
         ] {
             let (hidden, unknown) = (send(kind, hidden), send(kind, unknown));
             assert_eq!(hidden.status, 422, "{hidden:?}");
-            assert_eq!(wrong(&hidden).replace("wage", "wave"), wrong(&unknown));
+            assert_eq!(faults_text(&hidden).replace("wage", "wave"), faults_text(&unknown));
         }
         // An invalid value is only reported for fields that the caller may see.
         let (hidden, unknown) = (send(CSV, "name,tags\nmine,{\n"), send(CSV, "name,togs\nmine,{\n"));
         assert_eq!(hidden.status, 422, "{hidden:?}");
-        assert_eq!(wrong(&hidden).replace("tags", "togs"), wrong(&unknown));
+        assert_eq!(faults_text(&hidden).replace("tags", "togs"), faults_text(&unknown));
         let made = send(CSV, "name\nmine\n");
         assert_eq!((made.status, made.json()["files"][0].get("wage")), (201, None), "{made:?}");
     }
@@ -339,7 +339,7 @@ on_every_backend! {
     fn import_of_a_spreadsheet_csv(server: Server) {
         let created = send(&server, CSV, "\u{feff}name,email\r\nÄnn,ann@example.com\r\n");
         assert_eq!(created.status, 201, "{created:?}");
-        assert_eq!(told(&created, "customers")[0]["name"], "Änn");
+        assert_eq!(items_of(&created, "customers")[0]["name"], "Änn");
     }
 
     /// A cross-site page may send CSV no more than JSON.

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::json;
 
-use super::{ANN, BEA, NO_ONE, TEA, schools};
+use super::{ANN, BEA, NO_ONE, TEA, start_schools};
 use crate::harness::{Backend, Masks, Server};
 
 on_every_backend! {
@@ -142,7 +142,7 @@ on_every_backend! {
     }
 
     fn item_fields_of_every_type_round_trip(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let person = server.create("/people", r#"{"person":{"name":"Mia","badge":"m1"}}"#);
         assert_eq!(person, "/people/1");
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
@@ -179,7 +179,7 @@ on_every_backend! {
     }
 
     fn integer_ids_increase_and_are_never_reused(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let create = |server: &Server| server.create("/people", r#"{"person":{"name":"Mia"}}"#);
         assert_eq!(create(&server), "/people/1");
         assert_eq!(create(&server), "/people/2");
@@ -233,7 +233,7 @@ on_every_backend! {
     }
 
     fn bulk_create_with_a_conflict_creates_nothing(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let answer = server.post("/people", r#"{"people":[{"name":"Mia","badge":"x"},{"name":"Ben","badge":"x"}]}"#);
         assert_eq!(answer.problem(), "taken");
         assert_eq!(server.get("/people").json()["people"], json!([]));
@@ -363,7 +363,7 @@ on_every_backend! {
     }
 
     fn item_is_found_only_under_its_own_parents(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         for code in ["AB", "CD"] {
             let county = server.create("/counties", format!(r#"{{"county":{{"code":"{code}"}}}}"#));
             let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#);

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use super::{ANN, BEA, TEA, schools};
+use super::{ANN, BEA, TEA, start_schools};
 use crate::harness::{Backend, Server, Setup};
 
 fn create_people(server: &Server, count: usize) {
@@ -17,7 +17,7 @@ fn ids(page: &Value) -> Vec<u64> {
 }
 
 /// The URL in `Link: <…>; rel="next"`.
-fn next(link: &str) -> &str {
+fn next_url(link: &str) -> &str {
     link.strip_prefix('<')
         .and_then(|rest| rest.strip_suffix(">; rel=\"next\""))
         .unwrap_or_else(|| panic!("{link}"))
@@ -63,14 +63,14 @@ on_every_backend! {
 
             {"customers":[{"id":"<id-1>","name":"Ann","email":"ann@example.com","created_at":"<time-1>","updated_at":"<time-1>","version":1}],"page":{"limit":1,"next":"<cursor-1>"}}"#]].assert_eq(&first.masked());
         let link = first.header("Link").unwrap();
-        assert_eq!(next(link), format!("/customers?limit=1&cursor={}", first.json()["page"]["next"].as_str().unwrap()));
-        let last = server.get(next(link));
+        assert_eq!(next_url(link), format!("/customers?limit=1&cursor={}", first.json()["page"]["next"].as_str().unwrap()));
+        let last = server.get(next_url(link));
         assert_eq!(last.json()["customers"][0]["name"], "Bea");
         assert_eq!((last.header("Link"), &last.json()["page"]), (None, &json!({"limit": 1, "next": null})));
     }
 
     fn list_limit_is_50_by_default_and_500_at_most(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         create_people(&server, 501);
         let page = |query: &str| server.get(&format!("/people{query}")).json();
         assert_eq!((ids(&page("")), &page("")["page"]["limit"]), ((1..=50).collect(), &json!(50)));
@@ -83,7 +83,7 @@ on_every_backend! {
 
     /// Keyset pagination: no item is skipped or repeated during concurrent writes.
     fn list_pages_are_stable_during_concurrent_writes(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         create_people(&server, 10);
         let mut seen = Vec::new();
         let mut path = "/people?limit=3".to_owned();
@@ -96,7 +96,7 @@ on_every_backend! {
                 create_people(&server, 1);
             }
             match page.header("Link") {
-                Some(link) => path = next(link).to_owned(),
+                Some(link) => path = next_url(link).to_owned(),
                 None => break,
             }
         }
@@ -124,7 +124,7 @@ on_every_backend! {
             seen.extend(texts.iter().map(|text| text["id"].as_u64().unwrap()));
             assert_eq!((&page["page"]["limit"], page["page"]["next"].is_string()), (&json!(20), answer.header("Link").is_some()));
             match answer.header("Link") {
-                Some(link) => path = next(link).to_owned(),
+                Some(link) => path = next_url(link).to_owned(),
                 None => break,
             }
         }
@@ -133,16 +133,16 @@ on_every_backend! {
     }
 
     fn list_full_last_page_has_no_next(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         create_people(&server, 4);
         let first = server.get("/people?limit=2");
-        let last = server.get(next(first.header("Link").unwrap()));
+        let last = server.get(next_url(first.header("Link").unwrap()));
         assert_eq!((ids(&last.json()), &last.json()["page"]["next"], last.header("Link")), (vec![3, 4], &json!(null), None));
     }
 
     /// A cursor is bound to the list, not to the page size.
     fn list_cursor_works_with_another_limit(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         create_people(&server, 4);
         let cursor = server.get("/people?limit=1").json()["page"]["next"].as_str().unwrap().to_owned();
         assert_eq!(ids(&server.get(&format!("/people?cursor={cursor}&limit=2")).json()), [2, 3]);

@@ -4,17 +4,17 @@
 //! irregular plurals and every type of field.
 
 mod cascade;
-mod coding;
-mod conditions;
+mod content_coding;
+mod conditional_requests;
 mod deprecation;
-mod checks;
+mod check_order;
 mod hints;
 mod imports;
 mod items;
-mod list_tags;
+mod list_etags;
 mod lists;
 mod negotiation;
-mod own;
+mod server_paths;
 mod patches;
 mod paths;
 mod queries;
@@ -29,6 +29,6 @@ const TEA: &str = r#"{"order":{"items":[{"product":"tea","quantity":2,"unit_pric
 const NO_ONE: &str = "/customers/01890a5d-ac96-774b-bcce-b302099a8057";
 
 /// A server of `models/school.toml`.
-fn schools(backend: Backend) -> Server {
+fn start_schools(backend: Backend) -> Server {
     Setup::new(backend).model(include_str!("../models/school.toml")).start()
 }

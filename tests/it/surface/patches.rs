@@ -9,13 +9,13 @@ use super::{ANN, NO_ONE, TEA};
 use crate::harness::{Answer, Backend, Client, Server, Setup};
 
 const MERGE: &str = "application/merge-patch+json";
-const STEPS: &str = "application/json-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
 
 fn patch(server: &Server, path: &str, (kind, body): (&str, &Value)) -> Answer {
     server.request(&format!("PATCH {path}"), &[("Content-Type", kind)], body.to_string())
 }
 
-fn refused(server: &Server, path: &str, sent: (&str, &Value)) -> (u16, String, String) {
+fn patch_refused(server: &Server, path: &str, sent: (&str, &Value)) -> (u16, String, String) {
     let answer = patch(server, path, sent);
     let problem = answer.json();
     let detail = match &problem["errors"][0] {
@@ -28,7 +28,7 @@ fn refused(server: &Server, path: &str, sent: (&str, &Value)) -> (u16, String, S
 }
 
 #[track_caller]
-fn check(found: &(u16, String, String), expected: (u16, &str, &str)) {
+fn check_refusal(found: &(u16, String, String), expected: (u16, &str, &str)) {
     assert_eq!((found.0, found.1.as_str(), found.2.as_str()), expected);
 }
 
@@ -76,15 +76,15 @@ on_every_backend! {
             {"op": "replace", "path": "/order/status", "value": "cancelled"},
         ]);
         // The cake has no quantity before the patch adds it.
-        check(&refused(&server, &order, (STEPS, &steps)), (409, "patch-failed", r#"operation 3: there is nothing at "/order/items/0/quantity""#));
+        check_refusal(&patch_refused(&server, &order, (JSON_PATCH, &steps)), (409, "patch-failed", r#"operation 3: there is nothing at "/order/items/0/quantity""#));
         let mut steps = steps;
         steps[3]["op"] = "add".into();
-        let answer = patch(&server, &order, (STEPS, &steps));
+        let answer = patch(&server, &order, (JSON_PATCH, &steps));
         assert_eq!(answer.status, 200, "{answer:?}");
         let after = answer.json()["order"].clone();
         assert_eq!(after["items"], json!([{"product": "pie", "quantity": 4, "unit_price": 1}, {"product": "tea", "quantity": 2, "unit_price": 350}]));
         assert_eq!((&after["note"], &after["status"], &after["total"], &after["version"]), (&json!("cake"), &json!("cancelled"), &json!(704), &json!(2)));
-        assert_eq!(patch(&server, &order, (STEPS, &json!([]))).json()["order"], after);
+        assert_eq!(patch(&server, &order, (JSON_PATCH, &json!([]))).json()["order"], after);
     }
 
     /// A patch is applied as a whole or not at all, and its result is validated against the model.
@@ -104,21 +104,21 @@ on_every_backend! {
             (&order, MERGE, json!({"order": {"status": null}}), (422, "invalid-fields", "/order/status null")),
             (&order, MERGE, json!({"order": {"status": "lost"}}), (422, "invalid-fields", "/order/status one_of")),
             (&order, MERGE, json!({"order": {"status": "delivered"}}), (409, "transition-not-allowed", "the order is placed and cannot become delivered")),
-            (&order, STEPS, json!([{"op": "remove", "path": "/order/status"}]), (422, "invalid-fields", "/order/status null")),
-            (&customer, STEPS, json!([{"op": "remove", "path": "/customer"}]), (422, "invalid-fields", " type")),
-            (&customer, STEPS, json!([{"op": "remove", "path": ""}]), (422, "invalid-fields", " type")),
-            (&customer, STEPS, step("add", "/beside", json!(1)), (422, "invalid-fields", " type")),
-            (&customer, STEPS, step("replace", "/customer/name", json!(7)), (422, "invalid-fields", "/customer/name type")),
-            (&customer, STEPS, step("test", "/customer/name", json!("Bea")), (409, "patch-failed", r#"operation 0: the value at "/customer/name" is another one"#)),
-            (&customer, STEPS, step("replace", "/customers/name", json!("Bea")), (409, "patch-failed", r#"operation 0: there is nothing at "/customers/name""#)),
-            (&customer, STEPS, step("swap", "/customer/name", json!("Bea")), (400, "bad-patch", "operation 0: expected op to be add, remove, replace, move, copy or test")),
-            (&customer, STEPS, json!({"customer": {}}), (400, "bad-patch", "expected a list of operations, got an object")),
+            (&order, JSON_PATCH, json!([{"op": "remove", "path": "/order/status"}]), (422, "invalid-fields", "/order/status null")),
+            (&customer, JSON_PATCH, json!([{"op": "remove", "path": "/customer"}]), (422, "invalid-fields", " type")),
+            (&customer, JSON_PATCH, json!([{"op": "remove", "path": ""}]), (422, "invalid-fields", " type")),
+            (&customer, JSON_PATCH, step("add", "/beside", json!(1)), (422, "invalid-fields", " type")),
+            (&customer, JSON_PATCH, step("replace", "/customer/name", json!(7)), (422, "invalid-fields", "/customer/name type")),
+            (&customer, JSON_PATCH, step("test", "/customer/name", json!("Bea")), (409, "patch-failed", r#"operation 0: the value at "/customer/name" is another one"#)),
+            (&customer, JSON_PATCH, step("replace", "/customers/name", json!("Bea")), (409, "patch-failed", r#"operation 0: there is nothing at "/customers/name""#)),
+            (&customer, JSON_PATCH, step("swap", "/customer/name", json!("Bea")), (400, "bad-patch", "operation 0: expected op to be add, remove, replace, move, copy or test")),
+            (&customer, JSON_PATCH, json!({"customer": {}}), (400, "bad-patch", "expected a list of operations, got an object")),
         ] {
-            check(&refused(&server, path, (kind, &body)), expected);
+            check_refusal(&patch_refused(&server, path, (kind, &body)), expected);
         }
         // The last operation fails, and those before it have no effect.
         let steps = json!([{"op": "replace", "path": "/customer/name", "value": "Bea"}, {"op": "test", "path": "/customer/name", "value": "Ann"}]);
-        assert_eq!(patch(&server, &customer, (STEPS, &steps)).status, 409);
+        assert_eq!(patch(&server, &customer, (JSON_PATCH, &steps)).status, 409);
         assert_eq!((server.get(&customer).json(), server.get(&order).json()), before);
         assert_eq!(patch(&server, NO_ONE, (MERGE, &json!({"customer": {"name": 7}}))).status, 404);
     }
@@ -131,10 +131,10 @@ on_every_backend! {
         let deeper = json!({"op": "copy", "from": "/box/data", "path": "/box/data/0/-"});
         for step in [double, deeper] {
             let steps = Value::from(vec![step; 500]);
-            check(&refused(&server, &path, (STEPS, &steps)), (422, "invalid-fields", " length"));
+            check_refusal(&patch_refused(&server, &path, (JSON_PATCH, &steps)), (422, "invalid-fields", " length"));
         }
         let many = Value::from(vec![json!({"op": "test", "path": "/box/data/0/0", "value": "0123456789"}); 1_001]);
-        check(&refused(&server, &path, (STEPS, &many)), (400, "bad-patch", "at most 1000 operations, got 1001"));
+        check_refusal(&patch_refused(&server, &path, (JSON_PATCH, &many)), (400, "bad-patch", "at most 1000 operations, got 1001"));
         assert_eq!(server.get(&path).json()["box"]["version"], 1);
     }
 
@@ -182,7 +182,7 @@ on_every_backend! {
 
     /// A patch may set a user's password, which is shown nowhere.
     fn patch_of_a_user_sets_the_password(backend: Backend) {
-        let server = Setup::new(backend).closed().start();
+        let server = Setup::new(backend).with_authentication().start();
         let admin = server.admin();
         let mut session = admin.log_in(&server, "/-/users");
         let created = session.request(&server, "POST /-/users", r#"{"user":{"name":"ann","password":"first password"}}"#);
@@ -205,7 +205,7 @@ on_every_backend! {
     fn patch_stays_within_the_grant_of_its_role(backend: Backend) {
         let model = "title = \"T\"\n[resources.note.fields]\ntext = { type = \"text\" }\nkind = { type = \"text\" }\nsecret = { type = \"text\" }\n\
             [roles.editor]\nnote = { verbs = [\"get\", \"patch\"], readonly = [\"kind\"], hide = [\"secret\"] }\n";
-        let server = Setup::new(backend).model(model).closed().start();
+        let server = Setup::new(backend).model(model).with_authentication().start();
         let mut admin = server.admin().log_in(&server, "/notes");
         let created = admin.request(&server, "POST /notes", r#"{"note":{"text":"a","kind":"b","secret":"c"}}"#);
         let path = created.header("Location").unwrap().to_owned();

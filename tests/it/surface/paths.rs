@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{ANN, NO_ONE, TEA, schools};
+use super::{ANN, NO_ONE, TEA, start_schools};
 use crate::harness::{Backend, Server};
 
 on_every_backend! {
@@ -160,7 +160,7 @@ on_every_backend! {
     }
 
     fn path_nesting_has_any_depth(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#);
         let child = server.create(&format!("{school}/children"), r#"{"child":{"name":"Bo"}}"#);

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANN, NO_ONE, TEA, schools};
+use super::{ANN, NO_ONE, TEA, start_schools};
 use crate::harness::{Backend, Person, Server, Setup};
 
 const MODEL: &str = r#"
@@ -29,13 +29,13 @@ city = { verbs = ["get"], hide = ["tax", "mayor"] }
 city = { verbs = ["get"], where = "place.country = \"de\"" }
 "#;
 
-fn cities(backend: Backend) -> Server {
+fn start_with_cities(backend: Backend) -> Server {
     let server = Setup::new(backend).model(MODEL).start();
-    load(|body| assert_eq!(server.post("/cities", body).status, 201));
+    create_cities(|body| assert_eq!(server.post("/cities", body).status, 201));
     server
 }
 
-fn load(post: impl FnOnce(String)) {
+fn create_cities(post: impl FnOnce(String)) {
     let city = |name: &str, people: Value, country: &str| json!({"name": name, "people": people, "count": name.len(), "tax": "1.50", "place": {"country": country, "river": "r"}});
     let cities = [
         city("Bonn", json!(330_000), "de"),
@@ -52,13 +52,13 @@ fn names(page: &Value) -> Vec<&str> {
 }
 
 /// The URL in `Link: <…>; rel="next"`.
-fn next(link: &str) -> &str {
+fn next_url(link: &str) -> &str {
     link.strip_prefix('<').and_then(|rest| rest.strip_suffix(">; rel=\"next\"")).unwrap()
 }
 
 on_every_backend! {
     fn query_filters_sorts_and_chooses_fields(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         let found = |query: &str| {
             let page = server.get(&format!("/cities?{query}"));
             assert_eq!(page.status, 200, "{query}: {page:?}");
@@ -84,7 +84,7 @@ on_every_backend! {
     }
 
     fn query_count_includes_all_pages(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         let page = |query: &str| server.get(&format!("/cities?{query}")).json()["page"].clone();
         assert_eq!(page("count=exact&place.country=de&limit=1")["total"], 3);
         assert_eq!(page("count=exact&limit=5"), json!({"limit": 5, "next": null, "total": 5}));
@@ -96,7 +96,7 @@ on_every_backend! {
 
     /// The URL of the next page is the query as it was sent, and works whatever characters it has.
     fn query_is_kept_in_the_next_link(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         let odd = "a&b=c?d e+f%\"<>é,\\/#";
         let body = json!({"cities": [{"name": odd}, {"name": odd}, {"name": odd}]}).to_string();
         assert_eq!(server.post("/cities", body).status, 201);
@@ -108,7 +108,7 @@ on_every_backend! {
             assert_eq!(answer.json()["page"]["total"], 3);
             assert!(answer.json()["cities"][0].get("version").is_none(), "{answer:?}");
             match answer.header("Link") {
-                Some(link) => path = next(link).to_owned(),
+                Some(link) => path = next_url(link).to_owned(),
                 None => assert_eq!(left, 0, "{path}"),
             }
             let cursor = answer.json()["page"]["next"].clone();
@@ -120,7 +120,7 @@ on_every_backend! {
     }
 
     fn cursor_is_bound_to_its_filters_and_sorting(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         let cursor = |query: &str| server.get(&format!("/cities?limit=1&{query}")).json()["page"]["next"].as_str().unwrap().to_owned();
         let sorted = cursor("place.country=de&sort=name");
         let go_on = |query: &str| server.get(&format!("/cities?cursor={sorted}&{query}"));
@@ -140,7 +140,7 @@ on_every_backend! {
     }
 
     fn query_head_equals_get_without_the_body(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         for query in ["", "?limit=2", "?sort=-people&limit=1&count=exact&fields=name", "?name=Bonn", "?name=x"] {
             let ask = |method: &str| server.request(&format!("{method} /cities{query}"), &[], "");
             let (get, head) = (ask("GET"), ask("HEAD"));
@@ -154,7 +154,7 @@ on_every_backend! {
     }
 
     fn query_limits_of_terms_values_and_sort_keys(backend: Backend) {
-        let server = cities(backend);
+        let server = start_with_cities(backend);
         let status = |query: &str| server.get(&format!("/cities?{query}")).status;
         assert_eq!(status("name=a&name=a&name=a"), 200);
         assert_eq!(status("name=a&name=a&name=a&name=a"), 400);
@@ -219,7 +219,7 @@ on_every_backend! {
     }
 
     fn fields_of_one_item_treats_a_hidden_field_as_unknown(backend: Backend) {
-        let server = Setup::new(backend).model(MODEL).closed().start();
+        let server = Setup::new(backend).model(MODEL).with_authentication().start();
         let (admin, ann) = (server.admin().basic(), Person::new("ann", "a long password"));
         server.add_user(&ann, &["visitor"]);
         let made = server.request("POST /cities", &[("Authorization", &admin)], r#"{"city":{"name":"Rome"}}"#);
@@ -234,7 +234,7 @@ on_every_backend! {
 
     /// A bound is a position in the order, and need not be a complete id.
     fn filter_id_bound_that_is_not_an_id_is_compared(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         for name in ["Ann", "Ben"] {
             server.create("/people", format!(r#"{{"person":{{"name":"{name}"}}}}"#));
         }
@@ -253,9 +253,9 @@ on_every_backend! {
     }
 
     fn query_finds_only_permitted_rows_and_fields(backend: Backend) {
-        let server = Setup::new(backend).model(MODEL).closed().start();
+        let server = Setup::new(backend).model(MODEL).with_authentication().start();
         let admin = server.admin().basic();
-        load(|body| assert_eq!(server.request("POST /cities", &[("Authorization", &admin)], body).status, 201));
+        create_cities(|body| assert_eq!(server.request("POST /cities", &[("Authorization", &admin)], body).status, 201));
         let mut people = ["visitor", "german"].map(|role| {
             let person = Person::new(role, "a word for each");
             server.add_user(&person, &[role]);
@@ -286,7 +286,7 @@ on_every_backend! {
     fn filter_indexes_are_added_to_an_older_database(backend: Backend) {
         let without = MODEL.replace(", filter = true", "").replace("filter = true, ", "");
         let server = Setup::new(backend).model(&without).start();
-        load(|body| assert_eq!(server.post("/cities", body).status, 201));
+        create_cities(|body| assert_eq!(server.post("/cities", body).status, 201));
         assert_eq!(server.get("/cities?sort=name").problem(), "bad-query");
         let server = Setup::new(backend).model(MODEL).start_in(server.stop());
         assert_eq!(names(&server.get("/cities?sort=-name").json()), ["Zug", "Ulm", "Köln", "Bonn", "Basel"]);

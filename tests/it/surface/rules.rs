@@ -3,12 +3,12 @@
 use expect_test::expect;
 use serde_json::json;
 
-use super::{ANN, TEA, schools};
-use crate::durability::chance::Chance;
+use super::{ANN, TEA, start_schools};
+use crate::durability::seeded_random::SeededRandom;
 use crate::harness::{Answer, Backend, Server, Setup};
 
 /// A county with one school, to which children can be added.
-fn school(server: &Server) -> String {
+fn create_school(server: &Server) -> String {
     let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
     server.create(&format!("{county}/schools"), r#"{"school":{"name":"North"}}"#)
 }
@@ -30,8 +30,8 @@ fn faults(answer: &Answer) -> String {
 on_every_backend! {
     /// All faults of all fields are in one response.
     fn invalid_fields_are_all_reported_at_once(backend: Backend) {
-        let server = schools(backend);
-        let children = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let children = format!("{}/children", create_school(&server));
         let body = json!({"child": {
             "name": "Z", "mail": "zoe", "site": "example", "age": 2, "height": "tall", "fee": "1.001", "active": "yes",
             "born": "2019-02-29", "seen": "noon", "token": "x", "mentor": 99, "stage": "flying", "colour": "pink",
@@ -85,7 +85,7 @@ on_every_backend! {
     /// Regression: the response to a bulk with many faults listed all of them, and was larger than the
     /// request.
     fn invalid_fields_lists_at_most_a_hundred_faults(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let check = |path: &str, body: serde_json::Value, detail: &str, listed: usize| {
             let answer = server.post(path, body.to_string());
             assert_eq!((answer.problem().as_str(), &answer.json()["detail"]), ("invalid-fields", &json!(detail)));
@@ -98,7 +98,7 @@ on_every_backend! {
         // In one body alone, and in references that are looked up in the database.
         let unknown: serde_json::Map<_, _> = (0..300).map(|number| (format!("x{number}"), json!(1))).collect();
         check("/people", json!({"person": unknown}), "at least 100 fields need attention; the first 100 are listed", 100);
-        let children = format!("{}/children", school(&server));
+        let children = format!("{}/children", create_school(&server));
         let lost = json!({"children": vec![json!({"name": "Bo", "mentor": 7}); 1_000]});
         check(&children, lost, "at least 1000 fields need attention; the first 100 are listed", 100);
         assert_eq!(server.get(&children).json()["children"], json!([]));
@@ -106,8 +106,8 @@ on_every_backend! {
 
     /// RFC 3339 §5.6 by its own grammar: shorter forms were accepted, and the last day was not.
     fn timestamp_must_have_the_form_of_rfc_3339(backend: Backend) {
-        let server = schools(backend);
-        let children = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let children = format!("{}/children", create_school(&server));
         let seen = |text: &str| server.post(&children, json!({"child": {"name": "Bo", "seen": text}}).to_string());
         for (sent, kept) in [
             ("2024-01-01T00:00:00Z", "2024-01-01T00:00:00.000000Z"),
@@ -139,7 +139,7 @@ on_every_backend! {
     }
 
     fn null_is_accepted_only_where_declared(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let people = |body: &str| server.post("/people", body);
         assert_eq!(people(r#"{"person":{"name":"Mia","nickname":null}}"#).json()["person"]["nickname"], json!(null));
         // Where null is allowed, a missing field is the same as null, and shown as such.
@@ -156,7 +156,7 @@ on_every_backend! {
 
     /// Lengths count Unicode code points, not bytes.
     fn text_length_counts_code_points(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let name = |name: String| server.post("/people", json!({"person": {"name": name}}).to_string()).status;
         assert_eq!(name("ü".repeat(20)), 201);
         assert_eq!(name("🎈".repeat(20)), 201);
@@ -164,7 +164,7 @@ on_every_backend! {
     }
 
     fn integer_is_exact_or_refused(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let number = |number: &str| {
             let name = number.trim_matches('"');
@@ -179,8 +179,8 @@ on_every_backend! {
     }
 
     fn decimal_is_exact(backend: Backend) {
-        let server = schools(backend);
-        let children = format!("{}/children", school(&server));
+        let server = start_schools(backend);
+        let children = format!("{}/children", create_school(&server));
         let fee = |fee: &str| server.post(&children, format!(r#"{{"child":{{"name":"Bo","fee":{fee}}}}}"#));
         for (sent, kept) in [("\"0.1\"", "0.10"), ("12", "12.00"), ("1.10000", "1.10"), ("\"-0.05\"", "-0.05"),
             ("9999999999999999.99", "9999999999999999.99"), ("\"9999999999999999.99\"", "9999999999999999.99"), ("1e2", "100.00")] {
@@ -230,7 +230,7 @@ on_every_backend! {
     }
 
     fn unique_value_taken_is_409(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let mia = server.create("/people", r#"{"person":{"name":"Mia","badge":"x"}}"#);
         let clash = server.post("/people", r#"{"person":{"name":"Ben","badge":"x"}}"#);
         expect![[r#"
@@ -257,7 +257,7 @@ on_every_backend! {
     }
 
     fn unique_within_the_parent_and_over_several_fields(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let (one, two) = (server.create("/counties", r#"{"county":{"code":"AB"}}"#), server.create("/counties", r#"{"county":{"code":"CD"}}"#));
         let post = |county: &str, fields: &str| server.post(&format!("{county}/schools"), format!(r#"{{"school":{{{fields}}}}}"#));
         assert_eq!(post(&one, r#""name":"North","street":"High","number":1"#).status, 201);
@@ -272,7 +272,7 @@ on_every_backend! {
 
     /// `restrict`, the default: an item with children or references cannot be deleted.
     fn delete_of_a_referenced_item_is_refused(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let person = server.create("/people", r#"{"person":{"name":"Mia"}}"#);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let school = server.create(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
@@ -296,9 +296,9 @@ on_every_backend! {
     }
 
     fn delete_cascades_to_children(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         server.create("/people", r#"{"person":{"name":"Mia"}}"#);
-        let school = school(&server);
+        let school = create_school(&server);
         let children = format!("{school}/children");
         let mentored = server.create(&children, r#"{"child":{"name":"Bo","mentor":1}}"#);
         let alone = server.create(&children, r#"{"child":{"name":"Al"}}"#);
@@ -316,7 +316,7 @@ on_every_backend! {
     }
 
     fn reference_to_a_missing_item_is_refused(backend: Backend) {
-        let server = schools(backend);
+        let server = start_schools(backend);
         let county = server.create("/counties", r#"{"county":{"code":"AB"}}"#);
         let answer = server.post(&format!("{county}/schools"), r#"{"school":{"name":"North","head":1}}"#);
         expect!["/school/head | reference | no such item"].assert_eq(&faults(&answer));
@@ -393,7 +393,7 @@ on_every_backend! {
         let model = "title = \"Long\"\n[resources.word.fields]\nspelling = { type = \"text\", unique = true }\nsound = { type = \"text\", filter = true }\n";
         let server = Setup::new(backend).model(model).start();
         // Letters that compression does not shorten.
-        let mut chance = Chance::new(1);
+        let mut chance = SeededRandom::new(1);
         let letters: String = (0..2_000).map(|_| format!("{:016x}", chance.next())).collect();
         let body = json!({"word": {"spelling": letters, "sound": letters}}).to_string();
         let path = server.create("/words", &body);

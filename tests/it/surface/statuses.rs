@@ -5,7 +5,7 @@ use crate::harness::{Backend, Server, Setup};
 
 /// The status line of the response to these bytes.
 fn status_line(server: &Server, request: impl AsRef<[u8]>) -> String {
-    let answer = String::from_utf8(server.raw(request)).unwrap();
+    let answer = String::from_utf8(server.send_raw(request)).unwrap();
     answer.lines().next().unwrap_or_default().to_owned()
 }
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::{cells, files, none, root};
+use super::{assert_no_faults, cells, files, root};
 
 /// Type names that several modules may define, each with its reason.
 const SHARED_TYPE_NAMES: &[(&str, &str)] = &[];
@@ -55,7 +55,7 @@ fn glossary_terms_are_in_their_files() {
             }
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn glossary_terms_are_listed_once_in_order() {
         .filter(|pair| pair[0] >= pair[1])
         .map(|pair| format!("ARCHITECTURE.md: \"{}\" stands before \"{}\"", pair[0], pair[1]))
         .collect();
-    none(&faults);
+    assert_no_faults(&faults);
 }
 
 /// The names of the types that a source text defines at its top level. Types of `impl` blocks, functions and
@@ -110,5 +110,5 @@ fn type_names_are_unique_in_the_crate() {
             (true, true) | (false, false) => {}
         }
     }
-    none(&faults);
+    assert_no_faults(&faults);
 }

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::{setup, start_with, wait_for_metric};
-use crate::harness::{Client, Pair, Server, wait_until};
+use crate::harness::{CertificatePair, Client, Server, wait_until};
 
 /// The first bytes of a ClientHello: a record that announces more than follows.
-const BEGUN: &[u8] = &[22, 3, 1, 63, 255, 1, 0, 63, 251, 3, 3];
+const PARTIAL_CLIENT_HELLO: &[u8] = &[22, 3, 1, 63, 255, 1, 0, 63, 251, 3, 3];
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ fn lines_with(server: &Server, words: &str) -> usize {
 #[test]
 fn handshake_timeout_closes_the_connection() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 1 }");
-    for said in [&b""[..], BEGUN] {
+    for said in [&b""[..], PARTIAL_CLIENT_HELLO] {
         let began = Instant::now();
         let mut client = Client::connect(server.address);
         client.write(said);
@@ -33,7 +33,7 @@ fn handshake_timeout_closes_the_connection() {
     // Single bytes do not extend the timeout.
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_nonblocking(true).unwrap();
-    stream.write_all(BEGUN).unwrap();
+    stream.write_all(PARTIAL_CLIENT_HELLO).unwrap();
     let began = Instant::now();
     wait_until("the drip is cut", || {
         let _ = stream.write(&[0]);
@@ -59,7 +59,7 @@ fn handshake_timeout_does_not_apply_to_served_connections() {
     fresh.write(b"GET / HTTP/1.1\r\nHost: local");
     // Idle for longer than a handshake may last.
     let mut stalled = Client::connect(server.address);
-    stalled.write(BEGUN);
+    stalled.write(PARTIAL_CLIENT_HELLO);
     assert_eq!(stalled.read_to_close(), b"");
     assert_eq!(client.request("GET /", &[], "").status, 200);
     assert_eq!(fresh.send(b"host\r\n\r\n").status, 200);
@@ -97,7 +97,7 @@ fn plain_http_on_a_tls_port_is_explained() {
 fn handshake_garbage_closes_one_connection() {
     let (server, _) = start_with("limits = { handshake_seconds_max = 5 }");
     let long = [&[22, 3, 1, 255, 255][..], &[0; 70_000]].concat();
-    let mut alert = BEGUN.to_vec();
+    let mut alert = PARTIAL_CLIENT_HELLO.to_vec();
     alert.extend([0; 600]);
     let garbage: [&[u8]; 6] = [
         &[0],
@@ -135,7 +135,7 @@ fn handshakes_stalled_do_not_delay_other_clients() {
     let stalled: Vec<TcpStream> = (0..400)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            stream.write_all(BEGUN).unwrap();
+            stream.write_all(PARTIAL_CLIENT_HELLO).unwrap();
             stream
         })
         .collect();
@@ -149,11 +149,11 @@ fn handshakes_stalled_do_not_delay_other_clients() {
 /// A panic ends its own connection, and the next handshake gets its turn.
 #[test]
 fn panic_in_a_handshake_ends_one_connection() {
-    let pair = Pair::new();
+    let pair = CertificatePair::new();
     let server = setup("").tls(&pair).fault("handshake:3").start();
     assert_eq!(server.get("/customers").status, 200, "a handshake has two steps");
     let mut client = Client::connect(server.address);
-    client.write(BEGUN);
+    client.write(PARTIAL_CLIENT_HELLO);
     assert_eq!(client.read_to_close(), b"");
     wait_until("it is logged", || {
         server.log().contains("a connection ended by a panic").then_some(())

@@ -2,8 +2,8 @@
 //!
 //! Requests and responses are the same as without TLS, and tested there.
 
-mod bad_pairs;
-mod certificates;
+mod invalid_certificates;
+mod cert_command;
 mod handshakes;
 mod offered;
 mod redirect;
@@ -12,11 +12,13 @@ mod start;
 
 use std::process::Command;
 
-use crate::harness::{Backend, Ended, Pair, Process, Server, Setup, wait_until};
+use crate::harness::{
+    Backend, CertificatePair, FinishedProcess, Process, Server, Setup, wait_until,
+};
 
 /// A server of the built-in store over TLS, with these lines in `[server]`.
-fn start_with(lines: &str) -> (Server, Pair) {
-    let pair = Pair::new();
+fn start_with(lines: &str) -> (Server, CertificatePair) {
+    let pair = CertificatePair::new();
     (setup(lines).tls(&pair).start(), pair)
 }
 
@@ -28,7 +30,7 @@ fn setup(lines: &str) -> Setup {
 }
 
 /// Runs a program of the system in the server's folder, which has its certificate.
-fn run(server: &Server, program: &str, args: &[&str]) -> Ended {
+fn run_program(server: &Server, program: &str, args: &[&str]) -> FinishedProcess {
     let mut command = Command::new(program);
     command.args(args).current_dir(server.folder()).env_clear();
     command.env("PATH", std::env::var("PATH").unwrap());
@@ -40,7 +42,7 @@ fn curl(server: &Server, args: &[&str], target: &str) -> (String, String) {
     let address = format!("https://{}{target}", server.address);
     let fixed = ["--disable", "--silent", "--show-error", "--include", "--max-time", "20"];
     let trust = ["--cacert", "cert.pem", address.as_str()];
-    let ended = run(server, "curl", &[&fixed[..], args, &trust].concat());
+    let ended = run_program(server, "curl", &[&fixed[..], args, &trust].concat());
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{args:?} {target}");
     let (head, body) = ended.stdout.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), body.trim_end().to_owned())

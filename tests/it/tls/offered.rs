@@ -1,12 +1,12 @@
 //! Offered TLS versions, cipher suites and protocols, as third-party clients see them.
 
-use super::{curl, metric, run, start_with, wait_for_metric};
-use crate::harness::{Backend, Pair, Server, Setup, wait_until};
+use super::{curl, metric, run_program, start_with, wait_for_metric};
+use crate::harness::{Backend, CertificatePair, Server, Setup, wait_until};
 
 on_every_backend! {
     /// The same bytes as without TLS, over HTTP/1.1 and HTTP/2 alike.
     fn tls_responses_are_equal_over_every_protocol(backend: Backend) {
-        let pair = Pair::new();
+        let pair = CertificatePair::new();
         let server = Setup::new(backend).tls(&pair).start();
         let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
         let path = server.create("/customers", ann);
@@ -44,7 +44,7 @@ fn tls_versions_offered_are_1_2_and_1_3() {
     }
     // Level 0 lets the client itself offer old versions.
     for old in ["-tls1_1", "-tls1"] {
-        let ended = run(
+        let ended = run_program(
             &server,
             "openssl",
             &[
@@ -65,7 +65,7 @@ fn tls_versions_offered_are_1_2_and_1_3() {
 fn s_client(server: &Server, flags: &[&str]) -> String {
     let address = server.address.to_string();
     let fixed = ["s_client", "-connect", &address, "-CAfile", "cert.pem", "-verify_return_error"];
-    let ended = run(server, "openssl", &[&fixed[..], flags].concat());
+    let ended = run_program(server, "openssl", &[&fixed[..], flags].concat());
     assert_eq!(ended.code, Some(0), "{flags:?}: {}", ended.stderr);
     ended.stdout
 }
@@ -83,7 +83,8 @@ fn tls_alpn_chooses_the_protocol() {
     }
     assert!(s_client(&server, &[]).contains("No ALPN negotiated"));
     let address = server.address.to_string();
-    let ended = run(&server, "openssl", &["s_client", "-connect", &address, "-alpn", "spdy/3"]);
+    let ended =
+        run_program(&server, "openssl", &["s_client", "-connect", &address, "-alpn", "spdy/3"]);
     assert!(ended.stderr.contains("no application protocol"), "{}", ended.stderr);
 }
 
@@ -91,7 +92,7 @@ fn tls_alpn_chooses_the_protocol() {
 #[test]
 fn tls_scanner_finds_nothing_weak() {
     let (server, _) = start_with("");
-    let ended = run(&server, "sslscan", &["--no-colour", &server.address.to_string()]);
+    let ended = run_program(&server, "sslscan", &["--no-colour", &server.address.to_string()]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let seen = ended.stdout;
     for expected in [
@@ -141,16 +142,16 @@ fn tls_sessions_are_resumed() {
             "printf 'GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' | openssl {} 2>&1",
             first.join(" ")
         );
-        let seen = run(&server, "bash", &["-c", &script]).stdout;
+        let seen = run_program(&server, "bash", &["-c", &script]).stdout;
         assert!(seen.contains("New, TLSv1."), "{seen}");
         let script = script.replace("-sess_out", "-sess_in");
-        let seen = run(&server, "bash", &["-c", &script]).stdout;
+        let seen = run_program(&server, "bash", &["-c", &script]).stdout;
         assert!(seen.contains("Reused, TLSv1."), "{version}: {seen}");
         assert!(!seen.contains("Early data was accepted"), "{seen}");
         wait_for_metric(&server, "nouns_tls_handshakes_total{result=\"resumed\"}", number);
     }
     // The tests' own client as well, which stores sessions in its configuration.
-    let config = pair.trust();
+    let config = pair.trusting_client();
     for expected in [false, true] {
         let before = metric(&server, "nouns_tls_handshakes_total{result=\"resumed\"}");
         let mut client = crate::harness::Client::connect_tls(server.address, config.clone());
@@ -164,9 +165,9 @@ fn tls_sessions_are_resumed() {
 /// A foreign ticket, or one of a discarded key, leads to a full handshake and no error.
 #[test]
 fn tls_session_of_another_server_is_a_full_handshake() {
-    let pair = Pair::new();
+    let pair = CertificatePair::new();
     let (one, other) = (super::setup("").tls(&pair).start(), super::setup("").tls(&pair).start());
-    let config = pair.trust();
+    let config = pair.trusting_client();
     for server in [&one, &other] {
         let mut client = crate::harness::Client::connect_tls(server.address, config.clone());
         assert_eq!(client.request("GET /", &[], "").status, 200);
@@ -202,11 +203,11 @@ fn tls_connection_limit_exceeded_sends_an_alert() {
         assert_eq!(client.request("GET /", &[], "").status, 200);
     }
     let address = server.address.to_string();
-    let ended = run(&server, "openssl", &["s_client", "-connect", &address]);
+    let ended = run_program(&server, "openssl", &["s_client", "-connect", &address]);
     assert!(ended.stderr.contains("alert internal error"), "{}", ended.stderr);
     drop(held);
     wait_until("there is room again", || {
-        let ended = run(&server, "openssl", &["s_client", "-connect", &address, "-brief"]);
+        let ended = run_program(&server, "openssl", &["s_client", "-connect", &address, "-brief"]);
         (ended.code == Some(0)).then_some(())
     });
 }
@@ -216,7 +217,7 @@ fn tls_connection_limit_exceeded_sends_an_alert() {
 fn tls_post_quantum_key_exchange_is_offered() {
     let (server, pair) = start_with("");
     let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
-    let mut session = rustls::ClientConnection::new(pair.trust(), name).unwrap();
+    let mut session = rustls::ClientConnection::new(pair.trusting_client(), name).unwrap();
     let mut socket = std::net::TcpStream::connect(server.address).unwrap();
     while session.is_handshaking() {
         session.complete_io(&mut socket).unwrap();

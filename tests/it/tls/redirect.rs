@@ -4,12 +4,13 @@
 
 use std::net::SocketAddr;
 
-use super::{curl, run, setup, wait_for_metric};
-use crate::harness::{Backend, Client, Pair, Server, Setup, wait_until};
+use super::{curl, run_program, setup, wait_for_metric};
+use crate::harness::{Backend, CertificatePair, Client, Server, Setup, wait_until};
 
 /// A server over TLS with a redirecting listener, and that listener's address.
 fn start(lines: &str) -> (Server, SocketAddr) {
-    let server = setup(lines).tls(&Pair::new()).flags(&["--redirect", "127.0.0.1:0"]).start();
+    let server =
+        setup(lines).tls(&CertificatePair::new()).flags(&["--redirect", "127.0.0.1:0"]).start();
     let address = wait_until("the address is logged", || {
         let log = server.log();
         let line =
@@ -130,7 +131,7 @@ fn redirect_prefers_the_declared_url_to_the_host() {
 on_every_backend! {
     /// A client that follows the redirect keeps its method and its body.
     fn redirect_followed_keeps_method_and_body(backend: Backend) {
-        let pair = Pair::new();
+        let pair = CertificatePair::new();
         let setup = Setup::new(backend).tls(&pair).flags(&["--redirect", "127.0.0.1:0"]);
         let server = setup.start();
         let plain = wait_until("the address is logged", || {
@@ -141,7 +142,7 @@ on_every_backend! {
         let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
         let address = format!("http://{plain}/customers");
         let args = ["--disable", "--silent", "--show-error", "--location", "--cacert", "cert.pem", "--json", ann, &address];
-        let ended = run(&server, "curl", &args);
+        let ended = run_program(&server, "curl", &args);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         assert!(ended.stdout.contains("\"name\":\"Ann\""), "{}", ended.stdout);
         assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 1);
@@ -151,7 +152,7 @@ on_every_backend! {
 /// On every response over TLS, whatever its status, and on no other.
 #[test]
 fn hsts_is_sent_only_over_tls() {
-    let server = setup("hsts = \"180d\"").tls(&Pair::new()).start();
+    let server = setup("hsts = \"180d\"").tls(&CertificatePair::new()).start();
     let expected = Some("max-age=15552000");
     let header = |line: &str| server.request(line, &[], "");
     for (line, status) in [
@@ -170,6 +171,6 @@ fn hsts_is_sent_only_over_tls() {
     assert!(head.contains("strict-transport-security: max-age=15552000"), "{head}");
     let plain = setup("hsts = \"180d\"").start();
     assert_eq!(plain.get("/customers").header("Strict-Transport-Security"), None);
-    let silent = setup("").tls(&Pair::new()).start();
+    let silent = setup("").tls(&CertificatePair::new()).start();
     assert_eq!(silent.get("/customers").header("Strict-Transport-Security"), None);
 }

@@ -6,25 +6,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::{setup, start_with};
-use crate::harness::{Backend, Client, Pair, Server, Setup, trust, wait_until};
+use crate::harness::{
+    Backend, CertificatePair, Client, Server, Setup, trusting_client, wait_until,
+};
 
 /// How many log lines have this message.
 fn count(server: &Server, message: &str) -> usize {
     server.log().lines().filter(|line| line.contains(&format!("\"message\":\"{message}"))).count()
 }
 
-fn reload(server: &Server, pair: &Pair) {
+fn reload(server: &Server, pair: &CertificatePair) {
     const MESSAGE: &str = "certificate read again";
     let before = count(server, MESSAGE);
     pair.write(server.folder());
-    server.hang_up();
+    server.send_sighup();
     wait_until("the certificate is read again", || (count(server, MESSAGE) > before).then_some(()));
 }
 
 /// Sets the flag on drop.
-struct Over<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -33,8 +35,8 @@ impl Drop for Over<'_> {
 /// Three times while 1,000 requests are in flight, over keep-alive connections and over new ones.
 #[test]
 fn certificate_reload_under_load_fails_no_request() {
-    let pairs: Vec<Pair> = (0..4).map(|_| Pair::new()).collect();
-    let config = trust(&pairs.iter().collect::<Vec<_>>());
+    let pairs: Vec<CertificatePair> = (0..4).map(|_| CertificatePair::new()).collect();
+    let config = trusting_client(&pairs.iter().collect::<Vec<_>>());
     let server = setup("").tls(&pairs[0]).start();
     server.create("/customers", r#"{"customer":{"name":"Ann"}}"#);
     std::fs::copy(server.folder().join("cert.pem"), server.folder().join("first.pem")).unwrap();
@@ -57,7 +59,7 @@ fn certificate_reload_under_load_fails_no_request() {
     };
     thread::scope(|scope| {
         // Whatever the result, the other threads end too.
-        let _over = Over(&is_over);
+        let _over = SetOnDrop(&is_over);
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut client = Client::connect_tls(server.address, config.clone());
@@ -83,7 +85,7 @@ fn certificate_reload_under_load_fails_no_request() {
                 (answers.load(Ordering::Relaxed) >= number * 300).then_some(())
             });
             reload(&server, pair);
-            let mut client = Client::connect_tls(server.address, pair.trust());
+            let mut client = Client::connect_tls(server.address, pair.trusting_client());
             get(&mut client);
             assert_eq!(client.certificate().unwrap(), pair.der());
         }
@@ -105,30 +107,30 @@ fn certificate_reload_under_load_fails_no_request() {
 fn certificate_reload_of_an_invalid_pair_keeps_the_old_one() {
     const WARNING: &str = "certificate not read again: the one before is still served";
     let (server, pair) = start_with("");
-    let other = Pair::new();
+    let other = CertificatePair::new();
     let bad = [
         ("cert.pem", String::from("nothing"), "is not PEM"),
         ("cert.pem", other.certificate.clone(), "does not belong to"),
-        ("cert.pem", Pair::valid(-7200, -3600).certificate, "does not belong to"),
+        ("cert.pem", CertificatePair::valid(-7200, -3600).certificate, "does not belong to"),
         ("key.pem", String::new(), "is not PEM"),
     ];
     for (number, (name, text, cause)) in (1..).zip(bad) {
         pair.write(server.folder());
         std::fs::write(server.folder().join(name), text).unwrap();
-        server.hang_up();
+        server.send_sighup();
         wait_until("it is warned of", || (count(&server, WARNING) >= number).then_some(()));
         let log = server.log();
         let line = log.lines().rfind(|line| line.contains(WARNING)).unwrap();
         assert!(line.contains("\"level\":\"warning\"") && line.contains(cause), "{line}");
         assert_eq!(server.get("/customers").status, 200, "the old one is served");
     }
-    Pair::valid(-7200, -3600).write(server.folder());
-    server.hang_up();
+    CertificatePair::valid(-7200, -3600).write(server.folder());
+    server.send_sighup();
     wait_until("it is warned of", || (count(&server, WARNING) == 5).then_some(()));
     assert!(server.log().contains("ended at"), "{}", server.log());
     assert_eq!(server.get("/customers").status, 200);
     reload(&server, &other);
-    let mut client = Client::connect_tls(server.address, other.trust());
+    let mut client = Client::connect_tls(server.address, other.trusting_client());
     assert_eq!(client.request("GET /customers", &[], "").status, 200);
     assert_eq!(count(&server, WARNING), 5);
 }
@@ -138,7 +140,7 @@ fn certificate_reload_of_an_invalid_pair_keeps_the_old_one() {
 fn sighup_without_tls_is_ignored() {
     let server = Setup::new(Backend::Sqlite).start();
     for number in 1..=2 {
-        server.hang_up();
+        server.send_sighup();
         wait_until("it is logged", || {
             (count(&server, "SIGHUP ignored: there is no certificate to read again") == number)
                 .then_some(())
@@ -155,19 +157,19 @@ fn certificate_near_its_expiry_is_logged() {
     let first = "the certificate ends within 14 days: renew it, then send SIGHUP";
     let second = "the certificate ends within a day: renew it, then send SIGHUP";
     let last = "the certificate has ended: clients refuse it; renew it, then send SIGHUP";
-    let server = setup("").tls(&Pair::valid(-DAY, 2 * DAY)).start();
+    let server = setup("").tls(&CertificatePair::valid(-DAY, 2 * DAY)).start();
     wait_until("the first warning", || (count(&server, first) == 1).then_some(()));
     let end = super::metric(&server, "nouns_tls_certificate_end_seconds");
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!((now..=now + 2 * 86_400).contains(&end), "{end} {now}");
-    reload(&server, &Pair::valid(-DAY, DAY + 3));
+    reload(&server, &CertificatePair::valid(-DAY, DAY + 3));
     wait_until("the second, at its moment", || (count(&server, second) == 1).then_some(()));
     // Another certificate is warned about again.
-    reload(&server, &Pair::valid(-DAY, 10));
+    reload(&server, &CertificatePair::valid(-DAY, 10));
     wait_until("it is warned of", || (count(&server, second) == 2).then_some(()));
     wait_until("it has ended", || (count(&server, last) == 1).then_some(()));
-    let fresh = Pair::new();
+    let fresh = CertificatePair::new();
     reload(&server, &fresh);
-    let mut client = Client::connect_tls(server.address, fresh.trust());
+    let mut client = Client::connect_tls(server.address, fresh.trusting_client());
     assert_eq!(client.request("GET /customers", &[], "").status, 200);
 }

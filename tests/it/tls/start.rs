@@ -2,15 +2,17 @@
 
 use std::process::Command;
 
-use super::{run as run_beside, setup};
-use crate::harness::{Backend, Folder, NOUNS, Pair, Process, Setup, run, wait_until};
+use super::{run_program as run_beside, setup};
+use crate::harness::{
+    Backend, CertificatePair, EXECUTABLE, Folder, Process, Setup, run_nouns, wait_until,
+};
 
 /// With TLS passwords are accepted from anywhere; without authentication only loopback is allowed.
 #[test]
 fn listen_any_address_with_tls_but_only_loopback_when_open() {
     let folder = Folder::new();
-    Pair::new().write(folder.path());
-    let refused = run(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
+    CertificatePair::new().write(folder.path());
+    let refused = run_nouns(folder.path(), &["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert_eq!(
         refused.stderr,
@@ -21,10 +23,10 @@ fn listen_any_address_with_tls_but_only_loopback_when_open() {
     );
     let tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
     let open = [&["serve", "--open", "--listen", "0.0.0.0:0"][..], &tls].concat();
-    let refused = run(folder.path(), &open);
+    let refused = run_nouns(folder.path(), &open);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("--open lets everyone do everything"), "{refused:?}");
-    let mut command = Command::new(NOUNS);
+    let mut command = Command::new(EXECUTABLE);
     command.args(["serve", "--listen", "0.0.0.0:0"]).args(tls);
     let process = Process::spawn(command.current_dir(folder.path()).env_clear());
     assert!(process.first_line().starts_with("nouns: serving Store at https://0.0.0.0:"));
@@ -33,15 +35,15 @@ fn listen_any_address_with_tls_but_only_loopback_when_open() {
 #[test]
 fn redirect_without_a_valid_target_fails_the_start() {
     let folder = Folder::new();
-    Pair::new().write(folder.path());
-    let refused = run(folder.path(), &["serve", "--redirect", "127.0.0.1:0"]);
+    CertificatePair::new().write(folder.path());
+    let refused = run_nouns(folder.path(), &["serve", "--redirect", "127.0.0.1:0"]);
     assert_eq!(refused.code, Some(2));
     assert_eq!(
         refused.stderr,
         "nouns: --redirect 127.0.0.1:0 sends callers to HTTPS, which is not served; name a certificate by \
          --tls-cert and --tls-key, or make a pair to try with: nouns cert\n"
     );
-    let setup = setup("base_url = \"http://shop.example\"").tls(&Pair::new());
+    let setup = setup("base_url = \"http://shop.example\"").tls(&CertificatePair::new());
     let (ended, _folder) =
         setup.flags(&["--redirect", "127.0.0.1:0"]).try_start_in(Folder::new()).unwrap_err();
     assert_eq!(ended.code, Some(2));
@@ -52,7 +54,7 @@ fn redirect_without_a_valid_target_fails_the_start() {
     );
     let tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
     let bad = [&["serve", "--listen", "127.0.0.1:0", "--redirect", "80"][..], &tls].concat();
-    let refused = run(folder.path(), &bad);
+    let refused = run_nouns(folder.path(), &bad);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.starts_with("nouns: cannot listen on 80: "), "{refused:?}");
 }
@@ -61,11 +63,11 @@ fn redirect_without_a_valid_target_fails_the_start() {
 #[test]
 fn tls_settings_come_from_flags_environment_and_file() {
     let folder = Folder::new();
-    Pair::new().write(folder.path());
+    CertificatePair::new().write(folder.path());
     std::fs::rename(folder.path().join("key.pem"), folder.path().join("other.pem")).unwrap();
     let model = "title = \"Safe\"\n[server]\ntls_cert = \"cert.pem\"\ntls_key = \"key.pem\"\nredirect = [\"127.0.0.1:0\"]\n[resources.a.fields]\nb = { type = \"text\" }\n";
     std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
-    let mut command = Command::new(NOUNS);
+    let mut command = Command::new(EXECUTABLE);
     command.args(["serve", "--open", "--listen", "127.0.0.1:0"]).current_dir(folder.path());
     let process = Process::spawn(command.env_clear().env("NOUNS_TLS_KEY", "other.pem"));
     assert!(process.first_line().starts_with("nouns: serving Safe at https://127.0.0.1:"));
@@ -78,7 +80,7 @@ fn tls_settings_invalid_in_the_model_fail_the_start() {
     let folder = Folder::new();
     let model = "title = \"Safe\"\n[server]\ntls_cert = \"\"\ntls_key = 1\nredirect = [\"80\"]\nhsts = \"forever\"\ntls_certificate = \"a\"\n[server.limits]\nhandshake_seconds_max = 0\n[resources.a.fields]\nb = { type = \"text\" }\n";
     std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
-    let ended = run(folder.path(), &["check"]);
+    let ended = run_nouns(folder.path(), &["check"]);
     assert_eq!(ended.code, Some(2));
     for expected in [
         "`tls_cert` expected the path of a file, got nothing",
@@ -98,9 +100,9 @@ fn tls_settings_invalid_in_the_model_fail_the_start() {
 fn first_user_command_works_when_pasted() {
     // The command is only printed to a terminal: `script` provides one.
     let folder = Folder::new();
-    Pair::new().write(folder.path());
+    CertificatePair::new().write(folder.path());
     let command = format!(
-        "{NOUNS} serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --log json"
+        "{EXECUTABLE} serve --listen 127.0.0.1:0 --tls-cert cert.pem --tls-key key.pem --log json"
     );
     // The tests may run with SIGHUP ignored, as under `nohup`.
     let mut shell = Command::new("env");
@@ -136,7 +138,8 @@ fn first_user_command_works_when_pasted() {
 /// Basic is accepted over TLS.
 #[test]
 fn basic_over_tls_logs_in() {
-    let server = Setup::new(Backend::Sqlite).tls(&Pair::new()).closed().start();
+    let server =
+        Setup::new(Backend::Sqlite).tls(&CertificatePair::new()).with_authentication().start();
     let admin = server.admin();
     let basic = format!("{}:{}", admin.name, admin.password);
     let address = format!("https://{}/customers", server.address);

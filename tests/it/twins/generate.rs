@@ -4,11 +4,11 @@
 //! The one surprising thing: two in five of its requests are refused, since most of what a backend can
 //! get wrong is how it refuses.
 
-use super::ask::{Ask, Learned, Mark};
 use super::queries::query;
+use super::request_template::{LearnedValues, Placeholder, RequestTemplate};
 use super::values::draft;
-use super::world::{Known, World};
-use crate::durability::chance::Chance;
+use super::world::{KnownItem, KnownWorld};
+use crate::durability::seeded_random::SeededRandom;
 use crate::harness::Answer;
 
 /// One value in this many is wrong: a book has about fifteen of them.
@@ -16,84 +16,87 @@ const WRONG_EVERY: usize = 60;
 
 /// The purpose of a request, as far as it is to be remembered.
 #[derive(Debug)]
-enum Meant {
+enum RequestPurpose {
     Create { noun: String, collection: String, is_integer: bool },
     Remove(String),
-    Look(String),
+    Get(String),
     List(String),
     Nothing,
 }
 
 #[derive(Debug)]
-pub struct Generator {
-    chance: Chance,
-    world: World,
-    meant: Meant,
+pub struct RequestGenerator {
+    random: SeededRandom,
+    world: KnownWorld,
+    purpose: RequestPurpose,
     /// Requests with a key, which may be sent again.
-    keyed: Vec<Ask>,
+    keyed: Vec<RequestTemplate>,
 }
 
-impl Generator {
+impl RequestGenerator {
     pub fn new(seed: u64, model: &str) -> Self {
         Self {
-            chance: Chance::new(seed),
-            world: World::new(model),
-            meant: Meant::Nothing,
+            random: SeededRandom::new(seed),
+            world: KnownWorld::new(model),
+            purpose: RequestPurpose::Nothing,
             keyed: Vec::new(),
         }
     }
 
-    pub fn next(&mut self, number: usize) -> Ask {
-        self.meant = Meant::Nothing;
-        if self.chance.below(12) == 0
-            && let Some(again) = self.chance.one_of(&self.keyed)
+    pub fn next_request(&mut self, number: usize) -> RequestTemplate {
+        self.purpose = RequestPurpose::Nothing;
+        if self.random.below(12) == 0
+            && let Some(again) = self.random.one_of(&self.keyed)
         {
-            return Ask { number, ..again.clone() };
+            return RequestTemplate { number, ..again.clone() };
         }
-        let (line, body) = match self.chance.below(100) {
+        let (line, body) = match self.random.below(100) {
             0..32 => self.create(),
             32..40 => self.create_many(),
             40..52 => self.replace(),
             52..60 => self.patch(),
             60..65 => self.put_back(),
             65..72 => self.remove(),
-            72..78 => self.look(),
+            72..78 => self.get_item(),
             78..89 => self.list(),
-            89..92 => return self.again(number),
+            89..92 => return self.revalidate(number),
             _ => self.broken(),
         };
         let mut headers = self.headers();
-        if line.starts_with("PATCH") && body.starts_with('[') && self.chance.below(20) > 0 {
+        if line.starts_with("PATCH") && body.starts_with('[') && self.random.below(20) > 0 {
             headers.push(("Content-Type", "application/json-patch+json".to_owned()));
         }
         let is_keyed = ["POST", "PATCH"].iter().any(|method| line.starts_with(method))
-            && self.chance.below(3) == 0;
+            && self.random.below(3) == 0;
         if is_keyed {
             // Sometimes one that another request has.
-            headers.push(("Idempotency-Key", format!("k{}", self.chance.below(60))));
+            headers.push(("Idempotency-Key", format!("k{}", self.random.below(60))));
         }
-        let ask = Ask { number, line, headers, body };
+        let ask = RequestTemplate { number, line, headers, body };
         self.keyed.extend(is_keyed.then(|| ask.clone()));
         ask
     }
 
     /// Remembers the contents of the response.
-    pub fn learn(&mut self, ask: &Ask, answer: &Answer, learned: &Learned) {
+    pub fn learn(&mut self, ask: &RequestTemplate, answer: &Answer, learned: &LearnedValues) {
         if answer.status == 200 && ask.line.starts_with("GET ") {
             self.world.seen.push((ask.number, ask.line.clone()));
         }
-        match std::mem::replace(&mut self.meant, Meant::Nothing) {
-            Meant::Create { noun, collection, is_integer } if answer.status == 201 => {
+        match std::mem::replace(&mut self.purpose, RequestPurpose::Nothing) {
+            RequestPurpose::Create { noun, collection, is_integer } if answer.status == 201 => {
                 for index in 0..learned.count(ask.number) {
                     let (noun, request) = (noun.clone(), ask.number);
-                    let mut known = Known { noun, path: String::new(), request, index, is_integer };
+                    let mut known =
+                        KnownItem { noun, path: String::new(), request, index, is_integer };
                     known.path = format!("{collection}/{}", known.id());
                     self.world.known.push(known);
                 }
             }
-            Meant::Remove(path) if matches!(answer.status, 204 | 404) => self.world.remove(&path),
-            Meant::Look(path) if answer.status == 404 => self.world.remove(&path),
-            Meant::List(list) if learned.has_next(ask.number) => {
+            RequestPurpose::Remove(path) if matches!(answer.status, 204 | 404) => {
+                self.world.remove(&path)
+            }
+            RequestPurpose::Get(path) if answer.status == 404 => self.world.remove(&path),
+            RequestPurpose::List(list) if learned.has_next(ask.number) => {
                 self.world.pages.push((ask.number, list));
             }
             _ => {}
@@ -101,7 +104,7 @@ impl Generator {
     }
 
     /// The last requests: everything that is stored, page by page as far as it is known.
-    pub fn lists(&self, first_number: usize) -> Vec<Ask> {
+    pub fn final_lists(&self, first_number: usize) -> Vec<RequestTemplate> {
         let mut lines = Vec::new();
         for noun in &self.world.nouns {
             let plural = &noun.plural;
@@ -115,43 +118,48 @@ impl Generator {
                 }
             }
         }
-        let ask = |(number, line)| Ask { number, line, headers: Vec::new(), body: String::new() };
+        let ask = |(number, line)| RequestTemplate {
+            number,
+            line,
+            headers: Vec::new(),
+            body: String::new(),
+        };
         (first_number..).zip(lines).map(ask).collect()
     }
 
     fn draft_of(&mut self, noun: &str, wrong_every: usize) -> String {
         let fields = self.world.noun(noun).fields.clone();
-        draft(&fields, &mut self.chance, &self.world, wrong_every)
+        draft(&fields, &mut self.random, &self.world, wrong_every)
     }
 
     fn create(&mut self) -> (String, String) {
-        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (collection, noun) = self.world.some_collection(&mut self.random);
         let (name, plural) = (noun.name.clone(), noun.plural.clone());
         let is_integer = noun.is_integer;
         let draft = self.draft_of(&name, WRONG_EVERY);
-        let wrapper = if self.chance.below(8) == 0 { plural } else { name.clone() };
+        let wrapper = if self.random.below(8) == 0 { plural } else { name.clone() };
         let line = format!("POST {collection}");
-        self.meant = Meant::Create { noun: name, collection, is_integer };
+        self.purpose = RequestPurpose::Create { noun: name, collection, is_integer };
         (line, format!("{{\"{wrapper}\":{draft}}}"))
     }
 
     fn create_many(&mut self) -> (String, String) {
-        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (collection, noun) = self.world.some_collection(&mut self.random);
         let (name, plural, is_integer) = (noun.name.clone(), noun.plural.clone(), noun.is_integer);
-        let count = self.chance.below(6);
+        let count = self.random.below(6);
         let drafts: Vec<_> = (0..count).map(|_| self.draft_of(&name, WRONG_EVERY * 4)).collect();
         let line = format!("POST {collection}");
-        self.meant = Meant::Create { noun: name, collection, is_integer };
+        self.purpose = RequestPurpose::Create { noun: name, collection, is_integer };
         (line, format!("{{\"{plural}\":[{}]}}", drafts.join(",")))
     }
 
     /// An item that exists, or one that did.
-    fn target(&mut self) -> Known {
-        let gone = self.chance.one_of(&self.world.gone).cloned();
-        match (self.world.some_known(&mut self.chance).cloned(), gone) {
-            (_, Some(gone)) if self.chance.below(20) == 0 => gone,
+    fn target(&mut self) -> KnownItem {
+        let gone = self.random.one_of(&self.world.gone).cloned();
+        match (self.world.some_known(&mut self.random).cloned(), gone) {
+            (_, Some(gone)) if self.random.below(20) == 0 => gone,
             (Some(known), _) => known,
-            (None, _) => Known {
+            (None, _) => KnownItem {
                 noun: self.world.nouns[0].name.clone(),
                 path: format!("/{}/1", self.world.nouns[0].plural),
                 request: 0,
@@ -164,7 +172,7 @@ impl Generator {
     fn replace(&mut self) -> (String, String) {
         let known = self.target();
         let draft = self.draft_of(&known.noun, WRONG_EVERY);
-        self.meant = Meant::Look(known.path.clone());
+        self.purpose = RequestPurpose::Get(known.path.clone());
         (format!("PUT {}", known.path), format!("{{\"{}\":{draft}}}", known.noun))
     }
 
@@ -174,7 +182,7 @@ impl Generator {
         let noun = known.noun.clone();
         let draft = self.draft_of(&noun, WRONG_EVERY);
         let names: Vec<String> = self.world.noun(&noun).fields.keys().cloned().collect();
-        let mut name = || self.chance.one_of(&names).unwrap().clone();
+        let mut name = || self.random.one_of(&names).unwrap().clone();
         let (one, other) = (name(), name());
         let place = |name: &str| format!("/{noun}/{name}");
         let moved = |op: &str| {
@@ -189,62 +197,62 @@ impl Generator {
             moved("copy"),
             moved("move"),
         ];
-        let body = match self.chance.below(8) {
+        let body = match self.random.below(8) {
             0..3 => format!("{{\"{noun}\":{draft}}}"),
             3 => format!("{{\"{noun}\":{{\"{one}\":null}}}}"),
             4 => format!("{{\"{noun}\":{{}}}}"),
             5 => format!(
                 "[{},{}]",
-                self.chance.one_of(&steps).unwrap(),
-                self.chance.one_of(&steps).unwrap()
+                self.random.one_of(&steps).unwrap(),
+                self.random.one_of(&steps).unwrap()
             ),
-            _ => format!("[{}]", self.chance.one_of(&steps).unwrap()),
+            _ => format!("[{}]", self.random.one_of(&steps).unwrap()),
         };
-        self.meant = Meant::Look(known.path.clone());
+        self.purpose = RequestPurpose::Get(known.path.clone());
         (format!("PATCH {}", known.path), body)
     }
 
     /// Sends back an item as it was shown, to its own path or to another's of its resource.
     fn put_back(&mut self) -> (String, String) {
         let known = self.target();
-        let other = self.world.some_of(&known.noun, &mut self.chance).cloned();
-        let shown = other.filter(|_| self.chance.below(6) == 0).unwrap_or_else(|| known.clone());
-        let item = Mark::Item.text(shown.request, shown.index);
+        let other = self.world.some_of(&known.noun, &mut self.random).cloned();
+        let shown = other.filter(|_| self.random.below(6) == 0).unwrap_or_else(|| known.clone());
+        let item = Placeholder::Item.text(shown.request, shown.index);
         (format!("PUT {}", known.path), format!("{{\"{}\":{item}}}", known.noun))
     }
 
     fn remove(&mut self) -> (String, String) {
         let known = self.target();
-        self.meant = Meant::Remove(known.path.clone());
+        self.purpose = RequestPurpose::Remove(known.path.clone());
         (format!("DELETE {}", known.path), String::new())
     }
 
-    fn look(&mut self) -> (String, String) {
+    fn get_item(&mut self) -> (String, String) {
         let known = self.target();
-        self.meant = Meant::Look(known.path.clone());
-        let method = if self.chance.below(8) == 0 { "HEAD" } else { "GET" };
+        self.purpose = RequestPurpose::Get(known.path.clone());
+        let method = if self.random.below(8) == 0 { "HEAD" } else { "GET" };
         (format!("{method} {}", known.path), String::new())
     }
 
     fn list(&mut self) -> (String, String) {
-        let page = self.chance.one_of(&self.world.pages).cloned();
-        let limit = 1 + self.chance.below(4);
+        let page = self.random.one_of(&self.world.pages).cloned();
+        let limit = 1 + self.random.below(4);
         match page {
-            Some((request, list)) if self.chance.below(2) == 0 => {
-                let cursor = Mark::Cursor.text(request, 0);
-                self.meant = Meant::List(list.clone());
+            Some((request, list)) if self.random.below(2) == 0 => {
+                let cursor = Placeholder::Cursor.text(request, 0);
+                self.purpose = RequestPurpose::List(list.clone());
                 let sign = if list.contains('?') { '&' } else { '?' };
                 (format!("GET {list}{sign}limit={limit}&cursor={cursor}"), String::new())
             }
             _ => {
-                let (list, noun) = self.world.some_collection(&mut self.chance);
-                let list = match self.chance.below(3) {
+                let (list, noun) = self.world.some_collection(&mut self.random);
+                let list = match self.random.below(3) {
                     0 => list,
-                    _ => format!("{list}?{}", query(&noun.fields, &mut self.chance)),
+                    _ => format!("{list}?{}", query(&noun.fields, &mut self.random)),
                 };
-                self.meant = Meant::List(list.clone());
+                self.purpose = RequestPurpose::List(list.clone());
                 let sign = if list.contains('?') { '&' } else { '?' };
-                let size = match self.chance.below(4) {
+                let size = match self.random.below(4) {
                     0 => String::new(),
                     1 => format!("{sign}limit=500"),
                     _ => format!("{sign}limit={limit}"),
@@ -255,23 +263,23 @@ impl Generator {
     }
 
     /// Repeats an earlier request with its ETag: mostly a recent one, which may be unchanged.
-    fn again(&mut self, number: usize) -> Ask {
+    fn revalidate(&mut self, number: usize) -> RequestTemplate {
         let from = self.world.seen.len().saturating_sub(4);
         let (request, line) =
-            self.chance.one_of(&self.world.seen[from..]).cloned().unwrap_or((0, "GET /".into()));
-        let tag = Mark::Tag.text(request, 0);
-        let name = if self.chance.below(8) == 0 { "If-Match" } else { "If-None-Match" };
-        Ask { number, line, headers: vec![(name, tag)], body: String::new() }
+            self.random.one_of(&self.world.seen[from..]).cloned().unwrap_or((0, "GET /".into()));
+        let tag = Placeholder::Tag.text(request, 0);
+        let name = if self.random.below(8) == 0 { "If-Match" } else { "If-None-Match" };
+        RequestTemplate { number, line, headers: vec![(name, tag)], body: String::new() }
     }
 
     /// A request with a fault in its path, its query, its method or its body.
     fn broken(&mut self) -> (String, String) {
         let known = self.target();
-        let (collection, noun) = self.world.some_collection(&mut self.chance);
+        let (collection, noun) = self.world.some_collection(&mut self.random);
         let (name, plural) = (noun.name.clone(), noun.plural.clone());
         let (path, body) = (&known.path, self.draft_of(&name, WRONG_EVERY));
-        let cursor = self.chance.one_of(&self.world.pages).map_or(0, |(request, _)| *request);
-        let cursor = Mark::Cursor.text(cursor, 0);
+        let cursor = self.random.one_of(&self.world.pages).map_or(0, |(request, _)| *request);
+        let cursor = Placeholder::Cursor.text(cursor, 0);
         let lines = [
             (format!("POST {path}"), format!("{{\"{name}\":{body}}}")),
             (format!("PUT {collection}"), format!("{{\"{name}\":{body}}}")),
@@ -305,11 +313,11 @@ impl Generator {
             ("GET /-/ready".to_owned(), String::new()),
             (format!("GET /{name}"), String::new()),
         ];
-        self.chance.one_of(&lines).unwrap().clone()
+        self.random.one_of(&lines).unwrap().clone()
     }
 
     fn headers(&mut self) -> Vec<(&'static str, String)> {
-        let headers: &[(&str, &str)] = match self.chance.below(120) {
+        let headers: &[(&str, &str)] = match self.random.below(120) {
             0 => &[("Accept", "text/plain")],
             1 => &[("Accept", "application/json;q=0.5, */*;q=0.1")],
             2 => &[("Content-Type", "text/plain")],

@@ -6,9 +6,9 @@
 //! The one surprising thing: the change logs are compared too, since what no response shows must be
 //! equal as well.
 
-mod ask;
+mod request_template;
 mod generate;
-mod numbers;
+mod integer_ids;
 mod pair;
 mod queries;
 mod shrink;
@@ -20,16 +20,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use self::ask::Ask;
-use self::generate::Generator;
-use self::pair::{Difference, Pair};
+use self::generate::RequestGenerator;
+use self::pair::{BackendPair, ResponseDifference};
+use self::request_template::RequestTemplate;
 use self::shrink::shrink;
-use crate::durability::chance::seed;
+use crate::durability::seeded_random::print_seed;
 use crate::harness::{Backend, Setup};
 
 const MODEL: &str = include_str!("model.toml");
 const REQUESTS: usize = 300;
-const AT_ONCE: usize = 2;
+const CONCURRENT_PAIRS: usize = 2;
 
 /// How often each status was returned.
 type Statuses = BTreeMap<u16, usize>;
@@ -40,38 +40,38 @@ fn sequences() -> usize {
 
 /// One sequence, and the difference it found.
 #[derive(Debug)]
-struct Run {
-    asks: Vec<Ask>,
+struct SequenceRun {
+    requests: Vec<RequestTemplate>,
     statuses: Statuses,
-    difference: Option<Difference>,
+    difference: Option<ResponseDifference>,
 }
 
-fn run(seed: u64, setups: &[Setup; 2]) -> Run {
-    let mut generator = Generator::new(seed, MODEL);
-    let mut pair = Pair::new(setups);
-    let mut run = Run { asks: Vec::new(), statuses: Statuses::new(), difference: None };
+fn run(seed: u64, setups: &[Setup; 2]) -> SequenceRun {
+    let mut generator = RequestGenerator::new(seed, MODEL);
+    let mut pair = BackendPair::new(setups);
+    let mut run = SequenceRun { requests: Vec::new(), statuses: Statuses::new(), difference: None };
     for number in 0..REQUESTS {
-        let ask = generator.next(number);
-        run.asks.push(ask.clone());
-        match pair.ask(&ask) {
+        let ask = generator.next_request(number);
+        run.requests.push(ask.clone());
+        match pair.send_to_both(&ask) {
             Ok(answer) => {
                 *run.statuses.entry(answer.status).or_default() += 1;
                 generator.learn(&ask, &answer, pair.learned());
             }
-            Err(difference) => return Run { difference: Some(difference), ..run },
+            Err(difference) => return SequenceRun { difference: Some(difference), ..run },
         }
     }
-    let lists = generator.lists(REQUESTS);
-    run.asks.extend(lists.iter().cloned());
-    let found = lists.iter().find_map(|ask| pair.ask(ask).err());
+    let lists = generator.final_lists(REQUESTS);
+    run.requests.extend(lists.iter().cloned());
+    let found = lists.iter().find_map(|ask| pair.send_to_both(ask).err());
     run.difference = found.or_else(|| pair.compare_logs().err());
     run
 }
 
 /// The message of a failure.
-fn describe(seed: u64, run: Run, setups: &[Setup; 2]) -> String {
-    let requests = run.asks.len();
-    match shrink(run.asks, setups) {
+fn describe(seed: u64, run: SequenceRun, setups: &[Setup; 2]) -> String {
+    let requests = run.requests.len();
+    match shrink(run.requests, setups) {
         Some((count, text)) => {
             format!(
                 "NOUNS_SEED={seed}: the answers differ; shrunk from {requests} to {count} requests:\n{text}"
@@ -86,7 +86,7 @@ fn describe(seed: u64, run: Run, setups: &[Setup; 2]) -> String {
 
 #[test]
 fn backends_give_equal_responses_to_random_requests() {
-    let seed = seed("twins");
+    let seed = print_seed("twins");
     let setups =
         [Backend::Sqlite, Backend::Postgres].map(|backend| Setup::new(backend).model(MODEL));
     let (next, count, statuses) = (AtomicUsize::new(0), sequences(), Mutex::new(Statuses::new()));
@@ -107,7 +107,8 @@ fn backends_give_equal_responses_to_random_requests() {
         Ok(())
     };
     let results: Vec<_> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(one_after_another)).collect();
+        let threads: Vec<_> =
+            (0..CONCURRENT_PAIRS).map(|_| scope.spawn(one_after_another)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for result in results {
@@ -131,8 +132,8 @@ fn backends_planted_difference_is_found_and_shrunk() {
         .map(|seed| (seed, run(seed, &setups)))
         .find(|(_, run)| run.difference.is_some())
         .expect("20 sequences without a name that is taken");
-    let asked = run.asks.len();
-    let (count, text) = shrink(run.asks, &setups).expect("it differs again");
+    let asked = run.requests.len();
+    let (count, text) = shrink(run.requests, &setups).expect("it differs again");
     println!("planted: NOUNS_SEED={seed}: shrunk from {asked} to {count} requests:\n{text}");
     assert!(
         count <= 10 && count < asked,

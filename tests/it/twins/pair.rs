@@ -9,41 +9,41 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::ask::{Ask, Learned};
-use super::numbers::{self, Numbers};
-use crate::harness::{Answer, Client, Masks, Server, Setup, sql};
+use super::integer_ids::{self, IntegerIdMasks};
+use super::request_template::{LearnedValues, RequestTemplate};
+use crate::harness::{Answer, Client, Masks, Server, Setup, run_sql};
 
 /// The point at which two servers gave different responses.
 #[derive(Debug)]
-pub struct Difference {
+pub struct ResponseDifference {
     /// How many requests it took.
     pub requests: usize,
     pub answers: [String; 2],
 }
 
 #[derive(Debug)]
-struct Side {
+struct BackendSide {
     server: Server,
     client: Option<Client>,
-    learned: Learned,
+    learned: LearnedValues,
     masks: Masks,
-    numbers: Numbers,
+    numbers: IntegerIdMasks,
     /// The requests as they were sent, masked.
     sent: String,
 }
 
-impl Side {
+impl BackendSide {
     fn new(setup: &Setup) -> Self {
         let server = setup.clone().start();
-        numbers::begin(&server);
+        integer_ids::set_first_numbers(&server);
         let (learned, masks, numbers) = Default::default();
         Self { server, client: None, learned, masks, numbers, sent: String::new() }
     }
 
     /// The response as received, and masked.
-    fn ask(&mut self, ask: &Ask) -> (Answer, String) {
+    fn send(&mut self, ask: &RequestTemplate) -> (Answer, String) {
         let (line, headers, body) = self.learned.request(ask);
-        self.write_down(&line, &headers, &body);
+        self.record_request(&line, &headers, &body);
         let mut client = self.client.take().unwrap_or_else(|| {
             wait_for_next_millisecond();
             self.server.client()
@@ -58,7 +58,7 @@ impl Side {
         (answer, shown)
     }
 
-    fn write_down(&mut self, line: &str, headers: &[(&str, String)], body: &str) {
+    fn record_request(&mut self, line: &str, headers: &[(&str, String)], body: &str) {
         let mut text = format!("{line} HTTP/1.1\n");
         for (name, value) in headers {
             writeln!(text, "{name}: {value}").unwrap();
@@ -73,7 +73,7 @@ impl Side {
     fn log(&mut self) -> String {
         let columns = "resource, kind, subject, actor, changed, before, after";
         let query = format!("SELECT {columns} FROM nouns_changes ORDER BY sequence");
-        let log = sql(self.server.backend(), self.server.folder(), &query);
+        let log = run_sql(self.server.backend(), self.server.folder(), &query);
         let lines = log.lines().map(|line| self.numbers.mask(&self.masks.text(line)) + "\n");
         lines.collect()
     }
@@ -88,39 +88,43 @@ fn wait_for_next_millisecond() {
 }
 
 #[derive(Debug)]
-pub struct Pair {
-    sides: [Side; 2],
+pub struct BackendPair {
+    sides: [BackendSide; 2],
     requests: usize,
 }
 
-impl Pair {
+impl BackendPair {
     pub fn new(setups: &[Setup; 2]) -> Self {
-        Self { sides: [Side::new(&setups[0]), Side::new(&setups[1])], requests: 0 }
+        Self { sides: [BackendSide::new(&setups[0]), BackendSide::new(&setups[1])], requests: 0 }
     }
 
     /// The values learned from the responses of the first side.
-    pub fn learned(&self) -> &Learned {
+    pub fn learned(&self) -> &LearnedValues {
         &self.sides[0].learned
     }
 
     /// Sends a request to both, and returns the response of the first when they agree.
-    pub fn ask(&mut self, ask: &Ask) -> Result<Answer, Difference> {
+    pub fn send_to_both(&mut self, ask: &RequestTemplate) -> Result<Answer, ResponseDifference> {
         self.requests += 1;
         let [one, other] = &mut self.sides;
-        let ((answer, shown), (_, other_shown)) = (one.ask(ask), other.ask(ask));
+        let ((answer, shown), (_, other_shown)) = (one.send(ask), other.send(ask));
         self.compare([shown, other_shown]).map(|()| answer)
     }
 
     /// At the end, the change logs must be equal as well.
-    pub fn compare_logs(&mut self) -> Result<(), Difference> {
+    pub fn compare_logs(&mut self) -> Result<(), ResponseDifference> {
         let [one, other] = &mut self.sides;
         let logs = [one.log(), other.log()];
         self.compare(logs)
     }
 
-    fn compare(&self, answers: [String; 2]) -> Result<(), Difference> {
+    fn compare(&self, answers: [String; 2]) -> Result<(), ResponseDifference> {
         let requests = self.requests;
-        if answers[0] == answers[1] { Ok(()) } else { Err(Difference { requests, answers }) }
+        if answers[0] == answers[1] {
+            Ok(())
+        } else {
+            Err(ResponseDifference { requests, answers })
+        }
     }
 
     /// Everything sent to the first side, as HTTP text.

@@ -5,7 +5,7 @@
 
 use toml::{Table, Value};
 
-use crate::durability::chance::Chance;
+use crate::durability::seeded_random::SeededRandom;
 
 const OPERATORS: &[&str] =
     &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists", "like", ""];
@@ -86,7 +86,7 @@ fn names(fields: &Table, before: &str, all: &mut Vec<(String, String)>) {
     }
 }
 
-fn value(chance: &mut Chance, kind: &str, operator: &str) -> String {
+fn value(chance: &mut SeededRandom, kind: &str, operator: &str) -> String {
     let pool = match (kind, chance.below(12)) {
         (_, 0) => OTHERS,
         (_, 1) => TEXTS,
@@ -103,7 +103,7 @@ fn value(chance: &mut Chance, kind: &str, operator: &str) -> String {
 }
 
 /// A query without `limit` and `cursor`.
-pub fn query(fields: &Table, chance: &mut Chance) -> String {
+pub fn query(fields: &Table, chance: &mut SeededRandom) -> String {
     let mut all = Vec::new();
     names(fields, "", &mut all);
     for (name, kind) in [

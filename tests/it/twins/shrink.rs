@@ -5,30 +5,30 @@
 
 use std::time::{Duration, Instant};
 
-use super::ask::Ask;
-use super::pair::{Difference, Pair};
+use super::pair::{BackendPair, ResponseDifference};
+use super::request_template::RequestTemplate;
 use crate::harness::Setup;
 
 /// The time limit of the reduction.
-const LONG_ENOUGH: Duration = Duration::from_secs(180);
+const SHRINK_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// Sends a sequence to a new pair. Returns the difference, and everything sent.
-fn replay(asks: &[Ask], setups: &[Setup; 2]) -> Option<(Difference, String)> {
-    let mut pair = Pair::new(setups);
-    let found = asks.iter().find_map(|ask| pair.ask(ask).err());
+fn replay(asks: &[RequestTemplate], setups: &[Setup; 2]) -> Option<(ResponseDifference, String)> {
+    let mut pair = BackendPair::new(setups);
+    let found = asks.iter().find_map(|ask| pair.send_to_both(ask).err());
     let found = found.or_else(|| pair.compare_logs().err())?;
     Some((found, pair.sent().to_owned()))
 }
 
 /// The shortest sequence that was found, as HTTP text, with the two responses to its last request.
-pub fn shrink(mut asks: Vec<Ask>, setups: &[Setup; 2]) -> Option<(usize, String)> {
+pub fn shrink(mut asks: Vec<RequestTemplate>, setups: &[Setup; 2]) -> Option<(usize, String)> {
     let began = Instant::now();
     let (mut found, mut sent) = replay(&asks, setups)?;
     asks.truncate(found.requests);
     let mut length = asks.len().div_ceil(2);
     loop {
         let mut start = 0;
-        while start < asks.len() && began.elapsed() < LONG_ENOUGH {
+        while start < asks.len() && began.elapsed() < SHRINK_TIME_MAX {
             let end = (start + length).min(asks.len());
             let fewer = [&asks[..start], &asks[end..]].concat();
             match replay(&fewer, setups) {
@@ -39,7 +39,7 @@ pub fn shrink(mut asks: Vec<Ask>, setups: &[Setup; 2]) -> Option<(usize, String)
                 None => start = end,
             }
         }
-        if length == 1 || began.elapsed() >= LONG_ENOUGH {
+        if length == 1 || began.elapsed() >= SHRINK_TIME_MAX {
             break;
         }
         length = length.div_ceil(2);

@@ -7,8 +7,8 @@
 use toml::Table;
 use toml::Value::{Array, String as Text};
 
-use super::world::World;
-use crate::durability::chance::Chance;
+use super::world::KnownWorld;
+use crate::durability::seeded_random::SeededRandom;
 
 const TEXTS: &[&str] = &[
     r#""Ann""#,
@@ -167,7 +167,12 @@ const CODES: &[&str] =
     &[r#""AB""#, r#""CD""#, r#""XY""#, r#""ZZ""#, r#""AA""#, r#""BB""#, r#""QQ""#];
 
 /// A value for a field of the model: about one of `wrong_every` is wrong.
-pub fn value(field: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> String {
+pub fn value(
+    field: &Table,
+    chance: &mut SeededRandom,
+    world: &KnownWorld,
+    wrong_every: usize,
+) -> String {
     let is_wrong = chance.below(wrong_every) == 0;
     let null_every = if field.contains_key("nullable") { 8 } else { 3 * wrong_every };
     if chance.below(null_every) == 0 {
@@ -202,7 +207,12 @@ pub fn value(field: &Table, chance: &mut Chance, world: &World, wrong_every: usi
 }
 
 /// An object with most of its fields.
-pub fn draft(fields: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> String {
+pub fn draft(
+    fields: &Table,
+    chance: &mut SeededRandom,
+    world: &KnownWorld,
+    wrong_every: usize,
+) -> String {
     let mut members = Vec::new();
     for (name, field) in fields {
         let field = field.as_table().unwrap();
@@ -222,7 +232,7 @@ pub fn draft(fields: &Table, chance: &mut Chance, world: &World, wrong_every: us
     format!("{{{}}}", members.join(","))
 }
 
-fn list(of: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> String {
+fn list(of: &Table, chance: &mut SeededRandom, world: &KnownWorld, wrong_every: usize) -> String {
     let count = chance.below(4) + chance.below(2) * chance.below(2);
     let mut of = of.clone();
     if !of.contains_key("type") {
@@ -232,12 +242,12 @@ fn list(of: &Table, chance: &mut Chance, world: &World, wrong_every: usize) -> S
     format!("[{}]", items.join(","))
 }
 
-fn one_of(field: &Table, chance: &mut Chance) -> String {
+fn one_of(field: &Table, chance: &mut SeededRandom) -> String {
     let Array(words) = &field["one_of"] else { panic!("one_of is a list") };
     format!("{:?}", chance.one_of(words).unwrap().as_str().unwrap())
 }
 
-fn state(field: &Table, chance: &mut Chance, is_wrong: bool) -> String {
+fn state(field: &Table, chance: &mut SeededRandom, is_wrong: bool) -> String {
     let states: Vec<_> = field["next"].as_table().unwrap().keys().collect();
     match chance.below(3) {
         _ if is_wrong => r#""none""#.to_owned(),

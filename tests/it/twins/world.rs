@@ -6,12 +6,12 @@
 
 use toml::Table;
 
-use super::ask::Mark;
-use crate::durability::chance::Chance;
+use super::request_template::Placeholder;
+use crate::durability::seeded_random::SeededRandom;
 
 /// One resource of the model.
 #[derive(Debug)]
-pub struct Noun {
+pub struct ModelResource {
     pub name: String,
     pub plural: String,
     pub parent: Option<String>,
@@ -21,7 +21,7 @@ pub struct Noun {
 
 /// An item that was created.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct KnownItem {
     pub noun: String,
     /// With placeholders for ids.
     pub path: String,
@@ -30,30 +30,30 @@ pub struct Known {
     pub is_integer: bool,
 }
 
-impl Known {
+impl KnownItem {
     pub fn id(&self) -> String {
-        let kind = if self.is_integer { Mark::Integer } else { Mark::Uuid };
+        let kind = if self.is_integer { Placeholder::Integer } else { Placeholder::Uuid };
         kind.text(self.request, self.index)
     }
 }
 
 #[derive(Debug)]
-pub struct World {
-    pub nouns: Vec<Noun>,
-    pub known: Vec<Known>,
-    pub gone: Vec<Known>,
+pub struct KnownWorld {
+    pub nouns: Vec<ModelResource>,
+    pub known: Vec<KnownItem>,
+    pub gone: Vec<KnownItem>,
     /// Requests whose responses had a next page, with the list that it belongs to.
     pub pages: Vec<(usize, String)>,
     /// Requests for lists and items that were answered, each with its line.
     pub seen: Vec<(usize, String)>,
 }
 
-impl World {
+impl KnownWorld {
     pub fn new(model: &str) -> Self {
         let model: Table = model.parse().unwrap();
         let nouns = model["resources"].as_table().unwrap().iter().map(|(name, table)| {
             let word = |key: &str| table.get(key).and_then(|value| value.as_str());
-            Noun {
+            ModelResource {
                 name: name.clone(),
                 plural: word("plural").map_or_else(|| format!("{name}s"), str::to_owned),
                 parent: word("parent").map(str::to_owned),
@@ -65,23 +65,23 @@ impl World {
         Self { nouns: nouns.collect(), known, gone, pages, seen }
     }
 
-    pub fn noun(&self, name: &str) -> &Noun {
+    pub fn noun(&self, name: &str) -> &ModelResource {
         self.nouns.iter().find(|noun| noun.name == name).unwrap()
     }
 
-    pub fn some_known(&self, chance: &mut Chance) -> Option<&Known> {
+    pub fn some_known(&self, chance: &mut SeededRandom) -> Option<&KnownItem> {
         // Mostly one of the last: the first ones are deleted or well tested.
         let from = if chance.below(3) == 0 { 0 } else { self.known.len().saturating_sub(25) };
         chance.one_of(&self.known[from..])
     }
 
-    pub fn some_of(&self, noun: &str, chance: &mut Chance) -> Option<&Known> {
+    pub fn some_of(&self, noun: &str, chance: &mut SeededRandom) -> Option<&KnownItem> {
         let all: Vec<_> = self.known.iter().filter(|known| known.noun == noun).collect();
         chance.one_of(&all).copied()
     }
 
     /// A collection to query, with its resource.
-    pub fn some_collection(&self, chance: &mut Chance) -> (String, &Noun) {
+    pub fn some_collection(&self, chance: &mut SeededRandom) -> (String, &ModelResource) {
         let noun = chance.one_of(&self.nouns).unwrap();
         let plural = &noun.plural;
         match &noun.parent {
@@ -94,7 +94,7 @@ impl World {
     }
 
     /// A value for a reference: mostly an existing item, sometimes one that does not exist.
-    pub fn some_id(&self, noun: &str, chance: &mut Chance) -> String {
+    pub fn some_id(&self, noun: &str, chance: &mut SeededRandom) -> String {
         let is_integer = self.noun(noun).is_integer;
         // Of the same resource: the number of another's item may be that of one of these on one side
         // alone.
@@ -111,7 +111,7 @@ impl World {
     /// Records that an item is deleted, with everything below it.
     pub fn remove(&mut self, path: &str) {
         let below = format!("{path}/");
-        let is_gone = |known: &Known| known.path == path || known.path.starts_with(&below);
+        let is_gone = |known: &KnownItem| known.path == path || known.path.starts_with(&below);
         let (gone, known) = std::mem::take(&mut self.known).into_iter().partition(is_gone);
         self.known = known;
         let gone: Vec<_> = gone;

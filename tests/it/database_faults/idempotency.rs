@@ -1,0 +1,154 @@
+//! Requests with an `Idempotency-Key`, with the connection to PostgreSQL lost at each message.
+//!
+//! Whatever the first response is, a retry under the same key reports the real outcome: the request is
+//! done once, and from then on every response is the same.
+//! `NOUNS_SOAK=1` tests every message in place of one of four.
+
+use super::StoredCounts;
+use super::message_faults::{
+    self, FaultFixture, LIMITS, RequestKind, create, create_child, create_many, create_many_taken,
+    create_taken, create_without_parent, difference, normalize_order,
+};
+use super::proxy::{Fault, FaultKind, MessageSender};
+use crate::harness::Answer;
+
+const REPLAYED: &str = "Idempotent-Replayed";
+
+fn patch(scene: &mut FaultFixture) -> (String, String) {
+    let (before, after) = (scene.next_name(), scene.next_name());
+    let path = scene.server.create("/people", format!(r#"{{"person":{{"name":"{before}"}}}}"#));
+    (format!("PATCH {path}"), format!(r#"{{"person":{{"name":"{after}"}}}}"#))
+}
+
+const REQUEST_KINDS: [RequestKind; 7] = [
+    create,
+    create_child,
+    create_many,
+    create_taken,
+    create_many_taken,
+    create_without_parent,
+    patch,
+];
+
+/// A request with its key.
+struct IdempotentRequest {
+    key: String,
+    line: String,
+    body: String,
+}
+
+impl IdempotentRequest {
+    fn new(scene: &mut FaultFixture, kind: RequestKind) -> Self {
+        let (line, body) = kind(scene);
+        Self { key: scene.next_name(), line, body }
+    }
+
+    fn send(&self, scene: &mut FaultFixture) -> Answer {
+        scene.server.client.request(&self.line, &[("Idempotency-Key", &self.key)], &self.body)
+    }
+}
+
+/// A request without a fault, as the baseline.
+struct IdempotentBaseline {
+    status: u16,
+    messages: Vec<(MessageSender, char)>,
+    change: StoredCounts,
+}
+
+fn run_baseline(scene: &mut FaultFixture, kind: RequestKind) -> IdempotentBaseline {
+    IdempotentRequest::new(scene, kind).send(scene);
+    let keyed = IdempotentRequest::new(scene, kind);
+    let before = scene.server.counts();
+    scene.server.proxy.record_messages();
+    let status = keyed.send(scene).status;
+    let messages = normalize_order(scene.server.proxy.recorded_messages());
+    let change = difference(&scene.server.counts(), &before);
+    IdempotentBaseline { status, messages, change }
+}
+
+fn is_same_response(first: &Answer, other: &Answer) -> bool {
+    (first.status, &first.body) == (other.status, &other.body)
+        && first.header("Location") == other.header("Location")
+        && first.header("ETag") == other.header("ETag")
+}
+
+/// Runs a request with a fault; returns the kind of the first response: as usual, refused, or outcome
+/// unknown.
+fn run_with_fault(
+    scene: &mut FaultFixture,
+    kind: RequestKind,
+    usual: &IdempotentBaseline,
+    fault: Fault,
+) -> char {
+    // The connection is open, and its statements are prepared.
+    assert_eq!(
+        IdempotentRequest::new(scene, kind).send(scene).status,
+        usual.status,
+        "before {fault:?}"
+    );
+    let keyed = IdempotentRequest::new(scene, kind);
+    let before = scene.server.counts();
+    scene.server.proxy.plant_fault(fault);
+    let told = keyed.send(scene);
+    assert!(!scene.server.proxy.is_planted(), "{fault:?} was not met");
+    scene.server.close_database_connections();
+    let again = keyed.send(scene);
+    let change = difference(&scene.server.counts(), &before);
+    assert_eq!(
+        (again.status, &change),
+        (usual.status, &usual.change),
+        "{fault:?}\n{told:?}\n{again:?}"
+    );
+    let once_more = keyed.send(scene);
+    assert!(is_same_response(&again, &once_more), "{fault:?}\n{again:?}\n{once_more:?}");
+    assert_eq!(once_more.header(REPLAYED), Some("true"));
+    if told.status == usual.status {
+        assert!(is_same_response(&told, &again), "{fault:?}\n{told:?}\n{again:?}");
+        assert_eq!(again.header(REPLAYED), Some("true"));
+        return 'o';
+    }
+    assert_eq!(told.status, 503, "{fault:?}\n{told:?}");
+    match &*told.problem() {
+        "outcome-unknown" => '?',
+        slug => {
+            assert_eq!(again.header(REPLAYED), None, "{fault:?}: told {slug}, and was done");
+            'u'
+        }
+    }
+}
+
+/// Runs each kind of request on a server of its own.
+fn run_at_every_message(way: FaultKind) {
+    let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 4 };
+    let mut all = String::new();
+    for (lane, kind) in REQUEST_KINDS.into_iter().enumerate() {
+        let mut scene = FaultFixture::new(LIMITS);
+        let usual = run_baseline(&mut scene, kind);
+        let points = message_faults::fault_points(&usual.messages);
+        let places = points
+            .iter()
+            .flat_map(|point| point.positions.iter().map(move |place| (point, *place)));
+        for (number, (point, place)) in places.enumerate() {
+            if number % one_of == lane % one_of {
+                let fault =
+                    Fault { side: point.side, number: point.number, position: place, kind: way };
+                all.push(run_with_fault(&mut scene, kind, &usual, fault));
+            }
+        }
+        scene.server.check_log();
+        all.push(' ');
+    }
+    println!("keys, {way:?}: {all}");
+    // Each kind of response occurred.
+    assert!(all.contains('o') && all.contains('?'), "{all}");
+}
+
+#[test]
+fn idempotent_retry_after_a_cut_connection_reports_the_outcome() {
+    run_at_every_message(FaultKind::Close);
+}
+
+#[test]
+fn idempotent_retry_after_an_outage_reports_the_outcome() {
+    run_at_every_message(FaultKind::Outage);
+}
