@@ -103,8 +103,7 @@ async fn answer(
     body: &mut RequestBody,
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
-    let SharedState { model, auth, replies, admission: gate, listen_names: listen, .. } =
-        &*app.shared;
+    let SharedState { model, auth, replies, admission, .. } = &*app.shared;
     let (parts, limits) = (asked.parts, &model.server.limits);
     let (path, query) = (parts.uri.path(), parts.uri.query());
 
@@ -112,9 +111,8 @@ async fn answer(
     let whom = wire::check_head(parts, limits)?;
     //    is it a CORS preflight?                          204
     if asked.visitor.is_preflight(parts) {
-        return Ok(reply::no_content(wire::preflight_headers(intent::preflight_methods(
-            model, path,
-        ))));
+        let methods = intent::preflight_methods(model, path);
+        return Ok(reply::no_content(wire::preflight_headers(methods)));
     }
     // 2  routing: is there such a path and method?        501 404 308 405
     let route = path_hint::route(app, asked, whom.as_ref()).await?;
@@ -125,10 +123,10 @@ async fn answer(
         wire::check_fetch_metadata(parts, identity::cross_site_purpose(&route))?;
     }
     if auth.is_open() {
-        wire::check_host_is_local(parts, whom.as_ref(), listen)?;
+        wire::check_host_is_local(parts, whom.as_ref(), &app.shared.listen_names)?;
     }
     // 4  authentication: who is the caller?               401 429
-    let room = gate.reserve_memory();
+    let room = admission.reserve_memory();
     let early = identity::identify(app, asked, &route, (body, &room)).await?;
     // 5  authorization and rate limit                     401 429 403
     identity::permit(app, asked, &route).await?;
@@ -169,9 +167,7 @@ async fn answer(
     // 13 does it conflict with stored data?               409
     let done = match plan {
         Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
-        Plan::Metrics => {
-            return Ok(reply::metrics(Box::pin(record_metrics::scrape_text(app)).await));
-        }
+        Plan::Metrics => return Ok(reply::metrics(Box::pin(record_metrics::scrape(app)).await)),
         Plan::Read(ReadPlan::Page(collection, list))
             if let Some(lines) = export::streamed_format(format, &list) =>
         {
@@ -181,9 +177,8 @@ async fn answer(
         Plan::Read(read) => execute::read(app, asked, read, stages).await?,
         Plan::Write(write) => match key {
             Some(key) => {
-                let sent = (write, &bytes, &room);
-                return Box::pin(idempotency::write(app, asked, (&key, format), sent, stages))
-                    .await;
+                let (key, sent) = ((&*key, format), (write, &bytes, &room));
+                return Box::pin(idempotency::write(app, asked, key, sent, stages)).await;
             }
             None => {
                 execute::write(app, asked, write, BodyReservation::new(&bytes, &room), stages)
@@ -193,8 +188,10 @@ async fn answer(
     };
     let reply = execute::build_reply(app, (about, list, conditions), format, done).await?;
     // The outcome of a write must be reported; a read can be repeated.
-    if is_read && !gate.has_memory_for(reply.body.buffered_bytes()) {
-        return Err(Problem::new(&problem::BUSY).detail("too many large answers at once").into());
+    if is_read && !admission.has_memory_for(reply.body.buffered_bytes()) {
+        return Err(Problem::new(&problem::BUSY)
+            .detail("too many large responses in memory")
+            .into());
     }
     Ok(reply)
 }
@@ -268,7 +265,7 @@ pub async fn serve(
     let answered = catch_panic(exchange.as_mut()).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
-        app.shared.log.event(Level::Error, "a request ended without its answer", &pairs);
+        app.shared.log.event(Level::Error, "panic while building the response", &pairs);
         app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 {
             ConnectionReuse::Close

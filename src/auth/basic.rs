@@ -23,7 +23,7 @@ pub struct BasicCredentials {
 
 impl fmt::Debug for BasicCredentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Pair").field("name", &self.name).finish_non_exhaustive()
+        formatter.debug_struct("BasicCredentials").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -87,7 +87,7 @@ struct HasherState {
 
 impl std::fmt::Debug for dyn HashJob {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Job")
+        f.write_str("HashJob")
     }
 }
 

@@ -54,7 +54,7 @@ struct SecretKey {
 /// Debug output never shows key material.
 impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Keys(…)")
+        f.write_str("KeySet(…)")
     }
 }
 
@@ -260,7 +260,7 @@ pub mod tests {
     #[test]
     fn key_debug_output_and_fingerprint_reveal_nothing() {
         let random = KeySet::random().unwrap();
-        assert_eq!(format!("{random:?}"), "Keys(…)");
+        assert_eq!(format!("{random:?}"), "KeySet(…)");
         assert_ne!(random.file_text(), KeySet::random().unwrap().file_text());
         assert!(!random.file_text().contains(&random.fingerprint()));
     }

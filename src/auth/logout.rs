@@ -59,7 +59,7 @@ impl Authenticator {
         match parameters::split_scheme(credentials) {
             None => {}
             Some((AuthScheme::Basic, rest)) => {
-                self.credential_cache.remove_login(&self.credential_cache.credentials_mac(rest))
+                self.credential_cache.remove_login(&self.credential_cache.credentials_mac(rest));
             }
             Some((AuthScheme::Digest, rest)) => {
                 let Ok(proof) = digest::read(rest) else { return };

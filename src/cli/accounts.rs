@@ -38,15 +38,15 @@ pub(super) struct DatabaseArgs {
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
 
-    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
+    /// The database: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
     #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
     database: Option<String>,
 
-    /// The file that holds the key; NOUNS_KEY may hold the key itself [default: nouns.key beside the SQLite file]
+    /// The key file; NOUNS_KEY may hold the key itself [default: nouns.key beside the SQLite file]
     #[arg(long, env = "NOUNS_KEY_FILE", hide_env = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
 
-    /// Where a debug build panics, for tests
+    /// Failpoint of a debug build, for tests
     #[cfg(debug_assertions)]
     #[arg(long, env = "NOUNS_FAULT", hide = true)]
     fault: Option<String>,
@@ -123,7 +123,7 @@ impl Accounts {
         match self.admin_store.read(&ReadPlan::User(name.into())).map_err(command_error)? {
             Outcome::User(Some(user)) => Ok(user),
             _ => Err(command_error(format!(
-                "there is no user {name}; those there are: nouns user list"
+                "there is no user {name}; list the users with: nouns user list"
             ))),
         }
     }
@@ -179,7 +179,7 @@ impl Accounts {
                 done => return done.map(drop).map_err(command_error),
             }
         }
-        Err(command_error(format!("{name} is changed by others again and again; try again")))
+        Err(command_error(format!("{name} was changed concurrently too often; try again")))
     }
 }
 

@@ -38,7 +38,7 @@ Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how
 with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate
 authority, such as Let's Encrypt.")]
 pub(super) struct CertArgs {
-    /// One more name or address of the server, beside localhost, 127.0.0.1 and ::1; may be repeated
+    /// Another name or address of the server, in addition to localhost, 127.0.0.1 and ::1; may be repeated
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
 
@@ -58,7 +58,7 @@ pub(super) fn run(flags: &CertArgs) -> Result<ExitCode, CommandError> {
     let folder = flags.out.as_deref().unwrap_or(Path::new(""));
     let (certificate_file, key_file) = (folder.join(CERTIFICATE_FILE), folder.join(KEY_FILE));
     let (certificate, key) = make_self_signed(&names).map_err(|error| {
-        command_error(format!("a certificate for {} cannot be made ({error})", names.join(", ")))
+        command_error(format!("cannot create a certificate for {} ({error})", names.join(", ")))
     })?;
     // Both or none: half a pair is of no use, and would prevent the next attempt.
     refuse_overwriting(&[&certificate_file, &key_file])?;
@@ -122,7 +122,7 @@ fn refuse_overwriting(files: &[&Path]) -> Result<(), CommandError> {
 fn already_exists(file: &Path) -> CommandError {
     let place = file.display();
     command_error(format!(
-        "{place} is here already, and is not overwritten; move it away first, or choose another folder \
+        "{place} exists already, and is not overwritten; move it away first, or choose another folder \
          with --out"
     ))
 }

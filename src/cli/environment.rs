@@ -34,7 +34,7 @@ pub(super) fn check() -> Result<Vec<String>, CommandError> {
         }
         if let Some(meant) = nearest_setting(&name, &known) {
             return Err(command_error(format!(
-                "the environment variable {name} is no setting; did you mean {meant}? take it out, or rename it"
+                "the environment variable {name} is not a setting; did you mean {meant}? remove or rename it"
             )));
         }
         unknown.push(name);

@@ -227,7 +227,7 @@ impl<'a> PasswordFile<'a> {
         }
         match fs::remove_file(self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(command_error(format!(
-                "done, but {path} cannot be removed ({error}); it holds a password that counts no more: remove it",
+                "done, but {path} cannot be removed ({error}); its password is no longer valid: remove it",
             ))),
             _ => Ok(format!("removed {path}, which held the old one")),
         }
@@ -242,7 +242,7 @@ fn has_users(beside: &mut AdminStore, model: &Model) -> Result<bool, CommandErro
 }
 
 fn creation_failed(cause: &dyn std::fmt::Debug) -> CommandError {
-    command_error(format!("cannot make the first user ({cause:?})"))
+    command_error(format!("cannot create the first user ({cause:?})"))
 }
 
 /// Held until it is dropped.

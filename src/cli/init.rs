@@ -20,7 +20,7 @@ pub(super) fn run(flags: &InitArgs) -> Result<ExitCode, CommandError> {
     written.map_err(|error| {
         command_error(match error.kind() {
             ErrorKind::AlreadyExists => {
-                format!("{MODEL_FILE} is here already, and is not overwritten; move it away first")
+                format!("{MODEL_FILE} exists already, and is not overwritten; move it away first")
             }
             _ => format!("cannot write {MODEL_FILE}: {error}"),
         })

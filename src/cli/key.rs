@@ -24,20 +24,20 @@ const PASSES_MAX: usize = 100;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeyCommand {
-    /// Put another key in place of the one there is
+    /// Replace the secret key and reseal stored credentials
     Rotate(RotateArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It can be interrupted, and goes on when it is run again. Servers that use the same key file take the
+It can be interrupted, and resumes when it is run again. Servers that use the same key file load the
 new key by themselves. Where others have copies of it, run it with --begin first, copy the file, which
 then holds both keys, to them, run it again without --begin, and copy the file once more.
 
 With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get
 back to Digest with their next login by Basic, the others with a new password.")]
 pub(super) struct RotateArgs {
-    /// Write the new key beside the old one, and stop there
+    /// Add the new key to the key file, and stop
     #[arg(long, conflicts_with = "lost")]
     begin: bool,
 
@@ -112,16 +112,19 @@ fn summary(file: &str, is_lost: bool, counts: ResealCounts) -> String {
     };
     let mut done = match is_lost {
         true => format!("wrote a new key to {file} in place of the lost one"),
-        false => format!("rotated the key in {file}; sealed anew for {}", users(counts.resealed)),
+        false => format!(
+            "rotated the key in {file}; resealed the credentials of {}",
+            users(counts.resealed)
+        ),
     };
     if is_lost && counts.resealed > 0 {
-        done += &format!("; sealed anew for {}", users(counts.resealed));
+        done += &format!("; resealed the credentials of {}", users(counts.resealed));
     }
     if is_lost || counts.dropped > 0 {
         done += &format!("; dropped the Digest credentials of {}", users(counts.dropped));
     }
     if counts.dropped > 0 {
-        done += ", who get back to Digest with their next login by Basic, where their realm offers it, \
+        done += ", who can use Digest again after their next login by Basic, where their realm offers it, \
                  or with a new password: nouns user passwd NAME";
     }
     done
@@ -182,7 +185,7 @@ fn begin_lost_rotation(
         ))),
         Some(keys) if keys.has_fingerprint(&under_way) => Ok(keys),
         Some(_) => Err(command_error(format!(
-            "{} holds a key of something else, and is not overwritten; move it away, or name another --key-file",
+            "{} holds the key of another database, and is not overwritten; move it away, or name another --key-file",
             source.name()
         ))),
         None => {

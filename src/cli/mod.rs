@@ -60,18 +60,18 @@ struct Cli {
 enum Command {
     /// Serve a model over HTTP
     Serve(ServeArgs),
-    /// Write a commented model file, nouns.toml, to start from
+    /// Create a commented model file, nouns.toml
     Init(InitArgs),
-    /// Check a model file: every mistake at once
+    /// Check a model file and list all mistakes
     Check(CheckArgs),
-    /// Read the change log: a line of JSON for each change, in order
+    /// Print the change log, one line of JSON per change
     Changes(ChangesArgs),
-    /// Add, change and remove users
+    /// Manage users
     #[command(subcommand)]
     User(user::UserCommand),
-    /// Make a certificate of your own, to try HTTPS with
+    /// Create a self-signed certificate to try HTTPS
     Cert(cert::CertArgs),
-    /// Change the key that seals what Digest needs of passwords
+    /// Rotate the server's secret key
     #[command(subcommand)]
     Key(key::KeyCommand),
 }
@@ -81,23 +81,23 @@ enum Command {
 Settings:
   Every flag is also an environment variable and a key of the model's [server] table:
   --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
-  A variable NOUNS_... that looks like a typing mistake of one is refused.
+  A variable NOUNS_... that looks like a misspelled setting is refused.
 
 Files:
   nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-  nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of passwords:
-  keep a copy of it apart from the database; nouns.admin-password, which the first start makes.
+  nouns.db-lock, which prevents a second server; nouns.key, which encrypts stored Digest credentials:
+  back it up separately from the database; nouns.admin-password, which the first start creates.
 
 Ending:
-  SIGHUP reads the certificate and its key again.
-  SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at once.
-  Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
+  SIGHUP reloads the certificate and its key.
+  SIGTERM or SIGINT (Ctrl-C) finishes requests in flight, up to 10 seconds; a second one ends at once.
+  Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved.
   2: could not start; the message says why, and nothing was changed.")]
 struct ServeArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
-    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
+    /// The database: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
     #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
     database: Option<String>,
 
@@ -111,7 +111,7 @@ struct ServeArgs {
     )]
     listen: Vec<String>,
 
-    /// The certificate with its chain, in PEM: all addresses then speak HTTPS; read again on SIGHUP
+    /// The certificate with its chain, in PEM: all addresses then serve HTTPS; reloaded on SIGHUP
     #[arg(long, env = "NOUNS_TLS_CERT", hide_env = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
 
@@ -119,7 +119,7 @@ struct ServeArgs {
     #[arg(long, env = "NOUNS_TLS_KEY", hide_env = true, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// Address whose callers, who come without TLS, are sent to HTTPS; may be repeated
+    /// Plain HTTP address that redirects to HTTPS; may be repeated
     #[arg(
         long,
         env = "NOUNS_REDIRECT",
@@ -129,12 +129,12 @@ struct ServeArgs {
     )]
     redirect: Vec<String>,
 
-    /// The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold the key itself
+    /// The file with the server's secret key, 32 bytes in base64; NOUNS_KEY may hold the key itself
     /// [default: nouns.key beside the SQLite file]
     #[arg(long, env = "NOUNS_KEY_FILE", hide_env = true, value_name = "FILE")]
     key_file: Option<PathBuf>,
 
-    /// Network of a proxy in front, such as 10.0.0.0/8, whose word is taken for the address and the
+    /// Network of a trusted proxy, such as 10.0.0.0/8, whose headers name the address and the
     /// scheme of a client (Forwarded, X-Forwarded-For, X-Forwarded-Proto); may be repeated
     #[arg(
         long,
@@ -151,13 +151,13 @@ struct ServeArgs {
     #[arg(value_name = "BOOL")]
     open: Option<bool>,
 
-    /// Keep trying while the database cannot be reached
+    /// Retry while the database cannot be reached
     #[arg(long, env = "NOUNS_WAIT", hide_env = true, value_parser = BoolishValueParser::new())]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     #[arg(value_name = "BOOL")]
     wait: Option<bool>,
 
-    /// How log lines look, on standard error: pretty or json [default: pretty on a terminal, else json]
+    /// Log format, on standard error: pretty or json [default: pretty on a terminal, else json]
     #[arg(
         long,
         env = "NOUNS_LOG",
@@ -168,7 +168,7 @@ struct ServeArgs {
     #[arg(value_parser = PossibleValuesParser::new(["pretty", "json"]).map(|word| log_style(&word)))]
     log: Option<settings::LogFormat>,
 
-    /// Where a debug build panics, for tests
+    /// Failpoint of a debug build, for tests
     #[cfg(debug_assertions)]
     #[arg(long, env = "NOUNS_FAULT", hide = true)]
     fault: Option<String>,
@@ -180,7 +180,7 @@ fn log_style(word: &str) -> settings::LogFormat {
 
 #[derive(Debug, Args)]
 struct InitArgs {
-    /// Which example to start from
+    /// The example to start from
     #[arg(long, default_value = "store", value_name = "EXAMPLE")]
     #[arg(value_parser = PossibleValuesParser::new(EXAMPLES.iter().map(|example| example.name)))]
     from: String,
@@ -198,21 +198,21 @@ struct CheckArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It works beside the servers, and changes nothing. A change that is committed late is never missed:
-on PostgreSQL it shows changes only as far as none with a smaller number can come any more.")]
+It runs while servers run, and changes nothing. A change that is committed late is never missed:
+on PostgreSQL it shows changes only up to the low-water mark, below which none can be committed.")]
 struct ChangesArgs {
     /// The model file, for its database [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
 
-    /// Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
+    /// The database: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
     #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]
     database: Option<String>,
 
-    /// Begin after this sequence number
+    /// Start after this sequence number
     #[arg(long, default_value_t = 0, value_name = "NUMBER", allow_negative_numbers = true)]
     since: i64,
 
-    /// Stay, and show changes as they come
+    /// Keep running, and print changes as they are committed
     #[arg(long)]
     follow: bool,
 }
@@ -263,7 +263,7 @@ pub fn run() -> ExitCode {
 }
 
 fn internal_error_message(cause: &str) -> String {
-    format!("nouns: ended by a fault of its own: {cause}")
+    format!("nouns: ended by an internal error: {cause}")
 }
 
 /// A complete message for the operator: what is wrong and how to fix it.
@@ -297,7 +297,7 @@ fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
     let bytes = std::fs::read(path).map_err(|error| {
         command_error(match error.kind() {
             std::io::ErrorKind::NotFound => {
-                format!("there is no model file {name}; make one with: nouns init")
+                format!("there is no model file {name}; create one with: nouns init")
             }
             _ => format!("cannot read the model file {name}: {error}"),
         })

@@ -75,8 +75,7 @@ pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
         first_user::refuse_foreign_file(&database, &model, &file)?;
     }
     if !strange_variables.is_empty() {
-        let message =
-            "variables of the environment look like settings and are none; they are ignored";
+        let message = "unknown NOUNS_ environment variables are ignored";
         log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
     }
     let store =
@@ -158,7 +157,7 @@ struct StartupAuth {
 /// Logs what the operator has to know of the users.
 fn log_users_report(log: &Logger, first: Option<&FirstUser>, review: &Option<RoleReview>) {
     if let Some(first) = first {
-        let message = "made the first user, admin; its password is in a file";
+        let message = "created the first user, admin; its password is in a file";
         log.event(Level::Info, message, &[("file", &first.file.display())]);
     }
     let Some(review) = review else { return };
@@ -257,7 +256,7 @@ fn read_tls(
     let key = key.or(model.server.tls_key.as_ref().map(PathBuf::from));
     let alone = |given: &str, other: &str, what: &str| {
         Err(command_error(format!(
-            "{given} alone is not enough: name {what} by {other} as well, or make a pair to try with: \
+            "{given} alone is not enough: name {what} by {other} as well, or create a self-signed pair with: \
              nouns cert"
         )))
     };
@@ -283,11 +282,11 @@ fn redirect_addresses(
     match (addresses.first(), is_tls) {
         (None, _) => Ok(addresses),
         (Some(address), false) => Err(command_error(format!(
-            "--redirect {address} sends callers to HTTPS, which is not served; name a certificate by \
-             --tls-cert and --tls-key, or make a pair to try with: nouns cert"
+            "--redirect {address} redirects to HTTPS, which is not served; name a certificate by \
+             --tls-cert and --tls-key, or create a self-signed pair with: nouns cert"
         ))),
         (Some(address), true) if base_url.starts_with("http:") => Err(command_error(format!(
-            "--redirect {address} sends callers to HTTPS, but base_url is {base_url}; let base_url begin \
+            "--redirect {address} redirects to HTTPS, but base_url is {base_url}; let base_url begin \
              with https://"
         ))),
         (Some(_), true) => Ok(addresses),
@@ -324,7 +323,7 @@ fn require_loopback_for_open(
 ) -> Result<(), CommandError> {
     if let Some(network) = proxies.first() {
         return Err(command_error(format!(
-            "--open lets everyone do everything, and behind a proxy ({network}) that is whoever reaches the proxy; \
+            "--open lets everyone do everything, and behind a proxy ({network}) that is everyone who reaches the proxy; \
              leave out --behind-proxy or --open"
         )));
     }
@@ -332,7 +331,7 @@ fn require_loopback_for_open(
         None => Ok(()),
         Some(address) => Err(command_error(format!(
             "--open lets everyone do everything, so it listens on this machine alone: \
-             {address} is no loopback address; use --listen {DEFAULT_LISTEN}"
+             {address} is not a loopback address; use --listen {DEFAULT_LISTEN}"
         ))),
     }
 }
@@ -351,8 +350,8 @@ fn require_loopback_for_clear_basic(
         None => Ok(()),
         Some(address) => Err(command_error(format!(
             "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
-             other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say \
-             --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare \
+             other machines; serve HTTPS with --tls-cert and --tls-key (nouns cert creates a self-signed pair), say \
+             --behind-proxy where a proxy terminates TLS, listen on a loopback address, or declare \
              schemes = [\"digest\"] for the realm",
             realm.name
         ))),

@@ -22,7 +22,7 @@ use crate::value::{Item, Value};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-They work on the database itself, also while servers run. What takes something away (a password, a
+They change the database directly, also while servers run. A revocation (of a password, a
 role, a user) is in force at every server when the command ends.
 
 The password is asked for on the terminal, or read from standard input with --password-stdin; it is
@@ -34,11 +34,11 @@ pub(super) enum UserCommand {
     List(ListArgs),
     /// Set a user's password
     Passwd(PasswdArgs),
-    /// Set a user's roles, in place of those there are
+    /// Replace a user's roles
     Roles(RolesArgs),
-    /// Keep a user out, without forgetting who it is
+    /// Disable a user
     Disable(RemoveArgs),
-    /// Let a user in again
+    /// Enable a user again
     Enable(NameArgs),
     /// Remove a user
     Remove(RemoveArgs),
@@ -63,7 +63,7 @@ pub(super) struct AddArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// A line of JSON for each user
+    /// Print one line of JSON per user
     #[arg(long)]
     json: bool,
 
@@ -91,11 +91,11 @@ pub(super) struct RolesArgs {
     #[arg(long, value_name = "ROLE", required_unless_present = "none")]
     role: Vec<String>,
 
-    /// No role at all
+    /// Remove all roles
     #[arg(long, conflicts_with = "role")]
     none: bool,
 
-    /// Also where no enabled user is left with the role admin
+    /// Do it even if no enabled admin is left
     #[arg(long)]
     force: bool,
 
@@ -107,7 +107,7 @@ pub(super) struct RolesArgs {
 pub(super) struct RemoveArgs {
     name: String,
 
-    /// Also where no enabled user is left with the role admin
+    /// Do it even if no enabled admin is left
     #[arg(long)]
     force: bool,
 

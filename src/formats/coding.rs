@@ -274,7 +274,7 @@ mod tests {
         let mut plain = vec![0; bytes];
         match choice.coding {
             ContentCoding::Zstd => {
-                zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap()
+                zstd::Decoder::new(coded).unwrap().read_exact(&mut plain).unwrap();
             }
             ContentCoding::Gzip => GzDecoder::new(coded).read_exact(&mut plain).unwrap(),
         }

@@ -360,7 +360,7 @@ pub fn push_unprefixed_path(
         (None, _) if resource.is_builtin => path.push_str("/-"),
         (None, _) => {}
         (Some(parent), Some((id, above))) => {
-            push_unprefixed_path(path, model, parent, (above, Some(*id)))
+            push_unprefixed_path(path, model, parent, (above, Some(*id)));
         }
         (Some(parent), None) => push_unprefixed_path(path, model, parent, (&[], None)),
     }

@@ -74,12 +74,12 @@ impl Metrics {
     fn write_server(&self, text: &mut PrometheusText, now: &ScrapeGauges) {
         use MetricKind::{Counter, Gauge};
         let server = &self.server;
-        text.family("nouns_requests_under_way", Gauge, "Requests in flight in the store")
+        text.family("nouns_requests_in_flight", Gauge, "Requests in flight in the store")
             .sample(&[], now.in_flight);
-        text.family("nouns_requests_waiting", Gauge, "Requests queued for admission to the store")
+        text.family("nouns_requests_queued", Gauge, "Requests queued for admission to the store")
             .sample(&[], now.waiting);
         text.family(
-            "nouns_held_bytes",
+            "nouns_buffered_bytes",
             Gauge,
             "Bytes of request bodies and large responses in memory",
         )
@@ -102,7 +102,7 @@ impl Metrics {
         )
         .sample(&[], server.connections_refused.value());
         text.family(
-            "nouns_connections_cut_total",
+            "nouns_connections_aborted_total",
             Counter,
             "Connections aborted: response not read (unread), streaming response revoked and not \
              read (revoked), too many open HTTP/2 streams \
@@ -121,7 +121,7 @@ impl Metrics {
             }
         }
         text.family(
-            "nouns_streams_refused_total",
+            "nouns_http2_streams_refused_total",
             Counter,
             "HTTP/2 streams refused because there were too many",
         )
@@ -137,12 +137,12 @@ impl Metrics {
     fn write_streams(&self, text: &mut PrometheusText, now: &ScrapeGauges) {
         let server = &self.server;
         let about = "Streaming responses in flight";
-        text.family("nouns_flows_under_way", MetricKind::Gauge, about).sample(&[], now.streams);
+        text.family("nouns_streams_in_flight", MetricKind::Gauge, about).sample(&[], now.streams);
         text.family(
-            "nouns_flows_ended_total",
+            "nouns_streams_ended_total",
             MetricKind::Counter,
             "Streaming responses that ended: sent completely (whole), client disconnected (left), \
-             aborted by a limit or a failure (cut)",
+             aborted by aborted by a limit or a failure (cut)",
         );
         for (end, count) in [
             ("whole", &server.streams_completed),
@@ -154,7 +154,7 @@ impl Metrics {
             }
         }
         let about = "Exports in flight, each with a snapshot and a thread or a database connection";
-        text.family("nouns_exports_under_way", MetricKind::Gauge, about)
+        text.family("nouns_exports_in_flight", MetricKind::Gauge, about)
             .sample(&[], self.exports.value());
     }
 
@@ -177,7 +177,7 @@ impl Metrics {
             }
         }
         text.family(
-            "nouns_tls_certificate_end_seconds",
+            "nouns_tls_certificate_expiry_timestamp_seconds",
             MetricKind::Gauge,
             "Expiry of the TLS certificate, in seconds since 1970",
         )
@@ -216,33 +216,33 @@ impl Metrics {
     fn write_writer(&self, text: &mut PrometheusText) {
         let writer = self.writer.get().map(|writer| &**writer);
         text.family(
-            "nouns_writer_waiting",
+            "nouns_sqlite_writes_queued",
             MetricKind::Gauge,
             "Writes queued for the writer thread",
         )
         .optional(writer.map(|writer| writer.waiting.value()));
         text.family(
-            "nouns_writer_group_requests",
+            "nouns_sqlite_commit_group_requests",
             MetricKind::Histogram,
             "Requests in one commit (group commit)",
         )
         .optional_histogram(writer.map(|writer| &writer.group_requests));
         text.family(
-            "nouns_writer_commit_seconds",
+            "nouns_sqlite_commit_seconds",
             MetricKind::Histogram,
             "Time of a commit, including fsync",
         )
         .optional_histogram(writer.map(|writer| &writer.commit));
         text.family(
-            "nouns_writer_checkpoint_seconds",
+            "nouns_sqlite_checkpoint_seconds",
             MetricKind::Histogram,
             "Time of a checkpoint of the write-ahead log",
         )
         .optional_histogram(writer.map(|writer| &writer.checkpoint));
-        text.family("nouns_writer_log_pages", MetricKind::Gauge, "Pages in the write-ahead log")
+        text.family("nouns_sqlite_wal_pages", MetricKind::Gauge, "Pages in the write-ahead log")
             .optional(writer.map(|writer| writer.wal_pages.value()));
         let family = text.family(
-            "nouns_writer_log_resets_total",
+            "nouns_sqlite_wal_resets_total",
             MetricKind::Counter,
             "Times that long reads were paused to reset the write-ahead log, by outcome",
         );
@@ -252,7 +252,7 @@ impl Metrics {
                 .sample(&[("outcome", "given_up")], writer.wal_resets_given_up.value());
         }
         text.family(
-            "nouns_writer_stopped",
+            "nouns_sqlite_writes_stopped",
             MetricKind::Gauge,
             "1 if writes have stopped after a storage failure",
         )
@@ -273,13 +273,13 @@ impl Metrics {
         )
         .optional(pool.map(|pool| pool.opened.value()));
         text.family(
-            "nouns_pool_connections_lost_total",
+            "nouns_pool_connections_failed_total",
             MetricKind::Counter,
             "Database connections that ended by failure",
         )
         .optional(pool.map(|pool| pool.lost.value()));
         text.family(
-            "nouns_pool_waiting",
+            "nouns_pool_requests_queued",
             MetricKind::Gauge,
             "Requests queued for a database connection",
         )
@@ -291,7 +291,7 @@ impl Metrics {
         )
         .optional_histogram(pool.map(|pool| &pool.wait));
         text.family(
-            "nouns_pool_group_requests",
+            "nouns_pool_batch_requests",
             MetricKind::Histogram,
             "Creates in one INSERT statement (insert batching)",
         )

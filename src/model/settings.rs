@@ -151,7 +151,7 @@ limits! {
     header_seconds_max: u32 = 10, "time for the request headers to arrive";
     body_seconds_max: u32 = 30, "time for the request body to arrive";
     request_seconds_max: u32 = 30, "time from the first byte of a request to its outcome";
-    sending_seconds_max: u32 = 30, "time that a client may read nothing of a response";
+    send_seconds_max: u32 = 30, "time that a client may read nothing of a response";
     idle_seconds_max: u32 = 75, "time that a connection may be idle between requests";
     statement_seconds_max: u32 = 5, "time for one database statement that reads";
     connections_max: usize = 10_000, "concurrent connections";
@@ -162,7 +162,7 @@ limits! {
     stream_seconds_max: u32 = 600, "time for a streaming response";
     stream_idle_seconds_max: u32 = 30, "time that a client may read nothing of a streaming response";
     exports_max: usize = 32, "concurrent exports of whole collections";
-    export_log_bytes_max: usize = 1 << 30, "size of the write-ahead log of SQLite at which exports are aborted";
+    export_wal_bytes_max: usize = 1 << 30, "size of the write-ahead log of SQLite at which exports are aborted";
     database_connections_max: usize = 20, "connections in the PostgreSQL pool";
     page_items_default: usize = 50, "default page size";
     page_items_max: usize = 500, "largest page size";
@@ -173,7 +173,7 @@ limits! {
     cascade_items_max: usize = 10_000, "items that one delete removes by cascade";
     failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";
     idempotency_key_seconds: u32 = 86_400, "time that a response is kept under its Idempotency-Key";
-    idempotency_wait_seconds_max: u32 = 5, "time that a request waits for another one with its Idempotency-Key";
+    idempotency_wait_seconds_max: u32 = 5, "time that a request waits for a concurrent one with the same Idempotency-Key";
 }
 
 impl ServerTable {

@@ -95,7 +95,7 @@ impl EncodedStream {
 }
 
 fn no_memory() -> StreamAborted {
-    StreamAborted("no memory to code the answer".to_owned())
+    StreamAborted("no memory for the content encoder".to_owned())
 }
 
 impl BodyChunks for EncodedStream {

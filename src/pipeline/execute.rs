@@ -115,7 +115,7 @@ pub(super) async fn build_reply(
     let has_room = room.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
     // The outcome of a write must be reported; a read can be repeated.
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
-        return Err(Problem::new(&problem::BUSY).detail("too many large answers at once"));
+        return Err(Problem::new(&problem::BUSY).detail("too many large responses in memory"));
     }
     let (shared, memory) = (Arc::clone(&app.shared), room.share());
     let say = move || {

@@ -89,7 +89,9 @@ fn acquire_stream(app: &App, asked: &RequestContext<'_>) -> Result<StreamPermit,
     let user_name = asked.identified.get().and_then(|known| known.caller.user_name());
     let whose = CallerKey::new(user_name, asked.sender.address);
     app.shared.admission.streams.acquire(whose).map_err(|full| match full {
-        StreamLimit::Total => Problem::new(&problem::BUSY).detail("too many answers go on at once"),
+        StreamLimit::Total => {
+            Problem::new(&problem::BUSY).detail("too many concurrent streaming responses")
+        }
         StreamLimit::PerCaller => {
             let seconds = HeaderValue::from_static("1");
             Problem::new(&problem::TOO_MANY_STREAMS).header(header::RETRY_AFTER, seconds)

@@ -118,7 +118,7 @@ impl GrantsRows {
             match asked.strip_prefix("POST ") {
                 Some(path) => rows.0.push((name, server.make(path, &body).await)),
                 None => {
-                    assert_eq!(server.request(&Caller::open(), &asked, &body).await.status, 200)
+                    assert_eq!(server.request(&Caller::open(), &asked, &body).await.status, 200);
                 }
             }
         }

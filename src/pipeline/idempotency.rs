@@ -58,7 +58,9 @@ pub(super) async fn write(
     let done = execute::write(app, asked, write, BodyReservation::new(bytes, room), stages).await?;
     match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
         Outcome::Idempotent(said) => replay(asked, said),
-        _ => Err(Problem::new(&problem::INTERNAL).cause("an answer that was not kept").into()),
+        _ => Err(Problem::new(&problem::INTERNAL)
+            .cause("the response was not stored under its idempotency key")
+            .into()),
     }
 }
 
@@ -71,7 +73,7 @@ async fn attach_key<'a>(
 ) -> Result<KeyedMutexGuard<'a>, RouteError> {
     let SharedState { model, auth, admission: gate, .. } = &*app.shared;
     if write.collection.resource == model.users && !auth.has_mac_key() {
-        let detail = "expected none here: this server has no key of its own to hide passwords with";
+        let detail = "expected none here: this server has no secret key to protect passwords with";
         return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
     }
     let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
@@ -96,7 +98,10 @@ async fn attach_key<'a>(
 
 /// The stored response as a reply.
 fn replay(asked: &RequestContext<'_>, said: IdempotentResponse) -> Result<Reply, RouteError> {
-    let unread = || Problem::new(&problem::INTERNAL).cause("a kept answer that cannot be read");
+    let unread = || {
+        Problem::new(&problem::INTERNAL)
+            .cause("the response stored under the idempotency key cannot be parsed")
+    };
     let (mut reply, kind) = idempotent_replay::parse(said.text).ok_or_else(unread)?;
     if said.is_replay {
         reply.headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));

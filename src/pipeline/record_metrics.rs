@@ -7,7 +7,7 @@ use super::App;
 use crate::metrics::ScrapeGauges;
 
 /// The metrics in the Prometheus text format.
-pub(super) async fn scrape_text(app: &App) -> String {
+pub(super) async fn scrape(app: &App) -> String {
     let positions = app.store.change_log_bounds().await;
     let shared = &app.shared;
     shared.metrics.render(&ScrapeGauges {

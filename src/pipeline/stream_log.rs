@@ -101,7 +101,7 @@ impl Drop for LoggedStream {
             None if is_revoked => {
                 (&server.streams_aborted, Some(revocation::REVOKED_CAUSE.to_owned()))
             }
-            None => (&server.streams_abandoned, Some("the client left".to_owned())),
+            None => (&server.streams_abandoned, Some("the client disconnected".to_owned())),
         };
         ended.add(1);
         let tail = &mut self.fields;

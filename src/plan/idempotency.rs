@@ -34,7 +34,7 @@ pub struct IdempotentRequest {
 /// Omits the scope and the fingerprints, which are derived from what the client sent.
 impl fmt::Debug for IdempotentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Once").field("wait", &self.wait_max).finish_non_exhaustive()
+        f.debug_struct("IdempotentRequest").field("wait", &self.wait_max).finish_non_exhaustive()
     }
 }
 

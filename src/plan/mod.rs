@@ -78,7 +78,7 @@ impl Plan {
         match &mut self {
             Self::Write(write) => conditions.clone_into(&mut write.preconditions),
             Self::Read(ReadPlan::InvalidWrite(refuse)) => {
-                conditions.clone_into(&mut refuse.preconditions)
+                conditions.clone_into(&mut refuse.preconditions);
             }
             Self::Read(ReadPlan::Page(_, list)) => {
                 conditions.clone_into(&mut Arc::make_mut(list).preconditions);

@@ -16,7 +16,7 @@ pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> 
         StoreError::Busy => Problem::new(&problem::BUSY),
         StoreError::TimedOut => Problem::new(&problem::TIMED_OUT),
         StoreError::RightsChanged => {
-            let detail = "your roles have changed while it waited: send it again";
+            let detail = "your roles changed while the request waited: send it again";
             Problem::new(&problem::BUSY).detail(detail)
         }
         StoreError::Unavailable(cause) => Problem::new(&problem::UNAVAILABLE).cause(cause),

@@ -67,7 +67,7 @@ impl BodyChunks for BodyStream {
 
 impl fmt::Debug for BodyStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Flow")
+        f.write_str("BodyStream")
     }
 }
 

@@ -156,7 +156,7 @@ pub(super) async fn accept_loop(socket: TcpListener, door: ListenerKind, accepto
                     | io::ErrorKind::InvalidInput
             );
             if !harmless {
-                acceptor.warn_rate_limited("a connection cannot be accepted", &error.to_string());
+                acceptor.warn_rate_limited("cannot accept a connection", &error.to_string());
                 sleep(ACCEPT_RETRY_DELAY).await;
             }
         }

@@ -116,20 +116,21 @@ impl ConnectionContext {
     fn log_abort(&self, why: AbortReason, peer: SocketAddr) {
         let server = &self.refusals.metrics.server;
         let (count, message) = match why {
-            AbortReason::Unread => {
-                (&server.aborted_unread, "connection cut: the client does not read its answer")
-            }
+            AbortReason::Unread => (
+                &server.aborted_unread,
+                "connection aborted: the client does not read its response",
+            ),
             AbortReason::Revoked => (
                 &server.cut_revoked,
                 "connection cut: the caller may not have the rest of an answer that the client does not read",
             ),
-            AbortReason::Streams => {
-                (&server.aborted_open_streams, "connection cut: too many requests are left open")
-            }
-            AbortReason::Frames => (
-                &server.aborted_frame_flood,
-                "connection cut: too many frames that ask for nothing",
+            AbortReason::Streams => (
+                &server.aborted_open_streams,
+                "connection aborted: too many HTTP/2 requests left open",
             ),
+            AbortReason::Frames => {
+                (&server.aborted_frame_flood, "connection aborted: HTTP/2 control-frame flood")
+            }
         };
         count.add(1);
         self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
@@ -415,7 +416,7 @@ impl Service<Request<Incoming>> for RequestService {
         if !self.watch.can_accept_request() || (self.watch.has_many_streams() && is_exhausted()) {
             self.shared.refusals.metrics.server.streams_refused.add(1);
             if self.watch.should_log_streams() {
-                let message = "requests refused: too many streams of HTTP/2 are under way";
+                let message = "requests refused: too many HTTP/2 streams in flight";
                 self.shared.refusals.log.event(Level::Warning, message, &[]);
             }
             let mut answer = OutgoingBody::too_many_streams();

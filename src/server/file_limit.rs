@@ -25,7 +25,7 @@ pub(super) fn connections_max(wanted: usize, log: &Logger) -> usize {
     if possible < wanted {
         log.event(
             Level::Warning,
-            "fewer connections than the limit says: the system allows too few open files",
+            "fewer connections than connections_max: the system allows too few open files",
             &[("connections_max", &wanted), ("connections", &possible), ("files", &files)],
         );
     }

@@ -171,7 +171,7 @@ async fn serve_until_signal(
             (ListenerKind::Plain | ListenerKind::Tls, first) => shown.extend(first),
             (ListenerKind::Redirect, None) => {}
             (ListenerKind::Redirect, Some(first)) => {
-                let message = "callers without TLS are sent to HTTPS";
+                let message = "requests without TLS are redirected to HTTPS";
                 log.event(Level::Info, message, &[("address", first)]);
             }
         }
@@ -187,15 +187,15 @@ async fn serve_until_signal(
     for report in reports {
         working.spawn_local(report.done);
     }
-    let message = "ending: finishing what is under way";
+    let message = "shutting down: finishing requests in flight";
     let died = tokio::select! {
         signal = signals.next() => {
             log.event(Level::Info, message, &[("signal", &signal)]);
             None
         }
         // Its connections are gone, and the other threads would have to do its work: a restart is better.
-        _ = working.join_next() => Some("a thread that serves connections died"),
-        _ = accepting.join_next() => Some("the thread that accepts connections died"),
+        _ = working.join_next() => Some("a worker thread died"),
+        _ = accepting.join_next() => Some("the accept loop died"),
     };
     if let Some(cause) = died {
         log.event(Level::Error, message, &[("cause", &cause)]);

@@ -78,11 +78,11 @@ impl TlsConfig {
                 *self.pair.write().unwrap_or_else(PoisonError::into_inner) = pair;
                 let pairs: [(&str, &dyn std::fmt::Display); 2] =
                     [("certificate", &certificate), ("end", &end)];
-                log.event(Level::Info, "certificate read again", &pairs);
+                log.event(Level::Info, "certificate reloaded", &pairs);
             }
             Err(error) => log.event(
                 Level::Warning,
-                "certificate not read again: the one before is still served",
+                "certificate not reloaded: the previous one is still served",
                 &[("cause", &error)],
             ),
         }
@@ -103,7 +103,7 @@ pub(super) async fn watch_certificate(
     let (told_again, mut again) = mpsc::channel(1);
     let Some(tls) = tls else {
         while hangups.recv().await.is_some() {
-            log.event(Level::Info, "SIGHUP ignored: there is no certificate to read again", &[]);
+            log.event(Level::Info, "SIGHUP ignored: there is no certificate to reload", &[]);
         }
         return;
     };
@@ -152,11 +152,11 @@ fn due_warnings(end: Moment, now: Moment) -> (usize, Duration) {
 
 fn warn_expiry(log: &Logger, tls: &TlsConfig, due: usize) {
     let (level, message) = match due {
-        1 => (Level::Warning, "the certificate ends within 14 days: renew it, then send SIGHUP"),
-        2 => (Level::Warning, "the certificate ends within a day: renew it, then send SIGHUP"),
+        1 => (Level::Warning, "the certificate expires within 14 days: renew it, then send SIGHUP"),
+        2 => (Level::Warning, "the certificate expires within a day: renew it, then send SIGHUP"),
         _ => (
             Level::Error,
-            "the certificate has ended: clients refuse it; renew it, then send SIGHUP",
+            "the certificate has expired: clients refuse it; renew it, then send SIGHUP",
         ),
     };
     let (certificate, end) = (tls.files.certificate.display(), format_to_seconds(tls.expiry()));

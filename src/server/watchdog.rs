@@ -232,7 +232,7 @@ impl ConnectionWatchdog {
     pub(super) fn record_read(&self, bytes: usize) {
         match self.phase.get() {
             ConnectionPhase::Fresh | ConnectionPhase::Idle => {
-                self.enter_phase(ConnectionPhase::Head)
+                self.enter_phase(ConnectionPhase::Head);
             }
             ConnectionPhase::Head => {
                 // hyper has a copy, and `message` another.

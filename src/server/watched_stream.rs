@@ -128,7 +128,7 @@ impl<S: ByteStream> WatchedStream<S> {
             // Whether it goes out makes no difference to us.
             let _ = Pin::new(&mut self.stream).poll_write(cx, &GOAWAY_ENHANCE_YOUR_CALM);
         }
-        Err(io::Error::other("too many frames that ask for nothing"))
+        Err(io::Error::other("HTTP/2 control-frame flood"))
     }
 
     /// How many of these bytes hyper may get now.

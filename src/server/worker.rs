@@ -75,7 +75,7 @@ impl WorkerHandle {
                 Err(error) => {
                     seed.refusals.log.event(
                         Level::Error,
-                        "a worker cannot start",
+                        "a worker thread cannot start",
                         &[("cause", &error)],
                     );
                 }
@@ -121,7 +121,7 @@ async fn run_worker(
         handshake: PhaseTimeouts::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
         head: PhaseTimeouts::ticks(Duration::from_secs(limits.header_seconds_max.into())),
         idle: PhaseTimeouts::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
-        sending: PhaseTimeouts::ticks(Duration::from_secs(limits.sending_seconds_max.into())),
+        sending: PhaseTimeouts::ticks(Duration::from_secs(limits.send_seconds_max.into())),
         under_pressure: PhaseTimeouts::ticks(PRESSURE_TIMEOUT),
         shutdown: PhaseTimeouts::ticks(STOP_GRACE),
     };
@@ -230,7 +230,7 @@ impl ConnectionSlot {
                     }
                     // Boxed, so that other connections do not take up its memory.
                     ListenerKind::Tls => {
-                        Box::pin(tls::serve(stream, self.peer, shared, watch)).await
+                        Box::pin(tls::serve(stream, self.peer, shared, watch)).await;
                     }
                 }
             }
@@ -248,7 +248,7 @@ impl Drop for ConnectionSlot {
         if thread::panicking() {
             self.shared.refusals.log.event(
                 Level::Error,
-                "a connection ended by a panic",
+                "panic in a connection",
                 &[("peer", &self.peer)],
             );
         }

@@ -43,7 +43,7 @@ impl<'a> BatchableCreate<'a> {
         fault::point("transaction");
         let WritePlan { collection, action, preconditions: conditions, author: by, .. } = write;
         if write.has_clear_text(&context.model) {
-            return Err(StoreError::internal("a secret on its way to the disk as it was sent"));
+            return Err(StoreError::internal("a clear-text secret must not be stored"));
         }
         let found = StoredState { ids: vec![id], ..StoredState::empty(now) };
         let script = decide(&context.model, collection, (action.clone(), conditions), found)
@@ -63,7 +63,7 @@ impl<'a> BatchableCreate<'a> {
     /// The outcome, once it is written.
     pub(super) fn outcome(self) -> Result<Outcome, StoreError> {
         let outcome = self.said.into_outcome(self.writes.into_items());
-        outcome.ok_or_else(|| StoreError::internal("a create without an item"))
+        outcome.ok_or_else(|| StoreError::internal("a create returned no item"))
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Cancelled;
 
 /// The error of an export that the server cancelled.
 pub(super) fn cancelled_error(why: &str) -> StoreError {
-    StoreError::Unavailable(format!("cut: {why}"))
+    StoreError::Unavailable(format!("cancelled: {why}"))
 }
 
 impl ChannelState {
@@ -271,7 +271,7 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        self.end_with(Err(StoreError::Unavailable("the export broke off".to_owned())));
+        self.end_with(Err(StoreError::Unavailable("the export was aborted".to_owned())));
     }
 }
 
@@ -303,7 +303,7 @@ impl Consumer {
             }
             ChannelEnd::Complete => Poll::Ready(None),
             ChannelEnd::Failed(error) => {
-                let again = || StoreError::Unavailable("the export has broken off".to_owned());
+                let again = || StoreError::Unavailable("the export has failed".to_owned());
                 Poll::Ready(Some(Err(error.take().unwrap_or_else(again))))
             }
         }

@@ -62,8 +62,7 @@ fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {
         text.ok_or_else(|| InternalError(format!("column {at} of the change log: expected text")))
     };
     let optional = |at| Ok::<_, InternalError>(row.text(at)?.map(str::to_owned));
-    let missing =
-        || InternalError("an entry of the change log without its number or time".to_owned());
+    let missing = || InternalError("a change log entry without its number or time".to_owned());
     Ok(Change {
         sequence: row.integer(0)?.ok_or_else(missing)?,
         time: row.moment(1)?.ok_or_else(missing)?,

@@ -58,7 +58,7 @@ impl<'a> CollectionKey<'a> {
 
 pub(super) fn read(row: &dyn Columns) -> Result<LogPosition, InternalError> {
     let number = |at| {
-        let missing = || InternalError("a place in the change log without a number".to_owned());
+        let missing = || InternalError("a change log position without a number".to_owned());
         row.integer(at)?.ok_or_else(missing)
     };
     Ok(LogPosition { last_change: number(0)?, settled: number(1)? })

@@ -90,7 +90,7 @@ async fn load_for_patch<D: DatabaseDriver>(
     check_item_preconditions(model, collection, conditions, &stored)?;
     let draft = apply_patch(model, collection, patch, &stored)?;
     if draft.has_clear_text() {
-        return Err(internal_error("a secret on its way to the disk as it was sent"));
+        return Err(internal_error("a clear-text secret must not be stored"));
     }
     let lost_references = find_dangling_references(driver, context, collection, &draft).await?;
     Ok(StoredState {

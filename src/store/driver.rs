@@ -190,7 +190,7 @@ impl StatementError {
     /// The message for the operator.
     pub(super) fn message(&self) -> &str {
         match self {
-            Self::TimedOut => "it took too long",
+            Self::TimedOut => "the time limit was exceeded",
             Self::Locked => "another process has locked it",
             Self::UniqueViolation(cause)
             | Self::Storage(cause)

@@ -44,7 +44,7 @@ pub(super) async fn plan_rebuild<D: DatabaseDriver>(
         match resource_by_name(old, resource) {
             Some(resource) if rebuild.old.contains(&resource.index) => {}
             Some(resource) if is_table_empty(driver, resource).await? => {
-                rebuild.old.push(resource.index)
+                rebuild.old.push(resource.index);
             }
             _ => refused.push(reason.clone()),
         }
@@ -60,7 +60,7 @@ pub(super) async fn plan_rebuild<D: DatabaseDriver>(
             match kept.rules.reference {
                 Some(to) if to.id == target.id => rebuild.relinked.push((after.index, at)),
                 _ => refused.push(format!(
-                    "{}.{}: the kind of id changed that it refers to",
+                    "{}.{}: the id type of its target changed",
                     resource.name, field.name
                 )),
             }
@@ -99,7 +99,7 @@ impl EmptyTableRebuild {
         let name = |index: &ResourceIndex| &old.resource(*index).name;
         self.old
             .iter()
-            .map(|index| format!("{}: its empty table is made anew", name(index)))
+            .map(|index| format!("{}: its empty table is rebuilt", name(index)))
             .collect()
     }
 
@@ -191,7 +191,7 @@ async fn lock_empty_table<D: DatabaseDriver>(
     match is_table_empty(driver, resource).await? {
         true => Ok(()),
         false => {
-            let line = format!("{}: it had no items, and now it has", resource.name);
+            let line = format!("{}: it was empty, and now has items", resource.name);
             Err(MigrationError::Refused(vec![line]))
         }
     }

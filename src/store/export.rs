@@ -35,7 +35,9 @@ pub struct ExportRequest {
 
 impl std::fmt::Debug for ExportRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Export").field("collection", &self.collection).finish_non_exhaustive()
+        f.debug_struct("ExportRequest")
+            .field("collection", &self.collection)
+            .finish_non_exhaustive()
     }
 }
 

@@ -56,7 +56,7 @@ fn find_binds<'a, D: DatabaseDriver>(
 ) -> Result<[Bind<'a>; 2], StatementError> {
     let expired = driver.now().checked_sub(retention(context));
     let expired =
-        expired.ok_or_else(|| StatementError::Engine("a clock from before time".to_owned()))?;
+        expired.ok_or_else(|| StatementError::Engine("the clock is out of range".to_owned()))?;
     Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
 }
 
@@ -70,7 +70,7 @@ impl IdempotencyRecord {
     fn read(row: &dyn Columns) -> Result<Self, InternalError> {
         let text = |at| {
             let text = row.text(at)?.map(str::to_owned);
-            text.ok_or_else(|| InternalError("a kept answer without its text".to_owned()))
+            text.ok_or_else(|| InternalError("a stored answer without its text".to_owned()))
         };
         Ok(Self { fingerprint: text(0)?, answer: text(1)? })
     }
@@ -110,7 +110,7 @@ pub(super) async fn write<D: DatabaseDriver>(
         Err(halt) => return Err(halt),
     };
     let text = encode_answer(driver, once, done).await?;
-    let Some(text) = text else { return Err(internal_error("an answer that cannot be kept")) };
+    let Some(text) = text else { return Err(internal_error("an answer that cannot be stored")) };
     crate::fault::point("keep");
     store_answer(driver, context, once, &text).await?;
     Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))

@@ -85,8 +85,8 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(f, "the data does not allow it: {refusal:?}"),
-            Self::Busy => f.write_str("too many are waiting"),
-            Self::TimedOut => f.write_str("it took too long"),
+            Self::Busy => f.write_str("too many requests are queued"),
+            Self::TimedOut => f.write_str("the time limit was exceeded"),
             Self::RightsChanged => f.write_str("the rights of the caller have changed"),
             Self::Unavailable(cause) => f.write_str(cause),
             Self::OutcomeUnknown(cause) => {
@@ -173,11 +173,11 @@ impl Database {
     fn missing_error(&self) -> OpenError {
         OpenError(match self {
             Self::Sqlite(path) => format!(
-                "there is no database {}; name it with --database sqlite:PATH, or make it with: nouns serve",
+                "there is no database {}; name it with --database sqlite:PATH, or create it with: nouns serve",
                 path.display()
             ),
             Self::Postgres(address) => format!(
-                "there are no tables of nouns in {address}; name another --database, or make them with: \
+                "there are no tables of nouns in {address}; name another --database, or create them with: \
                  nouns serve"
             ),
         })

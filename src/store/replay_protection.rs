@@ -64,7 +64,7 @@ pub(super) struct UsedNonces {
 
 impl fmt::Debug for UsedNonces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claims").finish_non_exhaustive()
+        f.debug_struct("UsedNonces").finish_non_exhaustive()
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn next_delay(count: u64) -> Duration {
 /// Logs a batch that failed.
 pub(super) fn log_failure(log: &Logger, cause: &dyn Debug) {
     let cause = format!("{cause:?}");
-    log.event(Level::Warning, "what is old could not be swept", &[("cause", &cause)]);
+    log.event(Level::Warning, "expired entries could not be deleted", &[("cause", &cause)]);
 }
 
 /// The result of one batch.
@@ -76,11 +76,11 @@ impl ClockDoubtLog {
             }
             told.push(what);
             let from = later(*since, DOUBT_DURATION);
-            let advice = "if the clock is wrong, set it right and start again; if it is right, \
-                          nothing has to be done";
+            let advice = "if the clock is wrong, correct it and restart; if it is right, \
+                          no action is needed";
             log.event(
                 Level::Warning,
-                &format!("the clock is far ahead of its last sign of life: {what} not swept"),
+                &format!("the clock is far ahead of the last recorded time: {what} not swept"),
                 &[("clock", now), ("last_seen", seen), ("swept_from", &from), ("advice", &advice)],
             );
         }
@@ -123,7 +123,7 @@ pub(super) async fn sweep_batch<D: DatabaseDriver>(
         sweep: &sql.sweep,
     };
     let keys = SweptTable {
-        what: "kept answers are",
+        what: "the idempotency keys are",
         mark: IDEMPOTENCY_CLOCK,
         retention: Some(idempotency::retention(context)),
         due: &sql.keys.due,

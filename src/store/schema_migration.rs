@@ -59,7 +59,7 @@ impl MigrationError {
                         (cause.as_str(), "restore it from a backup, or name another --database")
                     }
                 };
-                format!("{database}: cannot make its tables fit the model ({cause}); {way_out}")
+                format!("{database}: cannot migrate its tables to the model ({cause}); {way_out}")
             }
         })
     }
@@ -68,7 +68,7 @@ impl MigrationError {
 /// The error for a database written by a newer version.
 pub(super) fn newer_format_error(database: &str, format: i64, known: i64) -> OpenError {
     OpenError(format!(
-        "{database} was written by a newer nouns (form {format}, this one knows {known}); use that version, or name another --database"
+        "{database} was written by a newer nouns (format {format}, this one supports {known}); use that version, or name another --database"
     ))
 }
 
@@ -144,9 +144,7 @@ pub(super) async fn migrate<D: DatabaseDriver>(
     idempotency::create(driver, dialect).await?;
     let stored = read_system_value(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
-        StatementError::Internal(InternalError(
-            "the database does not say which model it holds".into(),
-        ))
+        StatementError::Internal(InternalError("the database does not record its model".into()))
     })?;
     let unfinished = match dialect.can_build_concurrently {
         true => read_system_value(driver, dialect, UNFINISHED).await?,
@@ -408,7 +406,7 @@ pub(super) async fn write_system_value_if_absent<D: DatabaseDriver>(
     driver.execute(&sql::insert_system_value_if_absent(dialect), &binds).await?;
     let kept = read_system_value(driver, dialect, name).await?;
     kept.ok_or_else(|| {
-        StatementError::Internal(InternalError(format!("{name} was kept and is not there")))
+        StatementError::Internal(InternalError(format!("{name} was stored and is missing")))
     })
 }
 

@@ -271,8 +271,9 @@ async fn delete_items<D: DatabaseDriver>(
             Statement::new(&table.delete, vec![Bind::Id(dependent.id)])
         });
         let read = |at: usize, row: &dyn Columns| {
-            let dependent =
-                piece.get(at).ok_or_else(|| InternalError("rows nobody asked for".into()))?;
+            let dependent = piece
+                .get(at)
+                .ok_or_else(|| InternalError("rows of an unknown statement".into()))?;
             let resource = context.model.resource(dependent.collection.resource);
             read_item(&context.model, resource, row, &context.damaged_items)
         };
@@ -294,7 +295,7 @@ async fn delete_items<D: DatabaseDriver>(
         } else {
             // A dangling reference would fail the commit of the whole group.
             if D::HAS_SHARED_COMMIT && is_referred_to(driver, context, going).await? {
-                return Err(internal_error("a removal that leaves a reference behind"));
+                return Err(internal_error("a deletion that leaves a dangling reference"));
             }
             driver.finish(&strokes).await
         };

@@ -364,7 +364,7 @@ pub(super) async fn execute_write<D: DatabaseDriver>(
 ) -> Result<Outcome, WriteError<Box<WritePlan>>> {
     crate::fault::point("transaction");
     if write.has_clear_text(&context.model) {
-        return Err(internal_error("a secret on its way to the disk as it was sent"));
+        return Err(internal_error("a clear-text secret must not be stored"));
     }
     let found = match load_decision_input(driver, context, &write, pace).await {
         Ok(found) => found,
@@ -405,7 +405,7 @@ pub(super) async fn execute_write<D: DatabaseDriver>(
     let items = script::run(driver, context, &log, script.steps).await?;
     match script.result.into_outcome(items) {
         Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Patched(item)),
-        outcome => outcome.ok_or_else(|| internal_error("an update without a row")),
+        outcome => outcome.ok_or_else(|| internal_error("an update returned no row")),
     }
 }
 

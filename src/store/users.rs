@@ -68,9 +68,7 @@ pub(super) async fn read_stamp<D: DatabaseDriver>(
     let read = |row: &dyn Columns| row.integer(0);
     let stamp = driver.query(context.sql.users_stamp, &[], read).await?;
     stamp.into_iter().flatten().next().ok_or_else(|| {
-        StatementError::Internal(super::InternalError(format!(
-            "the database does not keep {STAMP_KEY}"
-        )))
+        StatementError::Internal(super::InternalError(format!("the database has no {STAMP_KEY}")))
     })
 }
 

@@ -32,7 +32,7 @@ struct GeneratorState {
 
 impl fmt::Debug for UuidGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ids")
+        f.write_str("UuidGenerator")
     }
 }
 

@@ -52,7 +52,7 @@ impl ClearText {
 
 impl fmt::Debug for ClearText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clear(…)")
+        f.write_str("ClearText(…)")
     }
 }
 

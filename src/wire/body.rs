@@ -96,7 +96,7 @@ impl RequestBody {
             BodyState::Complete => return Ok(Bytes::new()),
             BodyState::Broken => return Err(Problem::new(&problem::BAD_REQUEST)),
             BodyState::AwaitingContinue | BodyState::Incomplete => {
-                self.state = BodyState::Incomplete
+                self.state = BodyState::Incomplete;
             }
         }
         {

@@ -258,10 +258,10 @@ on_every_backend! {
         assert!(Client::connect(server.address).is_closed());
         let log = wait_until("the end is logged", || {
             let log = server.log();
-            log.contains("ended by a fault of its own").then_some(log)
+            log.contains("ended by an internal error").then_some(log)
         });
         assert!(log.contains("planted at worker"), "{log}");
-        assert!(log.ends_with("nouns: ended by a fault of its own: a thread that serves connections died\n"), "{log}");
+        assert!(log.ends_with("nouns: ended by an internal error: a worker thread died\n"), "{log}");
         let (status, folder) = server.wait();
         assert_eq!(status.code(), Some(1));
         let server = Setup::new(backend).start_in(folder);
@@ -275,7 +275,7 @@ on_every_backend! {
         let folder = Folder::new();
         let ended = Process::spawn(&mut Setup::new(backend).fault("create:1").command(&folder)).end();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains("nouns: ended by a fault of its own: panic: planted at create"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("nouns: ended by an internal error: panic: planted at create"), "{}", ended.stderr);
         let server = Setup::new(backend).start_in(folder);
         server.create("/customers", ANN);
     }

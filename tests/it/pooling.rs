@@ -226,10 +226,10 @@ fn pgbouncer_many_clients_share_few_sessions() {
 #[test]
 fn pgbouncer_without_the_pooling_setting_fails_the_start() {
     PgBouncer::start("").assert_start_fails(STORE, &expect![[r#"
-        nouns: PostgreSQL at 127.0.0.1:PORT is behind a proxy that does not pass our settings on (…); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+        nouns: PostgreSQL at 127.0.0.1:PORT is behind a proxy that does not pass our settings on (…); if it is a pooling proxy such as pgbouncer, put database_pooling = "transaction" into [server]
     "#]]);
     PgBouncer::start("ignore_startup_parameters = options").assert_start_fails(STORE, &expect![[r#"
-        nouns: a proxy at 127.0.0.1:PORT keeps our settings from PostgreSQL; where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
+        nouns: a proxy at 127.0.0.1:PORT does not pass our settings on to PostgreSQL; if it is a pooling proxy such as pgbouncer, put database_pooling = "transaction" into [server]
     "#]]);
 }
 
@@ -244,7 +244,7 @@ fn pgbouncer_sessions_with_wrong_settings_fail_the_start() {
     let pooled = format!("{STORE}{POOLED}");
     set("synchronous_commit = off");
     proxy.assert_start_fails(&pooled, &expect![[r#"
-        nouns: synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "nouns" SET synchronous_commit = on
+        nouns: synchronous_commit is off at 127.0.0.1:PORT, so an acknowledged write could be lost; run: ALTER ROLE "nouns" SET synchronous_commit = on
     "#]]);
 }
 

@@ -11,7 +11,7 @@ use crate::harness::{Answer, Backend, Folder, Server, Setup, run_sql, wait_until
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 const KEY: (&str, &str) = ("Idempotency-Key", "k");
 const DOUBT_MESSAGE: &str =
-    "the clock is far ahead of its last sign of life: the change log is not swept";
+    "the clock is far ahead of the last recorded time: the change log is not swept";
 
 /// Ahead by this much, such as `+31d`.
 fn with_clock(setup: Setup, ahead: &str) -> Setup {

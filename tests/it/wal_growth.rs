@@ -108,7 +108,7 @@ fn run_load(server: &Server, load: &WriteLoad) -> u64 {
         reads.summary()
     );
     let resets = |outcome| {
-        server.metric::<u64>(&format!("nouns_writer_log_resets_total{{outcome=\"{outcome}\"}}"))
+        server.metric::<u64>(&format!("nouns_sqlite_wal_resets_total{{outcome=\"{outcome}\"}}"))
     };
     println!("resets: {:?} done, {:?} given up", resets("done"), resets("given_up"));
     largest

@@ -212,7 +212,7 @@ impl KeySource {
         if metadata.is_file() && mode & FORBIDDEN_MODE_BITS != 0 {
             return Err(KeyError(format!(
                 "others on this machine can read or change the key file {name} (mode {mode:03o}); \
-                 take that away with: chmod 600 {name}",
+                 revoke that with: chmod 600 {name}",
                 name = self.name()
             )));
         }
@@ -295,7 +295,7 @@ impl KeySource {
 
     fn io_error(&self, what: &str, cause: &dyn fmt::Display) -> KeyError {
         KeyError(format!(
-            "cannot {what} the key file {} ({cause}); mend that, or name another --key-file",
+            "cannot {what} the key file {} ({cause}); fix that, or name another --key-file",
             self.name()
         ))
     }

@@ -128,16 +128,18 @@ impl<'f> TypeChecker<'f> {
                 (ExprNode::Arithmetic(*operation, Box::new(left), Box::new(right)), found)
             }
             SyntaxKind::Sum(arguments) => self.check_sum(arguments, syntax)?,
-            SyntaxKind::Count(arguments) => match arguments.as_slice() {
-                [list] => (ExprNode::Count(self.check_list(list)?.0), ExprType::Exact),
-                _ => {
-                    return Err(ExprError::new(
-                        at(),
-                        format!("expected `count(list)`, got {} arguments", arguments.len()),
-                    ));
-                }
-            },
+            SyntaxKind::Count(arguments) => self.check_count(arguments, syntax)?,
         })
+    }
+
+    fn check_count(self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
+        match arguments {
+            [list] => Ok((ExprNode::Count(self.check_list(list)?.0), ExprType::Exact)),
+            _ => Err(ExprError::new(
+                syntax.at.clone(),
+                format!("expected `count(list)`, got {} arguments", arguments.len()),
+            )),
+        }
     }
 
     fn check_boolean(self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {

@@ -39,7 +39,7 @@ fn add_mistake(text: &TomlText<'_>, failure: ExprError, mistakes: &mut Mistakes)
             mistakes.add_with_help(span_in_file(text, &at), message, help);
         }
         ExprError::Mistake { at, message, help: None } => {
-            mistakes.add(span_in_file(text, &at), message)
+            mistakes.add(span_in_file(text, &at), message);
         }
         ExprError::Several(failures) => {
             failures.into_iter().for_each(|failure| add_mistake(text, failure, mistakes));

@@ -197,7 +197,7 @@ pub(in crate::model) static DEPRECATED: &[KeySpec] = &[
 pub(in crate::model) static GRANT: &[KeySpec] = &[
     key("verbs", KeyValue::Choices(|| words(VERBS)), "what may be done; \"*\" is all of it"),
     key("where", KeyValue::Text, "only items for which this holds"),
-    key("hide", KeyValue::Names, "fields that this role does not know of"),
+    key("hide", KeyValue::Names, "fields that are hidden from this role"),
     key("readonly", KeyValue::Names, "fields that this role may not change"),
 ];
 
@@ -227,12 +227,12 @@ pub(in crate::model) static SERVER: &[KeySpec] = &[
     key(
         "redirect",
         KeyValue::Texts,
-        "addresses without TLS whose callers are sent to HTTPS, such as 0.0.0.0:80",
+        "addresses without TLS that redirect to HTTPS, such as 0.0.0.0:80",
     ),
-    key("hsts", KeyValue::Text, "how long browsers shall come by HTTPS alone: 180d, 12h or 90m"),
+    key("hsts", KeyValue::Text, "how long browsers must use HTTPS only: 180d, 12h or 90m"),
     key("open", KeyValue::Flag, "no authentication; loopback addresses only"),
     key("wait", KeyValue::Flag, "keep trying while the database cannot be reached"),
-    key("log", KeyValue::Choice(|| words(LOGS)), "how log lines look"),
+    key("log", KeyValue::Choice(|| words(LOGS)), "the format of log lines"),
     key("realm", KeyValue::Text, "the realm of / and /-/"),
     key("base_path", KeyValue::Text, "a prefix of all paths, such as /v1"),
     key(
@@ -259,13 +259,17 @@ pub(in crate::model) static SERVER: &[KeySpec] = &[
     key(
         "rate_limits",
         KeyValue::Tables("rate_limit"),
-        "how often callers with a role may ask; a role that is not here is not limited",
+        "rate limits by role; a role that is not listed is not limited",
     ),
 ];
 
 pub(in crate::model) static RATE_LIMIT: &[KeySpec] = &[
-    key("requests", KeyValue::Count(1), "so many requests of one caller"),
-    key("seconds", KeyValue::Count(1), "in so many seconds from the first one"),
+    key("requests", KeyValue::Count(1), "requests of one caller within the window"),
+    key(
+        "seconds",
+        KeyValue::Count(1),
+        "length of the fixed window, which starts with the first request",
+    ),
 ];
 
 /// Reserved keys that are not implemented yet, with an alternative. They are refused, so that nobody relies

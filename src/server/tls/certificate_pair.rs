@@ -83,7 +83,7 @@ fn unusable(file: &Path, cause: &dyn fmt::Display) -> CertificateError {
     let place = file.display();
     CertificateError(format!(
         "{CERTIFICATE}: the certificate in {place} cannot be used ({cause}); ask for a new one where this \
-         one came from, or make one to try with: nouns cert"
+         one came from, or make a self-signed one with: nouns cert"
     ))
 }
 
@@ -91,8 +91,8 @@ fn check_validity(file: &Path, said: CertificateInfo, now: Moment) -> Result<(),
     let place = file.display();
     if now > said.not_after {
         return Err(CertificateError(format!(
-            "{CERTIFICATE}: the certificate in {place} ended at {}; renew it where it came from, or make \
-             one to try with: nouns cert",
+            "{CERTIFICATE}: the certificate in {place} expired at {}; renew it where it came from, or make \
+             a self-signed one with: nouns cert",
             format_to_seconds(said.not_after)
         )));
     }
@@ -213,7 +213,7 @@ fn read_limited(file: &Path, flag: &str, what: &str) -> Result<Vec<u8>, Certific
     read().map_err(|error| {
         CertificateError(match error.kind() {
             io::ErrorKind::NotFound => format!(
-                "{flag}: there is no file {place}; name the file with {what}, or make a pair to try with: \
+                "{flag}: there is no file {place}; name the file with {what}, or create a self-signed pair with: \
                  nouns cert"
             ),
             io::ErrorKind::PermissionDenied => format!(

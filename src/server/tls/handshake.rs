@@ -127,7 +127,7 @@ pub(in crate::server) async fn serve(
         Some(Err(HandshakeFailure::Broken(error))) => {
             server.handshakes_failed.add(1);
             if watch.should_log_handshake() {
-                let message = "handshakes fail; this is one of them";
+                let message = "TLS handshake failed (sampled)";
                 let pairs: [(&str, &dyn std::fmt::Display); 2] =
                     [("peer", &peer), ("cause", &error)];
                 shared.refusals.log.event(Level::Info, message, &pairs);
@@ -137,7 +137,7 @@ pub(in crate::server) async fn serve(
         None if watch.is_aborted() => {
             server.aborted_slow_handshake.add(1);
             if watch.should_log_handshake() {
-                let message = "connections cut: handshakes take too long; this is one of them";
+                let message = "connection aborted: TLS handshake took too long (sampled)";
                 shared.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
             }
             return;

@@ -80,7 +80,7 @@ fn channel_first_chunk_tells_whether_it_is_the_whole_body() {
     assert_eq!(fetch(&mut fetcher), Poll::Ready(None));
     let (maker, mut fetcher) = ByteChannel::new_pair(LONG);
     maker.finish(Err(StoreError::TimedOut));
-    assert_eq!(first(&mut fetcher), Err("it took too long".to_owned()));
+    assert_eq!(first(&mut fetcher), Err("the time limit was exceeded".to_owned()));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn cancel_discards_buffered_chunks_and_is_never_a_clean_end() {
     assert_eq!(fetch(&mut fetcher), Poll::Ready(Some(Ok(piece(1)))));
     maker.channel().cancel(cancelled_error("because"));
     assert_eq!(maker.blocking_send(piece(3)), Err(Cancelled));
-    assert_eq!(fetch(&mut fetcher), Poll::Ready(Some(Err("cut: because".to_owned()))));
+    assert_eq!(fetch(&mut fetcher), Poll::Ready(Some(Err("cancelled: because".to_owned()))));
     maker.finish(Ok(Bytes::new()));
     for _ in 0..2 {
         assert!(matches!(fetch(&mut fetcher), Poll::Ready(Some(Err(_)))));

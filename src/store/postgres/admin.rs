@@ -58,7 +58,7 @@ impl PostgresAdminStore {
         };
         let late = |_| {
             Err(OpenError(format!(
-                "{shown} did not answer within {} s; where a commit waits for a synchronous standby, see that one is there",
+                "{shown} did not answer within {} s; if commits wait for a synchronous standby, check that one is connected",
                 call_max.as_secs()
             )))
         };

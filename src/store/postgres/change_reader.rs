@@ -31,7 +31,9 @@ pub struct PostgresChangeReader {
 
 impl std::fmt::Debug for PostgresChangeReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Changes").field("shown", &self.display_url).finish_non_exhaustive()
+        f.debug_struct("PostgresChangeReader")
+            .field("display_url", &self.display_url)
+            .finish_non_exhaustive()
     }
 }
 

@@ -304,7 +304,7 @@ impl fmt::Display for HostTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             PostgresHost::SocketDirectory(folder) => {
-                percent_encode(&folder.to_string_lossy()).fmt(f)?
+                percent_encode(&folder.to_string_lossy()).fmt(f)?;
             }
             // Only the % of a zone has to be escaped there.
             PostgresHost::Name { name, .. } if name.contains(':') => {

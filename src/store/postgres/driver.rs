@@ -225,7 +225,9 @@ impl<'a> PostgresDriver<'a> {
             // It is committed, but wrong, so it must not be retried.
             Ok(_) => {
                 self.trouble = Some(ErrorClass::ConnectionLost);
-                Err(StatementError::Engine("not all of several rows were written".into()))
+                Err(StatementError::Engine(
+                    "a multi-row insert wrote another number of rows than it was given".into(),
+                ))
             }
             Err(error) => Err(self.record_error(&error)),
         }

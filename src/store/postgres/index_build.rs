@@ -78,7 +78,9 @@ impl StatementError {
 
     fn late() -> Self {
         let minutes = BUILD_TIMEOUT.as_secs() / 60;
-        let cause = format!("transactions from before were still open after {minutes} minutes");
+        let cause = format!(
+            "transactions that began before the build were still open after {minutes} minutes"
+        );
         Self { cause, code: None }
     }
 

@@ -226,9 +226,9 @@ impl PostgresWorkerState {
         match self.join_batch(line, write, until).await {
             Ok(told) => told,
             // The leader's task is gone, so the outcome is unknown.
-            Err(_) => {
-                BatchResult::Done(Err(StoreError::OutcomeUnknown("a group was lost".to_owned())))
-            }
+            Err(_) => BatchResult::Done(Err(StoreError::OutcomeUnknown(
+                "the insert batch ended without a result".to_owned(),
+            ))),
         }
     }
 
@@ -309,7 +309,7 @@ impl PostgresWorkerState {
         match (&*strokes, &context.sql.table_statements(resource.index).insert_batch) {
             ([], _) => {}
             ([_, _, ..], Some(sql)) => {
-                driver.insert_columns(sql, &transpose_to_columns(&strokes)).await?
+                driver.insert_columns(sql, &transpose_to_columns(&strokes)).await?;
             }
             (strokes, _) => driver.finish(strokes).await.map_err(|stopped| stopped.failure)?,
         }

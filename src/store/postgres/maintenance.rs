@@ -95,7 +95,7 @@ impl MaintenanceThread {
         };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+        let thread = std::thread::Builder::new().name("maintenance".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build_local(tokio::runtime::LocalOptions::default());
@@ -114,7 +114,9 @@ impl MaintenanceThread {
             Ok(Err(error)) => Err(error),
             // The thread ended without a result: it panicked, and the caller's thread resumes the panic.
             Err(_) => match thread.join() {
-                Ok(()) => Err(OpenError("the start ended without a word".to_owned())),
+                Ok(()) => Err(OpenError(
+                    "the maintenance thread ended during startup without a result".to_owned(),
+                )),
                 Err(panic) => std::panic::resume_unwind(panic),
             },
         }
@@ -196,7 +198,7 @@ impl MaintenanceTask {
                 Ok(()) => return Ok(()),
                 Err(StartFailure::Refused(error)) => return Err(error),
                 Err(StartFailure::Unreachable(error)) if !is_patient => {
-                    return Err(OpenError(format!("{error}; with --wait it is tried again")));
+                    return Err(OpenError(format!("{error}; start with --wait to retry")));
                 }
                 Err(StartFailure::Retryable(error) | StartFailure::Unreachable(error)) => error,
             };
@@ -236,7 +238,7 @@ impl MaintenanceTask {
             let done = tokio::time::timeout(RENEW_MAX, renewal).await;
             abort.abort();
             let failed = |cause: &str| {
-                let message = "could not tell other servers that this one is there";
+                let message = "could not renew the registration of this server";
                 self.log.event(Level::Warning, message, &[("cause", &cause)]);
             };
             match done {
@@ -253,12 +255,12 @@ impl MaintenanceTask {
         match renewal {
             Renewal::Done | Renewal::Delayed => {}
             Renewal::Returned(lost) if lost.is_empty() => {
-                let message = "this server was silent for so long that others took it for gone; it is \
+                let message = "the registration of this server had expired, so other servers counted it as stopped; it is \
                                registered again";
                 self.log.event(Level::Warning, message, &[]);
             }
             Renewal::Returned(lost) => {
-                let message = "this server was silent for so long that others took it for gone and gave up \
+                let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
                                rules that it relies on; stop it, and start it with their model";
                 self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
             }
@@ -344,7 +346,7 @@ impl MaintenanceTask {
             Ok(()) => lease.return_to_pool(),
             Err(failure) => {
                 let cause = failure.message().to_owned();
-                let message = "used nonces could not be swept";
+                let message = "could not sweep expired nonce claims";
                 self.log.event(Level::Warning, message, &[("cause", &cause)]);
             }
         }

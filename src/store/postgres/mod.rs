@@ -365,7 +365,7 @@ impl PostgresWorkerState {
             }
             Ok(Err(WriteError::Error(error))) => error,
             Ok(Err(WriteError::ExceedsGroup(_))) => {
-                StoreError::internal("a write that is alone was too long")
+                StoreError::internal("an exclusive write exceeded its commit group")
             }
             // A commit is never cancelled: PostgreSQL would stop waiting for its standbys, and report
             // success for a transaction that a failover loses.

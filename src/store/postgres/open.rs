@@ -163,7 +163,7 @@ impl StartupMigration<'_> {
         let (shown, seconds) = (self.display_url, TABLE_LOCKS_TIMEOUT.as_secs());
         OpenError(match obstacle {
             Obstacle::Tables => format!(
-                "{shown}: cannot make its tables fit the model, because others hold locks on them, such as an \
+                "{shown}: cannot migrate its tables to the model, because other sessions hold locks on them, such as an \
                  export or a tool, and still did after {seconds} seconds; nothing was changed, and nobody was \
                  held up: wait until they are done and start again, or start with --wait"
             ),

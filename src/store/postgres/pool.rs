@@ -48,7 +48,7 @@ pub(super) struct DatabaseConnection {
 /// that was sent on it.
 type PermitUntilClosed = Arc<Mutex<Option<ConnectionPermit>>>;
 
-#[expect(dead_code, reason = "they are held, and given back by their drop")]
+#[expect(dead_code, reason = "held only to be released on drop")]
 enum ConnectionPermit {
     Abandoned(OwnedSemaphorePermit),
     Places(Option<PoolSlots>),
@@ -120,7 +120,7 @@ type PoolSlots = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 pub(super) struct ConnectionPool {
     address: Arc<PostgresUrl>,
     session: SessionSettings,
-    #[expect(clippy::vec_box, reason = "one is taken and given back by each request, as it is")]
+    #[expect(clippy::vec_box, reason = "requests lease and return the box itself")]
     idle: Mutex<Vec<Box<DatabaseConnection>>>,
     pub(super) slots: Arc<Semaphore>,
     write_slots: Arc<Semaphore>,
@@ -146,7 +146,7 @@ pub(super) struct ConnectionPool {
 
 impl std::fmt::Debug for ConnectionPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("places", &self.slots).finish_non_exhaustive()
+        f.debug_struct("ConnectionPool").field("slots", &self.slots).finish_non_exhaustive()
     }
 }
 

@@ -112,7 +112,7 @@ impl PostgresWorker {
                     return Ok(claimed);
                 }
                 ClaimAttemptResult::Unknown => {
-                    let cause = "the answer to a claim was lost".to_owned();
+                    let cause = "the answer to a nonce claim was lost".to_owned();
                     return Err(StoreError::Unavailable(cause));
                 }
                 // The lease was our own, and this server has evicted it.
@@ -143,7 +143,8 @@ impl PostgresWorker {
             // A task of its own: it carries the claims of others, so it outlives this request.
             tokio::task::spawn_local(Box::pin(async move { inner.send_claim_batches().await }));
         }
-        let lost = |_| Err(StoreError::Unavailable("a claim ended without an answer".to_owned()));
+        let lost =
+            |_| Err(StoreError::Unavailable("a nonce claim ended without an answer".to_owned()));
         // A request that has waited this long is rejected. Its count is used up, which is harmless.
         let max = self.0.statement_max + NETWORK_GRACE;
         let answered = tokio::time::timeout(max, answered).await;

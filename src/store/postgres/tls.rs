@@ -58,7 +58,7 @@ impl PostgresTlsConnector {
                 let (chain, key) = read_client_certificate(files)?;
                 config.with_client_auth_cert(chain, key).map_err(|error| {
                     let (certificate, key) = (files.certificate.display(), files.key.display());
-                    format!("sslcert {certificate} and sslkey {key} do not go together ({error})")
+                    format!("sslcert {certificate} and sslkey {key} do not match ({error})")
                 })?
             }
         };
@@ -129,7 +129,7 @@ fn read_client_certificate(
     let chain = read_certificates(&files.certificate, "sslcert")?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
         format!(
-            "sslkey: cannot read {} ({error}); a key with a passphrase is not taken",
+            "sslkey: cannot read {} ({error}); a key with a passphrase is not supported",
             files.key.display()
         )
     })?;

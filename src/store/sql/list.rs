@@ -279,7 +279,7 @@ impl<'a> ListStatements<'a> {
             (ListSection::KeyAbsent, [(_, value), ..]) if !value.is_null() => {}
             (ListSection::KeyPresent, [(_, value), ..]) if value.is_null() => {}
             (ListSection::KeyAbsent, [_, rest @ ..]) => {
-                all.push(self.after_cursor(writer, rest, after.id))
+                all.push(self.after_cursor(writer, rest, after.id));
             }
             (ListSection::KeyEqual | ListSection::KeyBeyond, [(key, value)]) => {
                 let operand = self.operand(&key.attribute);

@@ -33,7 +33,7 @@ pub struct SqliteAdminStore {
 
 impl std::fmt::Debug for SqliteAdminStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Beside")
+        f.write_str("SqliteAdminStore")
     }
 }
 
@@ -84,7 +84,7 @@ impl SqliteAdminStore {
                 Ok(outcome) => Ok(outcome),
                 Err(WriteError::Error(error)) => Err(error),
                 Err(WriteError::ExceedsGroup(_)) => {
-                    Err(StoreError::internal("a write that is alone was too long"))
+                    Err(StoreError::internal("an exclusive write exceeded its commit group"))
                 }
             }
         })
@@ -155,7 +155,7 @@ fn check_users(files: &DatabaseFiles, connection: &Connection) -> Result<(), Ope
 }
 
 fn blocked_error<T>() -> Result<T, StoreError> {
-    Err(StoreError::internal("SQLite made a command wait"))
+    Err(StoreError::internal("the SQLite driver blocked in a command"))
 }
 
 fn read_system_value_on(

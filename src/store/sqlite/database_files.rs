@@ -128,7 +128,7 @@ impl DatabaseFiles {
             false => String::new(),
         };
         Err(OpenError(format!(
-            "{shown} is damaged (it has been cut off: {bytes} bytes are left); restore it from a backup{kept}, \
+            "{shown} is damaged (it is truncated: {bytes} bytes are left); restore it from a backup{kept}, \
              or name another --database"
         )))
     }

@@ -111,9 +111,7 @@ impl SqliteExports {
         let (now, is_over) = (clock::now(), log_pages >= self.wal_pages_max);
         for pipe in self.channels().iter() {
             if is_over || pipe.stalled_for(now) >= STALL_TIMEOUT {
-                pipe.cancel(cancelled_error(
-                    "the log file of the database has grown too large meanwhile",
-                ));
+                pipe.cancel(cancelled_error("the WAL of the database has grown too large"));
             }
         }
     }
@@ -123,7 +121,7 @@ impl SqliteExports {
         let until = clock::now() + CLOSE_TIMEOUT;
         let mut list = self.channels();
         for pipe in list.iter() {
-            pipe.cancel(cancelled_error("the server is ending"));
+            pipe.cancel(cancelled_error("the server is shutting down"));
         }
         while !list.is_empty() {
             let wait = until.saturating_duration_since(clock::now());
@@ -213,5 +211,5 @@ impl Drop for SqliteExportSlot {
 }
 
 fn blocked_error<T>() -> Result<T, StoreError> {
-    Err(StoreError::internal("SQLite made an export wait"))
+    Err(StoreError::internal("the SQLite driver blocked in an export"))
 }

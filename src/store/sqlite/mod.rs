@@ -170,7 +170,7 @@ impl SqliteWorker {
                 outcome
             }
             Ok(Err(_)) => {
-                Err(StoreError::Unavailable("a reader panicked; the log says where".to_owned()))
+                Err(StoreError::Unavailable("a reader thread panicked; see the log".to_owned()))
             }
             Err(_) => Err(StoreError::TimedOut),
         }
@@ -235,7 +235,7 @@ impl SqliteWorker {
         };
         self.shared.queue.push(job)?;
         let lost = |_| {
-            let cause = "the writer panicked; the log says where".to_owned();
+            let cause = "the writer thread panicked; see the log".to_owned();
             Err(StoreError::internal(cause))
         };
         match tokio::time::timeout_at(deadline.into(), &mut answered).await {

@@ -89,14 +89,14 @@ fn open_locked(
     let WriterConnection { connection, wal_pages: log_pages, checkpoint } =
         open_for_writer(files, model)?;
     if checkpoint == StartupCheckpoint::Blocked {
-        let message =
-            "another process reads the database, so the log file an earlier server left stays";
+        let message = "another process reads the database, so the WAL of an earlier server cannot be checkpointed yet";
         log.event(Level::Warning, message, &[("database", &files.display_path)]);
     }
     if let Some(mode) = files.mode_for_others() {
         let (shown, mode) = (&files.display_path, format!("{mode:03o}"));
         let remedy = format!("chmod 600 {shown} {shown}-wal {shown}-shm");
-        let message = "others on this machine can read the database, which holds password hashes";
+        let message =
+            "other users of this machine can read the database, which holds password hashes";
         log.event(Level::Warning, message, &[("mode", &mode), ("remedy", &remedy)]);
     }
     let context = StoreContext::with_metrics(model, &SQLITE, Arc::clone(&metrics.damaged_items));
@@ -178,7 +178,7 @@ fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => {
                 return Err(OpenError(format!(
-                    "cannot lock {shown}{LOCK_SUFFIX} ({error}); a network folder is no place for it: name another --database"
+                    "cannot lock {shown}{LOCK_SUFFIX} ({error}); file locks do not work in a network folder: name another --database"
                 )));
             }
         }
@@ -341,7 +341,7 @@ fn check_pages(files: &DatabaseFiles, connection: &Connection) -> Result<(), Ope
     let pages = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
     let has_log = fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0);
     if !has_log && bytes < u64::try_from(pages).unwrap_or(0) {
-        return Err(damaged_error(&files.display_path, "it has been cut off"));
+        return Err(damaged_error(&files.display_path, "it is truncated"));
     }
     if bytes <= CHECKED_BYTES_MAX {
         let verdict: String =

@@ -48,7 +48,7 @@ pub(super) struct SqliteReader {
 
 impl fmt::Debug for SqliteReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
+        f.write_str("SqliteReader")
     }
 }
 
@@ -112,7 +112,7 @@ impl SqliteReader {
         self.set_deadline(until);
         let mut driver = self.driver();
         poll_once(transaction::read(&mut driver, &self.context, read))
-            .unwrap_or_else(|| Err(StoreError::internal("SQLite made a read wait")))
+            .unwrap_or_else(|| Err(StoreError::internal("the SQLite driver blocked in a read")))
     }
 }
 

@@ -85,7 +85,7 @@ pub(super) fn checkpoint(
         (0, frames, moved) if frames == moved && !has_wal(files) => Ok(StartupCheckpoint::Done),
         (1, ..) => Ok(StartupCheckpoint::Blocked),
         (_, frames, moved) => Err(OpenError(format!(
-            "{shown}-wal cannot be brought into {shown} ({moved} of {frames} frames were); check the disk",
+            "{shown}-wal cannot be checkpointed into {shown} ({moved} of {frames} frames were); check the disk",
             shown = files.display_path
         ))),
     }

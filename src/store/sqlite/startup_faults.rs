@@ -297,14 +297,14 @@ fn start_fault_messages() {
         text.push('\n');
     }
     expect![[r#"
-        …/nouns.db: cannot make its tables fit the model (planted); restore it from a backup, or name another --database
-        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
-        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
-        …/nouns.db: cannot make its tables fit the model (another process has locked it); wait until it is done, then start again
-        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
-        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
-        …/nouns.db: cannot make its tables fit the model (planted); check that the disk has space and can be written
-        …/nouns.db: cannot make its tables fit the model (planted); restore it from a backup, or name another --database
+        …/nouns.db: cannot migrate its tables to the model (planted); restore it from a backup, or name another --database
+        …/nouns.db: cannot migrate its tables to the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot migrate its tables to the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot migrate its tables to the model (another process has locked it); wait until it is done, then start again
+        …/nouns.db: cannot migrate its tables to the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot migrate its tables to the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot migrate its tables to the model (planted); check that the disk has space and can be written
+        …/nouns.db: cannot migrate its tables to the model (planted); restore it from a backup, or name another --database
         panic: planted
     "#]].assert_eq(&text);
 }

@@ -139,7 +139,7 @@ pub(super) enum WalBlocker {
 
 /// The limit of the WAL, in pages.
 pub(super) fn wal_pages_max(limits: &ServerLimits) -> usize {
-    limits.export_log_bytes_max.div_ceil(PAGE_BYTES)
+    limits.export_wal_bytes_max.div_ceil(PAGE_BYTES)
 }
 
 impl WalReset {
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     fn reset_with(gate: &Arc<ReadGate>, log_bytes: usize) -> WalReset {
-        let limits = ServerLimits { export_log_bytes_max: log_bytes, ..ServerLimits::default() };
+        let limits = ServerLimits { export_wal_bytes_max: log_bytes, ..ServerLimits::default() };
         WalReset::new(Arc::clone(gate), &limits)
     }
 

@@ -44,7 +44,7 @@ const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 pub(super) fn writer_stopped_error() -> StoreError {
-    StoreError::Unavailable("writing has stopped after a failure of the storage".to_owned())
+    StoreError::Unavailable("the writer has stopped after a storage failure".to_owned())
 }
 
 /// The state of the writer thread.
@@ -213,7 +213,7 @@ impl SqliteWriter {
                 self.commit(Vec::new());
             }
             QueuedWriteOutcome::Failed(answer, cause) => {
-                self.fail_group(Vec::new(), answer, &cause)
+                self.fail_group(Vec::new(), answer, &cause);
             }
         }
     }
@@ -248,7 +248,7 @@ impl SqliteWriter {
         let work = transaction::write(&mut driver, &self.context, WriteRef::Owned(write), pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => Err(internal_error("SQLite made a write wait")),
+            Ok(None) => Err(internal_error("the SQLite driver blocked in a write")),
             Err(panic) => Err(internal_error(&fault::panic_message(&*panic))),
         };
         match outcome {
@@ -383,7 +383,7 @@ impl SqliteWriter {
     fn give_up_reset(&self, pages: usize, blocker: WalBlocker) {
         self.writer_metrics.wal_resets_given_up.add(1);
         if blocker == WalBlocker::Others {
-            let message = "the log file cannot begin anew: another process reads the database";
+            let message = "the WAL cannot be reset: another process reads the database";
             self.log.event(Level::Warning, message, &[("pages", &pages)]);
         }
         self.wal_reset.give_up(pages, blocker);
@@ -429,7 +429,8 @@ impl SqliteWriter {
 
     fn stop(&self, cause: &str) {
         self.stopped.store(true, Ordering::Relaxed);
-        let message = "writing has stopped; reads go on; check the disk and start the server again";
+        let message =
+            "the writer has stopped; reads continue; check the disk and restart the server";
         self.log.event(Level::Error, message, &[("cause", &cause)]);
     }
 

@@ -83,7 +83,7 @@ on_every_backend! {
         assert_eq!(desk.key_text(), AccountsFixture::foreign_key());
         fs::remove_file(desk.key_file()).unwrap();
         let said = desk.run_to_success(&["key", "rotate", "--lost"], "");
-        assert_eq!(said, "nouns: wrote a new key to nouns.key in place of the lost one; dropped the Digest credentials of 1 user, who get back to Digest with their next login by Basic, where their realm offers it, or with a new password: nouns user passwd NAME\n");
+        assert_eq!(said, "nouns: wrote a new key to nouns.key in place of the lost one; dropped the Digest credentials of 1 user, who can use Digest again after their next login by Basic, where their realm offers it, or with a new password: nouns user passwd NAME\n");
         assert_ne!(desk.key_text(), old);
         let server = desk.serve();
         assert_eq!(server.status("--digest", "ann", PASSWORD), "401");

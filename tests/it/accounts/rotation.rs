@@ -45,14 +45,14 @@ on_every_backend! {
         assert_logins_work(&server);
         let (old, before) = (desk.key_text(), desk.fingerprint());
         let said = desk.run_to_success(&["key", "rotate"], "");
-        assert_eq!(said, "nouns: rotated the key in nouns.key; sealed anew for 2 users\n");
+        assert_eq!(said, "nouns: rotated the key in nouns.key; resealed the credentials of 2 users\n");
         assert_ne!(desk.fingerprint(), before);
         assert_logins_work(&server);
         assert_old_key_decrypts_nothing(&desk, &old);
         let server = kill_and_restart(&desk, server);
         assert_logins_work(&server);
         let again = desk.run_to_success(&["key", "rotate"], "");
-        assert!(again.ends_with("sealed anew for 2 users\n"), "{again}");
+        assert!(again.ends_with("resealed the credentials of 2 users\n"), "{again}");
         assert_logins_work(&server);
     }
 

@@ -82,11 +82,11 @@ on_every_backend! {
             password: expected at least 8 characters, got 7
             password: expected no control characters
             password: expected at most 1024 characters, got 1028
-            there is no user bob; those there are: nouns user list
-            there is no user bob; those there are: nouns user list
+            there is no user bob; list the users with: nouns user list
+            there is no user bob; list the users with: nouns user list
             roles/0: expected one of "clerk", "shopper", "admin", got "boss"
-            there is no user bob; those there are: nouns user list
-            there is no user bob; those there are: nouns user list
+            there is no user bob; list the users with: nouns user list
+            there is no user bob; list the users with: nouns user list
         "#]].assert_eq(&(said.join("\n") + "\n"));
         assert_eq!(desk.sql("SELECT * FROM nouns_users"), before);
         // Only what clap declares can be an argument: a password is not.

@@ -22,7 +22,7 @@ http2_prior_knowledge = true
 [server.limits]
 stream_idle_seconds_max = 600
 failed_logins_max = 1000
-sending_seconds_max = 600
+send_seconds_max = 600
 [resources.entry]
 id = "integer"
 [resources.entry.fields]
@@ -151,7 +151,7 @@ fn send_slowly_during(
     requests.push(SlowRequest::begin(server, &digest, ("POST /entries", "X-By: digest\r\n", body)));
     let sent = writes().iter().map(|(_, _, body)| body.len() / 2).sum::<usize>() + body.len() / 2;
     wait_until("the server has read all that was sent", || {
-        (metric(server, "nouns_held_bytes") == sent as u64).then_some(())
+        (metric(server, "nouns_buffered_bytes") == sent as u64).then_some(())
     });
     change();
     requests.into_iter().map(SlowRequest::finish).collect()
@@ -255,7 +255,7 @@ on_every_backend! {
         let mut queued = server.client();
         let body = r#"{"entry":{"text":"replaced","number":7}}"#;
         queued.write(format!("PUT /entries/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: {ann}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes());
-        wait_until("it waits for the lock", || (metric(&server, "nouns_requests_under_way") == 1).then_some(()));
+        wait_until("it waits for the lock", || (metric(&server, "nouns_requests_in_flight") == 1).then_some(()));
         let waiting = Instant::now();
         wait_until("it has waited for longer than the lease", || (waiting.elapsed() > LEASE).then_some(()));
         lock.commit();
@@ -311,11 +311,11 @@ on_every_backend! {
         let fields = [("accept", NDJSON), ("authorization", &*ann)];
         over_http_2.request(1, ("GET", "/entries"), &fields, b"");
         assert!(over_http_2.read_until(|frame| frame.kind == Http2::DATA));
-        wait_until("both are under way", || (metric(&server, "nouns_exports_under_way") == 2).then_some(()));
+        wait_until("both are under way", || (metric(&server, "nouns_exports_in_flight") == 2).then_some(()));
         user(&server, &["disable", "ann"]);
         let returned = Instant::now();
-        wait_until("the exports are over", || (metric(&server, "nouns_exports_under_way") == 0).then_some(()));
-        wait_until("the responses are cut", || (metric(&server, "nouns_flows_under_way") == 0).then_some(()));
+        wait_until("the exports are over", || (metric(&server, "nouns_exports_in_flight") == 0).then_some(()));
+        wait_until("the responses are cut", || (metric(&server, "nouns_streams_in_flight") == 0).then_some(()));
         let took = returned.elapsed();
         println!("cut {took:?} after the command returned");
         assert!(took < Duration::from_secs(1), "{took:?}");
@@ -339,9 +339,9 @@ on_every_backend! {
             let fields = [("accept", NDJSON), ("authorization", &*person.basic())];
             client.request(stream, ("GET", "/entries"), &fields, b"");
         }
-        wait_until("both are under way", || (metric(&server, "nouns_flows_under_way") == 2).then_some(()));
+        wait_until("both are under way", || (metric(&server, "nouns_streams_in_flight") == 2).then_some(()));
         user(&server, &["disable", "ann"]);
-        wait_until("one of them is cut", || (metric(&server, "nouns_flows_under_way") == 1).then_some(()));
+        wait_until("one of them is cut", || (metric(&server, "nouns_streams_in_flight") == 1).then_some(()));
         client.open_window(1, 100 << 20);
         client.open_window(3, 100 << 20);
         let (mut is_reset, mut is_whole) = (false, false);
@@ -362,7 +362,7 @@ on_every_backend! {
         server.add_user(&Person::new("bob", "the password of bob"), &["writer"]);
         let headers = format!("Accept: {NDJSON}\r\nAuthorization: {}\r\n", ann.basic());
         let mut export = Export::begin_with(&server, &headers);
-        wait_until("it is under way", || (metric(&server, "nouns_exports_under_way") == 1).then_some(()));
+        wait_until("it is under way", || (metric(&server, "nouns_exports_in_flight") == 1).then_some(()));
         user(&server, &["disable", "bob"]);
         // The same rights by another set of roles.
         user(&server, &["roles", "ann", "--role", "writer", "--role", "reader"]);

@@ -71,7 +71,7 @@ impl InsertBatchFixture {
         self.server.session.rows("LOCK TABLE notes IN EXCLUSIVE MODE");
         self.create_concurrently(|scene| {
             wait_until("all are there", || {
-                let under_way = metric_value(&scene.server, "nouns_requests_under_way");
+                let under_way = metric_value(&scene.server, "nouns_requests_in_flight");
                 (under_way >= clients() as f64).then_some(())
             });
             // Creates that wait for their batch wait no longer than that.
@@ -145,8 +145,8 @@ fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
     let count = |word| said.chars().filter(|said| *said == word).count();
     println!("{} created, {} unknown, {} not done", count('o'), count('?'), count('n'));
     assert!(count('o') > clients() && count('?') > clients(), "{said}");
-    let statements = metric_value(&scene.server, "nouns_pool_group_requests_count");
-    let creates = metric_value(&scene.server, "nouns_pool_group_requests_sum");
+    let statements = metric_value(&scene.server, "nouns_pool_batch_requests_count");
+    let creates = metric_value(&scene.server, "nouns_pool_batch_requests_sum");
     println!("{creates} creates in {statements} statements");
     assert!(creates >= 1.5 * statements, "{creates} in {statements}: they did not go together");
 }

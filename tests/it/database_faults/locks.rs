@@ -307,11 +307,11 @@ fn client_disconnect_frees_the_connection_and_completes_the_write() {
         under_way += if args.is_empty() { 0.0 } else { 1.0 };
         wait_until("the server sees that the client has left", || {
             let open = metric_value(&bench, "nouns_connections_open");
-            let places = metric_value(&bench, "nouns_requests_under_way");
+            let places = metric_value(&bench, "nouns_requests_in_flight");
             ((open, places) == (connections, under_way)).then_some(())
         });
         assert_eq!(
-            metric_value(&bench, "nouns_pool_connections_lost_total"),
+            metric_value(&bench, "nouns_pool_connections_failed_total"),
             0.0,
             "{path} {args:?}"
         );
@@ -321,9 +321,9 @@ fn client_disconnect_frees_the_connection_and_completes_the_write() {
         let open = metric_value(&bench, "nouns_pool_connections_open");
         (metric_value(&bench, "nouns_pool_connections_idle") == open).then_some(())
     });
-    assert_eq!(metric_value(&bench, "nouns_pool_connections_lost_total"), 0.0);
+    assert_eq!(metric_value(&bench, "nouns_pool_connections_failed_total"), 0.0);
     wait_until("every place is given back", || {
-        (metric_value(&bench, "nouns_requests_under_way") == 0.0).then_some(())
+        (metric_value(&bench, "nouns_requests_in_flight") == 0.0).then_some(())
     });
     let written = "SELECT string_agg(name, ' ' ORDER BY name) FROM people";
     assert_eq!(bench.session.value(written), "Bob Dan Eve");

@@ -33,7 +33,7 @@ fn start_without_a_listening_database_fails() {
     assert_start_fails(
         Setup::replica(address),
         &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, or check --database; with --wait it is tried again
+        nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (connection refused); start it, or check --database; start with --wait to retry
     "#]],
         &[(&port, "PORT")],
     );
@@ -51,7 +51,7 @@ fn start_with_a_silent_database_times_out() {
     assert_start_fails(
         setup,
         &expect![[r#"
-            nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, or check --database; with --wait it is tried again
+            nouns: cannot reach PostgreSQL at 127.0.0.1:PORT (no answer within TIME); start it, or check --database; start with --wait to retry
         "#]],
         &[(&port, "PORT"), (said, "TIME")],
     );
@@ -99,7 +99,7 @@ fn start_without_the_needed_password_fails() {
     assert_start_fails(
         Setup::replica(address),
         &expect![[r#"
-        nouns: PostgreSQL at 127.0.0.1:PORT wants a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+        nouns: PostgreSQL at 127.0.0.1:PORT requires a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
     "#]],
         &[(&port, "PORT")],
     );

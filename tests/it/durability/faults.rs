@@ -13,7 +13,7 @@ use super::trace::{ANY, DATABASE, Injection, SYNC, WAL};
 use crate::harness::{Folder, Server, wait_until};
 
 const WRITING_STOPPED_MESSAGE: &str =
-    "writing has stopped; reads go on; check the disk and start the server again";
+    "the writer has stopped; reads continue; check the disk and restart the server";
 
 fn is_soak() -> bool {
     std::env::var_os("NOUNS_SOAK").is_some()
@@ -72,7 +72,7 @@ pub fn check_writing_stopped(server: &Server, of: &str) {
         "{of}"
     );
     let metrics = server.get("/-/metrics");
-    assert!(metrics.text().contains("\nnouns_writer_stopped 1\n"), "{of}: {metrics:?}");
+    assert!(metrics.text().contains("\nnouns_sqlite_writes_stopped 1\n"), "{of}: {metrics:?}");
     wait_until("the log says that writing has stopped", || {
         server.log().contains(WRITING_STOPPED_MESSAGE).then_some(())
     });

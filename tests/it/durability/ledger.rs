@@ -34,7 +34,7 @@ pub fn model() -> String {
     let unique = store.replace(r#"{ type = "email","#, r#"{ type = "email", unique = true,"#);
     assert_ne!(store, unique);
     let log_bytes_max = 4 * CHECKPOINT_PAGES * 4_096;
-    format!("{unique}\n[server.limits]\nexport_log_bytes_max = {log_bytes_max}\n")
+    format!("{unique}\n[server.limits]\nexport_wal_bytes_max = {log_bytes_max}\n")
 }
 
 #[derive(Debug, Clone)]

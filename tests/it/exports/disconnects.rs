@@ -36,16 +36,16 @@ on_every_backend! {
     fn export_client_disconnect_frees_all_resources(backend: Backend) {
         let server = start_with_entries(backend, ROWS, "");
         assert_eq!(Export::begin(&server, NDJSON).rest().1, ExportEnd::Complete);
-        wait_for_metric(&server, "nouns_exports_under_way", 0);
-        wait_until("the thread of the first one is gone", || (server.metric("nouns_flows_under_way") == Some(0)).then_some(()));
+        wait_for_metric(&server, "nouns_exports_in_flight", 0);
+        wait_until("the thread of the first one is gone", || (server.metric("nouns_streams_in_flight") == Some(0)).then_some(()));
         let before = threads(&server);
         let exports: Vec<Export> = (0..8).map(|_| Export::begin(&server, NDJSON)).collect();
-        wait_for_metric(&server, "nouns_exports_under_way", 8);
-        assert_eq!(server.metric("nouns_flows_under_way"), Some(8));
+        wait_for_metric(&server, "nouns_exports_in_flight", 8);
+        assert_eq!(server.metric("nouns_streams_in_flight"), Some(8));
         drop(exports);
-        wait_for_metric(&server, "nouns_exports_under_way", 0);
-        wait_for_metric(&server, "nouns_flows_under_way", 0);
-        wait_for_metric(&server, "nouns_flows_ended_total{end=\"left\"}", 8);
+        wait_for_metric(&server, "nouns_exports_in_flight", 0);
+        wait_for_metric(&server, "nouns_streams_in_flight", 0);
+        wait_for_metric(&server, "nouns_streams_ended_total{end=\"left\"}", 8);
         wait_until("the threads are gone", || (threads(&server) <= before).then_some(()));
         if backend == Backend::Postgres {
             // The pool may have grown meanwhile; the connection of an export is not in use any more.
@@ -73,17 +73,17 @@ fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
     let server = start_with_entries(
         Backend::Sqlite,
         ROWS,
-        "export_log_bytes_max = 268435456\nstream_idle_seconds_max = 600\nsending_seconds_max = 600",
+        "export_wal_bytes_max = 268435456\nstream_idle_seconds_max = 600\nsend_seconds_max = 600",
     );
     let alone = bulk_create_times(&server, 60, || ());
     let mut stalled = Export::begin(&server, NDJSON);
-    wait_for_metric(&server, "nouns_exports_under_way", 1);
+    wait_for_metric(&server, "nouns_exports_in_flight", 1);
     let mut most = 0;
     let beside = bulk_create_times(&server, 60, || most = most.max(wal_bytes(&server)));
     println!("log file {most} bytes at most; writes {:?} and {:?}", alone[30], beside[30]);
     wait_until("it is ended", || {
         bulk_create_times(&server, 1, || most = most.max(wal_bytes(&server)));
-        (server.metric("nouns_exports_under_way") == Some(0)).then_some(())
+        (server.metric("nouns_exports_in_flight") == Some(0)).then_some(())
     });
     assert!(most < 64 << 20, "the log file had {most} bytes");
     assert!(
@@ -100,16 +100,16 @@ fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
     bulk_create_times(&server, 20, || ());
     wait_until("the file begins anew", || {
         bulk_create_times(&server, 1, || ());
-        (server.metric("nouns_writer_log_pages") < Some(4_000)).then_some(())
+        (server.metric("nouns_sqlite_wal_pages") < Some(4_000)).then_some(())
     });
 }
 
 /// A client that reads may continue, up to the whole limit.
 #[test]
 fn export_being_read_may_let_the_wal_grow_further() {
-    let server = start_with_entries(Backend::Sqlite, ROWS, "export_log_bytes_max = 67108864");
+    let server = start_with_entries(Backend::Sqlite, ROWS, "export_wal_bytes_max = 67108864");
     let mut export = Export::begin(&server, NDJSON);
-    wait_for_metric(&server, "nouns_exports_under_way", 1);
+    wait_for_metric(&server, "nouns_exports_in_flight", 1);
     let mut bytes = 0;
     // It reads with every write, and so never stalls for long.
     bulk_create_times(&server, 10, || {

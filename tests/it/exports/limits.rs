@@ -34,7 +34,7 @@ on_every_backend! {
     fn export_limit_per_caller_refuses_further_exports(backend: Backend) {
         let server = start_with_entries(backend, ROWS, "streams_per_caller_max = 2");
         let mut exports = [(); 2].map(|()| Export::begin(&server, NDJSON));
-        wait_for_metric(&server, "nouns_flows_under_way", 2);
+        wait_for_metric(&server, "nouns_streams_in_flight", 2);
         let headers = [("Accept", "text/csv, application/json;q=0.1")];
         let third = server.request("GET /entries", &headers, "");
         assert_eq!((third.status, third.problem()), (429, "too-many-streams".to_owned()));
@@ -43,7 +43,7 @@ on_every_backend! {
         assert_eq!(server.get("/entries").status, 200);
         assert_eq!(server.request("GET /entries?limit=1", &headers, "").status, 200);
         assert_eq!(exports[0].rest().1, ExportEnd::Complete);
-        wait_for_metric(&server, "nouns_flows_under_way", 1);
+        wait_for_metric(&server, "nouns_streams_in_flight", 1);
         assert_eq!(Export::begin(&server, CSV).status(), 200);
     }
 
@@ -51,25 +51,25 @@ on_every_backend! {
         for limit in ["streams_max = 1", "exports_max = 1"] {
             let server = start_with_entries(backend, ROWS, limit);
             let mut first = Export::begin(&server, NDJSON);
-            wait_for_metric(&server, "nouns_exports_under_way", 1);
+            wait_for_metric(&server, "nouns_exports_in_flight", 1);
             let headers = [("Accept", "text/csv, application/json;q=0.1")];
             let second = server.request("GET /entries", &headers, "");
             assert_eq!((second.status, second.problem()), (503, "busy".to_owned()), "{limit}");
             assert_eq!(second.header("Retry-After"), Some("1"));
             assert_eq!(first.rest().1, ExportEnd::Complete);
-            wait_for_metric(&server, "nouns_flows_under_way", 0);
+            wait_for_metric(&server, "nouns_streams_in_flight", 0);
             assert_eq!(Export::begin(&server, CSV).status(), 200, "{limit}");
         }
     }
 
     fn export_is_cut_when_the_client_does_not_read(backend: Backend) {
-        let server = start_with_entries(backend, ROWS, "stream_idle_seconds_max = 1\nsending_seconds_max = 20");
+        let server = start_with_entries(backend, ROWS, "stream_idle_seconds_max = 1\nsend_seconds_max = 20");
         let mut stalled = Export::begin(&server, NDJSON);
         // All its resources are freed, although the client has not noticed yet.
-        wait_for_metric(&server, "nouns_exports_under_way", 0);
+        wait_for_metric(&server, "nouns_exports_in_flight", 0);
         assert_eq!(stalled.rest().1, ExportEnd::Cut);
         wait_for_cut(&server, "the client read nothing for 1 second");
-        wait_for_metric(&server, "nouns_flows_ended_total{end=\"cut\"}", 1);
+        wait_for_metric(&server, "nouns_streams_ended_total{end=\"cut\"}", 1);
     }
 
     /// It reads all the time, but not all of it in time.
@@ -95,7 +95,7 @@ on_every_backend! {
         assert_eq!(end, ExportEnd::Cut);
         assert!(body.iter().filter(|byte| **byte == b'\n').count() < 5_000);
         wait_for_cut(&server, "planted at export");
-        wait_for_metric(&server, "nouns_exports_under_way", 0);
+        wait_for_metric(&server, "nouns_exports_in_flight", 0);
         assert_eq!(Export::begin(&server, NDJSON).rest().1, ExportEnd::Complete);
     }
 
@@ -118,7 +118,7 @@ on_every_backend! {
         let server = start_with_entries(backend, ROWS, "");
         let mut stalled = Export::begin(&server, NDJSON);
         let mut whole = Export::begin(&server, NDJSON);
-        wait_for_metric(&server, "nouns_exports_under_way", 2);
+        wait_for_metric(&server, "nouns_exports_in_flight", 2);
         server.terminate();
         wait_until("it is ending", || server.log().contains("ending: finishing").then_some(()));
         assert_eq!(whole.rest().1, ExportEnd::Complete);
@@ -133,7 +133,7 @@ fn export_is_cut_by_a_lost_database_connection() {
     let backend = Backend::Postgres;
     let server = start_with_entries(backend, ROWS, "");
     let mut export = Export::begin(&server, NDJSON);
-    wait_for_metric(&server, "nouns_exports_under_way", 1);
+    wait_for_metric(&server, "nouns_exports_in_flight", 1);
     let name = Postgres::database_name(server.folder());
     let end = format!(
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
@@ -144,6 +144,6 @@ fn export_is_cut_by_a_lost_database_connection() {
     });
     assert_eq!(export.rest().1, ExportEnd::Cut);
     wait_for_cut(&server, "");
-    wait_for_metric(&server, "nouns_exports_under_way", 0);
+    wait_for_metric(&server, "nouns_exports_in_flight", 0);
     assert_eq!(Export::begin(&server, NDJSON).rest().1, ExportEnd::Complete);
 }

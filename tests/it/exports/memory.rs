@@ -63,11 +63,11 @@ on_every_backend! {
         reset_peak_memory(&server);
         let exports: Vec<Export> = (0..32).map(|_| Export::begin(&server, NDJSON)).collect();
         assert!(exports.iter().all(|export| export.status() == 200));
-        wait_for_metric(&server, "nouns_exports_under_way", 32);
+        wait_for_metric(&server, "nouns_exports_in_flight", 32);
         let each = process_memory_bytes(&server, "VmHWM").saturating_sub(before) / 32;
         println!("{each} bytes for each of 32");
         assert!(each < 2 << 20, "{each} bytes for each");
         drop(exports);
-        wait_for_metric(&server, "nouns_exports_under_way", 0);
+        wait_for_metric(&server, "nouns_exports_in_flight", 0);
     }
 }

@@ -58,7 +58,7 @@ impl Backend {
             }
             Self::Postgres => {
                 copy.with_database(|name| {
-                    Postgres::copy_database(&Postgres::database_name(of.path()), name)
+                    Postgres::copy_database(&Postgres::database_name(of.path()), name);
                 });
             }
         }

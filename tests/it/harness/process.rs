@@ -35,7 +35,7 @@ impl Process {
         let (sender, lines) = mpsc::channel();
         let (stdout, stderr) = (Arc::default(), Arc::default());
         let out = collect_lines(child.stdout.take().unwrap(), &stdout, move |line| {
-            drop(sender.send(line))
+            drop(sender.send(line));
         });
         let err = collect_lines(child.stderr.take().unwrap(), &stderr, drop);
         Self { child, lines, stdout, stderr, readers: vec![out, err] }

@@ -17,13 +17,13 @@ fn start(backend: Backend) -> Server {
 fn waiting_writes(server: &Server) -> u64 {
     match server.backend() {
         // The writer thread is executing one of them.
-        Backend::Sqlite => server.metric::<u64>("nouns_writer_waiting").unwrap() + 1,
-        Backend::Postgres => server.metric("nouns_requests_under_way").unwrap(),
+        Backend::Sqlite => server.metric::<u64>("nouns_sqlite_writes_queued").unwrap() + 1,
+        Backend::Postgres => server.metric("nouns_requests_in_flight").unwrap(),
     }
 }
 
 fn held_bytes(server: &Server) -> u64 {
-    server.metric("nouns_held_bytes").unwrap()
+    server.metric("nouns_buffered_bytes").unwrap()
 }
 
 /// Sends requests over HTTP/2, and resets them when this many are queued.
@@ -54,7 +54,7 @@ on_every_backend! {
             (held_bytes(&server) == 0).then_some(())
         });
         wait_until("nothing is under way", || {
-            (server.metric::<u64>("nouns_requests_under_way") == Some(0)).then_some(())
+            (server.metric::<u64>("nouns_requests_in_flight") == Some(0)).then_some(())
         });
     }
 }

@@ -8,7 +8,7 @@ use super::attack_run::AttackRun;
 const CALM: ConnectionEnd = ConnectionEnd::GoAway(11);
 
 const DEFAULT_ATTACK: AttackRun = AttackRun {
-    limits: "header_seconds_max = 1\nbody_seconds_max = 1\nsending_seconds_max = 1",
+    limits: "header_seconds_max = 1\nbody_seconds_max = 1\nsend_seconds_max = 1",
     page_bytes: 50_000,
     connections: 20,
     actions_per_second: 1_000,

@@ -26,7 +26,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("header_seconds_max", "connections.rs", "a_head_must_arrive_in_time"),
     ("body_seconds_max", "connections.rs", "a_body_must_arrive_in_time"),
     ("request_seconds_max", "operate/locked.rs", "a_write_that_waits_too_long_is_given_up"),
-    ("sending_seconds_max", "limits/times.rs", "an_answer_that_is_not_read"),
+    ("send_seconds_max", "limits/times.rs", "an_answer_that_is_not_read"),
     ("idle_seconds_max", "connections.rs", "an_idle_connection_is_closed"),
     ("statement_seconds_max", "limits/times.rs", "a_read_that_takes_too_long"),
     ("connections_max", "connections.rs", "too_many_connections_are_told_so"),
@@ -47,7 +47,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("stream_idle_seconds_max", "exports/limits.rs", "a_client_that_does_not_read_is_cut"),
     ("exports_max", "exports/limits.rs", "so_many_in_all"),
     (
-        "export_log_bytes_max",
+        "export_wal_bytes_max",
         "exports/disconnects.rs",
         "export_being_read_may_let_the_wal_grow_further",
     ),

@@ -10,7 +10,7 @@ use crate::harness::{Backend, Server, run_sql, wait_until};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn cancelled_reads(server: &Server) -> usize {
-    server.metric("nouns_connections_cut_total{reason=\"unread\"}").unwrap_or(0)
+    server.metric("nouns_connections_aborted_total{reason=\"unread\"}").unwrap_or(0)
 }
 
 /// A view in place of the table, which returns its rows late.
@@ -55,8 +55,7 @@ on_every_backend! {
 /// A client that reads gets the whole response, one that does not is disconnected.
 #[test]
 fn sending_timeout_disconnects_a_client_that_does_not_read() {
-    let server =
-        start_limited(Backend::Sqlite, "sending_seconds_max = 1\nbody_bytes_max = 2000000");
+    let server = start_limited(Backend::Sqlite, "send_seconds_max = 1\nbody_bytes_max = 2000000");
     let words = "x".repeat(1 << 20);
     for _ in 0..7 {
         server.create("/customers", json!({"customer": {"text": words}}).to_string());

@@ -143,17 +143,17 @@ on_every_backend! {
         let server = Setup::new(backend).model(model).start();
         let mut client = server.client();
         let (lock, mut writers) = send_blocked_writes(&server, 5, "POST /customers", ANN);
-        wait_for_metric(&mut client, "nouns_requests_waiting", 2.0);
-        let seen = wait_for_metric(&mut client, "nouns_requests_under_way", 3.0);
+        wait_for_metric(&mut client, "nouns_requests_queued", 2.0);
+        let seen = wait_for_metric(&mut client, "nouns_requests_in_flight", 3.0);
         match backend {
             // The writer thread is executing one of the three, and waits for the lock.
             Backend::Sqlite => {
-                wait_for_metric(&mut client, "nouns_writer_waiting", 2.0);
-                assert_eq!(seen.value("nouns_writer_stopped"), 0.0);
+                wait_for_metric(&mut client, "nouns_sqlite_writes_queued", 2.0);
+                assert_eq!(seen.value("nouns_sqlite_writes_stopped"), 0.0);
             }
             Backend::Postgres => {
                 wait_until("each has a connection", || (scrape(&mut client).value("nouns_pool_connections_open") >= 3.0).then_some(()));
-                assert!(seen.family("nouns_writer_waiting").samples.is_empty(), "there is no writer");
+                assert!(seen.family("nouns_sqlite_writes_queued").samples.is_empty(), "there is no writer");
             }
         }
         drop(lock);
@@ -161,17 +161,17 @@ on_every_backend! {
             assert_eq!(writer.read_answer(false).status, 201);
         }
         let seen = scrape(&mut client);
-        assert_eq!((seen.value("nouns_requests_waiting"), seen.value("nouns_requests_under_way")), (0.0, 0.0));
+        assert_eq!((seen.value("nouns_requests_queued"), seen.value("nouns_requests_in_flight")), (0.0, 0.0));
     }
 
     fn metrics_show_bytes_of_bodies_in_memory(server: Server) {
         let mut client = server.client();
         let mut slow = server.client();
         slow.write(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n{}", " ".repeat(150_000)).as_bytes());
-        wait_for_metric(&mut client, "nouns_held_bytes", 150_000.0);
+        wait_for_metric(&mut client, "nouns_buffered_bytes", 150_000.0);
         slow.write(" ".repeat(50_000).as_bytes());
         assert_eq!(slow.read_answer(false).status, 400);
-        wait_for_metric(&mut client, "nouns_held_bytes", 0.0);
+        wait_for_metric(&mut client, "nouns_buffered_bytes", 0.0);
     }
 
     fn metrics_include_the_standard_process_metrics(server: Server) {
@@ -203,14 +203,17 @@ fn metrics_count_commits_and_group_sizes() {
     let after = scrape(&mut client);
     let grown = |name: &str| after.value(name) - before.value(name);
     assert_eq!(
-        (grown("nouns_writer_group_requests_count"), grown("nouns_writer_group_requests_sum")),
+        (
+            grown("nouns_sqlite_commit_group_requests_count"),
+            grown("nouns_sqlite_commit_group_requests_sum")
+        ),
         (20.0, 20.0)
     );
     // The sweep commits too.
-    assert!(grown("nouns_writer_commit_seconds_count") >= 20.0);
-    assert!(grown("nouns_writer_commit_seconds_sum") > 0.0);
-    assert_eq!(after.value("nouns_writer_waiting"), 0.0);
-    assert!(after.value("nouns_writer_log_pages") > 0.0);
+    assert!(grown("nouns_sqlite_commit_seconds_count") >= 20.0);
+    assert!(grown("nouns_sqlite_commit_seconds_sum") > 0.0);
+    assert_eq!(after.value("nouns_sqlite_writes_queued"), 0.0);
+    assert!(after.value("nouns_sqlite_wal_pages") > 0.0);
     assert!(after.family("nouns_pool_wait_seconds").samples.is_empty(), "there is no pool");
 }
 
@@ -232,14 +235,14 @@ fn metrics_count_database_connections() {
     let (open, idle) =
         (after.value("nouns_pool_connections_open"), after.value("nouns_pool_connections_idle"));
     assert!(open >= 1.0 && idle <= open, "{open} {idle}");
-    wait_for_metric(&mut client, "nouns_pool_waiting", 0.0);
+    wait_for_metric(&mut client, "nouns_pool_requests_queued", 0.0);
     let gone = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                 WHERE datname = current_database() AND pid <> pg_backend_pid()";
     run_sql(Backend::Postgres, server.folder(), gone);
     wait_until("it is noticed", || {
         client.request(&format!("GET {ann}"), &[], "");
         Some(scrape(&mut client))
-            .filter(|seen| seen.value("nouns_pool_connections_lost_total") >= 1.0)
+            .filter(|seen| seen.value("nouns_pool_connections_failed_total") >= 1.0)
     });
 }
 
@@ -252,16 +255,16 @@ fn metrics_group_commit_counts_as_one_commit() {
     let before = scrape(&mut client);
     let (lock, mut writers) = send_blocked_writes(&server, 30, "POST /customers", ANN);
     // The writer thread has one of them, and waits for the lock.
-    wait_for_metric(&mut client, "nouns_writer_waiting", 29.0);
+    wait_for_metric(&mut client, "nouns_sqlite_writes_queued", 29.0);
     drop(lock);
     for writer in &mut writers {
         assert_eq!(writer.read_answer(false).status, 201);
     }
     let after = scrape(&mut client);
     let grown = |name: &str| after.value(name) - before.value(name);
-    assert_eq!(after.value("nouns_writer_waiting"), 0.0);
-    assert_eq!(grown("nouns_writer_group_requests_sum"), 30.0);
-    let groups = grown("nouns_writer_group_requests_count");
+    assert_eq!(after.value("nouns_sqlite_writes_queued"), 0.0);
+    assert_eq!(grown("nouns_sqlite_commit_group_requests_sum"), 30.0);
+    let groups = grown("nouns_sqlite_commit_group_requests_count");
     assert!((1.0..30.0).contains(&groups), "{groups}");
 }
 
@@ -274,10 +277,10 @@ fn metrics_count_checkpoints() {
         (0..1000).map(|_| format!(r#"{{"name":"{name}","email":"a@example.com"}}"#)).collect();
     let body = format!(r#"{{"customers":[{}]}}"#, customers.join(","));
     let mut client = server.client();
-    assert_eq!(scrape(&mut client).value("nouns_writer_checkpoint_seconds_count"), 0.0);
+    assert_eq!(scrape(&mut client).value("nouns_sqlite_checkpoint_seconds_count"), 0.0);
     wait_until("there is a checkpoint", || {
         assert_eq!(client.request("POST /customers", &[], &body).status, 201);
-        let count = scrape(&mut client).value("nouns_writer_checkpoint_seconds_count");
+        let count = scrape(&mut client).value("nouns_sqlite_checkpoint_seconds_count");
         (count > 0.0).then_some(())
     });
 }

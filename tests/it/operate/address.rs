@@ -35,7 +35,7 @@ fn database_url_unreachable_fails_the_start() {
         &[],
         None,
         &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; with --wait it is tried again
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; start with --wait to retry
     "#]],
     );
 }
@@ -56,7 +56,7 @@ fn database_url_with_a_password_argument_is_refused() {
 fn database_password_outside_the_command_line_is_accepted() {
     let address = "postgres://ann:hunter2@127.0.0.1:1/shop";
     let message = &expect![[r#"
-        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; with --wait it is tried again
+        nouns: cannot reach PostgreSQL at 127.0.0.1:1 (connection refused); start it, or check --database; start with --wait to retry
     "#]];
     assert_start_fails(&[], &[("NOUNS_DATABASE", address)], None, message);
     let model = format!(

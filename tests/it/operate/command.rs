@@ -17,7 +17,7 @@ fn basic_without_tls_on_other_addresses_is_refused() {
         folder.path(),
         &["serve", "--listen", "0.0.0.0:0"],
         &expect![[r#"
-            nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare schemes = ["digest"] for the realm
+            nouns: the realm "store" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached from other machines; serve HTTPS with --tls-cert and --tls-key (nouns cert creates a self-signed pair), say --behind-proxy where a proxy terminates TLS, listen on a loopback address, or declare schemes = ["digest"] for the realm
         "#]],
     );
 }
@@ -43,7 +43,7 @@ fn open_flag_on_other_addresses_is_refused() {
         folder.path(),
         &["serve", "--open", "--listen", "0.0.0.0:0"],
         &expect![[r#"
-            nouns: --open lets everyone do everything, so it listens on this machine alone: 0.0.0.0:0 is no loopback address; use --listen 127.0.0.1:8080
+            nouns: --open lets everyone do everything, so it listens on this machine alone: 0.0.0.0:0 is not a loopback address; use --listen 127.0.0.1:8080
         "#]],
     );
 }
@@ -129,14 +129,14 @@ fn model_file_missing_fails_the_start() {
         folder.path(),
         &["serve", "--open", "shop.toml"],
         &expect![[r#"
-        nouns: there is no model file shop.toml; make one with: nouns init
+        nouns: there is no model file shop.toml; create one with: nouns init
     "#]],
     );
     assert_start_fails(
         folder.path(),
         &["check", "shop.toml"],
         &expect![[r#"
-        nouns: there is no model file shop.toml; make one with: nouns init
+        nouns: there is no model file shop.toml; create one with: nouns init
     "#]],
     );
 }
@@ -208,12 +208,12 @@ fn help_is_printed() {
 
         Commands:
           serve    Serve a model over HTTP
-          init     Write a commented model file, nouns.toml, to start from
-          check    Check a model file: every mistake at once
-          changes  Read the change log: a line of JSON for each change, in order
-          user     Add, change and remove users
-          cert     Make a certificate of your own, to try HTTPS with
-          key      Change the key that seals what Digest needs of passwords
+          init     Create a commented model file, nouns.toml
+          check    Check a model file and list all mistakes
+          changes  Print the change log, one line of JSON per change
+          user     Manage users
+          cert     Create a self-signed certificate to try HTTPS
+          key      Rotate the server's secret key
 
         Options:
           -h, --help
@@ -229,17 +229,18 @@ fn help_is_printed() {
     "#]]
     .assert_eq(&run_and_print(&["--help"]));
     expect![[r#"
-        Write a commented model file, nouns.toml, to start from
+        Create a commented model file, nouns.toml
 
         Usage: nouns init [OPTIONS]
 
         Options:
-              --from <EXAMPLE>  Which example to start from [default: store] [possible values: store,
+              --from <EXAMPLE>  The example to start from [default: store] [possible values: store,
                                 library]
           -h, --help            Print help
-    "#]].assert_eq(&run_and_print(&["init", "--help"]));
+    "#]]
+    .assert_eq(&run_and_print(&["init", "--help"]));
     expect![[r#"
-        Check a model file: every mistake at once
+        Check a model file and list all mistakes
 
         Usage: nouns check [OPTIONS] [MODEL]
 
@@ -264,7 +265,7 @@ fn help_of_serve_is_printed() {
           [MODEL]  The model file [default: nouns.toml here, else the built-in store]
 
         Options:
-              --database <DATABASE>  Where the data lives: sqlite:PATH or postgres://USER@HOST/NAME
+              --database <DATABASE>  The database: sqlite:PATH or postgres://USER@HOST/NAME
                                      [default: sqlite:nouns.db]
               --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
                                      [default: 127.0.0.1:8080]
@@ -280,27 +281,27 @@ fn help_of_serve_is_printed() {
                                      X-Forwarded-Proto); may be repeated
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
-              --wait[=<BOOL>]        Keep trying while the database cannot be reached
-              --log <STYLE>          How log lines look, on standard error: pretty or json [default: pretty
+              --wait[=<BOOL>]        Retry while the database cannot be reached
+              --log <STYLE>          Log format, on standard error: pretty or json [default: pretty
                                      on a terminal, else json]
           -h, --help                 Print help
 
         Settings:
           Every flag is also an environment variable and a key of the model's [server] table:
           --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
-          A variable NOUNS_... that looks like a typing mistake of one is refused.
+          A variable NOUNS_... that looks like a misspelled setting is refused.
 
         Files:
           nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
           nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of
           passwords:
-          keep a copy of it apart from the database; nouns.admin-password, which the first start makes.
+          back it up separately from the database; nouns.admin-password, which the first start creates.
 
         Ending:
-          SIGHUP reads the certificate and its key again.
-          SIGTERM or SIGINT (Ctrl-C) finishes what is under way, up to 10 seconds; a second one ends at
+          SIGHUP reloads the certificate and its key.
+          SIGTERM or SIGINT (Ctrl-C) finishes requests in flight, up to 10 seconds; a second one ends at
           once.
-          Exit code 0: ended as asked. 1: ended by a fault of its own; what was answered is saved.
+          Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved.
           2: could not start; the message says why, and nothing was changed.
     "#]].assert_eq(&run_and_print(&["serve", "--help"]));
 }

@@ -187,7 +187,7 @@ fn database_of_a_newer_version_fails_the_start() {
         folder.path(),
         SERVE,
         &expect![[r#"
-        nouns: nouns.db was written by a newer nouns (form 9999, this one knows 1); use that version, or name another --database
+        nouns: nouns.db was written by a newer nouns (format 9999, this one supports 1); use that version, or name another --database
     "#]],
     );
 }

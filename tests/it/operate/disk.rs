@@ -83,7 +83,7 @@ fn commit_failure_stops_writing_until_a_restart() {
     assert_eq!(ended.code, Some(0));
     assert!(
         ended.stderr.contains(
-            "writing has stopped; reads go on; check the disk and start the server again"
+            "the writer has stopped; reads continue; check the disk and restart the server"
         ),
         "{}",
         ended.stderr

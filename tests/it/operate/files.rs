@@ -153,7 +153,7 @@ fn database_truncated_to_a_few_bytes_is_refused_and_its_wal_kept() {
     for bytes in [1, 2, 16, 99] {
         fs::write(file("nouns.db"), &database[..bytes]).unwrap();
         let message = format!(
-            "nouns: nouns.db is damaged (it has been cut off: {bytes} bytes are left); restore it from a backup, \
+            "nouns: nouns.db is damaged (it is truncated: {bytes} bytes are left); restore it from a backup, \
              and keep nouns.db-wal, which holds answered writes, or name another --database\n"
         );
         for args in [
@@ -172,7 +172,7 @@ fn database_truncated_to_a_few_bytes_is_refused_and_its_wal_kept() {
         folder.path(),
         SERVE,
         &expect![[r#"
-            nouns: nouns.db is damaged (it has been cut off: 1 bytes are left); restore it from a backup, or name another --database
+            nouns: nouns.db is damaged (it is truncated: 1 bytes are left); restore it from a backup, or name another --database
         "#]],
     );
     fs::write(file("nouns.db"), database).unwrap();
@@ -268,7 +268,7 @@ fn database_files_are_created_with_owner_only_permissions() {
         assert_eq!(format!("{:03o}", mode(&path)), "600", "{}", path.display());
     }
     const OTHERS: &str =
-        "others on this machine can read the database, which holds password hashes";
+        "other users of this machine can read the database, which holds password hashes";
     assert!(!server.log().contains(OTHERS));
     // An existing file keeps its mode: a group may be meant to read it; a warning is logged for others.
     let folder = server.stop();

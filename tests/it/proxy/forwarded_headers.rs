@@ -136,6 +136,6 @@ fn trusted_proxy_networks_invalid_fail_the_start() {
         nouns: --behind-proxy: "::/0" would let everyone claim to be at any address; name the addresses of the proxies alone
         nouns: --behind-proxy: expected a network, got "proxy.example"; such as 10.0.0.0/8, fd00::/8, or the address of one proxy, 127.0.0.1
         nouns: --behind-proxy: expected a prefix from 1 to 32 behind the /, got "10.0.0.0/33"; such as 10.0.0.0/8, fd00::/8, or the address of one proxy, 127.0.0.1
-        nouns: --open lets everyone do everything, and behind a proxy (127.0.0.1/32) that is whoever reaches the proxy; leave out --behind-proxy or --open
+        nouns: --open lets everyone do everything, and behind a proxy (127.0.0.1/32) that is everyone who reaches the proxy; leave out --behind-proxy or --open
     "#]].assert_eq(&said);
 }

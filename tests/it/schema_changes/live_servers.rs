@@ -91,7 +91,7 @@ fn empty_table_is_not_recreated_under_a_running_server() {
     let address = server.database();
     let model = STRICT.replace("code = { type = \"text\"", "code = { type = \"integer\"");
     let ended = start_refused(&address, &model);
-    assert!(ended.stderr.contains("note: its empty table is made anew"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("note: its empty table is rebuilt"), "{}", ended.stderr);
     server.create("/notes", note("a"));
 }
 

@@ -85,7 +85,7 @@ fn start_without_its_lock_fails_and_changes_nothing() {
     check_served(&server, &path, 0);
     let ended = process.end();
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
-    assert!(ended.stderr.contains("because others hold locks on them"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("because other sessions hold locks on them"), "{}", ended.stderr);
     late.commit();
     assert_eq!(super::schema(BACKEND, server.folder()), before);
     assert_eq!(run_sql(BACKEND, server.folder(), "SELECT count(*) FROM nouns_servers"), "1\n");

@@ -236,7 +236,7 @@ on_every_backend! {
         client.write(head.as_bytes());
         drop(client);
         wait_until("nothing is held any more", || {
-            server.get("/-/metrics").text().contains("\nnouns_held_bytes 0\n").then_some(())
+            server.get("/-/metrics").text().contains("\nnouns_buffered_bytes 0\n").then_some(())
         });
     }
 

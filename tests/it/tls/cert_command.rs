@@ -81,7 +81,7 @@ fn cert_command_overwrites_nothing_and_leaves_no_partial_files() {
         let ended = run_nouns(folder.path(), &["cert"]);
         assert_eq!(ended.code, Some(2));
         let expected = format!(
-            "nouns: {taken} is here already, and is not overwritten; move it away first, or choose another folder with --out\n"
+            "nouns: {taken} exists already, and is not overwritten; move it away first, or choose another folder with --out\n"
         );
         assert_eq!((ended.stdout.as_str(), ended.stderr), ("", expected));
         assert_eq!(fs::read_to_string(folder.path().join(taken)).unwrap(), "mine");

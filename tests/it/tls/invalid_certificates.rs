@@ -52,12 +52,12 @@ fn certificate_without_key_or_key_without_certificate_is_refused() {
     check_start_fails(
         |_| (),
         &CERTIFICATE,
-        "--tls-cert alone is not enough: name the key of the certificate by --tls-key as well, or make a pair to try with: nouns cert",
+        "--tls-cert alone is not enough: name the key of the certificate by --tls-key as well, or create a self-signed pair with: nouns cert",
     );
     check_start_fails(
         |_| (),
         &KEY,
-        "--tls-key alone is not enough: name the certificate of the key by --tls-cert as well, or make a pair to try with: nouns cert",
+        "--tls-key alone is not enough: name the certificate of the key by --tls-cert as well, or create a self-signed pair with: nouns cert",
     );
     let from_file = |folder: &Path| {
         fs::write(folder.join("nouns.toml"), "title = \"A\"\n[server]\ntls_key = \"key.pem\"\n[resources.a.fields]\nb = { type = \"text\" }\n").unwrap();
@@ -72,7 +72,7 @@ fn certificate_and_key_files_of_the_wrong_kind_are_refused() {
     check_start_fails(
         remove("cert.pem"),
         &both_flags(),
-        "--tls-cert: there is no file cert.pem; name the file with the certificate, or make a pair to try with: nouns cert",
+        "--tls-cert: there is no file cert.pem; name the file with the certificate, or create a self-signed pair with: nouns cert",
     );
     check_start_fails(
         remove("key.pem"),
@@ -214,7 +214,7 @@ fn certificate_expired_or_not_yet_valid_is_refused() {
     check_start_fails(
         pair(-7200, -3600),
         &both_flags(),
-        r"--tls-cert: the certificate in cert.pem ended at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make one to try with: nouns cert",
+        r"--tls-cert: the certificate in cert.pem ended at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make a self-signed one with: nouns cert",
     );
     check_start_fails(
         pair(3600, 7200),

@@ -13,8 +13,9 @@ fn start(lines: &str) -> (Server, SocketAddr) {
         setup(lines).tls(&CertificatePair::new()).flags(&["--redirect", "127.0.0.1:0"]).start();
     let address = wait_until("the address is logged", || {
         let log = server.log();
-        let line =
-            log.lines().find(|line| line.contains("callers without TLS are sent to HTTPS"))?;
+        let line = log
+            .lines()
+            .find(|line| line.contains("requests without TLS are redirected to HTTPS"))?;
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         Some(line["address"].as_str().unwrap().parse().unwrap())
     });

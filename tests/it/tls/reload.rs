@@ -16,7 +16,7 @@ fn count(server: &Server, message: &str) -> usize {
 }
 
 fn reload(server: &Server, pair: &CertificatePair) {
-    const MESSAGE: &str = "certificate read again";
+    const MESSAGE: &str = "certificate reloaded";
     let before = count(server, MESSAGE);
     pair.write(server.folder());
     server.send_sighup();
@@ -105,7 +105,7 @@ fn certificate_reload_under_load_fails_no_request() {
 /// When the new certificate is invalid, the old one stays, with one warning.
 #[test]
 fn certificate_reload_of_an_invalid_pair_keeps_the_old_one() {
-    const WARNING: &str = "certificate not read again: the one before is still served";
+    const WARNING: &str = "certificate not reloaded: the previous one is still served";
     let (server, pair) = start_with("");
     let other = CertificatePair::new();
     let bad = [
@@ -142,7 +142,7 @@ fn sighup_without_tls_is_ignored() {
     for number in 1..=2 {
         server.send_sighup();
         wait_until("it is logged", || {
-            (count(&server, "SIGHUP ignored: there is no certificate to read again") == number)
+            (count(&server, "SIGHUP ignored: there is no certificate to reload") == number)
                 .then_some(())
         });
         assert_eq!(server.get("/customers").status, 200);
@@ -154,12 +154,12 @@ fn sighup_without_tls_is_ignored() {
 #[test]
 fn certificate_near_its_expiry_is_logged() {
     const DAY: i64 = 86_400;
-    let first = "the certificate ends within 14 days: renew it, then send SIGHUP";
-    let second = "the certificate ends within a day: renew it, then send SIGHUP";
-    let last = "the certificate has ended: clients refuse it; renew it, then send SIGHUP";
+    let first = "the certificate expires within 14 days: renew it, then send SIGHUP";
+    let second = "the certificate expires within a day: renew it, then send SIGHUP";
+    let last = "the certificate has expired: clients refuse it; renew it, then send SIGHUP";
     let server = setup("").tls(&CertificatePair::valid(-DAY, 2 * DAY)).start();
     wait_until("the first warning", || (count(&server, first) == 1).then_some(()));
-    let end = super::metric(&server, "nouns_tls_certificate_end_seconds");
+    let end = super::metric(&server, "nouns_tls_certificate_expiry_timestamp_seconds");
     let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     assert!((now..=now + 2 * 86_400).contains(&end), "{end} {now}");
     reload(&server, &CertificatePair::valid(-DAY, DAY + 3));

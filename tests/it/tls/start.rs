@@ -17,8 +17,8 @@ fn listen_any_address_with_tls_but_only_loopback_when_open() {
     assert_eq!(
         refused.stderr,
         "nouns: the realm \"store\" offers Basic, which sends passwords in clear, and 0.0.0.0:0 can be reached \
-         from other machines; speak HTTPS with --tls-cert and --tls-key (nouns cert makes a pair to try), say \
-         --behind-proxy where a proxy speaks TLS, listen on a loopback address, or declare schemes = [\"digest\"] \
+         from other machines; serve HTTPS with --tls-cert and --tls-key (nouns cert creates a self-signed pair), say \
+         --behind-proxy where a proxy terminates TLS, listen on a loopback address, or declare schemes = [\"digest\"] \
          for the realm\n"
     );
     let tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
@@ -40,8 +40,8 @@ fn redirect_without_a_valid_target_fails_the_start() {
     assert_eq!(refused.code, Some(2));
     assert_eq!(
         refused.stderr,
-        "nouns: --redirect 127.0.0.1:0 sends callers to HTTPS, which is not served; name a certificate by \
-         --tls-cert and --tls-key, or make a pair to try with: nouns cert\n"
+        "nouns: --redirect 127.0.0.1:0 redirects to HTTPS, which is not served; name a certificate by \
+         --tls-cert and --tls-key, or create a self-signed pair with: nouns cert\n"
     );
     let setup = setup("base_url = \"http://shop.example\"").tls(&CertificatePair::new());
     let (ended, _folder) =
@@ -49,7 +49,7 @@ fn redirect_without_a_valid_target_fails_the_start() {
     assert_eq!(ended.code, Some(2));
     assert_eq!(
         ended.stderr,
-        "nouns: --redirect 127.0.0.1:0 sends callers to HTTPS, but base_url is http://shop.example; let base_url \
+        "nouns: --redirect 127.0.0.1:0 redirects to HTTPS, but base_url is http://shop.example; let base_url \
          begin with https://\n"
     );
     let tls = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];

@@ -93,7 +93,7 @@ impl RequestGenerator {
                 }
             }
             RequestPurpose::Remove(path) if matches!(answer.status, 204 | 404) => {
-                self.world.remove(&path)
+                self.world.remove(&path);
             }
             RequestPurpose::Get(path) if answer.status == 404 => self.world.remove(&path),
             RequestPurpose::List(list) if learned.has_next(ask.number) => {

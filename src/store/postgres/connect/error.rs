@@ -102,7 +102,7 @@ impl HostFailure {
                  is on: name the primary too, as in postgres://USER@HOST,HOST/NAME"
             )),
             Self::AsynchronousCommit => lasting(format!(
-                "synchronous_commit is off at {place}, so that an answered write could be lost; run: \
+                "synchronous_commit is off at {place}, so an acknowledged write could be lost; run: \
                  ALTER ROLE {} SET synchronous_commit = on",
                 quoted(&address.user)
             )),
@@ -112,10 +112,10 @@ impl HostFailure {
                 quoted(&address.user)
             )),
             Self::SettingsIgnored => lasting(format!(
-                "a proxy at {place} keeps our settings from PostgreSQL; {POOLING_HINT}"
+                "a proxy at {place} does not pass our settings on to PostgreSQL; {POOLING_HINT}"
             )),
             Self::NotUtf8(name) => lasting(format!(
-                "the database {:?} at {place} has the encoding {name}, which cannot hold every text; make one \
+                "the database {:?} at {place} has the encoding {name}, which cannot store all of Unicode; make one \
                  with: createdb --encoding=UTF8 --template=template0 NAME",
                 address.database
             )),
@@ -124,8 +124,7 @@ impl HostFailure {
 }
 
 /// The remedy for servers behind pgbouncer.
-pub(super) const POOLING_HINT: &str =
-    "where it is pgbouncer or its like, put database_pooling = \"transaction\" into [server]";
+pub(super) const POOLING_HINT: &str = "if it is a pooling proxy such as pgbouncer, put database_pooling = \"transaction\" into [server]";
 
 fn unreachable_host(place: &str, why: &str) -> ConnectError {
     ConnectError::Transient(format!(
@@ -153,7 +152,7 @@ fn describe_refusal(
         "57P03" => passing("is not ready"),
         "57P01" | "57P02" => passing("is stopping"),
         "53300" => passing("has no free connection"),
-        _ if code.starts_with("53") || code.starts_with("58") => passing("is in trouble"),
+        _ if code.starts_with("53") || code.starts_with("58") => passing("reports a system error"),
         "28P01" => lasting("refuses the password", PASSWORD_HINT),
         _ if said.contains("no encryption") || said.contains("SSL off") => lasting(
             "does not let us in without encryption",
@@ -164,7 +163,7 @@ fn describe_refusal(
         }
         _ if said.contains("channel binding") => lasting(
             "sees another certificate than we do",
-            "find out who ends the encryption in between; where it is a proxy of yours, add channel_binding=disable",
+            "find out what terminates TLS in between; if it is your own proxy, add channel_binding=disable",
         ),
         "28000" if said.contains("pg_hba.conf") => {
             lasting("does not let us in", "add a line for this user and host to its pg_hba.conf")
@@ -192,7 +191,7 @@ fn describe_refusal(
             lasting("is behind a proxy that does not pass our settings on", way)
         }
         "08P01" if said.contains("no such database") || said.contains("no such user") => lasting(
-            "is behind a proxy that does not know where to go",
+            "is behind a proxy without a route for this user or database",
             "check its settings, or the address",
         ),
         _ if code.starts_with("08") => passing("cannot be reached through the proxy"),
@@ -212,17 +211,17 @@ fn describe_failure(error: &Error, address: &PostgresUrl, target: &HostTarget) -
     let lasting = |text: String| ConnectError::Permanent(text);
     match &*error.to_string() {
         INVALID_CONFIGURATION => {
-            lasting(format!("PostgreSQL at {place} wants a password; {PASSWORD_HINT}"))
+            lasting(format!("PostgreSQL at {place} requires a password; {PASSWORD_HINT}"))
         }
         TLS_HANDSHAKE_ERROR if cause.contains("does not support TLS") => lasting(format!(
-            "PostgreSQL at {place} has no TLS, and sslmode asks for it; switch ssl on there, or take \
-             sslmode=prefer where nobody else is on the network"
+            "PostgreSQL at {place} does not support TLS, and sslmode requires it; turn ssl on there, or use \
+             sslmode=prefer on a trusted network"
         )),
         TLS_HANDSHAKE_ERROR => {
             lasting(format!("TLS with PostgreSQL at {place} failed ({cause}); check sslmode"))
         }
         AUTHENTICATION_ERROR => lasting(format!(
-            "PostgreSQL at {place} and we do not agree on a proof ({cause}); check the password and channel_binding"
+            "PostgreSQL at {place} failed authentication ({cause}); check the password and channel_binding"
         )),
         UNEXPECTED_MESSAGE | PARSE_ERROR => {
             lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
@@ -278,11 +277,9 @@ fn describe_tls_error(
         rustls::Error::InvalidCertificate(fault) => match fault {
             Expired | ExpiredContext { .. } => ("has expired", "renew it"),
             NotValidYet | NotValidYetContext { .. } => ("is not valid yet", "check both clocks"),
-            UnknownIssuer => {
-                ("is signed by nobody we trust", "name who signed it by sslrootcert=FILE")
-            }
+            UnknownIssuer => ("is signed by an unknown CA", "name the CA with sslrootcert=FILE"),
             NotValidForName | NotValidForNameContext { .. } => (
-                "is made out for another name",
+                "is issued for another host name",
                 "use the host name that it has as a subject alternative name (its common name is not \
                  looked at), or sslmode=verify-ca",
             ),

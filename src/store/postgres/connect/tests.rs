@@ -65,7 +65,7 @@ fn connect_and_query_within(
 fn outcome_line(outcome: Result<String, ConnectError>) -> String {
     match outcome {
         Ok(answer) => answer,
-        Err(ConnectError::Transient(message)) => format!("PASSING {message}"),
-        Err(ConnectError::Permanent(message)) => format!("LASTING {message}"),
+        Err(ConnectError::Transient(message)) => format!("TRANSIENT {message}"),
+        Err(ConnectError::Permanent(message)) => format!("PERMANENT {message}"),
     }
 }

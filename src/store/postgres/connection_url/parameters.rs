@@ -122,7 +122,7 @@ pub(super) fn url_from_parameters(
 
 fn unknown_parameter(key: &str) -> String {
     if UNSUPPORTED_PARAMETERS.contains(&key) {
-        return format!("the parameter {key:?} is not offered here; leave it out");
+        return format!("the parameter {key:?} is not supported; leave it out");
     }
     match nearest(key, KNOWN_PARAMETERS.iter().copied()) {
         Some(near) => format!("there is no parameter {key:?}; did you mean {near:?}?"),
@@ -145,7 +145,7 @@ fn refuse_unsupported_values(values: &UrlParameters) -> Result<(), String> {
         &["disable"],
         "only the primary takes writes, so hosts are tried in turn",
     )?;
-    only("sslnegotiation", &["postgres"], "TLS begins as every server knows it")
+    only("sslnegotiation", &["postgres"], "only the negotiation that every server supports is used")
 }
 
 /// How long sent data may stay unacknowledged before the connection counts as lost.
@@ -187,7 +187,7 @@ fn parse_target_session(text: Option<&str>) -> Result<TargetSession, String> {
         None | Some("read-write" | "primary") => Ok(TargetSession::Writable),
         Some("any") => Ok(TargetSession::Any),
         Some(other) => Err(format!(
-            "target_session_attrs expected read-write, primary or any, got {other:?}: what is served can be changed"
+            "target_session_attrs expected read-write, primary or any, got {other:?}: this server writes to the database"
         )),
     }
 }
@@ -283,16 +283,12 @@ fn parse_tls(
         // As in libpq, a root certificate turns on verification.
         (TlsMode::Require, Some(_)) => TlsMode::VerifyCa,
         (TlsMode::VerifyCa, None) => {
-            return Err(
-                "sslmode=verify-ca needs to know whom to trust: add sslrootcert=FILE".to_owned()
-            );
+            return Err("sslmode=verify-ca needs a trust anchor: add sslrootcert=FILE".to_owned());
         }
         (TlsMode::VerifyFull, None) => {
-            return Err(
-                "sslmode=verify-full needs to know whom to trust: add sslrootcert=FILE, or \
+            return Err("sslmode=verify-full needs a trust anchor: add sslrootcert=FILE, or \
                  sslrootcert=system"
-                    .to_owned(),
-            );
+                .to_owned());
         }
         (mode, _) => mode,
     };
@@ -302,7 +298,11 @@ fn parse_tls(
             certificate: certificate.into(),
             key: Path::new(&key).into(),
         }),
-        _ => return Err("sslcert and sslkey go together: a certificate and its key".to_owned()),
+        _ => {
+            return Err(
+                "sslcert and sslkey must be given together: a certificate and its key".to_owned()
+            );
+        }
     };
     let binding = match take("channel_binding").as_deref() {
         None | Some("prefer") => ChannelBindingMode::Prefer,
@@ -342,7 +342,7 @@ fn parse_tls_mode(text: Option<&str>, roots: Option<&TrustRoots>) -> Result<TlsM
         // The system's CAs sign certificates for everyone, so a valid chain alone proves nothing.
         (None | Some(TlsMode::VerifyFull), Some(TrustRoots::System)) => Ok(TlsMode::VerifyFull),
         (Some(_), Some(TrustRoots::System)) => Err(
-            "sslrootcert=system goes with sslmode=verify-full alone: anyone can get a certificate from \
+            "sslrootcert=system requires sslmode=verify-full: anyone can get a certificate from \
              those it trusts"
                 .to_owned(),
         ),

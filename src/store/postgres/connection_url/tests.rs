@@ -148,29 +148,29 @@ fn connection_url_each_sslmode() {
             postgres://db?ssl=true
                 postgres://ann@db:5432/ann · Require
             postgres://db?sslmode=require&sslrootcert=/ca.pem
-                postgres://ann@db:5432/ann · VerifyChain · Some(File("/ca.pem"))
+                postgres://ann@db:5432/ann · VerifyCa · Some(File("/ca.pem"))
             postgres://db?sslmode=verify-ca&sslrootcert=/ca.pem
-                postgres://ann@db:5432/ann · VerifyChain · Some(File("/ca.pem"))
+                postgres://ann@db:5432/ann · VerifyCa · Some(File("/ca.pem"))
             postgres://db?sslmode=verify-full&sslrootcert=/ca.pem
-                postgres://ann@db:5432/ann · VerifyName · Some(File("/ca.pem"))
+                postgres://ann@db:5432/ann · VerifyFull · Some(File("/ca.pem"))
             postgres://db?sslrootcert=system
-                postgres://ann@db:5432/ann · VerifyName · Some(System)
+                postgres://ann@db:5432/ann · VerifyFull · Some(System)
             postgres://db?sslmode=verify-full&sslrootcert=system&channel_binding=require
-                postgres://ann@db:5432/ann · VerifyName · Some(System) · binding Require
+                postgres://ann@db:5432/ann · VerifyFull · Some(System) · binding Require
             postgres://db?sslmode=require&sslcert=/c.pem&sslkey=/k.pem&channel_binding=disable
-                postgres://ann@db:5432/ann · Require · Some(ClientFiles { certificate: "/c.pem", key: "/k.pem" }) · binding Disable
+                postgres://ann@db:5432/ann · Require · Some(ClientCertificateFiles { certificate: "/c.pem", key: "/k.pem" }) · binding Disable
             postgres://db?sslmode=verify-ca
-                NO: database: sslmode=verify-ca needs to know whom to trust: add sslrootcert=FILE
+                NO: database: sslmode=verify-ca needs a trust anchor: add sslrootcert=FILE
             postgres://db?sslmode=verify-full
-                NO: database: sslmode=verify-full needs to know whom to trust: add sslrootcert=FILE, or sslrootcert=system
+                NO: database: sslmode=verify-full needs a trust anchor: add sslrootcert=FILE, or sslrootcert=system
             postgres://db?sslmode=require&sslrootcert=system
-                NO: database: sslrootcert=system goes with sslmode=verify-full alone: anyone can get a certificate from those it trusts
+                NO: database: sslrootcert=system requires sslmode=verify-full: anyone can get a certificate from those it trusts
             postgres://db?sslmode=verify-fll
                 NO: database: there is no sslmode "verify-fll"; did you mean "verify-full"?
             postgres://db?sslmode=yes
                 NO: database: there is no sslmode "yes"; expected one of disable, allow, prefer, require, verify-ca, verify-full
             postgres://db?sslcert=/c.pem
-                NO: database: sslcert and sslkey go together: a certificate and its key
+                NO: database: sslcert and sslkey must be given together: a certificate and its key
             postgres://db?channel_binding=always
                 NO: database: channel_binding expected disable, prefer or require, got "always"
         "#]],
@@ -205,7 +205,7 @@ fn connection_url_errors_name_the_remedy() {
             postgres://db?colour=red
                 NO: database: there is no parameter "colour"; known are application_name, channel_binding, client_encoding, connect_timeout, dbname, gssencmode, host, hostaddr, keepalives, keepalives_count, keepalives_idle, keepalives_interval, load_balance_hosts, options, passfile, password, port, sslcert, sslkey, sslmode, sslnegotiation, sslrootcert, target_session_attrs, tcp_user_timeout, user
             postgres://db?sslcrl=/x
-                NO: database: the parameter "sslcrl" is not offered here; leave it out
+                NO: database: the parameter "sslcrl" is not supported; leave it out
             postgres://db?user
                 NO: database: expected key=value after the ?, with & between pairs; another = is %3D
             postgres://db?user=a=b
@@ -272,7 +272,7 @@ fn connection_url_invalid_values_are_refused() {
             postgres://db?connect_timeout=99999999999999999999
                 NO: database: connect_timeout expected a number from 0 to 86400000, got "99999999999999999999"
             postgres://db?target_session_attrs=standby
-                NO: database: target_session_attrs expected read-write, primary or any, got "standby": what is served can be changed
+                NO: database: target_session_attrs expected read-write, primary or any, got "standby": this server writes to the database
             postgres://db?client_encoding=LATIN1
                 NO: database: client_encoding expected UTF8 or utf8 or UTF-8 or auto, got "LATIN1": text is always sent as UTF-8
             postgres://db?gssencmode=require
@@ -280,7 +280,7 @@ fn connection_url_invalid_values_are_refused() {
             postgres://db?load_balance_hosts=random
                 NO: database: load_balance_hosts expected disable, got "random": only the primary takes writes, so hosts are tried in turn
             postgres://db?sslnegotiation=direct
-                NO: database: sslnegotiation expected postgres, got "direct": TLS begins as every server knows it
+                NO: database: sslnegotiation expected postgres, got "direct": only the negotiation that every server supports is used
             postgres://db?passfile=/there/is/none
                 NO: database: cannot read the passfile /there/is/none (No such file or directory (os error 2))
         "#]],

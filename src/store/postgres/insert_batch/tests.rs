@@ -355,7 +355,7 @@ fn insert_batch_failure_of_all_is_reported_to_each_member() {
     };
     let words: Vec<_> =
         (0..5).map(|number| ended(WriteAttempt::Done(Err(error(number))))).collect();
-    let busy = "too many are waiting, alone";
+    let busy = "too many requests are queued, alone";
     let unknown = "lost; it is not known whether the change was made, \
          lost; it is not known whether the change was made";
     assert_eq!(words, ["away, away", unknown, busy, "alone, alone", "alone, alone"]);

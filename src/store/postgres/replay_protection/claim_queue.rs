@@ -75,7 +75,7 @@ impl ClaimQueue {
 
     pub(super) fn statements_for(&self, bucket: i64) -> Result<&BucketStatements, StoreError> {
         let used = usize::try_from(bucket).ok().and_then(|bucket| self.sql.get(bucket));
-        used.ok_or_else(|| StoreError::internal("a claim without a table"))
+        used.ok_or_else(|| StoreError::internal("a nonce claim belongs to no table"))
     }
 
     /// Enqueues a claim. Returns whether the caller has to start the sending task.

@@ -56,7 +56,7 @@ pub(super) struct NonceLeases(Cache<u128, Arc<Mutex<NonceUsage>>>);
 
 impl fmt::Debug for NonceLeases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ours").finish_non_exhaustive()
+        f.debug_tuple("NonceLeases").finish_non_exhaustive()
     }
 }
 

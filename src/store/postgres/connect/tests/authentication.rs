@@ -74,29 +74,29 @@ fn connect_as_each_user(cluster: &TestCluster) {
             encrypted@HERE/postgres
                 t
             encrypted@HERE/postgres?sslmode=disable
-                LASTING PostgreSQL at HERE does not let us in without encryption (no pg_hba.conf entry for host "127.0.0.1", user "encrypted", database "postgres", no encryption); add sslmode=require to the address, or a line to its pg_hba.conf
+                PERMANENT PostgreSQL at HERE does not let us in without encryption (no pg_hba.conf entry for host "127.0.0.1", user "encrypted", database "postgres", no encryption); add sslmode=require to the address, or a line to its pg_hba.conf
             plain@HERE/postgres
                 f
             plain@HERE/postgres?sslmode=require
-                LASTING PostgreSQL at HERE does not let us in (no pg_hba.conf entry for host "127.0.0.1", user "plain", database "postgres", SSL encryption); add a line for this user and host to its pg_hba.conf
+                PERMANENT PostgreSQL at HERE does not let us in (no pg_hba.conf entry for host "127.0.0.1", user "plain", database "postgres", SSL encryption); add a line for this user and host to its pg_hba.conf
             stranger@HERE/postgres
-                LASTING PostgreSQL at HERE does not let us in (no pg_hba.conf entry for host "127.0.0.1", user "stranger", database "postgres", SSL encryption); add a line for this user and host to its pg_hba.conf
+                PERMANENT PostgreSQL at HERE does not let us in (no pg_hba.conf entry for host "127.0.0.1", user "stranger", database "postgres", SSL encryption); add a line for this user and host to its pg_hba.conf
             nobody@HERE/postgres
-                LASTING PostgreSQL at HERE does not let us in (role "nobody" does not exist); check the user of the address
+                PERMANENT PostgreSQL at HERE does not let us in (role "nobody" does not exist); check the user of the address
             scram:right@HERE/postgres
                 t
             scram:wrong@HERE/postgres
-                LASTING PostgreSQL at HERE refuses the password (password authentication failed for user "scram"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+                PERMANENT PostgreSQL at HERE refuses the password (password authentication failed for user "scram"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
             scram@HERE/postgres
-                LASTING PostgreSQL at HERE wants a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+                PERMANENT PostgreSQL at HERE requires a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
             md5:wrong@HERE/postgres
-                LASTING PostgreSQL at HERE refuses the password (password authentication failed for user "md5"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+                PERMANENT PostgreSQL at HERE refuses the password (password authentication failed for user "md5"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
             md5@HERE/postgres
-                LASTING PostgreSQL at HERE wants a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
+                PERMANENT PostgreSQL at HERE requires a password; set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile
             last@HERE/postgres
-                PASSING PostgreSQL at HERE has no free connection (too many connections for role "last")
+                TRANSIENT PostgreSQL at HERE has no free connection (too many connections for role "last")
             reader@HERE/postgres
-                PASSING PostgreSQL at HERE takes no writes; it is a standby, or default_transaction_read_only is on: name the primary too, as in postgres://USER@HOST,HOST/NAME
+                TRANSIENT PostgreSQL at HERE takes no writes; it is a standby, or default_transaction_read_only is on: name the primary too, as in postgres://USER@HOST,HOST/NAME
             reader@HERE/postgres?target_session_attrs=any
                 t
         "#]],
@@ -122,23 +122,23 @@ fn connect_to_each_host(cluster: &TestCluster) {
             nouns@SOCKET/postgres?sslmode=require
                 f
             nouns@HERE/nowhere
-                LASTING PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
+                PERMANENT PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
             lazy@HERE/template1
-                LASTING PostgreSQL at HERE does not let this user in (permission denied for database "template1"); run: GRANT CONNECT ON DATABASE "template1" TO "lazy"
+                PERMANENT PostgreSQL at HERE does not let this user in (permission denied for database "template1"); run: GRANT CONNECT ON DATABASE "template1" TO "lazy"
             nouns@HERE/latin
-                LASTING the database "latin" at HERE has the encoding LATIN1, which cannot hold every text; make one with: createdb --encoding=UTF8 --template=template0 NAME
+                PERMANENT the database "latin" at HERE has the encoding LATIN1, which cannot store all of Unicode; make one with: createdb --encoding=UTF8 --template=template0 NAME
             nouns@GONE/postgres
-                PASSING cannot reach PostgreSQL at GONE (connection refused); start it, or check --database
+                TRANSIENT cannot reach PostgreSQL at GONE (connection refused); start it, or check --database
             nouns@GONE,HERE/postgres
                 t
             nouns@GONE,HERE/nowhere
-                LASTING cannot reach PostgreSQL at GONE (connection refused); start it, or check --database; and PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
+                PERMANENT cannot reach PostgreSQL at GONE (connection refused); start it, or check --database; and PostgreSQL at HERE has no such database (database "nowhere" does not exist); run: CREATE DATABASE "nowhere", or check the address
             nouns@%2Fno%2Fwhere:1/postgres
-                PASSING cannot reach PostgreSQL at /no/where/.s.PGSQL.1 (there is no such socket); start it, or check --database
+                TRANSIENT cannot reach PostgreSQL at /no/where/.s.PGSQL.1 (there is no such socket); start it, or check --database
             nouns@no..name/postgres
-                PASSING cannot reach PostgreSQL at no..name:5432 (…); start it, or check --database
+                TRANSIENT cannot reach PostgreSQL at no..name:5432 (…); start it, or check --database
             nouns@HERE/postgres?options=-c%20no_such_setting%3D1
-                LASTING PostgreSQL at HERE refuses the connection (unrecognized configuration parameter "no_such_setting"); check the address
+                PERMANENT PostgreSQL at HERE refuses the connection (unrecognized configuration parameter "no_such_setting"); check the address
         "#]],
     );
 }
@@ -162,7 +162,7 @@ fn silent_host_leaves_time_for_the_next(cluster: &TestCluster) {
     let told = told.replace(&silent, "SILENT");
     let (before, after) = told.split_once("(no answer within ").unwrap();
     let told = format!("{before}(…){}", after.split_once(')').unwrap().1);
-    expect!["PASSING cannot reach PostgreSQL at SILENT (…); start it, or check --database"]
+    expect!["TRANSIENT cannot reach PostgreSQL at SILENT (…); start it, or check --database"]
         .assert_eq(&told);
 }
 

@@ -99,10 +99,10 @@ fn sslmode_without_and_with_tls(cluster: &TestCluster) {
         &expect![[r#"
         disable: plain
         prefer: plain
-        require: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
-        require&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
-        verify-ca&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
-        verify-full&sslrootcert=ROOT: LASTING PostgreSQL at localhost:PORT has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        require: PERMANENT PostgreSQL at localhost:PORT does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
+        require&sslrootcert=ROOT: PERMANENT PostgreSQL at localhost:PORT does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
+        verify-ca&sslrootcert=ROOT: PERMANENT PostgreSQL at localhost:PORT does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
+        verify-full&sslrootcert=ROOT: PERMANENT PostgreSQL at localhost:PORT does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
     "#]],
     );
     check(
@@ -131,9 +131,9 @@ fn sslmode_without_and_with_tls(cluster: &TestCluster) {
         disable: plain
         prefer: TLSv1.3
         require: TLSv1.3
-        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+        verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+        verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
     "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "stranger-ca.crt"));
 }
 
@@ -142,8 +142,9 @@ fn system_roots(cluster: &TestCluster) {
     let place = format!("localhost:{}/postgres?sslrootcert=system", cluster.port);
     let told =
         outcome_line(connect_and_query(&format!("postgres://nouns@{place}"), &SESSION, ENCRYPTED));
-    let words = ["is signed by nobody we trust", "no certificate of the system can be used"];
-    let is_refused = told.starts_with("LASTING") && words.iter().any(|words| told.contains(words));
+    let words = ["is signed by an unknown CA", "no certificate of the system can be used"];
+    let is_refused =
+        told.starts_with("PERMANENT") && words.iter().any(|words| told.contains(words));
     assert!(is_refused, "{told}");
 }
 
@@ -157,7 +158,7 @@ fn invalid_certificates(cluster: &TestCluster) {
             require: TLSv1.3
             require&sslrootcert=ROOT: TLSv1.3
             verify-ca&sslrootcert=ROOT: TLSv1.3
-            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is made out for another name (invalid peer certificate: certificate not valid for name "localhost"; certificate is only valid for DnsName("db.example.com")); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
+            verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is issued for another host name (invalid peer certificate: certificate not valid for name "localhost"; certificate is only valid for DnsName("db.example.com")); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
         "#]],
     );
     // The common name matches, but is not checked.
@@ -170,7 +171,7 @@ fn invalid_certificates(cluster: &TestCluster) {
             require: TLSv1.3
             require&sslrootcert=ROOT: TLSv1.3
             verify-ca&sslrootcert=ROOT: TLSv1.3
-            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is made out for another name (invalid peer certificate: certificate not valid for name "localhost"; certificate is not valid for any names (according to its subjectAltName extension)); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
+            verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is issued for another host name (invalid peer certificate: certificate not valid for name "localhost"; certificate is not valid for any names (according to its subjectAltName extension)); use the host name that it has as a subject alternative name (its common name is not looked at), or sslmode=verify-ca
         "#]],
     );
     check(
@@ -180,9 +181,9 @@ fn invalid_certificates(cluster: &TestCluster) {
             disable: plain
             prefer: TLSv1.3
             require: TLSv1.3
-            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
-            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
-            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+            require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+            verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+            verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
         "#]],
     );
     check(
@@ -192,9 +193,9 @@ fn invalid_certificates(cluster: &TestCluster) {
             disable: plain
             prefer: TLSv1.3
             require: TLSv1.3
-            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+            require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+            verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+            verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
         "#]],
     );
 }
@@ -214,18 +215,18 @@ fn self_signed_certificates(cluster: &TestCluster) {
         disable: plain
         prefer: TLSv1.3
         require: TLSv1.3
-        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
-        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT is signed by nobody we trust (invalid peer certificate: UnknownIssuer); name who signed it by sslrootcert=FILE
+        require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+        verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
+        verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT is signed by an unknown CA (invalid peer certificate: UnknownIssuer); name the CA with sslrootcert=FILE
     "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "ca.crt"));
     cluster.serve(Some("itself-expired"));
     expect![[r#"
         disable: plain
         prefer: TLSv1.3
         require: TLSv1.3
-        require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
-        verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
-        verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
+        verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT has expired (…); renew it
     "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "itself-expired.crt"));
 }
 
@@ -236,9 +237,9 @@ fn old_versions_and_other_hashes(cluster: &TestCluster) {
             disable: plain
             prefer: TLSv1.3
             require: TLSv1.3
-            require&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
-            verify-ca&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
-            verify-full&sslrootcert=ROOT: LASTING the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+            require&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+            verify-ca&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
+            verify-full&sslrootcert=ROOT: PERMANENT the certificate of PostgreSQL at localhost:PORT cannot be used (invalid peer certificate: Other(OtherError(UnsupportedCertVersion))); make one of X.509 version 3, with a key of 2048 bits or more
         "#]].assert_eq(&outcomes_by_sslmode(cluster, "localhost", "ca.crt"));
         check_channel_binding(cluster, "version-1");
     }
@@ -259,12 +260,12 @@ fn check_channel_binding(cluster: &TestCluster, certificate: &str) {
         (
             "md5:right",
             "require",
-            "LASTING PostgreSQL at 127.0.0.1:PORT and we do not agree on a proof (server did not use channel binding); check the password and channel_binding",
+            "PERMANENT PostgreSQL at 127.0.0.1:PORT failed authentication (server did not use channel binding); check the password and channel_binding",
         ),
         (
             "scram:wrong",
             "require",
-            "LASTING PostgreSQL at 127.0.0.1:PORT refuses the password (password authentication failed for user \"scram\"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile",
+            "PERMANENT PostgreSQL at 127.0.0.1:PORT refuses the password (password authentication failed for user \"scram\"); set the right one: in NOUNS_DATABASE, PGPASSWORD or a passfile",
         ),
     ] {
         let place = format!("127.0.0.1:{}/postgres", cluster.port);
@@ -278,7 +279,7 @@ fn check_channel_binding(cluster: &TestCluster, certificate: &str) {
         cluster.port
     );
     let told = outcome_line(connect_and_query(&address, &SESSION, ENCRYPTED));
-    assert!(told.contains("we do not agree on a proof"), "{told}");
+    assert!(told.contains("failed authentication"), "{told}");
 }
 
 /// Client certificates. One signed by an unknown CA is not tested: the server closes such a connection
@@ -308,12 +309,12 @@ fn client_certificates(cluster: &TestCluster) {
         with("names", "certified.key"),
     ];
     expect![[r#"
-        LASTING PostgreSQL at 127.0.0.1:PORT does not let us in (connection requires a valid client certificate); add sslcert and sslkey to the address
+        PERMANENT PostgreSQL at 127.0.0.1:PORT does not let us in (connection requires a valid client certificate); add sslcert and sslkey to the address
         TLSv1.3
-        LASTING PostgreSQL at 127.0.0.1:PORT does not let us in (certificate authentication failed for user "certified"); check the user of the address
-        LASTING database: sslcert FOLDER/certified.crt and sslkey FOLDER/good.key do not go together (keys may not be consistent: KeyMismatch)
-        LASTING database: sslcert: cannot read FOLDER/none.crt (I/O error: No such file or directory (os error 2))
-        LASTING database: sslkey: cannot read FOLDER/names (no items found); a key with a passphrase is not taken
-        LASTING database: sslcert: there is no certificate in FOLDER/names, which must be a file in PEM
+        PERMANENT PostgreSQL at 127.0.0.1:PORT does not let us in (certificate authentication failed for user "certified"); check the user of the address
+        PERMANENT database: sslcert FOLDER/certified.crt and sslkey FOLDER/good.key do not match (keys may not be consistent: KeyMismatch)
+        PERMANENT database: sslcert: cannot read FOLDER/none.crt (I/O error: No such file or directory (os error 2))
+        PERMANENT database: sslkey: cannot read FOLDER/names (no items found); a key with a passphrase is not supported
+        PERMANENT database: sslcert: there is no certificate in FOLDER/names, which must be a file in PEM
     "#]].assert_eq(&format!("{}\n", told.join("\n")));
 }

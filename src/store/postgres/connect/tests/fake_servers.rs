@@ -80,24 +80,24 @@ fn connect_error_for_each_answer_of_a_server() {
         writeln!(told, "{name}: {outcome}").unwrap();
     }
     expect![[r#"
-        starting: PASSING PostgreSQL at PLACE is not ready (the database system is starting up)
-        stopping: PASSING PostgreSQL at PLACE is not ready (the database system is shutting down)
-        ended: PASSING PostgreSQL at PLACE is stopping (terminating connection due to administrator command)
-        full: PASSING PostgreSQL at PLACE has no free connection (sorry, too many clients already)
-        disk: PASSING PostgreSQL at PLACE is in trouble (could not write init file)
-        files: PASSING PostgreSQL at PLACE is in trouble (could not read block 0)
-        options: LASTING PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter: options); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
-        options since 1.20: LASTING PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter in options: lock_timeout); where it is pgbouncer or its like, put database_pooling = "transaction" into [server]
-        proxy without a way: LASTING PostgreSQL at PLACE is behind a proxy that does not know where to go (no such database: shop); check its settings, or the address
-        proxy that is full: PASSING PostgreSQL at PLACE cannot be reached through the proxy (no more connections allowed (max_client_conn))
-        proxy that waits: PASSING PostgreSQL at PLACE cannot be reached through the proxy (server login has been failing, try again later (server_login_retry))
-        old rules: LASTING PostgreSQL at PLACE does not let us in without encryption (no pg_hba.conf entry for host "10.0.0.1", user "ann", database "shop", SSL off); add sslmode=require to the address, or a line to its pg_hba.conf
-        someone between: LASTING PostgreSQL at PLACE sees another certificate than we do (SCRAM channel binding check failed); find out who ends the encryption in between; where it is a proxy of yours, add channel_binding=disable
-        other: LASTING PostgreSQL at PLACE refuses the connection (cache lookup failed); check the address
-        nothing: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
-        HTTP: PASSING cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, or check --database
-        noise: PASSING cannot reach PostgreSQL at PLACE (invalid message length: header length < 4); start it, or check --database
-        Kerberos: LASTING PostgreSQL at PLACE and we do not agree on a proof (unsupported authentication method); check the password and channel_binding
+        starting: TRANSIENT PostgreSQL at PLACE is not ready (the database system is starting up)
+        stopping: TRANSIENT PostgreSQL at PLACE is not ready (the database system is shutting down)
+        ended: TRANSIENT PostgreSQL at PLACE is stopping (terminating connection due to administrator command)
+        full: TRANSIENT PostgreSQL at PLACE has no free connection (sorry, too many clients already)
+        disk: TRANSIENT PostgreSQL at PLACE reports a system error (could not write init file)
+        files: TRANSIENT PostgreSQL at PLACE reports a system error (could not read block 0)
+        options: PERMANENT PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter: options); if it is a pooling proxy such as pgbouncer, put database_pooling = "transaction" into [server]
+        options since 1.20: PERMANENT PostgreSQL at PLACE is behind a proxy that does not pass our settings on (unsupported startup parameter in options: lock_timeout); if it is a pooling proxy such as pgbouncer, put database_pooling = "transaction" into [server]
+        proxy without a way: PERMANENT PostgreSQL at PLACE is behind a proxy without a route for this user or database (no such database: shop); check its settings, or the address
+        proxy that is full: TRANSIENT PostgreSQL at PLACE cannot be reached through the proxy (no more connections allowed (max_client_conn))
+        proxy that waits: TRANSIENT PostgreSQL at PLACE cannot be reached through the proxy (server login has been failing, try again later (server_login_retry))
+        old rules: PERMANENT PostgreSQL at PLACE does not let us in without encryption (no pg_hba.conf entry for host "10.0.0.1", user "ann", database "shop", SSL off); add sslmode=require to the address, or a line to its pg_hba.conf
+        someone between: PERMANENT PostgreSQL at PLACE sees another certificate than we do (SCRAM channel binding check failed); find out what terminates TLS in between; if it is your own proxy, add channel_binding=disable
+        other: PERMANENT PostgreSQL at PLACE refuses the connection (cache lookup failed); check the address
+        nothing: TRANSIENT cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
+        HTTP: TRANSIENT cannot reach PostgreSQL at PLACE (its answer was cut short; is it PostgreSQL?); start it, or check --database
+        noise: TRANSIENT cannot reach PostgreSQL at PLACE (invalid message length: header length < 4); start it, or check --database
+        Kerberos: PERMANENT PostgreSQL at PLACE failed authentication (unsupported authentication method); check the password and channel_binding
     "#]].assert_eq(&told);
 }
 
@@ -115,11 +115,11 @@ fn connect_error_for_each_answer_to_ssl_request() {
         }
     }
     expect![[r#"
-        no, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
-        no, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
-        yes, and then noise, prefer: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
-        yes, and then noise, require: LASTING TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
-        what, prefer: PASSING cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
-        what, require: LASTING PostgreSQL at PLACE has no TLS, and sslmode asks for it; switch ssl on there, or take sslmode=prefer where nobody else is on the network
+        no, prefer: TRANSIENT cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
+        no, require: PERMANENT PostgreSQL at PLACE does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
+        yes, and then noise, prefer: PERMANENT TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
+        yes, and then noise, require: PERMANENT TLS with PostgreSQL at PLACE failed (received corrupt message of type InvalidContentType); check sslmode
+        what, prefer: TRANSIENT cannot reach PostgreSQL at PLACE (it closed the connection); start it, or check --database
+        what, require: PERMANENT PostgreSQL at PLACE does not support TLS, and sslmode requires it; turn ssl on there, or use sslmode=prefer on a trusted network
     "#]].assert_eq(&told);
 }

@@ -64,10 +64,10 @@ fn session_settings_are_applied_and_verified() {
     let outcome = connect_and_query(&address("nouns"), &pooled, commit).unwrap();
     assert_eq!(outcome, "on|Asia/Kathmandu");
     let outcome = cluster.mask(&outcome_line(connect_and_query(&address("lazy"), &pooled, commit)));
-    expect![[r#"LASTING synchronous_commit is off at 127.0.0.1:PORT, so that an answered write could be lost; run: ALTER ROLE "lazy" SET synchronous_commit = on"#]].assert_eq(&outcome);
+    expect![[r#"PERMANENT synchronous_commit is off at 127.0.0.1:PORT, so an acknowledged write could be lost; run: ALTER ROLE "lazy" SET synchronous_commit = on"#]].assert_eq(&outcome);
     cluster.sql("ALTER ROLE lazy SET synchronous_commit = local");
     let outcome = cluster.mask(&outcome_line(connect_and_query(&address("lazy"), &pooled, commit)));
-    expect![[r#"LASTING transactions at 127.0.0.1:PORT are serializable, and we rely on read committed; run: ALTER ROLE "lazy" SET default_transaction_isolation = 'read committed'"#]].assert_eq(&outcome);
+    expect![[r#"PERMANENT transactions at 127.0.0.1:PORT are serializable, and we rely on read committed; run: ALTER ROLE "lazy" SET default_transaction_isolation = 'read committed'"#]].assert_eq(&outcome);
     reload_keeps_pinned_settings(&cluster, &address("nouns"));
 }
 

@@ -137,7 +137,7 @@ fn password_sources_follow_precedence() {
         postgres://ann@a:5432/ann · Prefer · password "own"
 
         postgres://ann@a:5432/ann · Prefer · password "own" · Some(File("HOME/.postgresql/root.crt"))
-        postgres://ann@a:5432/ann · VerifyChain · password "own" · Some(File("HOME/.postgresql/root.crt"))
-        postgres://ann@a:5432/ann · VerifyName · password "own" · Some(File("HOME/.postgresql/root.crt"))
+        postgres://ann@a:5432/ann · VerifyCa · password "own" · Some(File("HOME/.postgresql/root.crt"))
+        postgres://ann@a:5432/ann · VerifyFull · password "own" · Some(File("HOME/.postgresql/root.crt"))
     "#]].assert_eq(&format!("{}\n\n{}\n", told.join("\n"), trust.join("\n")));
 }
