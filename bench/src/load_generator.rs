@@ -270,7 +270,7 @@ async fn run_connection(
         stream.write_all(&request).await?;
         match read_response(&mut stream, &mut reply).await? {
             status if shot.expected.matches(status) => {
-                shared.latencies.borrow_mut().push(began.elapsed())
+                shared.latencies.borrow_mut().push(began.elapsed());
             }
             503 => shared.refused.set(shared.refused.get() + 1),
             _ => return Err(unexpected_response(&reply)),
