@@ -10,6 +10,7 @@ mod changes;
 mod check;
 mod environment;
 mod first_user;
+mod generate;
 mod init;
 mod key;
 mod prompt;
@@ -45,7 +46,7 @@ const STYLES: Styles = Styles::styled()
 /// You write a small model file that names your resources; nouns serves them as a complete HTTP
 /// interface. Without a model file it serves a small store of customers and orders.
 #[derive(Debug, Parser)]
-#[command(name = "nouns", version, styles = STYLES, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "nouns", version, styles = STYLES, max_term_width = 100)]
 #[command(after_help = "\
 Try it:
   nouns serve                                      the store, at http://127.0.0.1:8080
@@ -74,6 +75,10 @@ enum Command {
     /// Rotate the server's secret key
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Print a shell completion script
+    Completions(generate::CompletionsArgs),
+    /// Print the manual page of nouns or of one command
+    Man(generate::ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +115,10 @@ struct ServeArgs {
         value_delimiter = ','
     )]
     listen: Vec<String>,
+
+    /// Port to listen on at 127.0.0.1: short for --listen 127.0.0.1:PORT
+    #[arg(long, value_name = "PORT", conflicts_with = "listen")]
+    port: Option<u16>,
 
     /// The certificate with its chain, in PEM: all addresses then serve HTTPS; reloaded on SIGHUP
     #[arg(long, env = "NOUNS_TLS_CERT", hide_env = true, value_name = "FILE")]
@@ -239,12 +248,14 @@ pub fn run() -> ExitCode {
     let command = Cli::parse().command;
     let done = catch_unwind(AssertUnwindSafe(|| match command {
         Command::Serve(flags) => serve::run(flags),
-        Command::Init(flags) => init::run(&flags),
-        Command::Check(flags) => check::run(&flags),
+        Command::Init(flags) => environment::check().and_then(|_| init::run(&flags)),
+        Command::Check(flags) => environment::check().and_then(|_| check::run(&flags)),
         Command::Changes(flags) => environment::check().and_then(|_| changes::run(&flags)),
         Command::User(command) => environment::check().and_then(|_| user::run(&command)),
         Command::Cert(flags) => cert::run(&flags),
         Command::Key(command) => environment::check().and_then(|_| key::run(&command)),
+        Command::Completions(flags) => generate::print_completions(&flags),
+        Command::Man(flags) => generate::print_man_page(&flags),
     }));
     match done {
         Ok(Ok(code)) => code,

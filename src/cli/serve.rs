@@ -43,6 +43,7 @@ pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     let settings = &model.server;
     let database = database(flags.database.as_deref(), &model)?;
     let listen = [
+        flags.port.map(|port| format!("127.0.0.1:{port}")).into_iter().collect(),
         flags.listen,
         settings.listen.clone().unwrap_or_default(),
         vec![DEFAULT_LISTEN.to_owned()],

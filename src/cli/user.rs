@@ -253,7 +253,11 @@ fn parse_value(model: &Model, at: usize, json: &Json<'_>) -> Result<Value, Comma
     match (value, faults.is_empty()) {
         (Some(value), true) => Ok(types::canonicalize(value)),
         _ => {
-            let lines = faults.iter().map(|fault| format!("{}: {}", fault.pointer, fault.detail));
+            // A role is named by its flag, other values by their field.
+            let lines = faults.iter().map(|fault| match fault.pointer.split_once('/') {
+                Some(("roles", _)) => format!("--role: {}", fault.detail),
+                _ => format!("{}: {}", fault.pointer, fault.detail),
+            });
             Err(command_error(lines.collect::<Vec<_>>().join("; ")))
         }
     }

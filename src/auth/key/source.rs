@@ -7,7 +7,7 @@
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -53,6 +53,19 @@ impl fmt::Debug for KeySource {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
             Self::Environment(_) => f.write_str("Environment(…)"),
         }
+    }
+}
+
+/// Gives a new key file the owner of the one it replaces: root may rotate the key of a server that runs as
+/// another user, and that server must still be able to read it.
+fn keep_owner(new: &File, replaced: &Path) -> std::io::Result<()> {
+    match fs::metadata(replaced) {
+        Ok(old) if old.uid() != new.metadata()?.uid() => {
+            fchown(new, Some(old.uid()), Some(old.gid()))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -252,6 +265,7 @@ impl KeySource {
             }
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            keep_owner(&file, path)?;
             file.write_all(keys.file_text().as_bytes())?;
             file.sync_all()?;
             crate::fault::point("key_written");

@@ -72,7 +72,7 @@ on_every_backend! {
         refuse(&["user", "remove", "bob"], "");
         expect![[r#"
             there is a user ann already; set the password with: nouns user passwd ann
-            roles/0: expected one of "clerk", "shopper", "admin", got "clerc"
+            --role: expected one of "clerk", "shopper", "admin", got "clerc"
             name: expected a name without a colon
             name: expected at least 1 character, got 0
             name: expected no U+200B, which names may not have (RFC 8265)
@@ -84,7 +84,7 @@ on_every_backend! {
             password: expected at most 1024 characters, got 1028
             there is no user bob; list the users with: nouns user list
             there is no user bob; list the users with: nouns user list
-            roles/0: expected one of "clerk", "shopper", "admin", got "boss"
+            --role: expected one of "clerk", "shopper", "admin", got "boss"
             there is no user bob; list the users with: nouns user list
             there is no user bob; list the users with: nouns user list
         "#]].assert_eq(&(said.join("\n") + "\n"));

@@ -108,6 +108,21 @@ fn key_file_leftover_of_an_interrupted_write_is_replaced() {
 }
 
 #[test]
+fn key_file_replaced_by_root_keeps_its_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = KeyFolder::new();
+    let source = folder.source();
+    let keys = source.resolve(None).unwrap().keys;
+    std::os::unix::fs::chown(folder.file("nouns.key"), Some(1234), Some(2345)).unwrap();
+    let lock = source.lock().unwrap();
+    source.write(&lock, &keys).unwrap();
+    let owner = fs::metadata(folder.file("nouns.key")).unwrap();
+    assert_eq!((owner.uid(), owner.gid()), (1234, 2345));
+}
+
+#[test]
 fn key_file_readable_by_others_is_refused() {
     let folder = KeyFolder::new();
     let source = folder.source();

@@ -1,0 +1,83 @@
+//! `nouns completions` and `nouns man`: shell completions and manual pages, generated from the flags.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, CommandError, command_error};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nouns completions bash > ~/.local/share/bash-completion/completions/nouns
+  nouns completions zsh > ~/.zfunc/_nouns
+  nouns completions fish > ~/.config/fish/completions/nouns.fish")]
+pub(super) struct CompletionsArgs {
+    shell: Shell,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  nouns man > nouns.1 && man ./nouns.1
+  nouns man user add > nouns-user-add.1")]
+pub(super) struct ManArgs {
+    /// The command to describe [default: nouns itself]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub(super) fn print_completions(flags: &CompletionsArgs) -> Result<ExitCode, CommandError> {
+    let mut script = Vec::new();
+    clap_complete::generate(flags.shell, &mut Cli::command(), "nouns", &mut script);
+    print_all(&script)
+}
+
+pub(super) fn print_man_page(flags: &ManArgs) -> Result<ExitCode, CommandError> {
+    let mut page = Vec::new();
+    let command = find_command(Cli::command(), &flags.command)?;
+    clap_mangen::Man::new(command).render(&mut page).map_err(command_error)?;
+    print_all(&page)
+}
+
+/// The command that `path` names; `build` gives it its whole name, such as `nouns-user-add`.
+fn find_command(mut root: Command, path: &[String]) -> Result<Command, CommandError> {
+    root.build();
+    let found = path.iter().try_fold(&root, |command, name| command.find_subcommand(name));
+    found.cloned().ok_or_else(|| {
+        command_error(format!("there is no command {}; nouns help lists them", path.join(" ")))
+    })
+}
+
+fn print_all(text: &[u8]) -> Result<ExitCode, CommandError> {
+    std::io::stdout().write_all(text).map_err(command_error)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_name_every_command() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "nouns", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for command in Cli::command().get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn man_page_of_a_nested_command_has_its_whole_name() {
+        let path = ["user".to_owned(), "add".to_owned()];
+        let command = find_command(Cli::command(), &path).unwrap();
+        assert_eq!(command.get_display_name(), Some("nouns-user-add"));
+        let error = find_command(Cli::command(), &["sevre".to_owned()]).unwrap_err();
+        assert_eq!(error, "nouns: there is no command sevre; nouns help lists them");
+    }
+}
