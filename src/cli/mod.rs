@@ -112,12 +112,13 @@ struct ServeArgs {
         env = "NOUNS_LISTEN",
         hide_env = true,
         value_name = "ADDRESS",
-        value_delimiter = ','
+        value_delimiter = ',',
+        overrides_with = "port"
     )]
     listen: Vec<String>,
 
     /// Port to listen on at 127.0.0.1: short for --listen 127.0.0.1:PORT
-    #[arg(long, value_name = "PORT", conflicts_with = "listen")]
+    #[arg(long, value_name = "PORT", overrides_with = "listen")]
     port: Option<u16>,
 
     /// The certificate with its chain, in PEM: all addresses then serve HTTPS; reloaded on SIGHUP

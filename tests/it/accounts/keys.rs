@@ -79,7 +79,7 @@ on_every_backend! {
         let old = desk.key_text();
         desk.write_key(AccountsFixture::foreign_key());
         let foreign = desk.run_to_failure(&["key", "rotate", "--lost"], "");
-        assert!(foreign.starts_with("nouns.key holds a key of something else, "), "{foreign}");
+        assert!(foreign.starts_with("nouns.key holds the key of another database, "), "{foreign}");
         assert_eq!(desk.key_text(), AccountsFixture::foreign_key());
         fs::remove_file(desk.key_file()).unwrap();
         let said = desk.run_to_success(&["key", "rotate", "--lost"], "");

@@ -325,7 +325,7 @@ on_every_backend! {
             let cut = server.log().matches("the rights of the caller have changed").count();
             (cut == 2).then_some(())
         });
-        assert!(!server.log().contains("does not read its answer"), "{}", server.log());
+        assert!(!server.log().contains("does not read its response"), "{}", server.log());
     }
 
     /// The other streams of the connection may be somebody else's, as behind a proxy.

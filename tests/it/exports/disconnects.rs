@@ -94,7 +94,7 @@ fn export_stalled_is_cut_before_the_wal_grows_or_writers_wait() {
     );
     assert_eq!(stalled.rest().1, ExportEnd::Cut);
     wait_until("the log says why", || {
-        server.log().contains("the log file of the database has grown too large").then_some(())
+        server.log().contains("the WAL of the database has grown too large").then_some(())
     });
     // Once the export is gone, the WAL restarts.
     bulk_create_times(&server, 20, || ());

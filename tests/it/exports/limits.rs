@@ -120,7 +120,7 @@ on_every_backend! {
         let mut whole = Export::begin(&server, NDJSON);
         wait_for_metric(&server, "nouns_exports_in_flight", 2);
         server.terminate();
-        wait_until("it is ending", || server.log().contains("ending: finishing").then_some(()));
+        wait_until("it is ending", || server.log().contains("shutting down: finishing").then_some(()));
         assert_eq!(whole.rest().1, ExportEnd::Complete);
         let (status, _folder) = server.wait();
         assert_eq!(status.code(), Some(0));

@@ -40,7 +40,7 @@ on_every_backend! {
         // The server waits for the body, which never arrives.
         assert_eq!(client.read_answer(false).status, 100);
         server.terminate();
-        wait_until("the first signal is heard", || server.log().contains("ending: finishing").then_some(()));
+        wait_until("the first signal is heard", || server.log().contains("shutting down: finishing").then_some(()));
         let (begun, backend) = (Instant::now(), server.backend());
         // A signal within 100 ms of the first counts as the same one.
         let process = format!("/proc/{}/stat", server.process_id());
@@ -142,7 +142,7 @@ on_every_backend! {
         idle.write(whole);
         server.terminate();
         server.resume();
-        wait_until("the signal is heard", || server.log().contains("ending: finishing").then_some(()));
+        wait_until("the signal is heard", || server.log().contains("shutting down: finishing").then_some(()));
         for client in [&mut parked, &mut fresh, &mut kept] {
             client.write(b"t: localhost\r\n\r\n");
         }

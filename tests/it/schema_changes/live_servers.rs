@@ -138,7 +138,7 @@ fn server_that_was_taken_for_gone_says_which_rules_it_has_lost() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     let looser = Setup::replica(server.database()).model(LOOSE).start();
-    let line = "others took it for gone and gave up rules that it relies on";
+    let line = "counted it as stopped and gave up rules that it relies on";
     wait_until("it says so", || server.log().contains(line).then_some(()));
     assert!(server.log().contains("note.code: the values are unique"), "{}", server.log());
     let rows = "SELECT count(*) FROM nouns_servers";

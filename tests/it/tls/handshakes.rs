@@ -45,7 +45,7 @@ fn handshake_timeout_closes_the_connection() {
     assert!(began.elapsed() >= SECOND / 2);
     wait_for_metric(&server, "nouns_connections_aborted_total{reason=\"handshake\"}", 3);
     // The log has one line for several failures at the same time (sampled).
-    let lines = lines_with(&server, "handshakes take too long");
+    let lines = lines_with(&server, "TLS handshake took too long");
     assert!(lines <= 3, "{lines}");
 }
 

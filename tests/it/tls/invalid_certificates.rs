@@ -214,7 +214,7 @@ fn certificate_expired_or_not_yet_valid_is_refused() {
     check_start_fails(
         pair(-7200, -3600),
         &both_flags(),
-        r"--tls-cert: the certificate in cert.pem ended at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make a self-signed one with: nouns cert",
+        r"--tls-cert: the certificate in cert.pem expired at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ; renew it where it came from, or make a self-signed one with: nouns cert",
     );
     check_start_fails(
         pair(3600, 7200),

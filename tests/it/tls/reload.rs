@@ -127,7 +127,7 @@ fn certificate_reload_of_an_invalid_pair_keeps_the_old_one() {
     CertificatePair::valid(-7200, -3600).write(server.folder());
     server.send_sighup();
     wait_until("it is warned of", || (count(&server, WARNING) == 5).then_some(()));
-    assert!(server.log().contains("ended at"), "{}", server.log());
+    assert!(server.log().contains("expired at"), "{}", server.log());
     assert_eq!(server.get("/customers").status, 200);
     reload(&server, &other);
     let mut client = Client::connect_tls(server.address, other.trusting_client());

@@ -71,7 +71,7 @@ fn tls_settings_come_from_flags_environment_and_file() {
     command.args(["serve", "--open", "--listen", "127.0.0.1:0"]).current_dir(folder.path());
     let process = Process::spawn(command.env_clear().env("NOUNS_TLS_KEY", "other.pem"));
     assert!(process.first_line().starts_with("nouns: serving Safe at https://127.0.0.1:"));
-    wait_until("it redirects", || process.stderr().contains("sent to HTTPS").then_some(()));
+    wait_until("it redirects", || process.stderr().contains("redirected to HTTPS").then_some(()));
 }
 
 /// Mistakes in the model file are reported with their position.
