@@ -1,9 +1,9 @@
-//! Admission control: so many requests work, so many wait, and all that clients make the server keep takes
-//! up at most so much memory; the rest are told to come back.
+//! Admission control: limits on executing requests, on waiting requests, and on all memory that clients make
+//! the server hold; requests beyond these limits are refused (load shedding).
 //!
 //! Bodies and answers are counted as they come and go, connections by their worker's sweep (`ConnectionBytes`).
-//! The one surprising thing: half of the memory counts as pressure already, and then those who are slow
-//! are ended early: otherwise a few who never finish would keep everybody else out.
+//! The one surprising thing: half of the memory counts as pressure already, and then slow requests
+//! are aborted early: otherwise a few that never finish would keep all others out.
 
 mod stream_limit;
 mod keyed_mutex;
@@ -24,23 +24,23 @@ use crate::store::StoreError;
 pub use keyed_mutex::{KeyedMutex, KeyedMutexGuard};
 pub use stream_limit::{CallerKey, StreamLimit, StreamLimiter, StreamPermit};
 
-/// A body or an answer of this size is refused only when memory is exhausted and its client makes us wait.
+/// A body or response up to this size is refused only when memory is exhausted and its client is slow.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
 
-/// How short memory is. Each level has the consequences of those before it.
+/// Levels of memory pressure. Each level has the consequences of those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryPressure {
     None,
-    /// Half of `memory_bytes_max` is taken: large requests that are slow are ended early.
+    /// Half of `memory_bytes_max` is taken: slow large requests are aborted early.
     Elevated,
-    /// All of it is taken: nothing large is let in, and whatever is slow is ended early.
+    /// All of it is taken: nothing large is admitted, and every slow request is aborted early.
     High,
-    /// A quarter more is taken: no connection is let in, and no body that is waited for.
+    /// A quarter more is taken: no connection is accepted, and no incomplete body is waited for.
     Exhausted,
 }
 
 impl MemoryPressure {
-    /// Whether a slow client that makes us keep so much is ended early.
+    /// Whether a slow request that holds this many bytes is aborted early.
     pub fn hurries(self, bytes: usize) -> bool {
         self >= Self::High || (self == Self::Elevated && bytes > SMALL_BYTES_MAX)
     }
@@ -99,7 +99,7 @@ impl AdmissionControl {
         self.connection_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the connections of one worker take up: nothing until it is told.
+    /// The memory of the connections of one worker: zero until its first sweep.
     pub fn reserve_connections(&self) -> ConnectionBytes {
         ConnectionBytes { counter: Arc::clone(&self.connection_bytes), bytes: 0 }
     }
@@ -115,12 +115,12 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether so much may be held, some of which may be counted already.
+    /// Whether this many bytes may be held, some of which may be counted already.
     fn fits(&self, held_bytes: usize) -> bool {
         held_bytes.saturating_add(self.connection_bytes()) <= self.memory_bytes_max
     }
 
-    /// Room for the body of one request, to be asked for as it arrives.
+    /// A memory reservation for the body of one request, which grows as the body arrives.
     pub fn reserve_memory(&self) -> MemoryReservation<'_> {
         MemoryReservation { admission: self, bytes: Cell::new(0), shared: OnceCell::new() }
     }
@@ -155,7 +155,7 @@ impl AdmissionControl {
         work().await
     }
 
-    /// A permit for work that goes on when its client disconnects, and keeps the permit until it ends.
+    /// A permit for work that continues when its client disconnects, and keeps the permit until it ends.
     pub async fn admit_owned(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
         let place = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(place) => place,
@@ -182,7 +182,7 @@ impl AdmissionControl {
 
 /// Runs blocking work on another thread, so that the other connections of this event loop need not wait. A
 /// panic of the work resumes in the caller. Work that has not begun when its client disconnects is
-/// cancelled; work that has begun goes on, so it owns the reservation of a large body that it uses.
+/// cancelled; work that has begun continues, so it owns the reservation of a large body that it uses.
 pub async fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -233,12 +233,12 @@ impl MemoryReservation<'_> {
         Some(Arc::clone(self.shared.get_or_init(share)))
     }
 
-    /// This one should make room for others, if it is slow.
+    /// Whether this body should be aborted if it is slow, because of memory pressure.
     pub fn is_hurried(&self) -> bool {
         self.admission.memory_pressure().hurries(self.bytes.get())
     }
 
-    /// There is no memory for those who make us wait.
+    /// Whether memory is exhausted, so that an incomplete body is not waited for.
     pub fn is_exhausted(&self) -> bool {
         self.admission.memory_pressure() == MemoryPressure::Exhausted
     }
@@ -250,7 +250,7 @@ impl Drop for MemoryReservation<'_> {
     }
 }
 
-/// What the connections of one worker take up, as of its last sweep; given back with the worker.
+/// The memory of the connections of one worker, as of its last sweep; released with the worker.
 #[derive(Debug)]
 pub struct ConnectionBytes {
     counter: Arc<AtomicUsize>,
@@ -271,7 +271,7 @@ impl Drop for ConnectionBytes {
     }
 }
 
-/// A place in the queue; given back also when the client leaves.
+/// A slot in the queue; released also when the client disconnects.
 struct QueueSlot<'a>(&'a AdmissionControl);
 
 impl<'a> QueueSlot<'a> {
@@ -358,7 +358,7 @@ mod tests {
             let mut work = std::pin::pin!(spawn_blocking(move || drop(share)));
             let polled =
                 work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-            // It may be done already; what counts is that nobody waits for it.
+            // It may be done already; what matters is that no task waits for it.
             drop(polled);
         }
         drop(room);

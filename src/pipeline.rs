@@ -431,7 +431,7 @@ fn build_response(
     response
 }
 
-/// Catches a panic of one request and returns its message, so that the process goes on. The future is
+/// Catches a panic of one request and returns its message, so that the process continues. The future is
 /// pinned where it was made, because it is large and each call would move it.
 fn catch_panic<T>(
     mut work: Pin<&mut impl Future<Output = T>>,

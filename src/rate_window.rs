@@ -1,5 +1,5 @@
-//! Fixed-window counters for rate limits: a window begins with a key's first event, and the count begins
-//! anew after its end.
+//! Fixed-window counters for rate limits: a window begins with a key's first event, and the count is
+//! reset after its end.
 //!
 //! There is no clock here. The one surprising thing: the memory is fixed. It is a set-associative table: a
 //! keyed hash that no client can predict chooses a key's set, and a new key evicts the entry with the
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn fixed_window_counts_up_to_the_limit_and_starts_anew() {
+    fn fixed_window_counts_up_to_the_limit_and_resets() {
         let now = clock::now();
         let windows = FixedWindowCounters::new(now);
         let limit = (3, seconds(10));
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(windows.count("ann", limit, now + seconds(10)), Ok(seen(1, 10)));
     }
 
-    /// Threads at once get no more together than one would.
+    /// Concurrent threads together get no more than one thread would.
     #[test]
     fn fixed_window_is_exact_across_threads() {
         let now = clock::now();

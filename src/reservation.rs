@@ -1,7 +1,7 @@
 //! Shared memory reservations: bytes that stay reserved until their last holder drops them.
 //!
 //! Admission control decides how much may be reserved, and whom to refuse. The one surprising thing: a
-//! request shares its reservation with the work that it started, because that work goes on when the client
+//! request shares its reservation with the work that it started, because that work continues when the client
 //! resets the stream or closes the connection.
 
 use std::sync::Arc;

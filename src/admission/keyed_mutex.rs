@@ -1,4 +1,4 @@
-//! A keyed mutex: of all requests with the same key one at a time goes on, and the others wait in order.
+//! A keyed mutex: of all requests with the same key one at a time proceeds, and the others wait in order.
 //!
 //! A key without a holder has no entry, so there are never more entries than requests. The one surprising
 //! thing: the number of waiting requests is limited, in all and per key, because each of them holds memory.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keyed_mutex_forgets_waiters_that_time_out_or_leave() {
+    async fn keyed_mutex_removes_waiters_that_time_out_or_disconnect() {
         let turns = KeyedMutex::default();
         let first = turns.lock("a", soon()).await.unwrap();
         assert!(turns.lock("a", clock::now()).await.is_none());

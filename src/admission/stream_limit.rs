@@ -1,7 +1,7 @@
 //! Limits on concurrent streaming responses, in all and per caller.
 //!
 //! They are counted apart from requests: a stream holds no permit of admission control. The one surprising
-//! thing: anonymous callers are told apart by address, where an IPv6 /64 is one caller, since nobody has
+//! thing: anonymous callers are distinguished by address, where an IPv6 /64 is one caller, since nobody has
 //! fewer addresses than that.
 
 use std::collections::HashMap;

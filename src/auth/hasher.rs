@@ -2,7 +2,7 @@
 //!
 //! It does not know what is hashed, nor what a wrong password means for its user. The one surprising thing:
 //! after a wrong password it pauses three times as long as that hash took, so that wrong passwords never
-//! take more than a quarter of a core, while correct ones do not wait as long as there are no wrong ones.
+//! take more than a quarter of a core, while correct ones wait only if there are wrong ones.
 
 mod fair_queue;
 

@@ -227,7 +227,7 @@ pub mod tests {
     }
 
     #[test]
-    fn key_rotation_signs_with_the_first_and_knows_the_others() {
+    fn key_rotation_signs_with_the_first_key_and_accepts_the_others() {
         let old = keys(&[1]);
         let (old_id, old_fingerprint) = (old.id(), old.fingerprint());
         let both = old.begin_rotation(keys(&[2]));

@@ -135,7 +135,7 @@ impl Authenticator {
         self.users.invalidate();
     }
 
-    /// An authenticated client that goes on with the same nonce. Synchronous, without a future: this is the
+    /// An authenticated client that reuses its nonce. Synchronous, without a future: this is the
     /// path of nearly all requests with Digest, and asks no other server which counts were used. Anything
     /// else falls back to `login_digest`.
     pub(super) fn digest_from_cache(
@@ -295,8 +295,8 @@ impl Authenticator {
         Ok(next)
     }
 
-    /// The name that failures count for. A `userhash` counts for the name behind it, so that nobody can be
-    /// guessed at under several names; an unknown one counts for itself.
+    /// The name that failures count for. A `userhash` counts for the name behind it, so that no password can be
+    /// guessed under several names; an unknown one counts for itself.
     async fn throttled_name<'p>(
         &self,
         store: &store::StoreWorker,
@@ -315,7 +315,7 @@ impl Authenticator {
         }
     }
 
-    /// Whether this user is in already with the nonce of a proof: then failures of others do not concern them.
+    /// Whether this user has authenticated with this nonce before: failures of others then do not matter.
     fn is_session_nonce(
         &self,
         (proof, nonce): (&DigestCredentials<'_>, &Result<Nonce, NonceError>),
@@ -324,7 +324,7 @@ impl Authenticator {
         nonce.is_ok() && self.credential_cache.find_session_nonce(&proof.nonce, name).is_some()
     }
 
-    /// 429 while too many were wrong.
+    /// 429 while the user is locked out by failed logins.
     pub(super) async fn check_lockout(
         &self,
         name: &str,
@@ -336,7 +336,7 @@ impl Authenticator {
         }
     }
 
-    /// 429, to come back after this time.
+    /// 429 with `Retry-After`.
     pub(super) async fn locked_out(&self, request: &AuthRequest<'_>, time: Duration) -> Problem {
         self.delayed_failures.wait(request.now + tarpit::LOCKED_OUT_DELAY).await;
         let seconds = time.as_secs().saturating_add(1);

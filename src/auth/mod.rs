@@ -299,7 +299,7 @@ impl Authenticator {
         self.users.renew_lease(store).await
     }
 
-    /// 401 for a caller whose user is gone.
+    /// 401 for a caller whose user no longer exists.
     pub async fn reject_credentials(
         &self,
         store: &store::StoreWorker,

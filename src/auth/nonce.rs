@@ -1,14 +1,14 @@
 //! Stateless nonces: each carries its own time and epoch, and a MAC over both.
 //!
 //! The text is base64url of the second of issue, the epoch, random bytes and a truncated HMAC, so that
-//! every server with the key recognises its own and a flood of challenges costs no memory. The store knows
+//! every server with the key recognises its own and a flood of challenges costs no memory. The store records
 //! whether a nonce was used, and whether its epoch is over. Several keys are known during a rotation: the
 //! first signs, all verify.
 //!
 //! A limit of a client bounds the size: a 401 repeats the nonce in every challenge of its first line, and
 //! wget 1.21 crashes when that line has more than 255 bytes (`challenge.rs`). 30 bytes are 40 characters:
 //!
-//! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the moment nearest to now, so that it
+//! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the candidate nearest to now, so that it
 //!   works in every year.
 //! - epoch, 8 bytes, random: consecutive epochs within the life of a nonce differ.
 //! - random, 6 bytes: they tell apart the nonces of one second. Where two collide, which at 50,000

@@ -19,7 +19,7 @@ use crate::json::{self, Json};
 use crate::model::types::PASSWORD_BYTES_MAX;
 use crate::model::{Algorithm, AuthScheme, Model};
 
-/// How many Digest credentials are kept of realms that the model does not have now.
+/// The maximum of stored Digest credentials for realms that the model does not declare now.
 const ABSENT_REALM_DIGESTS_MAX: usize = 16;
 
 /// The content of the column `password`, as JSON text.
@@ -40,7 +40,7 @@ pub struct DigestMismatch {
     pub unused: BTreeSet<String>,
 }
 
-/// What a new key means for a record.
+/// The result of resealing a record with a new key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResealResult {
     pub is_changed: bool,
@@ -112,7 +112,7 @@ pub fn dummy_hash() -> &'static str {
     DUMMY_HASH.get_or_init(argon::dummy_hash)
 }
 
-/// Whether this is the password. Slow, and as slow when there is no such user.
+/// Whether the password is correct. Slow, and equally slow when there is no such user.
 pub fn verify(record: Option<&PasswordRecord>, password: &str) -> bool {
     // No user has such a password, so refusing it at once reveals nothing.
     if check_password(password).is_err() {
@@ -241,9 +241,9 @@ impl PasswordRecord {
         Some(ResealResult { is_changed: self.digests != before, dropped })
     }
 
-    /// What is amiss with the stored Digest credentials, if the model offers Digest in a realm for which the user
+    /// The mismatch of the stored Digest credentials, if the model offers Digest in a realm for which the user
     /// has none, and they have some that it has no use for: the realm was renamed, or had other algorithms.
-    /// A user who never had any is not meant.
+    /// `None` for a user who never had any.
     pub fn digest_mismatch(&self, model: &Model) -> Option<DigestMismatch> {
         let offered: BTreeSet<&str> = offered_digests(model).map(|(realm, _)| realm).collect();
         let has_any = |realm: &str| {

@@ -63,7 +63,11 @@ impl PasswordCheck {
         }
         let is_right = password::verify(user.as_ref().map(|user| &user.record), &pair.password);
         if is_right && user.is_some_and(|user| !user.is_disabled) {
-            return (PasswordVerdict::Correct, WrongPassword::No);
+            // Digest failures may have reached the limit during the hash.
+            return match throttle.locked_out_for(&pair.name, address, clock::now()) {
+                None => (PasswordVerdict::Correct, WrongPassword::No),
+                Some(time) => (PasswordVerdict::Throttled(time), WrongPassword::No),
+            };
         }
         let wrong = if is_right { WrongPassword::No } else { WrongPassword::Yes };
         match throttle.count_failure(&pair.name, address, clock::now()) {
@@ -74,7 +78,7 @@ impl PasswordCheck {
     }
 }
 
-/// The credentials of a request by Digest, read and found to be meant for it.
+/// The Digest credentials of a request, parsed and checked to belong to it.
 pub(super) struct DigestAttempt<'a> {
     pub(super) proof: DigestCredentials<'a>,
     pub(super) algorithm: Algorithm,
@@ -83,12 +87,12 @@ pub(super) struct DigestAttempt<'a> {
 }
 
 impl Authenticator {
-    /// The user whom a proof is of. What is in memory is asked first, and what is stored decides.
+    /// The user whom a proof authenticates. The cache is checked first; the stored user decides.
     ///
-    /// Nothing is awaited between a comparison and its count, so of guesses that are sent at once no more
-    /// are told apart from a right password than of those that come one after another. A wrong guess at a
-    /// user in memory is therefore counted before the user is read, and taken back if the password has
-    /// changed meanwhile and it is right after all.
+    /// Nothing is awaited between a comparison and its count, so concurrent guesses get no more comparisons
+    /// than sequential ones. A wrong guess at a
+    /// cached user is therefore counted before the user is read, and uncounted if the password has
+    /// changed in the meantime and the guess is correct.
     pub(super) async fn find_verified_user(
         &self,
         store: &store::StoreWorker,
@@ -128,7 +132,7 @@ impl Authenticator {
         }
     }
 
-    /// The user, if the proof is theirs. It takes as long for nobody as for somebody.
+    /// The user, if the proof is theirs. Takes equally long if there is no such user.
     fn proved_user(
         &self,
         request: &AuthRequest<'_>,
@@ -143,7 +147,7 @@ impl Authenticator {
         user.filter(|user| is_known && !user.is_disabled)
     }
 
-    /// Others may have failed while the user was read, and then a right guess is one too many.
+    /// Other guesses may have failed while the user was read; at the limit even a correct guess is refused.
     async fn let_in(
         &self,
         request: &AuthRequest<'_>,

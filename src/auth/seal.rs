@@ -3,7 +3,7 @@
 //! AES-256-GCM with a random nonce; the user, the realm and the algorithm are associated data, so that a
 //! sealed text moved to another row does not open. The caller decides where it is stored. The one
 //! surprising thing: a sealed text begins with the id of its key, so that after a rotation one that was
-//! missed can be told from one that was damaged.
+//! missed can be distinguished from one that was damaged.
 
 use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
 use base64::Engine as _;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_text_of_an_unknown_key_is_told_from_damage() {
+    fn sealed_text_of_an_unknown_key_is_distinguished_from_damage() {
         let (old, new) = (keys(1), keys(2));
         let sealed = seal(&old, &PLACE, b"secret").unwrap();
         assert_eq!(open(&new, &PLACE, &sealed), Err(SealError::UnknownKey));

@@ -30,7 +30,7 @@ impl LoginThrottle {
     }
 
     /// Counts a failure, if the limit allows one more; if not, returns how long this pair is locked out.
-    /// Atomic, whoever else counts at the same time.
+    /// Atomic with respect to concurrent counts.
     pub fn count_failure(&self, name: &str, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let counted =
             self.failures.count((name, network(address)), (self.failures_max, WINDOW), now);

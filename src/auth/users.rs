@@ -1,7 +1,7 @@
-//! The cache of users: read on demand, and kept while they are known not to have changed.
+//! The cache of users: read on demand, and valid while they are known not to have changed.
 //!
-//! The database has a stamp that changes with its users, whoever changes them, and a server trusts it for
-//! `LEASE` after reading it. So every server sees a change within that time, and whoever makes one can wait
+//! The database has a stamp that every change of the users updates, and a server trusts it for
+//! `LEASE` after reading it. So every server sees a change within that time, and the writer can wait
 //! that long and knows that all have seen it. The one surprising thing: there is no negative caching. A
 //! failed login reads the database once, for a known name as for an unknown one, so that timing reveals
 //! nothing.

@@ -4,10 +4,10 @@
 //! its owner only, and is never overwritten: an existing one belongs to a database that exists, or existed.
 //!
 //! Order, so that no crash leaves an admin whose password nobody knows: the password is written under the
-//! name of the file with `.new` behind it, the user is committed, the file gets its name. A start that finds
-//! a `.new` beside users that are there finishes it, if it holds the admin's password.
-//! A lock on the folder keeps apart the servers that do this in one folder; of servers in several folders,
-//! the unique name of the user in the database lets one win.
+//! name of the file with the suffix `.new`, the user is committed, the file is renamed. A start that finds
+//! such a file in a database with users completes the rename, if it holds the admin's password.
+//! A lock on the folder serializes the servers that do this in one folder; of servers in several folders,
+//! the unique user name in the database lets one succeed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
@@ -91,7 +91,7 @@ fn password_file_exists(file: &Path) -> CommandError {
     ))
 }
 
-/// Creates the first user where there is none. Of several servers that start at once, one creates it.
+/// Creates the first user where there is none. Of several servers that start concurrently, one creates it.
 pub(super) fn create(
     beside: &mut AdminStore,
     model: &Model,
@@ -109,7 +109,7 @@ pub(super) fn create(
         };
     }
     let _lock = lock_folder(file)?;
-    // Another server may have made the user while this one waited.
+    // Another server may have created the user while this one waited.
     if has_users(beside, model)? {
         return Ok(None);
     }
@@ -149,7 +149,7 @@ pub(super) fn create(
     }
 }
 
-/// Goes on where a start was interrupted after the user was made. What holds another password may be that of
+/// Completes a start interrupted after the user was created. A file with another password may be that of
 /// another database, and is left alone.
 fn finish_interrupted(
     beside: &mut AdminStore,
@@ -161,7 +161,7 @@ fn finish_interrupted(
     let Outcome::User(Some(user)) = &found else { return Ok(None) };
     let Some(password) = password_in(unfinished, user) else { return Ok(None) };
     let file = match file.symlink_metadata() {
-        // Somebody else's.
+        // It belongs to another database.
         Ok(_) => unfinished.to_owned(),
         Err(_) => publish_file(unfinished, file),
     };
@@ -204,19 +204,19 @@ fn write(path: &Path, password: &str) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct PasswordFile<'a> {
     path: &'a Path,
-    /// It holds the password that the first user had when it was looked at.
+    /// Whether it held the password of the first user when it was checked.
     is_of_user: bool,
 }
 
 impl<'a> PasswordFile<'a> {
-    /// Looks whether the file is that of this user, before the user is changed: databases of one name on
-    /// several servers may have the same folder. Nothing where there is no file. Slow.
+    /// Checks whether the file belongs to this user, before the user is changed: databases of one name on
+    /// several servers may have the same folder. `None` if there is no file. Slow.
     pub(super) fn find(path: Option<&'a Path>, user: &Item) -> Option<Self> {
         let path = path.filter(|path| accounts::user_name(user) == NAME && path.exists())?;
         Some(Self { path, is_of_user: password_in(path, user).is_some() })
     }
 
-    /// Removes the file, when the password in it counts no more; says what became of it.
+    /// Removes the file after its password has become invalid; returns a message about the result.
     pub(super) fn remove_password_file(&self) -> Result<String, CommandError> {
         let path = self.path.display();
         if !self.is_of_user {

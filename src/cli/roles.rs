@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn review_undeclared_roles_are_named_and_bounded() {
+    fn role_review_names_a_bounded_number_of_undeclared_roles() {
         let text = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
         let model = crate::model::read("t.toml", text).unwrap();
         let group = |roles: &str, is_disabled, example: &str| RoleGroup {

@@ -34,7 +34,7 @@ use crate::wire;
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
-    allocator::tune();
+    allocator::tune()?;
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject).map_err(command_error)?;
     let strange_variables = environment::check()?;
@@ -369,7 +369,7 @@ fn log_style(flag: Option<settings::LogFormat>, model: &Model) -> LogStyle {
     }
 }
 
-/// Logs every panic; whoever catches it sends the response.
+/// Logs every panic; the code that catches it sends the response.
 fn log_panics(log: &Logger) {
     let log = log.clone();
     std::panic::set_hook(Box::new(move |panic| {

@@ -129,6 +129,10 @@ impl Route {
         }
     }
 
+    pub fn has_csv_body(&self) -> bool {
+        matches!(self.verb, RequestVerb::PostItems(BodyForm::Csv))
+    }
+
     /// A list of new items may be larger than one item.
     pub fn body_bytes_max(&self, limits: &ServerLimits) -> usize {
         match (self.verb, &self.target) {

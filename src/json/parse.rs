@@ -64,13 +64,19 @@ pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, JsonError> {
 /// At most how many values `parse` finds in this text, which may be several values or none.
 pub fn count_values(text: &[u8]) -> usize {
     let (mut values, mut is_text, mut is_escaped) = (1, false, false);
+    // The last byte outside of texts and white space: a list or an object that is empty has no first value.
+    let mut last = b' ';
     for byte in text {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = is_text,
             b'"' => is_text = !is_text,
             b',' | b'[' | b'{' if !is_text => values += 1,
+            b']' | b'}' if !is_text && matches!(last, b'[' | b'{') => values -= 1,
             _ => {}
+        }
+        if !byte.is_ascii_whitespace() {
+            last = *byte;
         }
     }
     values

@@ -37,7 +37,8 @@ fn count_values_is_never_less_than_what_is_parsed() {
     }
     for (text, expected) in [
         ("0", 1),
-        ("[]", 2),
+        ("[]", 1),
+        ("[ [],{} ]", 3),
         ("[[0],[0]]", 5),
         (r#"{"a":{"b":1},"c,{[\"":"x,y\\"}"#, 4),
         (r#"["\",[,",","]"#, 3),

@@ -34,7 +34,7 @@ struct WriterState {
     dropped_ever: u64,
     /// The thread waits for work.
     is_idle: bool,
-    /// The thread should not wait for more lines.
+    /// Set when the thread should write immediately and not wait for more lines.
     should_flush: bool,
     /// Lines are taken from the buffer but not yet written.
     is_writing: bool,

@@ -1,6 +1,6 @@
 //! Metrics: what the server counts, and how `/-/metrics` exposes it.
 //!
-//! Every number is allocated before the first request: whoever counts holds the handle, and counting is an
+//! Every number is allocated before the first request: the counting code holds the handle, and counting is an
 //! addition. Numbers that other modules keep anyway (admission control, the log, the store) are not counted
 //! twice: the scrape passes them in, as `ScrapeGauges`. The one surprising thing: the metrics of a backend
 //! exist only once the backend has asked for their handles.
@@ -53,7 +53,7 @@ pub struct ServerMetrics {
     pub streams_refused: Counter,
     pub aborted_unread: Counter,
     pub cut_revoked: Counter,
-    /// Answers that went on, by how they ended.
+    /// Streaming responses, by how they ended.
     pub streams_completed: Counter,
     pub streams_abandoned: Counter,
     pub streams_aborted: Counter,
@@ -93,7 +93,7 @@ pub struct WriterMetrics {
     pub commit: Histogram,
     pub checkpoint: Histogram,
     pub wal_pages: Gauge,
-    /// How often long reads were held back until the WAL could be reset, and how often in vain.
+    /// How often scans were held back so that the WAL could be reset, and how often that failed.
     pub wal_resets: Counter,
     pub wal_resets_given_up: Counter,
     /// Set when a commit failed with an unknown outcome: no more writes are accepted.

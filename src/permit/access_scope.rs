@@ -29,7 +29,7 @@ impl UnreadableFields<'_> {
         }
     }
 
-    /// Whether GET does not show the item at all.
+    /// Whether the whole item is unreadable, not only some fields.
     pub fn is_whole_item(self) -> bool {
         matches!(self, Self::All)
     }

@@ -96,7 +96,7 @@ pub(super) async fn permit(
 }
 
 /// Repeats steps 4 and 5, where reading the body took longer than the lease on the rights. A caller whose
-/// rights have changed goes on with the new ones, if these still permit the request.
+/// rights have changed continues with the new ones, if these still permit the request.
 pub(super) async fn confirm_rights<'a>(
     app: &App,
     asked: &'a RequestContext<'_>,
@@ -173,7 +173,7 @@ fn is_within_lease(asked: &RequestContext<'_>, now: Instant) -> bool {
     now < asked.rights_checked_at.get() + auth::LEASE
 }
 
-/// The caller with fresh rights, if these have changed; 401 where the user is gone.
+/// The caller with fresh rights, if these have changed; 401 if the user no longer exists.
 async fn recheck_rights(
     app: &App,
     asked: &RequestContext<'_>,

@@ -14,8 +14,6 @@ use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::{self, Problem};
 use crate::wire::BodyMemory;
 
-/// Values in one body, of any size. A body of one item, which has at most 1 MiB, cannot have more.
-const VALUES_MAX: usize = 512 << 10;
 /// What a parsed value takes up at most, on average: `[0]` is two values and 176 bytes.
 const VALUE_BYTES: usize = 96;
 
@@ -68,11 +66,19 @@ async fn plan_blocking(
     let memory = room.share();
     let work = move || {
         let _held = memory;
-        let SharedState { model, admission: gate, .. } = &*shared;
+        let SharedState { model, admission, .. } = &*shared;
         let hidden = permit::hidden_fields(&caller, &route);
+        let values = admission.reserve_memory();
+        let limit = model.server.limits.memory_bytes_max;
+        // The cells of CSV are parsed when they become JSON, and the JSON is a copy.
+        if route.has_csv_body() {
+            reserve(&values, 2 * bytes.len())?;
+            reserve_values(&values, count_csv_values(&bytes), limit)?;
+        }
         let text = intent::body_as_json_lines(model, &route, (&bytes, hidden))?;
-        let values = gate.reserve_memory();
-        reserve_values(&text, &values)?;
+        if !route.has_csv_body() {
+            reserve_values(&values, json::count_values(&text), limit)?;
+        }
         plan_text(model, route, (query.as_deref(), &text), &caller, || by)
     };
     run_blocking(work).await?
@@ -80,13 +86,31 @@ async fn plan_blocking(
 
 /// Reserves memory for the values of a body before it is parsed: a list of `[0]` takes up fifty times its
 /// text.
-fn reserve_values(text: &[u8], memory: &MemoryReservation<'_>) -> Result<(), Problem> {
-    let values = json::count_values(text);
-    if values > VALUES_MAX {
-        let detail = format!("expected at most {VALUES_MAX} values of JSON, got {values}");
+fn reserve_values(
+    memory: &MemoryReservation<'_>,
+    values: usize,
+    memory_bytes_max: usize,
+) -> Result<(), Problem> {
+    // One body may take half of the memory, so that there is room for another.
+    let values_max = memory_bytes_max / 2 / VALUE_BYTES;
+    if values > values_max {
+        let detail = format!(
+            "expected at most {values_max} JSON values in one body (half of memory_bytes_max), got {values}; \
+             send it in parts"
+        );
         return Err(Problem::new(&problem::TOO_LARGE).detail(detail));
     }
-    match memory.grow(values * VALUE_BYTES) {
+    reserve(memory, values * VALUE_BYTES)
+}
+
+/// At most how many values the cells of a CSV body have: quotes in a cell are doubled, so that texts and the
+/// rest cannot be told apart without parsing, and every separator counts.
+fn count_csv_values(body: &[u8]) -> usize {
+    body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b'\n')).count()
+}
+
+fn reserve(memory: &MemoryReservation<'_>, bytes: usize) -> Result<(), Problem> {
+    match memory.grow(bytes) {
         true => Ok(()),
         false => Err(Problem::new(&problem::BUSY).detail("too many large bodies at once")),
     }

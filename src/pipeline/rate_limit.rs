@@ -2,7 +2,7 @@
 //! rest (draft-ietf-httpapi-ratelimit-headers).
 //!
 //! Users are counted by name, anonymous callers by address. Each server counts for itself. The one
-//! surprising thing: a request that is answered with a challenge does not count, or else a few strangers
+//! surprising thing: a request that is answered with a challenge does not count; otherwise a few strangers
 //! behind one address could keep everybody there from logging in.
 
 use std::time::Duration;

@@ -122,7 +122,7 @@ impl ConnectionContext {
             ),
             AbortReason::Revoked => (
                 &server.cut_revoked,
-                "connection cut: the caller may not have the rest of an answer that the client does not read",
+                "connection aborted: the caller lost the right to a response that the client does not read",
             ),
             AbortReason::Streams => (
                 &server.aborted_open_streams,
@@ -159,7 +159,7 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
     }
 }
 
-/// About what the head of a request takes up.
+/// The approximate memory of the head of a request.
 fn head_bytes(request: &Request<Incoming>) -> usize {
     // In the map of the header lines, beside their text.
     const LINE_BYTES: usize = 100;
@@ -171,7 +171,7 @@ fn head_bytes(request: &Request<Incoming>) -> usize {
     bytes + bytes / 2
 }
 
-/// The parsers let somewhat more through than the limits, so that it is our check that answers.
+/// The parsers accept slightly more than the limits, so that our own check refuses the request.
 fn head_bytes_max(limits: &ServerLimits) -> usize {
     const SLACK_BYTES: usize = 16 << 10;
     limits.target_bytes_max + limits.headers_bytes_max + SLACK_BYTES
@@ -387,7 +387,7 @@ struct RequestService {
 }
 
 impl RequestService {
-    /// Tells the framing how hyper delimits the body, and the pipeline what hyper has not told it.
+    /// Passes to the framing how hyper delimits the body, and to the pipeline what hyper does not report.
     fn begin_framing(&self, request: &mut Request<Incoming>) {
         let mut message = self.watch.message();
         if message.has_fragment() {

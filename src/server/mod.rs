@@ -45,7 +45,7 @@ use crate::pipeline::App;
 
 /// How long requests in flight may take during a graceful shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// A thread that is told to abort may be in the middle of a query.
+/// How long a worker may take to abort: it may be in the middle of a query.
 const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A signal that follows the first within this time is the same request: wrappers such as `timeout` and
@@ -94,7 +94,7 @@ impl ExitOutcome {
     }
 }
 
-/// What the workers are told.
+/// The stage of the shutdown, as signalled to the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShutdownStage {
     Serving,
@@ -193,7 +193,7 @@ async fn serve_until_signal(
             log.event(Level::Info, message, &[("signal", &signal)]);
             None
         }
-        // Its connections are gone, and the other threads would have to do its work: a restart is better.
+        // Its connections are lost, and the other threads would have to do its work: a restart is better.
         _ = working.join_next() => Some("a worker thread died"),
         _ = accepting.join_next() => Some("the accept loop died"),
     };

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_dns_names_are_told_from_others() {
+    fn certificate_dns_names_are_distinguished_from_other_names() {
         for good in ["localhost", "a.example", "*.a.example", "x-1.example"] {
             assert!(is_dns_name(good), "{good}");
         }

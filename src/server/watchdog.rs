@@ -29,14 +29,14 @@ const PARK_TICKS: u64 = 1;
 /// How often the sweep runs.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// After the time that sending may stand still, this much must have been read of an answer with every
-/// tick: 32 KiB a second.
+/// The minimum rate at which a client must read a response, once the stall timeout has passed: bytes per
+/// tick, which is 32 KiB a second.
 const RESPONSE_BYTES_PER_TICK_MIN: usize = 8 << 10;
 
 /// Concurrent handshakes per worker before the timeout of slow ones is shortened.
 const HANDSHAKES_SOFT_MAX: usize = 1_000;
 
-/// Streams that a connection may have also when there are too many of them.
+/// Streams that every connection may have, even when its worker has too many of them.
 const STREAMS_FAIR_SHARE: usize = 10;
 
 /// The state that the connections of one worker share.
@@ -44,7 +44,7 @@ const STREAMS_FAIR_SHARE: usize = 10;
 pub(super) struct WorkerState {
     /// The time: the number of sweeps so far.
     ticks: Cell<u64>,
-    /// Requests of HTTP/2 under way, and how many there may be.
+    /// HTTP/2 requests in flight, and their maximum.
     streams: Cell<usize>,
     streams_max: usize,
     streams_logged_at: Cell<Option<u64>>,
@@ -124,7 +124,7 @@ struct InFlightEntry {
     begun: u64,
     /// Of its head.
     head_bytes: usize,
-    /// When hyper had the answer, and its size; from then on the client is to read it.
+    /// When hyper got the response, and its size; from then on the client is expected to read it.
     response_ready: Option<(u64, usize)>,
     kind: InFlightKind,
 }
@@ -147,17 +147,17 @@ pub(super) struct ConnectionWatchdog {
     progress: Cell<u64>,
     /// Of a head that took more than one read.
     head_bytes: Cell<usize>,
-    /// What the connection has beside HTTP.
+    /// The memory of the TLS state of the connection.
     tls_bytes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u32>,
     in_flight: RefCell<Vec<InFlightEntry>>,
-    /// Answers that go on and depend on somebody's rights.
+    /// Streaming responses that end when their callers lose their rights.
     streams: RefCell<Vec<GuardedStream>>,
-    /// The request of HTTP/2 that has begun and has no task yet.
+    /// The HTTP/2 request that has begun and has no task yet.
     without_task: Cell<Option<u32>>,
     frame_budget: ControlFrameBudget,
-    /// hyper has no part in it now.
+    /// The connection waits without a hyper connection and its buffers.
     is_parked: Cell<bool>,
     /// HTTP/1 only.
     message: RefCell<MessageFraming>,
@@ -215,7 +215,7 @@ impl ConnectionWatchdog {
         count.set(count.get() + usize::from(begins) - usize::from(ends));
     }
 
-    /// Whether an answer of ours can be on its way. When none can, what hyper writes is its own.
+    /// Whether a response of ours can be in flight. If not, what hyper writes is its own.
     pub(super) fn is_response_expected(&self) -> bool {
         match self.phase.get() {
             ConnectionPhase::Busy
@@ -312,7 +312,7 @@ impl ConnectionWatchdog {
         may
     }
 
-    /// Gives up the stream at once, with all unsent data.
+    /// Aborts the socket immediately, and discards all unsent data.
     pub(super) fn abandon(&self) {
         self.is_abandoned.set(true);
     }
@@ -379,7 +379,7 @@ impl ConnectionWatchdog {
         self.now().saturating_sub(since).saturating_sub(1)
     }
 
-    /// What this connection should be asked now.
+    /// The signal that this connection should get now.
     fn next_signal(&self, patience: &PhaseTimeouts, pressure: MemoryPressure) -> WatchdogSignal {
         if self.is_unread_too_long(patience, pressure) || self.exceeds_fair_share(patience) {
             return WatchdogSignal::Abort;
@@ -460,7 +460,7 @@ impl ConnectionWatchdog {
                 .any(|it| self.age(it.begun) >= patience.under_pressure)
     }
 
-    /// More streams are under way on it than every connection may have.
+    /// It has more streams in flight than every connection may have.
     pub(super) fn has_many_streams(&self) -> bool {
         let is_request = |request: &&InFlightEntry| request.kind != InFlightKind::Chunk;
         self.phase.get() == ConnectionPhase::Streams

@@ -1,8 +1,8 @@
 //! The worker thread, which serves its share of the connections, each from first to last.
 //!
 //! It does not accept. A request never leaves its thread, so what the thread's `App` holds needs no lock.
-//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread goes
-//! on, because tokio catches it and every count has a guard.
+//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
+//! continues, because tokio catches it and every count has a guard.
 
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
@@ -80,13 +80,13 @@ impl WorkerHandle {
                     );
                 }
             }
-            // Nobody listens any more when the shutdown was forced.
+            // The receiver is dropped when the shutdown was forced.
             let _ = say_done.send(());
         })?;
         Ok((Self { accepted: arrivals, open }, WorkerReports { ready, done }))
     }
 
-    /// Its open connections, including those on their way.
+    /// Its open connections, including those queued for it.
     pub(super) fn open_connections(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

@@ -1,11 +1,11 @@
 //! Migration of empty tables, which startup may drop and create again, because there is no data to lose.
 //!
-//! A change of the model that would be refused for a resource with items makes the table of one without
-//! items anew, and with it the empty tables that refer to it. What is left of the resource elsewhere stays:
-//! its entries in the change log, and the last number that was given as an id, so that no id is given twice.
+//! A model change that is refused for a resource with items recreates the table of a resource without
+//! items, together with the empty tables that refer to it. Other data of the resource stays:
+//! its entries in the change log, and the last allocated id, so that no id is allocated twice.
 //! The one surprising thing: a table with rows may refer to one without, as long as no row does. Its
-//! foreign key is dropped and added again; SQLite, which can do neither, makes it follow a table that is
-//! renamed. A foreign key that is not ours is never dropped: it stands in the way.
+//! foreign key is dropped and added again; on SQLite, which can do neither, it follows a table that is
+//! renamed. A foreign key that is not ours is never dropped: the migration is refused.
 
 use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use super::schema_migration::MigrationError;
@@ -103,12 +103,12 @@ impl EmptyTableRebuild {
             .collect()
     }
 
-    /// Whether tables of the old model go.
+    /// Whether tables of the old model are dropped.
     pub(super) fn has_dropped(&self) -> bool {
         !self.old.is_empty()
     }
 
-    /// Empty tables that refer to one that is made anew are made anew too.
+    /// Adds the empty tables that refer to a recreated table: they are recreated too.
     async fn add_empty_referrers<D: DatabaseDriver>(
         &mut self,
         driver: &mut D,
@@ -163,7 +163,7 @@ impl EmptyTableRebuild {
         Ok(())
     }
 
-    /// What adds the foreign keys of and to the tables that were made, where the engine makes them apart.
+    /// The statements that add the foreign keys of and to the new tables, where these are added separately.
     pub(super) fn add_foreign_keys(&self, new: &Model, dialect: &Dialect) -> Vec<String> {
         let own = self.new.iter().flat_map(|index| {
             let keys = sql::foreign_keys(new, new.resource(*index), None, dialect);
@@ -197,7 +197,7 @@ async fn lock_empty_table<D: DatabaseDriver>(
     }
 }
 
-/// Drops the foreign keys that refer to the tables, where no table can be dropped before. Refused when one
+/// Drops the foreign keys that refer to the tables, where that must precede dropping a table. Refused when one
 /// of a table that stays is not ours.
 async fn drop_foreign_keys<D: DatabaseDriver>(
     driver: &mut D,
@@ -250,8 +250,8 @@ async fn drop_tables<D: DatabaseDriver>(
 }
 
 /// Drops the tables where foreign keys cannot be changed. A table that gets another name is renamed before
-/// it is dropped: the foreign keys that refer to it then name the table that is made in its place. All of
-/// these have a name of their own in between, since one may get the name of another.
+/// it is dropped: the foreign keys that refer to it then name the table that replaces it. All of
+/// these get a temporary name first, since one may take the name of another.
 async fn drop_renamed<D: DatabaseDriver>(
     driver: &mut D,
     new: &Model,
@@ -275,7 +275,7 @@ async fn drop_renamed<D: DatabaseDriver>(
     Ok(())
 }
 
-/// The last number that was given as an id.
+/// The last allocated id.
 async fn last_id<D: DatabaseDriver>(
     driver: &mut D,
     resource: &Resource,

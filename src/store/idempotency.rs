@@ -137,7 +137,7 @@ async fn lock_or_replay<D: DatabaseDriver>(
     let mut found = driver.query_each(&strokes, read).await?.into_iter().flatten();
     let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
     match found.next() {
-        // A stored answer is final, whoever holds the lock now.
+        // A stored answer is final, regardless of who holds the lock now.
         Some((_, Some(kept))) => Ok(Some(kept.replay(once)?)),
         _ if is_claimed => Ok(None),
         _ => Err(RequestRefusal::IdempotencyKeyInFlight.into()),

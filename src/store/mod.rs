@@ -296,7 +296,7 @@ impl StoreWorker {
         self.read_in(None, read).await
     }
 
-    /// Reads in a place of the gate, which is held until the work has ended, also when its client has left.
+    /// Reads with an admission permit, which is held until the work has ended, even if its client disconnects.
     pub async fn read_in(
         &self,
         place: Option<OwnedSemaphorePermit>,

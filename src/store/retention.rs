@@ -101,7 +101,7 @@ struct SweptTable<'a> {
     /// The key of its `ClockMark` in `nouns_system`.
     mark: &'static str,
     retention: Option<Duration>,
-    /// Whether something would be deleted. 1: the time before which, 2: how many rows a batch examines.
+    /// Whether something would be deleted. 1: the cutoff time, 2: how many rows a batch examines.
     due: &'a str,
     newest: &'static str,
     sweep: &'a str,

@@ -112,12 +112,12 @@ pub(super) async fn create<D: DatabaseDriver>(
     Ok(())
 }
 
-/// The model of a start that has made its tables and not yet what is deferred. It does not count: a server
-/// with the model from before may start.
+/// The key of the model of a start that has changed the tables but not completed its deferred work. That model
+/// is not in force: a server with the previous model may start.
 const UNFINISHED: &str = "model_unfinished";
 
-/// What is done when the transaction has ended, beside those who use the tables, where the engine can do
-/// that. Until it is done, the model does not count as applied.
+/// Work that runs after the transaction, concurrently with users of the tables, where the engine supports
+/// that. Until it is completed, the model is not in force.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     /// To be built.
@@ -132,8 +132,8 @@ impl Deferred {
     }
 }
 
-/// Brings the tables from the model that the database remembers to this one. `others`: the models of servers
-/// that run beside this one.
+/// Migrates the tables from the stored model to this one. `others`: the models of servers
+/// that run concurrently.
 pub(super) async fn migrate<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
@@ -153,7 +153,7 @@ pub(super) async fn migrate<D: DatabaseDriver>(
     let is_changed = stored != model.shape;
     let mut changed = ChangedTables::default();
     if is_changed {
-        // The tables are those of the last start that changed them, whether it was finished or not.
+        // The tables are those of the last start that changed them, whether or not it completed.
         let tables = unfinished.as_ref().unwrap_or(&stored);
         if *tables == model.shape {
             refuse_loosening(others, model, Vec::new())?;
@@ -174,13 +174,13 @@ pub(super) async fn migrate<D: DatabaseDriver>(
         indexes: reconcile_indexes(driver, (model, &changed.made), dialect, others).await?,
         foreign_keys: find_unvalidated(driver, model, dialect).await?,
     };
-    // Databases of earlier versions have none. To ask first takes no lock.
+    // Databases of earlier versions have none. Checking for the table first avoids a lock.
     if driver.query(dialect.version_index_names, &[], |_| Ok(())).await?.is_empty() {
         let (name, create) = (VERSION_INDEX.to_owned(), dialect.version_index.to_owned());
         create_index(driver, IndexDefinition { name, create }, dialect, &mut deferred.indexes)
             .await?;
     }
-    // Where tables were made anew, those of the former model are no more.
+    // If tables were recreated, those of the previous model no longer exist.
     if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
         write_system_value(driver, dialect, "model", &model.shape).await?;
         if unfinished.is_some() {
@@ -192,7 +192,7 @@ pub(super) async fn migrate<D: DatabaseDriver>(
     Ok(deferred)
 }
 
-/// What was deferred is done: the model counts from here on.
+/// Records that the deferred work is completed: the model is in force from now on.
 pub(super) async fn complete<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
@@ -220,7 +220,7 @@ fn read_stored(shape: &str) -> Result<Model, StatementError> {
     })
 }
 
-/// How an operator takes back what a start has added that was not finished.
+/// The statements by which an operator undoes what an uncompleted start has added.
 fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
     let differences = compare(before, unfinished);
     let statements = differences.iter().rev().filter_map(|difference| match difference {
@@ -240,7 +240,7 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
     )
 }
 
-/// The foreign keys of the model that rows from before have not been held to.
+/// The foreign keys of the model that are not validated yet (`NOT VALID`).
 async fn find_unvalidated<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
@@ -254,7 +254,7 @@ async fn find_unvalidated<D: DatabaseDriver>(
     Ok(keys.filter(|key| unvalidated.contains(&key.name)).collect())
 }
 
-/// Refuses a model that gives up what servers rely on which run with others; `lines`: what else they do.
+/// Refuses a model that drops rules on which running servers rely. `lines`: other reasons to refuse it.
 fn refuse_loosening(
     others: &[Model],
     model: &Model,
@@ -270,12 +270,12 @@ fn refuse_loosening(
     Err(MigrationError::InUse(relied_on))
 }
 
-/// What a change of the tables came to.
+/// The result of a change of the tables.
 #[derive(Debug, Default)]
 struct ChangedTables {
-    /// The resources whose tables were made: nobody else knows them yet.
+    /// The resources whose tables were created: no other session can see them yet.
     made: Vec<ResourceIndex>,
-    /// Whether some of them replace tables of the former model.
+    /// Whether some of them replace tables of the previous model.
     has_rebuilt: bool,
 }
 
@@ -395,7 +395,7 @@ async fn forget<D: DatabaseDriver>(
     driver.execute(&sql::forget(dialect), &[Bind::Text(name)]).await.map(drop)
 }
 
-/// Keeps a word unless there is one; the one that is there then.
+/// Writes a value unless the key exists; returns the value that is stored then.
 pub(super) async fn write_system_value_if_absent<D: DatabaseDriver>(
     driver: &mut D,
     dialect: &Dialect,

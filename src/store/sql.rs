@@ -65,7 +65,7 @@ pub(super) fn changes_between(dialect: &Dialect) -> String {
 
 /// The version of a collection and the low-water mark of the change log. 1: the low-water mark that is
 /// already known; 2: the resource; 3: the parent, if `has_parent`.
-/// A collection without an entry has not changed since the oldest entry that is kept.
+/// A collection without an entry has not changed since the oldest entry that is still stored.
 fn collection_version_query(dialect: &Dialect, has_parent: bool) -> String {
     let Dialect {
         placeholder: p,
@@ -100,9 +100,9 @@ pub(super) struct SqlStatements {
     pub(super) users_stamp: &'static str,
     /// Finds an enabled admin. 1: the id of a user to leave out.
     pub(super) other_admin: String,
-    /// Whether entries have expired. 1: the time before which, 2: how many a batch examines.
+    /// Whether entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
     pub(super) sweep_due: String,
-    /// Deletes expired entries. 1: the time before which, 2: how many at most.
+    /// Deletes expired entries. 1: the cutoff time, 2: how many at most.
     pub(super) sweep: String,
     /// See `collection_version_query`: of a top-level collection, and of one with a parent.
     pub(super) collection_versions: [String; 2],

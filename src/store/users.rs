@@ -1,7 +1,7 @@
 //! The users table: created at startup on both backends, and queried by name.
 //!
 //! It belongs to the program and not to the model, so it is not part of the model's shape. The stamp records
-//! that it exists: a number that a trigger changes with every change of the table, whoever makes it. In
+//! that it exists: a number that a trigger changes with every change of the table, by any program. In
 //! SQLite, where one server owns the file, the stamp counts up; in PostgreSQL it is random, so that it does
 //! not repeat after a failover that lost changes.
 //! The one surprising thing: its index is not among those that startup reconciles, so that an older program

@@ -39,13 +39,13 @@ pub enum ConnectionReuse {
 
 /// The memory that a body takes up while it is read.
 pub trait BodyMemory {
-    /// Asked for each piece; false when there is no room for it.
+    /// Reserves memory for one chunk; false when there is none left.
     fn take(&self, bytes: usize) -> bool;
 
-    /// Asked now and then while the next piece does not come: a body that is this slow is given up.
+    /// Checked periodically while the next chunk is awaited: whether to abort a slow body.
     fn is_hurried(&self) -> bool;
 
-    /// Asked when the body is not here with its head: it is not waited for.
+    /// Checked when the body did not arrive with its head: whether to refuse it instead of waiting.
     fn is_exhausted(&self) -> bool;
 }
 

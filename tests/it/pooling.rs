@@ -248,9 +248,9 @@ fn pgbouncer_sessions_with_wrong_settings_fail_the_start() {
     "#]]);
 }
 
-/// Nothing can be told to a session, so the start says for each transaction how long it may wait.
+/// Session settings have no effect behind the proxy, so the start sets timeouts for each transaction.
 #[test]
-fn start_behind_a_proxy_ends_when_another_start_does_not() {
+fn start_behind_a_proxy_times_out_while_another_start_hangs() {
     let proxy = PgBouncer::start("");
     let lock = "BEGIN; SELECT 1 FROM pg_advisory_xact_lock(1313821262, 1);\n";
     let late = OpenTransaction::begin(proxy.folder.path(), lock);

@@ -276,9 +276,9 @@ fn synchronous_standby_waits_use_a_bounded_number_of_connections() {
     });
 }
 
-/// A start commits too. It holds no lock of a table while that commit waits, says what it waits for, and ends.
+/// A start commits too. It locks no table while that commit waits, reports what it waits for, and times out.
 #[test]
-fn start_without_its_synchronous_standby_says_so_and_ends() {
+fn start_without_its_synchronous_standby_reports_it_and_times_out() {
     let primary = OwnPostgres::start();
     let server = serve(&primary, "");
     let path = server.create("/notes", r#"{"note":{"text":"first"}}"#);
@@ -334,7 +334,7 @@ fn start_that_waits_for_a_standby_is_ended_by_sigterm() {
     assert!(!process.wait().success());
 }
 
-/// A start with a field more.
+/// A start with one more field.
 fn spawn_newer(primary: &OwnPostgres, flags: &[&str]) -> (Process, Folder) {
     let newer = model("").replace("text = { type", "mood = { type = \"text\" }\ntext = { type");
     let folder = Folder::new();

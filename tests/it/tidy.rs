@@ -136,7 +136,7 @@ fn leaves_by_super(path: &str, text: &str) -> bool {
 }
 
 #[test]
-fn imports_go_one_way() {
+fn imports_follow_the_import_order() {
     let layers = table("Import order");
     let layer = |module: &str| layers.iter().position(|row| row.iter().any(|name| name == module));
     let mut faults = Vec::new();

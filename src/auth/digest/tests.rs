@@ -1,4 +1,4 @@
-//! Tests of Digest: the RFCs' own examples, what clients send, what is refused, and other implementations
+//! Tests of Digest: the RFCs' examples, credentials as clients send them, refusals, and other implementations
 //! as clients.
 
 mod clients;
@@ -185,7 +185,7 @@ fn digest_without_qop_is_accepted_only_where_the_realm_is_legacy() {
 }
 
 #[test]
-fn digest_scope_mismatches_are_told_apart() {
+fn digest_scope_mismatches_are_distinguished() {
     let target = DigestTarget { text: "/dir/index.html", host: "localhost" };
     let check = |from: &str, to: &str, expected: Result<Algorithm, ScopeMismatch>| {
         let header = MUFASA.replace(from, to);

@@ -40,7 +40,7 @@ fn hasher_runs_jobs_on_its_thread_and_returns_the_result() {
 }
 
 #[test]
-fn hasher_skips_jobs_whose_caller_has_gone() {
+fn hasher_skips_jobs_whose_caller_has_disconnected() {
     let hasher = Arc::new(Hasher::start().unwrap());
     let (end, asker) = busy(&hasher);
     let (done, is_done) = mpsc::channel();

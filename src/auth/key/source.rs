@@ -23,11 +23,11 @@ const FILE_BYTES_MAX: u64 = 4096;
 /// The group may not write, others may not access it at all.
 const FORBIDDEN_MODE_BITS: u32 = 0o027;
 
-/// How long the lock of a folder is waited for, and how often it is tried: whoever has it writes small files.
+/// The timeout for the lock of a folder, and the retry interval: its holder only writes small files.
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why there are no keys: what is wrong and the way out.
+/// Why there are no keys: what is wrong and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError(pub String);
 
@@ -280,7 +280,7 @@ impl KeySource {
         folder.sync_all().map_err(|error| self.io_error("sync", &error))
     }
 
-    /// Removes a file that was created in vain.
+    /// Removes a key file that was just created and cannot be used.
     pub fn remove_key_file(&self) {
         if let Self::File(path) = self {
             let _ = fs::remove_file(path);

@@ -63,7 +63,7 @@ fn is_current(text: &str) -> bool {
 }
 
 thread_local! {
-    /// The memory of one hash of the usual cost, reused for the next: allocated anew each time, it
+    /// The memory of one hash of the usual cost, reused for the next: allocated each time, it
     /// fragments the heap by ten times its size.
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }

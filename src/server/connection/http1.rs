@@ -3,7 +3,7 @@
 //! The parent module begins and closes connections; `http1_framing` finds where messages end. The
 //! surprising thing: a connection may have several hyper connections, one after the other. While it waits
 //! for a request it has none (it is parked), since each takes some 20 KiB; and a head with HTTP/1.2 to
-//! HTTP/1.9, which hyper refuses, goes to another one with HTTP/1.1 in its place.
+//! HTTP/1.9, which hyper refuses, is parsed again by a new one with HTTP/1.1 in its request line.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -60,10 +60,10 @@ where
             if ask == WatchdogSignal::Abort {
                 return Poll::Ready(Some(EndCause::Aborted));
             }
-            // Before it leaves: what has arrived is a request, or the beginning of one.
+            // Before the connection is drained: bytes that have arrived are a request, or the start of one.
             match stream.poll_head(cx, head_bytes_max) {
                 Poll::Ready(read) => Poll::Ready(read.err().map(|_| EndCause::Disconnected)),
-                // The rest of a head may be on its way; the sweep decides how long.
+                // The rest of a head may still arrive; the sweep decides how long to wait.
                 Poll::Pending if ask == WatchdogSignal::Drain && !stream.has_pending() => {
                     Poll::Ready(Some(EndCause::Drained))
                 }
@@ -85,7 +85,7 @@ enum EndCause {
     Hyper(hyper::Result<()>),
     /// The watchdog aborted it.
     Aborted,
-    /// Nothing was in flight: it goes on without hyper.
+    /// Nothing was in flight: the connection is parked, without hyper.
     Parked,
     /// It was drained before a request came.
     Drained,
@@ -99,7 +99,7 @@ struct ConnectionEnd<S> {
     cause: EndCause,
     /// The phase in which it ended.
     phase: ConnectionPhase,
-    /// Why it is cut, where the client has not read all of its answer.
+    /// Why it is aborted, if the client has not read its whole response.
     unread: Option<AbortReason>,
     /// What hyper has read and not consumed.
     unparsed: Bytes,
@@ -115,10 +115,10 @@ impl<S> ConnectionEnd<S> {
         Self { stream, service, cause, phase, unread: None, unparsed, was_idle: true }
     }
 
-    /// The beginning of a head with which the connection goes on.
+    /// The start of the next head, with which serving resumes.
     fn unfinished_head(&self) -> Option<Bytes> {
         match &self.cause {
-            EndCause::Parked => Some(self.unparsed.clone()),
+            EndCause::Parked => Some(skip_empty_lines(&self.unparsed)),
             EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(self.phase) => {
                 refusal::as_http_1_1(&self.unparsed).map(Bytes::from)
             }
@@ -127,6 +127,16 @@ impl<S> ConnectionEnd<S> {
             }
         }
     }
+}
+
+/// RFC 9112 §2.2: empty lines before a request line are ignored. Handed back, they would look like a whole
+/// head, and the connection would go to hyper and come back for ever.
+fn skip_empty_lines(unparsed: &Bytes) -> Bytes {
+    let mut rest = &unparsed[..];
+    while let Some(after) = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n")) {
+        rest = after;
+    }
+    unparsed.slice_ref(rest)
 }
 
 fn is_before_request(phase: ConnectionPhase) -> bool {
@@ -147,7 +157,7 @@ where
             WatchdogSignal::Continue | WatchdogSignal::Park => {}
             WatchdogSignal::Drain if leaving => {}
             WatchdogSignal::Drain => {
-                // hyper would close without a look at what has arrived, and at the first half of a head.
+                // hyper would close without reading what has arrived, even after half a head.
                 if let Poll::Ready(result) = Pin::new(&mut connection).poll(cx) {
                     return Poll::Ready(EndCause::Hyper(result));
                 }
@@ -178,7 +188,7 @@ where
         }
     })
     .await;
-    // Before the answer goes with the rest of the connection.
+    // Read before the response is dropped with the connection.
     let unread =
         if watch.has_revoked_stream() { AbortReason::Revoked } else { AbortReason::Unread };
     let (phase, unread) = (watch.phase(), watch.has_unread().then_some(unread));

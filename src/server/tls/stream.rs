@@ -1,6 +1,6 @@
 //! A TLS stream that sends `close_notify` however it ends.
 //!
-//! RFC 8446 §6.1: without `close_notify` a close cannot be told from a truncation, and clients complain.
+//! RFC 8446 §6.1: without `close_notify` a close looks like a truncation, and clients complain.
 //! Most connections end by being dropped: when they were idle for too long, or at shutdown.
 
 use std::io::{self, IoSlice};

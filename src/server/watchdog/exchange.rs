@@ -41,13 +41,13 @@ impl Exchange {
         Self { watch: Rc::clone(watch), number }
     }
 
-    /// Whether its answer is the last one on a connection of HTTP/1, which the client should know.
+    /// Whether its response is the last one on an HTTP/1 connection, so that it should say `Connection: close`.
     pub(in crate::server) fn is_last(&self) -> bool {
         self.watch.signal.get() == WatchdogSignal::Drain
             && self.watch.phase() != ConnectionPhase::Streams
     }
 
-    /// What the head of the request takes up.
+    /// Records the memory of the request's head.
     pub(in crate::server) fn has_head(&self, bytes: usize) {
         let mut under_way = self.watch.in_flight.borrow_mut();
         if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
@@ -55,7 +55,7 @@ impl Exchange {
         }
     }
 
-    /// The answer is with hyper.
+    /// hyper has the response.
     pub(in crate::server) fn response_ready(&self, bytes: usize) {
         let watch = &self.watch;
         let mut under_way = watch.in_flight.borrow_mut();

@@ -1,20 +1,20 @@
-//! What a connection takes up in memory, without the bodies and the large answers, which the gate counts.
+//! The memory of a connection, without bodies and large responses, which admission control counts.
 //!
 //! It is summed up by the sweep, so that a request costs no shared counter; the sum is up to a tick old.
-//! The sizes are those of a release build (`docs/hostile-clients.md` says how they were measured).
+//! The sizes are those of a release build (`docs/explanation/hostile-clients.md` says how they were measured).
 
 use super::{ConnectionPhase, ConnectionWatchdog, InFlightEntry, InFlightKind};
 use crate::admission;
 
-/// A connection of HTTP/1 that waits without hyper: its task, its watch and its socket.
+/// A parked HTTP/1 connection: its task, its watchdog and its socket.
 const PARKED_BYTES: usize = 2 << 10;
 /// One with hyper's buffers.
 const HTTP1_BYTES: usize = 14 << 10;
-/// One of HTTP/2 without its streams.
+/// An HTTP/2 connection without its streams.
 const HTTP2_BYTES: usize = 18 << 10;
-/// One that is encrypted has this as well.
+/// The TLS state of an encrypted connection, in addition.
 const TLS_BYTES: usize = 20 << 10;
-/// A request under way, without its head: its future, and what HTTP/2 keeps of a stream.
+/// A request in flight, without its head: its future, and the stream state of HTTP/2.
 const REQUEST_BYTES: usize = 8 << 10;
 
 impl ConnectionWatchdog {
@@ -46,7 +46,7 @@ impl InFlightEntry {
             InFlightKind::Request | InFlightKind::Stream => REQUEST_BYTES + self.head_bytes,
             InFlightKind::Chunk => 0,
         };
-        // The gate counts the others.
+        // Admission control counts the others.
         let answer = self.response_ready.map_or(0, |(_, bytes)| bytes);
         request + if answer <= admission::SMALL_BYTES_MAX { answer } else { 0 }
     }

@@ -1,10 +1,10 @@
 //! Streaming responses whose callers have lost their rights, and whose clients do not read.
 //!
-//! The source of such a response is cut already (`pipeline::end_revoked`); but nobody asks it for more, so
-//! nobody hears of it. With HTTP/1 the connection is cut. With HTTP/2 its other streams may be somebody
-//! else's, so only the task of the stream ends: h2 resets a stream that was dropped before its end.
-//! The surprising thing: hyper names no stream to its executor. It spawns the task of a request right after
-//! it has called the service, so the request that has begun and has no task is the one.
+//! The source of such a response is cancelled already (`pipeline::end_revoked`), but nothing polls it, so
+//! its error is not noticed. With HTTP/1 the connection is aborted. With HTTP/2 its other streams may be
+//! other callers', so only the task of the stream ends: h2 resets a stream that was dropped before its end.
+//! The surprising thing: hyper passes no stream id to its executor. It spawns the task of a request right after
+//! it has called the service, so the task belongs to the request that has begun and has no task yet.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -23,12 +23,12 @@ pub(super) struct GuardedStream {
 }
 
 impl ConnectionWatchdog {
-    /// An answer was to end and has not: its client does not read, and so nothing more is asked for.
+    /// Whether a revoked response has not ended yet, because its client does not read and so nothing polls it.
     pub(in crate::server) fn has_revoked_stream(&self) -> bool {
         self.streams.borrow().iter().any(|stream| stream.rights.is_revoked())
     }
 
-    /// Lets the tasks of revoked streams look at their rights.
+    /// Wakes the tasks of revoked streams, so that they check their rights.
     pub(super) fn wake_revoked_streams(&self) {
         for stream in self.streams.borrow_mut().iter_mut() {
             if stream.rights.is_revoked()

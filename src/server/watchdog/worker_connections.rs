@@ -29,12 +29,12 @@ impl WorkerConnections {
         watch
     }
 
-    /// Nothing to sweep: also the connections that ended since the last sweep are gone.
+    /// Whether there is nothing to sweep: connections that ended since the last sweep are removed too.
     pub(in crate::server) fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// `pressure` is asked with what all connections take up.
+    /// `pressure` is called with the memory of all connections.
     pub(in crate::server) fn sweep(
         &mut self,
         patience: &PhaseTimeouts,
@@ -89,7 +89,7 @@ impl ConnectionWatchdog {
                 return false;
             }
         };
-        // What was begun long before may still be completed now.
+        // A head or handshake that began long before the shutdown may still be completed.
         self.worker
             .stopping_since
             .get()

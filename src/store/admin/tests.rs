@@ -149,7 +149,7 @@ fn check_alone(database: &Database) {
     assert_eq!(user(&mut beside, "ann").unwrap().version, 1);
     assert!(matches!(beside.write(replace(1)), Ok(Outcome::Updated(_))));
 
-    // No clear-text password is stored, whoever forgot to hash it.
+    // No clear-text password is stored, even if a caller forgot to hash it.
     let clear = draft("eve", Value::Clear(ClearText::new("hunter2hunter2".into())));
     let clear = write(&model, WriteAction::Create { drafts: vec![clear], count: Cardinality::One });
     assert!(matches!(beside.write(clear), Err(StoreError::Broken(_))));

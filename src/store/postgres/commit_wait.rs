@@ -1,8 +1,8 @@
-//! Commits of a start that wait for a synchronous standby: the operator is told, and the wait has a limit.
+//! Commits of a start that wait for a synchronous standby: the wait is reported, and has a timeout.
 //!
 //! A commit that waits keeps its locks, and a start may have locked tables that others read. So the first
-//! commit of a start is a probe that touches nothing: while that waits, no table is touched.
-//! Such a commit is never cancelled, see `Worker::attempt`; a start that gives up leaves it to PostgreSQL.
+//! commit of a start is a probe that touches no table: while it waits, no table is locked.
+//! Such a commit is never cancelled, see `Worker::attempt`; a start that times out leaves it to PostgreSQL.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use crate::log::Level;
 use crate::store::OpenError;
 use crate::store::driver::{Columns, DatabaseDriver};
 
-/// Between two looks at what a commit waits for.
+/// The interval between two checks of what a commit waits for.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// How long a start waits for the standbys to confirm a commit.
 const COMMIT_MAX: Duration = Duration::from_secs(15);
-/// How long one look may take.
+/// The timeout of one check.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// A transaction that is written to the log, so that standbys have to confirm it, and that nobody reads.
+/// A transaction that writes only a message to the WAL, so that standbys have to confirm it.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'nouns', 'start')";
 
-/// Whether commits of ours wait for a standby, and which ones are asked for. In use, some wait at any
-/// moment, but not for as long.
+/// Whether commits of ours wait for a standby, and the configured standbys. Normally some wait at any
+/// moment, but not for this long.
 const WAITS: &str = "SELECT count(*) > 0, current_setting('synchronous_standby_names') \
     FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user \
     AND wait_event = 'SyncRep' AND query_start < clock_timestamp() - interval '2 seconds'";
@@ -37,12 +37,12 @@ const REMEDY: &str =
     "start the standby, or take it out of synchronous_standby_names and reload PostgreSQL";
 
 impl StartupMigration<'_> {
-    /// Commits nothing, and waits until that is confirmed.
+    /// Commits a transaction that changes no table, and waits until it is confirmed.
     pub(super) async fn probe_commit(&self) -> Result<(), StartFailure> {
         let probe = async {
             let connection = self.connect().await?;
             match connection.client.batch_execute(PROBE).await {
-                // Who may not send it finds out by the first real commit.
+                // Without the privilege for the probe, the first real commit waits instead.
                 Err(error) if classify(&error).1 == Some(ErrorClass::ConnectionLost) => {
                     let cause = error_message(&error);
                     Err(StartFailure::Retryable(OpenError(format!(
@@ -56,8 +56,8 @@ impl StartupMigration<'_> {
         self.guard_commit(probe).await
     }
 
-    /// Runs what ends with a commit. Tells the operator when that waits for a standby, and gives up after
-    /// a while unless the start is a patient one.
+    /// Runs work that ends with a commit. Reports to the operator if that waits for a standby, and times out,
+    /// unless the start runs with `--wait`.
     pub(super) async fn guard_commit<T>(
         &self,
         work: impl Future<Output = Result<T, StartFailure>>,
@@ -85,7 +85,7 @@ impl StartupMigration<'_> {
         }
     }
 
-    /// The standbys that commits wait for; nothing when none waits, or nobody can tell.
+    /// The standbys that commits wait for; `None` when no commit waits, or when the query fails.
     async fn find_standbys(&self) -> Option<String> {
         let look = async {
             let connection = self.pool.open_connection(clock::now() + LOOK_MAX).await.ok()?;

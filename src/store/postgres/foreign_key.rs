@@ -47,7 +47,7 @@ impl ForeignKey {
 }
 
 impl PostgresWorkerState {
-    /// Whether a foreign key refuses a write for good: the write is a delete, and the model declares no
+    /// Whether a foreign key refuses a write permanently: the write is a delete, and the model declares no
     /// such reference. If the lookup fails, the write is retried.
     pub(super) async fn is_delete_refused(
         &self,

@@ -1,12 +1,12 @@
-//! Indexes of tables that are in use, built beside those who use them (`CREATE INDEX CONCURRENTLY`), and
-//! foreign keys, to which the rows that are there are held (`VALIDATE CONSTRAINT`).
+//! Online index builds on tables that are in use (`CREATE INDEX CONCURRENTLY`), and
+//! validation of foreign keys against existing rows (`VALIDATE CONSTRAINT`).
 //!
-//! It runs after the start's transaction, since such a build cannot be in one, and before the server
-//! serves. Reads and writes go on meanwhile. PostgreSQL waits for every transaction that was open when it
-//! began, such as an export, so the time for it is long, and the log tells what is waited for.
-//! One server builds at a time. What says so is a lock of a transaction on a connection beside the one that
-//! builds: a lock of a session would be lost behind a pooling proxy. Such a transaction has no snapshot
-//! between its statements, so the build does not wait for it; and nobody waits for the lock inside of a
+//! They run after the start's transaction, since such a build cannot run in one, and before the server
+//! serves. Reads and writes are not blocked. PostgreSQL waits for every transaction that was open when a build
+//! began, such as an export, so the timeout is long, and the log says what the build waits for.
+//! One server builds at a time: it holds a transaction-level advisory lock on another connection than the one
+//! that builds; a session-level lock would be lost behind a pooling proxy. Such a transaction has no snapshot
+//! between its statements, so the build does not wait for it; and no server waits for the lock inside a
 //! statement, whose snapshot the build would wait for.
 
 use std::sync::Mutex;
@@ -56,12 +56,12 @@ enum IndexState {
     Invalid,
 }
 
-/// Why it was not all done.
+/// Why the builds did not complete.
 #[derive(Debug)]
 pub(super) enum BuildError {
-    /// It may go the next time: the connection broke, others were in the way, the disk was full.
+    /// A retry may succeed: the connection broke, others held locks, the disk was full.
     Passing(OpenError),
-    /// What is stored is in the way, until somebody changes it.
+    /// Stored data violates the rule: a retry fails until the data is changed.
     Lasting(OpenError),
 }
 
@@ -99,7 +99,7 @@ pub(super) struct IndexBuilder<'a> {
 }
 
 impl IndexBuilder<'_> {
-    /// Builds and validates what is deferred; ends when all of it is in force.
+    /// Builds the deferred indexes and validates the deferred foreign keys.
     pub(super) async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
         let until = clock::now() + BUILD_TIMEOUT;
         let builder = self.connect().await?;
@@ -176,7 +176,7 @@ impl IndexBuilder<'_> {
         self.log.event(Level::Info, "building an index", &[("index", name), ("waits", &waits)]);
         let text = index.create.replacen("INDEX ", "INDEX CONCURRENTLY ", 1);
         if let Err(error) = self.run_outside_transaction(connection, &text, until).await {
-            // What it leaves behind costs every write, and is of no use.
+            // A failed build leaves an invalid index, which slows down every write and serves no read.
             if let Ok(connection) = self.connect().await {
                 let until = clock::now() + CONNECT_TIMEOUT;
                 let _ =
@@ -192,7 +192,7 @@ impl IndexBuilder<'_> {
         Ok(())
     }
 
-    /// Another server may have done it meanwhile, and then it costs nothing.
+    /// Costs nothing if another server has validated it in the meantime.
     async fn validate(
         &self,
         connection: &DatabaseConnection,

@@ -1,8 +1,8 @@
 //! Maintenance thread: opens the database, then sweeps the change log and the stored idempotent responses,
 //! and renews this server's registration (heartbeat).
 //!
-//! Of several servers one sweeps at a time. A server says that it is there by a task and, when the other one
-//! is in use, a connection of their own: neither a sweep nor an index build holds that up.
+//! Of several servers one sweeps at a time. The heartbeat has its own task and, while the sweep uses its
+//! connection, a connection of its own: neither a sweep nor an index build delays it.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -35,7 +35,7 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// At shutdown, how long to wait for the removal of the server's registration.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
-/// One renewal takes no longer; the next one has a connection of its own.
+/// The timeout of one renewal (heartbeat); the next one opens a new connection.
 const RENEW_MAX: Duration = Duration::from_secs(15);
 
 /// Timeout of one step of a sweep, in case the network hangs.
@@ -152,7 +152,7 @@ impl MaintenanceTask {
 
     /// Sweeps until the server ends.
     async fn sweep_until(self: &Rc<Self>, stopped: &mut oneshot::Receiver<()>) {
-        // The log may have grown old while nobody served it.
+        // Entries may have expired while no server was running.
         let mut pause = Duration::ZERO;
         loop {
             tokio::select! {
@@ -224,7 +224,7 @@ impl MaintenanceTask {
         self.sweep_claims().await;
     }
 
-    /// Says that the server is still there, from its registration to its end.
+    /// Renews the registration (heartbeat) until the server ends.
     async fn renew_registration(self: Rc<Self>) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;

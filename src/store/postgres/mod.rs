@@ -182,8 +182,8 @@ impl PostgresWorker {
         }))
     }
 
-    /// Once it has a connection, the work goes on when the client leaves: the database does to the end
-    /// what it is asked, and a connection that waits for it is of no use to the next one. So does its place.
+    /// Once it has a connection, the work continues when the client disconnects: the database completes
+    /// the statement anyway, and the connection cannot be reused before. The admission permit is held as long.
     pub(super) async fn read(
         &self,
         read: ReadPlan,

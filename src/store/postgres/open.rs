@@ -1,13 +1,13 @@
-//! Opening the database at startup: check whose it is, and migrate its tables to the model.
+//! Opening the database at startup: check that it is ours, and migrate its tables to the model.
 //!
-//! What changes tables is in one transaction under one lock, so that of several servers that start together
-//! one makes the tables, and the others wait, look, and serve or refuse. Indexes of tables that are in use
-//! are built after it, and foreign keys validated (`index_build`); a second transaction then says that the
-//! model counts.
-//! The one surprising thing: whoever waits for a table holds up all who come after, so no table is waited
-//! for longer than `TABLE_LOCK_MS`. What does not get its locks is undone and tried again, with pauses, for
-//! as long as a start may take. Behind a pooling proxy nothing can be told to a session, so each
-//! transaction says for itself how long it may wait.
+//! All table changes are in one transaction under one lock, so that of several servers that start together
+//! one creates the tables, and the others wait, compare models, and serve or fail. Indexes of tables in use
+//! are built after it, and foreign keys validated (`index_build`); a second transaction then puts the
+//! model into force.
+//! The one surprising thing: a session that waits for a table lock blocks all later ones, so it never waits
+//! longer than `TABLE_LOCK_MS`. Without its locks the transaction is rolled back and retried, with pauses, for
+//! as long as a start may take. Behind a pooling proxy session settings have no effect, so each
+//! transaction sets its own timeouts.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -34,7 +34,7 @@ use crate::store::uuid_v7::UuidGenerator;
 /// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
 
-/// True for the one server that may start now. The first number is ours, for no other purpose.
+/// True for the one server that may start now. The first number is the namespace of our advisory locks.
 pub(super) const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
 /// True for the one server that may sweep now, and the time by which it sweeps.
 pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
@@ -78,16 +78,16 @@ impl From<BuildError> for StartFailure {
     }
 }
 
-/// Who was in the way of a transaction, which was undone.
+/// What blocked a transaction, which was rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// Those who use the tables.
+    /// Sessions that use the tables.
     Tables,
-    /// Another server that starts.
+    /// Another server that is starting.
     Start,
 }
 
-/// Why one try came to nothing.
+/// Why one attempt failed.
 #[derive(Debug)]
 enum StartError {
     Blocked(Obstacle),
@@ -119,9 +119,9 @@ pub(super) struct StartupMigration<'a> {
     pub(super) log: &'a Logger,
     /// The URL of the database, for messages.
     pub(super) display_url: &'a str,
-    /// Whether it waits for whatever may pass by itself.
+    /// Whether it retries failures that may be temporary (`--wait`).
     pub(super) is_patient: bool,
-    /// Whether the operator was told that a commit waits.
+    /// Whether it was reported that a commit waits.
     pub(super) is_told: Cell<bool>,
 }
 
@@ -174,8 +174,8 @@ impl StartupMigration<'_> {
         })
     }
 
-    /// Runs a transaction that no other start runs at the same time. Whoever is in the way is given way to,
-    /// and it is tried again.
+    /// Runs a transaction under the lock of starts. If another session holds a needed lock, it is rolled back
+    /// and retried.
     async fn in_turn<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
@@ -205,7 +205,7 @@ impl StartupMigration<'_> {
         })
     }
 
-    /// One try; where others were in the way, nothing was done.
+    /// One attempt; if others held a needed lock, nothing was changed.
     async fn attempt_migration<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
@@ -267,7 +267,7 @@ impl StartupMigration<'_> {
     }
 }
 
-/// Does something under the lock of starts, and commits it.
+/// Runs work under the lock of starts, and commits it.
 async fn migrate_in_transaction<T>(
     driver: &mut PostgresDriver<'_>,
     work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,

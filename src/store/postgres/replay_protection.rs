@@ -53,7 +53,7 @@ const STATEMENT_ATTEMPTS_MAX: usize = 3;
 const EPOCH_ATTEMPTS_MAX: usize = 5;
 
 /// How often a server checks whether a handover has happened, how often it repeats the request, and when it
-/// takes the holder for gone.
+/// considers the holder dead.
 const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const HANDOVER_REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 const HANDOVER_WAIT_MAX: Duration = Duration::from_secs(2);

@@ -3,9 +3,9 @@
 //!
 //! Each server has a row, written in the transaction of its start, renewed every `RENEW_EVERY`, also while it
 //! builds indexes or sweeps, and removed when it stops. One whose row was not renewed for `LIVE_SECONDS`
-//! counts as gone. A server that was suspended for so long finds its row gone, and looks what was done
-//! meanwhile.
-//! Rows in place of locks of a session, because behind a pooling proxy a server has no session.
+//! counts as stopped. A server that was suspended for longer finds its row deleted, and checks what changed
+//! in the meantime.
+//! Rows are used instead of session-level locks, because behind a pooling proxy a server has no session.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -46,7 +46,7 @@ const SELECT_OTHER_MODELS: &str =
 #[derive(Debug)]
 pub(super) struct ServerRegistration {
     id: String,
-    /// Whether its row should be there.
+    /// Whether its row should exist.
     is_registered: Cell<bool>,
 }
 
@@ -54,10 +54,10 @@ pub(super) struct ServerRegistration {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
     Done,
-    /// Another server is starting: it is tried again.
+    /// Another server is starting: to be retried.
     Delayed,
-    /// The server had been taken for gone, and is registered again. The rules of its model that others
-    /// gave up meanwhile, a line each.
+    /// The registration had expired, and the server is registered again. The rules of its model that others
+    /// dropped in the meantime, one line each.
     Returned(Vec<String>),
 }
 
@@ -92,12 +92,12 @@ impl ServerRegistration {
         })
     }
 
-    /// Says whether the row is there, from the end of the transaction on that wrote or removes it.
+    /// Records whether the row exists, once the transaction that writes or removes it has ended.
     pub(super) fn set_registered(&self, is_registered: bool) {
         self.is_registered.set(is_registered);
     }
 
-    /// In the transaction of the start, and again where the row was lost.
+    /// Writes the row: in the transaction of the start, and again if the row was lost.
     pub(super) async fn register(
         &self,
         driver: &mut PostgresDriver<'_>,
@@ -107,13 +107,13 @@ impl ServerRegistration {
         driver.execute(REGISTER, &binds).await.map(drop)
     }
 
-    /// Says that the server is still there. False: its row is gone. A statement that is a transaction.
+    /// Renews the row (heartbeat) in a single-statement transaction. False: the row does not exist any more.
     pub(super) async fn renew(
         &self,
         driver: &mut PostgresDriver<'_>,
     ) -> Result<bool, StatementError> {
         let is_there = driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0;
-        // A start that failed has removed it itself.
+        // A failed start has removed its row itself.
         Ok(is_there || !self.is_registered.get())
     }
 
@@ -121,7 +121,7 @@ impl ServerRegistration {
         self.is_registered.get()
     }
 
-    /// Registers the server again and looks what others have done meanwhile, in a transaction, which is
+    /// Registers the server again and checks what others have changed meanwhile, in a transaction, which is
     /// ended here.
     pub(super) async fn register_again(
         &self,
@@ -133,7 +133,7 @@ impl ServerRegistration {
             return Ok(Renewal::Delayed);
         }
         let mut models = self.other_models(driver, model).await?;
-        // One that gave up a rule may have stopped since.
+        // A server that dropped a rule may have stopped since.
         let stored = schema_migration::read_system_value(driver, &POSTGRES, "model").await?;
         models.extend(stored.and_then(|shape| model::read_shape(&shape).ok()));
         self.register(driver, model).await?;

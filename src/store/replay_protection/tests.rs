@@ -17,7 +17,7 @@ fn claim_of(nonce: u128, count: u32) -> NonceClaim {
 proptest! {
     /// Never `First` twice; and while nothing is evicted, exactly what a set says.
     #[test]
-    fn nonce_count_is_first_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
+    fn nonce_count_is_accepted_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
         let claims = UsedNonces::with_capacity(7, 2, 64);
         let mut used = HashSet::new();
         for (nonce, count) in uses {
@@ -88,7 +88,7 @@ fn nonce_gaps_are_evicted_oldest_first() {
     assert_eq!(used.claim(100 * 64 + 1), NonceClaimResult::First);
 }
 
-/// At capacity, a new nonce evicts those of the oldest second, for good.
+/// At capacity, a new nonce evicts those of the oldest second permanently.
 #[test]
 fn nonce_table_full_makes_the_oldest_stale() {
     let claims = UsedNonces::with_capacity(7, 1, 100);
@@ -189,7 +189,7 @@ fn nonce_claim_detects_a_clock_set_back() {
 
 /// When threads race for the same counts, each count is first for one of them.
 #[test]
-fn nonce_count_is_first_once_across_threads() {
+fn nonce_count_is_accepted_once_across_threads() {
     let claims = Arc::new(UsedNonces::with_capacity(7, SHARDS, NONCES_MAX));
     let firsts = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..4)

@@ -125,7 +125,7 @@ fn references_clause(to: &Resource) -> String {
     format!(" REFERENCES {} (\"id\")", quote_name(&to.table))
 }
 
-/// A foreign key that is added to a table that is there.
+/// A foreign key that is added to an existing table.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::store) struct ForeignKey {
     pub(in crate::store) name: String,
@@ -139,25 +139,25 @@ impl ForeignKey {
         &self.add
     }
 
-    /// For a table with rows: they are not read, and only what is written from then on is held to it.
+    /// For a table with rows: existing rows are not checked (`NOT VALID`), only later writes are.
     pub(in crate::store) fn add_unvalidated(&self) -> String {
         format!("{} NOT VALID", self.add)
     }
 
-    /// Holds the rows that are there to it. Reads and writes go on meanwhile.
+    /// Validates the existing rows. Reads and writes are not blocked.
     pub(in crate::store) fn validate(&self) -> String {
         format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table, quote_name(&self.name))
     }
 }
 
-/// What the foreign key of a column is called, and what PostgreSQL called it in earlier versions, which
+/// The name of the foreign key of a column, and the name that PostgreSQL chose in earlier versions, which
 /// gave it no name.
 pub(in crate::store) fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
     let name = truncate_name(format!("{}.foreign_key.{column}", index_prefix(resource)));
     [name, default_name(&resource.table, column)]
 }
 
-/// PostgreSQL cuts off the longer of both until the name fits (`makeObjectName`). Names are ASCII.
+/// PostgreSQL truncates the longer of both until the name fits (`makeObjectName`). Names are ASCII.
 fn default_name(table: &str, column: &str) -> String {
     const END: &str = "_fkey";
     let room = NAME_BYTES_MAX - END.len() - 1;
@@ -169,7 +169,7 @@ fn default_name(table: &str, column: &str) -> String {
     format!("{table}_{column}{END}")
 }
 
-/// Where foreign keys are made apart from their tables: those of a new table, or of one new field of it.
+/// Where foreign keys are added separately from their tables: those of a new table, or of one new field of it.
 pub(in crate::store) fn foreign_keys(
     model: &Model,
     resource: &Resource,

@@ -29,9 +29,9 @@ pub(in crate::store) struct Dialect {
     pub(super) is_null_sort_key_needed: bool,
     /// Expressions in conditions.
     pub(super) expressions: &'static ExpressionSyntax,
-    /// References are made when all tables are there, since they may lead in circles.
+    /// Foreign keys are added after all tables are created, since they may be cyclic.
     pub(in crate::store) has_separate_foreign_keys: bool,
-    /// What stands behind a read of an item that is about to be changed, and behind one of an item that
+    /// The row lock clause of a read of an item that is about to be changed, and of one that
     /// is about to be deleted.
     pub(super) lock_for_update: &'static str,
     pub(super) lock_for_delete: &'static str,
@@ -75,7 +75,7 @@ pub(in crate::store) struct Dialect {
     /// Lists the foreign keys that refer to a table, where a table cannot be dropped before they are: the
     /// table they are of, quoted; its plain name, if it is in our schema; their names. 1: the table.
     pub(in crate::store) foreign_keys_to: Option<&'static str>,
-    /// Lists the foreign keys that rows from before have not been held to, where there may be some.
+    /// Lists the foreign keys that are not validated yet, where the engine has such a state.
     pub(in crate::store) unvalidated_keys: Option<&'static str>,
     /// The last id given in a table with integer keys. 1: the table.
     pub(in crate::store) last_id: &'static str,

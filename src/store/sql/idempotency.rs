@@ -19,9 +19,9 @@ pub(in crate::store) struct IdempotencyStatements {
     pub(in crate::store) find: String,
     /// Stores an answer, or replaces an expired one. 1: scope, 2: fingerprint, 3: time, 4: bytes, 5: answer.
     pub(in crate::store) store: String,
-    /// Whether keys have expired. 1: the time before which, 2: how many a batch examines.
+    /// Whether keys have expired. 1: the cutoff time, 2: how many keys a batch examines.
     pub(in crate::store) due: String,
-    /// Deletes expired keys. 1: the time before which, 2: how many at most.
+    /// Deletes expired keys. 1: the cutoff time, 2: how many at most.
     pub(in crate::store) sweep: String,
 }
 

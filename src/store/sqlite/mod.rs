@@ -240,7 +240,7 @@ impl SqliteWorker {
         };
         match tokio::time::timeout_at(deadline.into(), &mut answered).await {
             Ok(outcome) => outcome.unwrap_or_else(lost),
-            // At the deadline, whoever claims the queued write first decides. Once the writer has begun it,
+            // At the deadline, the first claim of the queued write decides. Once the writer has begun it,
             // this waits for its end: only then is it known what is on disk.
             Err(_) if !claimed.swap(true, Ordering::AcqRel) => Err(StoreError::TimedOut),
             Err(_) => answered.await.unwrap_or_else(lost),

@@ -154,7 +154,7 @@ fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
 }
 
 /// The lock of a server, and whether its file is new; nothing when another process has it. A file of its own
-/// holds the lock, because closing any handle on the database file would let go of SQLite's own locks.
+/// holds the lock, because closing any handle on the database file would release SQLite's own locks.
 fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
     let path = files.sibling(LOCK_SUFFIX);
     let shown = &files.display_path;
@@ -228,7 +228,7 @@ struct WriterConnection {
     checkpoint: StartupCheckpoint,
 }
 
-/// Opens the database and checks whose it is. An existing WAL is left alone if the connection is closed
+/// Opens the database and checks that it is ours. An existing WAL is left alone if the connection is closed
 /// before recovery.
 fn open_inspected(files: &DatabaseFiles) -> Result<(Connection, bool), OpenError> {
     let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
@@ -262,8 +262,8 @@ fn open_recovered(
     Ok((connection, is_empty, checkpoint))
 }
 
-/// For commands, before they append to the log: the same while no server has the database. A server that
-/// has it has done it; where nobody can tell whether one has it, nothing may be appended.
+/// For commands, before they append to the WAL: the same while no server has the database open. A server that
+/// has it open has done it; where it is unknown whether one has, nothing may be appended.
 pub(super) fn recover_unserved(files: &DatabaseFiles) -> Result<(), OpenError> {
     if !recovery::has_wal(files) {
         return Ok(());
@@ -314,7 +314,7 @@ fn enable_wal(connection: &Connection) -> rusqlite::Result<String> {
     Ok(modes.into_iter().next().unwrap_or_default())
 }
 
-/// Checks whose database it is. True if it is empty.
+/// Checks that the database is ours. True if it is empty.
 pub(super) fn inspect(files: &DatabaseFiles, connection: &Connection) -> Result<bool, OpenError> {
     let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
     let number =

@@ -261,9 +261,9 @@ mod tests {
     use crate::model;
     use crate::store::sql::SQLITE;
 
-    /// As many reads as there are threads can take all the time there is, with nobody left to wait for them.
+    /// An abandoned read still occupies a thread until it ends, so it must hold its permit until then.
     #[test]
-    fn abandoned_read_holds_its_place_until_a_thread_is_done_with_it() {
+    fn abandoned_read_holds_its_permit_until_it_ends() {
         let name = format!("nouns-reader-{}.db", std::process::id());
         let path = std::env::temp_dir().join(name);
         Connection::open(&path).and_then(|made| made.execute_batch("VACUUM")).unwrap();

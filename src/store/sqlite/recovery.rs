@@ -1,7 +1,7 @@
 //! Crash recovery at startup: what an earlier process left in the write-ahead log (WAL) is made durable and
 //! checkpointed before anything is appended to the WAL.
 //!
-//! A failed fsync leaves its pages in the page cache, marked clean: every process goes on reading them, no
+//! A failed fsync leaves its pages in the page cache, marked clean: every process continues to read them, no
 //! later fsync writes them, and a power cut loses them (the kernel's behaviour after EIO on fsync). A server
 //! that was killed after such a failure leaves a WAL whose last frames may exist only in the page cache. Two
 //! mistakes are possible from there:
@@ -42,7 +42,7 @@ pub(super) fn has_wal(files: &DatabaseFiles) -> bool {
     fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0)
 }
 
-/// Writes the bytes of the WAL over themselves and syncs them. Nobody else appends meanwhile: the connection
+/// Writes the bytes of the WAL over themselves and syncs them. No other process can append: the connection
 /// holds SQLite's write lock. The caller then closes it, so that the WAL is read again.
 pub(super) fn rewrite_wal(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);

@@ -245,9 +245,9 @@ fn start_fault_with_a_larger_model() {
     );
 }
 
-/// A command may commit beside a start that fails: SQLite makes the log then, and it holds the only copy.
+/// A command may commit during a start that fails: SQLite then creates the WAL, which has the only copy.
 #[test]
-fn failed_start_keeps_the_log_that_another_process_made_meanwhile() {
+fn failed_start_keeps_the_wal_that_another_process_created_meanwhile() {
     let folder = StartTestFolder::new();
     let path = folder.database();
     start(&path, OLD).unwrap();

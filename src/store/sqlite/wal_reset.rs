@@ -3,7 +3,7 @@
 //! SQLite restarts its WAL at the beginning when every frame is checkpointed and no reader's snapshot needs
 //! one. Reads of milliseconds leave such a gap by themselves. Full scans run back to back on several threads,
 //! each on its own snapshot, and leave none: the WAL then grows with every write. So from a certain size on,
-//! the writer stops admitting scans that have not begun (`ReadGate`), goes on writing until those in flight
+//! the writer stops admitting scans that have not begun (`ReadGate`), continues writing until those in flight
 //! are done, and then makes a checkpoint that resets the WAL, which takes as long as any checkpoint.
 //!
 //! A hold is short at first. After one that failed, the next hold is twice as long (exponential backoff) and

@@ -87,7 +87,7 @@ on_every_backend! {
         }
     }
 
-    /// Another process may hold it for ever; the start says so instead of waiting.
+    /// Another process may hold it for ever; the start fails with a message instead of waiting.
     fn first_user_behind_a_held_folder_lock_is_refused(backend: Backend) {
         let folder = Folder::new();
         let held = fs::File::open(folder.path()).unwrap();
@@ -104,7 +104,7 @@ on_every_backend! {
     }
 
     /// A role that was renamed leaves users behind with one that grants nothing.
-    fn undeclared_roles_of_users_are_told_at_start(backend: Backend) {
+    fn undeclared_roles_of_users_are_logged_at_start(backend: Backend) {
         const CLERKS: &str = "title = \"T\"\n[resources.thing]\n[roles.clerk]\nthing = [\"get\"]\n";
         let server = Setup::new(backend).model(CLERKS).with_authentication().start();
         server.add_user(&Person::new("ann", "Circle of Life"), &["clerk"]);

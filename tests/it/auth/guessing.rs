@@ -52,7 +52,7 @@ fn expect_limited(mut statuses: Vec<u16>) {
 }
 
 on_every_backend! {
-    fn login_throttle_limits_digest_guesses_sent_at_once(backend: Backend) {
+    fn login_throttle_limits_concurrent_digest_guesses(backend: Backend) {
         let (server, bob) = start(backend);
         let held = HeldChallenge::new(&server, &bob, "/customers");
         let guess = |nc: u32| held.answered_by(&Person::new("bob", &format!("guess {nc}"))).get(nc, "/customers");
@@ -61,7 +61,7 @@ on_every_backend! {
         expect_limited(send_simultaneously(&server, &guesses));
     }
 
-    /// A user in memory is compared without a read, so a right guess could overtake wrong ones.
+    /// A cached user is compared without a read, so a correct guess could overtake wrong ones.
     fn login_throttle_limits_digest_guesses_at_a_cached_user(backend: Backend) {
         let (server, bob) = start(backend);
         let cached = HeldChallenge::new(&server, &bob, "/customers");
@@ -74,7 +74,7 @@ on_every_backend! {
     }
 
     /// As many as may wait for the thread that hashes.
-    fn login_throttle_limits_basic_guesses_sent_at_once(backend: Backend) {
+    fn login_throttle_limits_concurrent_basic_guesses(backend: Backend) {
         let (server, bob) = start(backend);
         let guess = |number: u32| Person::new("bob", &format!("guess {number}")).basic();
         let mut guesses: Vec<String> = (1..=60).map(guess).collect();
@@ -82,8 +82,8 @@ on_every_backend! {
         expect_limited(send_simultaneously(&server, &guesses));
     }
 
-    /// A client that opens many connections at once is not guessing.
-    fn login_throttle_lets_right_passwords_sent_at_once_pass(backend: Backend) {
+    /// A client that opens many connections concurrently is not guessing.
+    fn login_throttle_accepts_concurrent_correct_passwords(backend: Backend) {
         let (server, bob) = start(backend);
         let held = HeldChallenge::new(&server, &bob, "/customers");
         let digests: Vec<String> = (1..=50).map(|nc| held.get(nc, "/customers")).collect();

@@ -110,7 +110,7 @@ on_every_backend! {
         assert_eq!(digest_status(&server, &ann), 403);
     }
 
-    /// What is kept of a former realm, and a realm that offers one more algorithm, take nothing away.
+    /// Neither stored credentials of a removed realm nor an added algorithm invalidate existing credentials.
     fn usable_digest_credentials_beside_those_of_a_former_realm_are_not_warned_of(backend: Backend) {
         let realms = |text: &str| model("Shop", text);
         let server = start_in(Folder::new(), backend, &realms("[realms.former]"));

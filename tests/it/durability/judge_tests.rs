@@ -109,7 +109,7 @@ fn judge_finds_a_lost_answered_write() {
 }
 
 #[test]
-fn judge_finds_a_partial_unanswered_bulk() {
+fn judge_finds_a_partially_applied_unanswered_bulk_write() {
     let (folder, ledger) = used_store();
     let found = DatabaseContents::read(folder.path()).unwrap();
     let ids = |at: usize| found.log[at].request_id.as_str();

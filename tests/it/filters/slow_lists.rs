@@ -51,7 +51,7 @@ on_every_backend! {
             let detail = answer.json()["detail"].as_str().unwrap().to_owned();
             assert!(detail.starts_with("no index helps with text:contains, "), "{detail}");
             assert!(!answer.text().contains("owner"), "{answer:?}");
-            // Only a caller with a `where` is slowed by it, and only the operator is told.
+            // Only a caller with a `where` is slowed by it, and only the log reports it.
             let id = answer.header("X-Request-Id").unwrap();
             let logged = wait_until("the request is logged", || {
                 server.log().lines().find(|line| line.contains(id)).map(str::to_owned)

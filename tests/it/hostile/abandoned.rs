@@ -1,4 +1,4 @@
-//! Requests whose clients have left while they wait: their memory and their places stay counted, and are bounded.
+//! Requests whose clients disconnect while they wait: their memory and permits stay accounted for, and bounded.
 
 use crate::harness::{Backend, ForeignLock, Http2, Server, Setup, run_sql, wait_until};
 
@@ -13,7 +13,7 @@ fn start(backend: Backend) -> Server {
     Setup::new(backend).model(model).start()
 }
 
-/// The number of writes that wait for a foreign lock, including those without a client.
+/// The number of writes that wait for another session's lock, including those without a client.
 fn waiting_writes(server: &Server) -> u64 {
     match server.backend() {
         // The writer thread is executing one of them.
@@ -59,9 +59,9 @@ on_every_backend! {
     }
 }
 
-/// On PostgreSQL alone, where a read can wait for a lock. The database goes on with it.
+/// On PostgreSQL alone, where a read can wait for a lock. The database continues to execute it.
 #[test]
-fn abandoned_reads_keep_their_places() {
+fn abandoned_reads_keep_their_admission_permits() {
     let server = start(Backend::Postgres);
     let lock = ForeignLock::lock_table(
         &server,

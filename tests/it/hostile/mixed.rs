@@ -1,8 +1,8 @@
 //! Several attacks one after another on one server with the default limits, in the memory of a small
-//! container: what each leaves behind adds up.
+//! container: memory that each leaves behind adds up.
 //!
-//! Where a control group can be made the kernel holds the server to 512 MiB; elsewhere its own memory is looked
-//! at alone. `NOUNS_SOAK=1` runs every attack with the force of the benchmark.
+//! Where a control group can be created, the kernel limits the server to 512 MiB; elsewhere its memory is
+//! measured instead. `NOUNS_SOAK=1` runs every attack with the force of the benchmark.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const ATTACKS: &[(&str, usize, u32)] = &[
     ("oversized requests", 20, 25),
 ];
 
-/// A control group with little memory; it goes with its owner, after the process in it.
+/// A control group with little memory; removed when dropped, after the process in it has ended.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -61,7 +61,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // It stays where the server does: then the test has failed in another way.
+        // It cannot be removed while the server runs; then the test has failed in another way.
         let _ = fs::remove_dir(&self.0);
     }
 }
@@ -85,7 +85,7 @@ impl Container {
         Self { server, _group: group }
     }
 
-    /// The most memory it had during the attack.
+    /// The peak memory of the server during the attack.
     fn besiege(&self, name: &'static str, force: AttackStrength) -> u64 {
         let (done, is_done) = mpsc::channel();
         let address = self.server.address;
@@ -125,7 +125,7 @@ on_every_backend! {
         assert_eq!(container.server.get("/-/health").status, 200);
     }
 
-    // Each value of JSON took up to 88 bytes that nobody counted: one such body made 382 MB, eight 885.
+    // Regression: each JSON value took up to 88 unaccounted bytes: one such body took 382 MB, eight took 885.
     fn bodies_with_millions_of_values_are_refused_before_they_take_up_memory(container: Container) {
         let values = ["[0]", "{\"\":0}", "0"].map(|unit| {
             let count = (8_000_000) / (unit.len() + 1);
@@ -136,6 +136,12 @@ on_every_backend! {
             let answer = container.server.post("/customers", body);
             assert_eq!((answer.status, answer.problem().as_str()), (413, "too-large"), "{answer:?}");
         }
+        // The same in a cell of CSV.
+        let customer = container.server.create("/customers", r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#);
+        let csv = format!("items\n\"[{}]\"\n", vec!["[0]"; 2_000_000].join(","));
+        let orders = format!("POST {customer}/orders");
+        let answer = container.server.client().request(&orders, &[("Content-Type", "text/csv")], &csv);
+        assert_eq!((answer.status, answer.problem().as_str()), (413, "too-large"), "{answer:?}");
         let after = memory_megabytes(&container.server);
         assert!(after <= before + 60, "{before} MB, then {after} MB");
     }

@@ -1,4 +1,4 @@
-//! The limit of what all clients together make the server keep in memory.
+//! The limit on the memory that all clients together make the server hold.
 
 use super::start_limited;
 use crate::harness::{Backend, Client, Server, wait_until};
@@ -8,7 +8,7 @@ fn padded(bytes: usize) -> String {
     format!("{body}{}", " ".repeat(bytes - body.len()))
 }
 
-/// The status that a new connection is given; 0 when it is closed without a word.
+/// The status of the response on a new connection; 0 when it is closed without a response.
 fn status_of_new_connection(server: &Server) -> u16 {
     let mut client = server.client();
     client.write(b"GET /-/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -44,7 +44,7 @@ fn memory_bytes_max_ends_small_requests_that_are_slow() {
     wait_until("it is logged", || server.log().contains("memory is exhausted").then_some(()));
     for client in &mut slow {
         let status = client.read_answer(false).status;
-        // Those that came when nothing was left are not waited for.
+        // Bodies that began when memory was exhausted are not waited for.
         assert!([408, 503].contains(&status), "{status}");
     }
     wait_until("there is memory again", || {

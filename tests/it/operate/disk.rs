@@ -47,7 +47,7 @@ fn disk_full_while_serving_recovers_when_space_is_freed() {
     .assert_eq(&ended.stdout);
 }
 
-/// A file size limit stands for a disk that does not take what is written: the commit fails, and it is
+/// A file size limit simulates a disk that fails writes: the commit fails, and it is
 /// unknown how much of it is stored.
 #[test]
 fn commit_failure_stops_writing_until_a_restart() {

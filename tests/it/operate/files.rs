@@ -196,9 +196,9 @@ fn wal_next_to_an_empty_database_is_kept_by_commands() {
     }
 }
 
-/// A command that cannot find out whether a server has the database appends nothing to its log.
+/// A command that cannot determine whether a server has the database open appends nothing to its WAL.
 #[test]
-fn command_that_cannot_lock_an_unrecovered_database_says_so() {
+fn command_that_cannot_lock_an_unrecovered_database_fails_with_a_message() {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     let folder = server.kill();
@@ -215,7 +215,7 @@ fn command_that_cannot_lock_an_unrecovered_database_says_so() {
     assert_eq!(list().code, Some(0));
 }
 
-/// A database that is gone while its key or its password file is there was lost: no new one is made.
+/// A database that is missing while its key or password file exists was lost: no new one is created.
 #[test]
 fn database_lost_is_refused_when_its_key_or_password_file_exists() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--database", "sqlite:nouns.db"];

@@ -98,6 +98,9 @@ on_every_backend! {
             &b"GET /customers HTTP/1.1\r\nHos"[..],
             b"G",
             b"PRI * HT",
+            // Empty lines before a request line, which are no head.
+            b"\r\n\r\n",
+            b"\n\n",
             hello,
             &half_block,
             &hello[..30],

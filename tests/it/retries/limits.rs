@@ -29,7 +29,7 @@ fn assert_one_of_two_is_refused(servers: [&Server; 2]) {
     assert!(keys.iter().any(|key| is_one_refused(servers, key)), "never in time");
 }
 
-/// False when the first one was given up before the second one was refused.
+/// False when one of them timed out (503) before the other one was refused.
 fn is_one_refused(servers: [&Server; 2], key: &str) -> bool {
     let before = count(servers[0], "customers");
     let lock = ForeignLock::hold(servers[0]);
@@ -166,7 +166,7 @@ on_every_backend! {
         }
     }
 
-    /// A panic after the commit: the client learns of the outcome by its retry.
+    /// A panic after the commit: the client gets the outcome by its retry.
     fn idempotency_panic_after_the_commit_is_resolved_by_a_retry(backend: Backend) {
         let server = Setup::new(backend).fault("answer:1").start();
         assert_eq!(post(&server, "/customers", "k", ANN).status, 500);

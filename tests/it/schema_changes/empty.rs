@@ -132,7 +132,7 @@ on_every_backend! {
         let server = Setup::new(backend).model(SCHOOL).start();
         let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
         let folder = server.stop();
-        // One that takes a free name, and one that takes the name of a table that goes.
+        // One that takes a free name, and one that takes the name of a dropped table.
         let (teachers, pupils) = ("[resources.teacher]\nplural = \"lecturers\"\n", "plural = \"pupils\"\n");
         let first = SCHOOL.replace("[resources.teacher.fields]", &format!("{teachers}[resources.teacher.fields]"));
         let (without_pupils, _) = first.split_once("[resources.pupil]").unwrap();

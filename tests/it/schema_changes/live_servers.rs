@@ -71,7 +71,7 @@ fn killed_server_counts_until_its_row_is_old() {
     Setup::replica(address).model(LOOSE).start();
 }
 
-/// An index that only speeds up reads is no rule; and yet the older server has it as long as it runs.
+/// An index that only speeds up reads is no rule, but it stays while the older server runs.
 #[test]
 fn index_of_a_running_server_is_kept_until_it_stops() {
     let index = "nouns.notes.filter.text";
@@ -100,9 +100,9 @@ fn seen(folder: &std::path::Path) -> String {
     run_sql(BACKEND, folder, "SELECT seen FROM nouns_servers")
 }
 
-/// A build may take much longer than a row counts.
+/// A build may take much longer than the lifetime of a registration.
 #[test]
-fn server_is_seen_while_it_builds_indexes() {
+fn server_renews_its_registration_while_it_builds_indexes() {
     let database = Setup::new(BACKEND).model(STRICT).start();
     database.create("/notes", note("a"));
     let (address, folder) = (database.database(), database.stop());
@@ -118,9 +118,9 @@ fn server_is_seen_while_it_builds_indexes() {
     check_serves(process);
 }
 
-/// Somebody may hold a table that is swept, for as long as a step of the sweep waits.
+/// Another session may hold a lock on a swept table for as long as a step of the sweep waits.
 #[test]
-fn server_is_seen_while_its_sweep_waits() {
+fn server_renews_its_registration_while_its_sweep_waits() {
     let server = start_strict();
     let (address, folder) = (server.database(), server.stop());
     let hold = "BEGIN; LOCK TABLE nouns_changes IN ACCESS EXCLUSIVE MODE; SELECT 1;\n";
@@ -134,7 +134,7 @@ fn server_is_seen_while_its_sweep_waits() {
 }
 
 #[test]
-fn server_that_was_taken_for_gone_says_which_rules_it_has_lost() {
+fn server_with_an_expired_registration_logs_the_rules_that_were_dropped() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     let looser = Setup::replica(server.database()).model(LOOSE).start();
@@ -147,7 +147,7 @@ fn server_that_was_taken_for_gone_says_which_rules_it_has_lost() {
 }
 
 #[test]
-fn server_that_was_taken_for_gone_comes_back_when_nothing_changed() {
+fn server_with_an_expired_registration_registers_again_when_nothing_changed() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     wait_until("it is back", || (!seen(server.folder()).is_empty()).then_some(()));

@@ -12,7 +12,7 @@ const BACKEND: Backend = Backend::Postgres;
 /// Much longer than a start waits for a table lock, and shorter than a statement may wait.
 const ANSWER_MAX: Duration = Duration::from_secs(4);
 
-/// With a field more, which has a default and an index.
+/// With one more field, which has a default and an index.
 pub(super) fn model_with_more_fields() -> String {
     format!("{STRICT}mood = {{ type = \"text\", default = \"calm\", filter = true }}\n")
 }

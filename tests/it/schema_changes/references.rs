@@ -1,4 +1,4 @@
-//! Foreign keys on PostgreSQL: validated beside those who use the tables, and an operator's own are kept.
+//! Foreign keys on PostgreSQL: validated while the tables are in use; an operator's own are preserved.
 
 use super::locks::{check_served, check_serves, start, wait_for};
 use super::{STRICT, note};
@@ -11,7 +11,7 @@ const SNAPSHOT: &str =
 const VALIDATED: &str = "SELECT convalidated FROM pg_constraint WHERE contype = 'f' \
     AND conrelid = 'notes'::regclass";
 
-/// With a field more, which refers to another note.
+/// With one more field, which refers to another note.
 fn with_reference() -> String {
     format!("{STRICT}before = {{ type = \"ref\", to = \"note\" }}\n")
 }
@@ -35,7 +35,7 @@ fn new_reference_is_validated_after_the_transaction_that_adds_it() {
 }
 
 #[test]
-fn reference_that_a_killed_start_left_is_validated_by_the_next() {
+fn reference_left_unvalidated_by_a_killed_start_is_validated_by_the_next() {
     let server = Setup::new(BACKEND).model(STRICT).start();
     server.create("/notes", note("a"));
     let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
@@ -61,14 +61,14 @@ fn try_sql(folder: &Folder, text: &str) -> FinishedProcess {
 }
 
 #[test]
-fn foreign_key_of_an_operator_stands_in_the_way_of_a_new_table_and_is_kept() {
+fn foreign_key_of_an_operator_prevents_recreating_a_table_and_is_preserved() {
     let server = Setup::new(BACKEND).model(SCHOOL).start();
     server.create("/classes", r#"{"class":{"title":"1a"}}"#);
     let folder = server.stop();
     let own = "CREATE TABLE reports (teacher uuid, \
         CONSTRAINT of_teacher FOREIGN KEY (teacher) REFERENCES teachers (id))";
     assert_eq!(try_sql(&folder, own).code, Some(0));
-    // Teachers have no items, so their table is made anew.
+    // Teachers have no items, so their table is recreated.
     let model = SCHOOL.replace("name = { type = \"text\" }", "name = { type = \"integer\" }");
     let (ended, folder) =
         Setup::new(BACKEND).model(&model).try_start_in(folder).expect_err("it is refused");
@@ -85,7 +85,7 @@ fn foreign_key_of_an_operator_stands_in_the_way_of_a_new_table_and_is_kept() {
 
 /// Databases of earlier versions have the names that PostgreSQL gives.
 #[test]
-fn foreign_key_with_the_name_of_an_earlier_version_is_known() {
+fn foreign_key_with_the_name_of_an_earlier_version_is_recognized() {
     let server = Setup::new(BACKEND).model(SCHOOL).start();
     let class = server.create("/classes", r#"{"class":{"title":"1a"}}"#);
     let folder = server.stop();

@@ -1,4 +1,4 @@
-//! A start that ends between its tables and its indexes: its model does not count yet.
+//! A start that ends after its table changes and before its index builds: its model is not in force yet.
 
 use super::locks::{check_serves, model_with_more_fields, start, wait_for};
 use super::{STRICT, note, start_refused};
@@ -66,7 +66,7 @@ fn older_server_restarts_after_an_index_build_failed_and_the_next_start_complete
 }
 
 #[test]
-fn third_model_builds_on_an_unfinished_one_or_is_refused_with_what_to_run() {
+fn third_model_extends_an_unfinished_one_or_is_refused_with_a_remedy() {
     let server = server_with_items();
     let ended = fail_build(&server, &model_with_more_fields());
     assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -86,7 +86,7 @@ fn third_model_builds_on_an_unfinished_one_or_is_refused_with_what_to_run() {
 }
 
 #[test]
-fn statements_of_the_refusal_take_an_unfinished_model_back() {
+fn statements_in_the_refusal_undo_an_unfinished_model() {
     let server = server_with_items();
     fail_build(&server, &model_with_more_fields());
     let (address, folder) = (server.database(), server.stop());
@@ -100,7 +100,7 @@ fn statements_of_the_refusal_take_an_unfinished_model_back() {
 }
 
 #[test]
-fn broken_index_build_is_tried_again_with_wait() {
+fn failed_index_build_is_retried_with_wait() {
     let server = server_with_items();
     let late = OpenTransaction::begin(server.folder(), SNAPSHOT);
     let (process, _folder) = start(&server, &model_with_more_fields(), &["--wait"]);
@@ -113,7 +113,7 @@ fn broken_index_build_is_tried_again_with_wait() {
 }
 
 #[test]
-fn duplicates_end_a_start_with_a_new_unique_rule_also_with_wait() {
+fn duplicates_fail_a_start_with_a_new_unique_rule_even_with_wait() {
     let server = server_with_items();
     let unique = format!("{STRICT}token = {{ type = \"text\", unique = true }}\n");
     fail_build(&server, &unique);

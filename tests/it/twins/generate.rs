@@ -77,7 +77,7 @@ impl RequestGenerator {
         ask
     }
 
-    /// Remembers the contents of the response.
+    /// Records the contents of the response.
     pub fn learn(&mut self, ask: &RequestTemplate, answer: &Answer, learned: &LearnedValues) {
         if answer.status == 200 && ask.line.starts_with("GET ") {
             self.world.seen.push((ask.number, ask.line.clone()));

@@ -50,7 +50,7 @@ fn writer_stops_when_rollback_fails_too() {
 
 /// A write with more rows than a commit group should wait for gets its own commit, after the group.
 #[test]
-fn exclusive_create_fails_without_its_neighbours() {
+fn exclusive_create_fails_without_failing_adjacent_requests() {
     let people: Vec<_> = (0..101).map(|number| format!(r#"{{"name":"{number}"}}"#)).collect();
     let body = format!(r#"{{"people":[{}]}}"#, people.join(","));
     let group = [NEIGHBOUR, ("POST /people", &*body), NEIGHBOUR];
