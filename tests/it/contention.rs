@@ -158,10 +158,12 @@ on_every_backend! {
         let list = server.get("/things?limit=500").json();
         assert_eq!(list["things"].as_array().unwrap().len(), CLIENTS * 4);
         // A batch that the database refuses is retried individually, and is not counted.
-        let part = if backend == Backend::Sqlite { "writer" } else { "pool" };
-        let group = |what: &str| -> f64 {
-            server.metric(&format!("nouns_{part}_group_requests_{what}")).unwrap()
+        let histogram = match backend {
+            Backend::Sqlite => "nouns_sqlite_commit_group_requests",
+            Backend::Postgres => "nouns_pool_batch_requests",
         };
+        let group =
+            |what: &str| -> f64 { server.metric(&format!("{histogram}_{what}")).unwrap() };
         assert_eq!(group("sum"), (CLIENTS * 4) as f64);
         // With very many threads, each with few of the clients, every create may have been sent
         // individually.

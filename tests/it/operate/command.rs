@@ -207,13 +207,16 @@ fn help_is_printed() {
         Usage: nouns <COMMAND>
 
         Commands:
-          serve    Serve a model over HTTP
-          init     Create a commented model file, nouns.toml
-          check    Check a model file and list all mistakes
-          changes  Print the change log, one line of JSON per change
-          user     Manage users
-          cert     Create a self-signed certificate to try HTTPS
-          key      Rotate the server's secret key
+          serve        Serve a model over HTTP
+          init         Create a commented model file, nouns.toml
+          check        Check a model file and list all mistakes
+          changes      Print the change log, one line of JSON per change
+          user         Manage users
+          cert         Create a self-signed certificate to try HTTPS
+          key          Rotate the server's secret key
+          completions  Print a shell completion script
+          man          Print the manual page of nouns or of one command
+          help         Print this message or the help of the given subcommand(s)
 
         Options:
           -h, --help
@@ -234,8 +237,7 @@ fn help_is_printed() {
         Usage: nouns init [OPTIONS]
 
         Options:
-              --from <EXAMPLE>  The example to start from [default: store] [possible values: store,
-                                library]
+              --from <EXAMPLE>  The example to start from [default: store] [possible values: store, library]
           -h, --help            Print help
     "#]]
     .assert_eq(&run_and_print(&["init", "--help"]));
@@ -265,25 +267,25 @@ fn help_of_serve_is_printed() {
           [MODEL]  The model file [default: nouns.toml here, else the built-in store]
 
         Options:
-              --database <DATABASE>  The database: sqlite:PATH or postgres://USER@HOST/NAME
-                                     [default: sqlite:nouns.db]
+              --database <DATABASE>  The database: sqlite:PATH or postgres://USER@HOST/NAME [default:
+                                     sqlite:nouns.db]
               --listen <ADDRESS>     Address and port to listen on; may be repeated; port 0 picks a free one
                                      [default: 127.0.0.1:8080]
-              --tls-cert <FILE>      The certificate with its chain, in PEM: all addresses then speak HTTPS;
-                                     read again on SIGHUP
+              --port <PORT>          Port to listen on at 127.0.0.1: short for --listen 127.0.0.1:PORT
+              --tls-cert <FILE>      The certificate with its chain, in PEM: all addresses then serve HTTPS;
+                                     reloaded on SIGHUP
               --tls-key <FILE>       The key of the certificate, in PEM, without a passphrase
-              --redirect <ADDRESS>   Address whose callers, who come without TLS, are sent to HTTPS; may be
-                                     repeated
-              --key-file <FILE>      The key that seals and signs, 32 bytes in base64; NOUNS_KEY may hold
-                                     the key itself [default: nouns.key beside the SQLite file]
-              --behind-proxy <CIDR>  Network of a proxy in front, such as 10.0.0.0/8, whose word is taken
-                                     for the address and the scheme of a client (Forwarded, X-Forwarded-For,
+              --redirect <ADDRESS>   Plain HTTP address that redirects to HTTPS; may be repeated
+              --key-file <FILE>      The file with the server's secret key, 32 bytes in base64; NOUNS_KEY
+                                     may hold the key itself [default: nouns.key beside the SQLite file]
+              --behind-proxy <CIDR>  Network of a trusted proxy, such as 10.0.0.0/8, whose headers name the
+                                     address and the scheme of a client (Forwarded, X-Forwarded-For,
                                      X-Forwarded-Proto); may be repeated
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
               --wait[=<BOOL>]        Retry while the database cannot be reached
-              --log <STYLE>          Log format, on standard error: pretty or json [default: pretty
-                                     on a terminal, else json]
+              --log <STYLE>          Log format, on standard error: pretty or json [default: pretty on a
+                                     terminal, else json]
           -h, --help                 Print help
 
         Settings:
@@ -293,8 +295,8 @@ fn help_of_serve_is_printed() {
 
         Files:
           nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-          nouns.db-lock, which keeps a second server away; nouns.key, which seals what Digest needs of
-          passwords:
+          nouns.db-lock, which prevents a second server; nouns.key, which encrypts stored Digest
+          credentials:
           back it up separately from the database; nouns.admin-password, which the first start creates.
 
         Ending:
@@ -352,10 +354,13 @@ fn environment_variable_misspelled_is_refused() {
         (&["user", "list"], "NOUNS_DATA_BASE", "did you mean NOUNS_DATABASE?"),
         (&["key", "rotate"], "NOUNS_KEYFILE", "did you mean NOUNS_KEY_FILE?"),
         (&["changes"], "NOUNS_DATABAS", "did you mean NOUNS_DATABASE?"),
+        (&["check"], "NOUNS_LISTN", "did you mean NOUNS_LISTEN?"),
+        (&["init"], "NOUNS_LISTN", "did you mean NOUNS_LISTEN?"),
     ] {
         let ended = with_variables(&folder, args, &[(variable, "secret-value")]).end();
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{args:?}: {ended:?}");
-        let line = format!("nouns: the environment variable {variable} is no setting; {expected}");
+        let line =
+            format!("nouns: the environment variable {variable} is not a setting; {expected}");
         assert!(ended.stderr.starts_with(&line), "{ended:?}");
         assert!(!ended.stderr.contains("secret-value"), "{ended:?}");
         assert_eq!(contents(folder.path()), contents(Folder::new().path()), "nothing was made");
