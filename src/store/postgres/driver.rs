@@ -15,7 +15,7 @@ use futures_util::future::join;
 use tokio_postgres::{Error, Row, RowStream};
 
 use super::error_class::{ErrorClass, classify};
-use super::foreign_key::ForeignKey;
+use super::foreign_key::PostgresForeignKey;
 use super::outgoing_statement::{OutgoingStatement, execute, join_pipelined, query};
 use super::pool::DatabaseConnection;
 use crate::model::Resource;
@@ -50,7 +50,7 @@ pub(super) struct PostgresDriver<'a> {
     /// There is a savepoint, so the statements after it do not commit yet.
     has_savepoint: bool,
     trouble: Option<ErrorClass>,
-    violated_key: Option<ForeignKey>,
+    violated_key: Option<PostgresForeignKey>,
 }
 
 impl<'a> PostgresDriver<'a> {
@@ -81,7 +81,7 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// The foreign key whose violation rolled the transaction back.
-    pub(super) fn take_violated_key(&mut self) -> Option<ForeignKey> {
+    pub(super) fn take_violated_key(&mut self) -> Option<PostgresForeignKey> {
         self.violated_key.take()
     }
 
@@ -125,7 +125,8 @@ impl<'a> PostgresDriver<'a> {
     fn record_error(&mut self, error: &Error) -> StatementError {
         let (failure, trouble) = classify(error);
         self.trouble = self.trouble.or(trouble);
-        self.violated_key = self.violated_key.take().or_else(|| ForeignKey::from_error(error));
+        self.violated_key =
+            self.violated_key.take().or_else(|| PostgresForeignKey::from_error(error));
         failure
     }
 

@@ -27,13 +27,13 @@ const FOREIGN_KEY_COLUMN: &str = "SELECT attname::text FROM pg_constraint \
 
 /// A foreign key as an error names it. `table` is the referencing table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ForeignKey {
+pub(super) struct PostgresForeignKey {
     schema: String,
     table: String,
     constraint: String,
 }
 
-impl ForeignKey {
+impl PostgresForeignKey {
     /// The foreign key that a statement violated.
     pub(super) fn from_error(error: &Error) -> Option<Self> {
         let error = error.as_db_error()?;
@@ -52,7 +52,7 @@ impl PostgresWorkerState {
     pub(super) async fn is_delete_refused(
         &self,
         write: &WritePlan,
-        key: &ForeignKey,
+        key: &PostgresForeignKey,
         until: Instant,
     ) -> bool {
         matches!(write.action, WriteAction::Remove { .. })
@@ -60,7 +60,11 @@ impl PostgresWorkerState {
     }
 
     /// Whether the model declares no reference for a foreign key.
-    async fn is_undeclared(&self, key: &ForeignKey, until: Instant) -> Result<bool, StoreError> {
+    async fn is_undeclared(
+        &self,
+        key: &PostgresForeignKey,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
         let lease = self.pool.lease(LeasePurpose::Read, until).await?;
         let connection = lease.connection().ok_or_else(no_connection)?;
         let mut driver =

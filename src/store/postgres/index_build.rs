@@ -66,12 +66,12 @@ pub(super) enum BuildError {
 }
 
 /// Why a statement failed.
-struct StatementError {
+struct IndexBuildError {
     cause: String,
     code: Option<SqlState>,
 }
 
-impl StatementError {
+impl IndexBuildError {
     fn new(error: &Error) -> Self {
         Self { cause: error_message(error), code: error.code().cloned() }
     }
@@ -235,13 +235,13 @@ impl IndexBuilder<'_> {
         connection: &DatabaseConnection,
         text: &str,
         until: Instant,
-    ) -> Result<(), StatementError> {
+    ) -> Result<(), IndexBuildError> {
         let run = connection.client.batch_execute(text);
         match tokio::time::timeout_at(until.into(), run).await {
-            Ok(done) => done.map_err(|error| StatementError::new(&error)),
+            Ok(done) => done.map_err(|error| IndexBuildError::new(&error)),
             Err(_) => {
                 self.pool.cancel_and_wait((*connection.cancel).clone()).await;
-                Err(StatementError::late())
+                Err(IndexBuildError::late())
             }
         }
     }

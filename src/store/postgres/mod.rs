@@ -49,7 +49,7 @@ use self::detach_on_drop::DetachOnDrop;
 use self::driver::{PostgresDriver, TransactionStage};
 use self::error_class::ErrorClass;
 use self::export::PostgresExports;
-use self::foreign_key::ForeignKey;
+use self::foreign_key::PostgresForeignKey;
 use self::insert_batch::{BatchQueues, BatchResult};
 use self::pipelined::ReadConnection;
 use self::pool::{ConnectionPool, LeasePurpose};
@@ -435,7 +435,7 @@ enum WriteAttempt<T> {
 /// Why the database rolled a write back.
 struct RollbackCause {
     error: StoreError,
-    violated_key: Option<ForeignKey>,
+    violated_key: Option<PostgresForeignKey>,
 }
 
 fn lease_purpose(read: &ReadPlan) -> LeasePurpose {

@@ -1,7 +1,7 @@
 //! The limit on the memory that all clients together make the server hold.
 
 use super::start_limited;
-use crate::harness::{Backend, Client, Server, wait_until};
+use crate::harness::{Backend, Client, Server, Setup, wait_until};
 
 fn padded(bytes: usize) -> String {
     let body = r#"{"customers":[{"text":"x"}]}"#;
@@ -24,6 +24,21 @@ on_every_backend! {
         let refused = server.post("/customers", padded(500_000));
         assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"), "{refused:?}");
         assert_eq!(server.post("/customers", padded(200_000)).status, 201);
+    }
+
+    /// A cell is parsed when the table becomes JSON, before the items are.
+    fn memory_bytes_max_counts_json_in_csv_cells(backend: Backend) {
+        let model = "title = \"Cells\"\n[resources.thing.fields]\ndata = { type = \"json\" }\n";
+        let server = Setup::new(backend).model(model).start();
+        let post = |count: usize| {
+            let body = format!("data\n\"[{}]\"\n", vec!["[0]"; count].join(","));
+            server.client().request("POST /things", &[("Content-Type", "text/csv")], &body)
+        };
+        let refused = post(1_000_000);
+        assert_eq!((refused.status, refused.problem().as_str()), (413, "too-large"), "{refused:?}");
+        assert!(refused.json()["detail"].as_str().unwrap().contains("JSON values"), "{refused:?}");
+        let taken = post(20_000);
+        assert_eq!(taken.status, 201, "{taken:?}");
     }
 }
 
