@@ -119,7 +119,7 @@ fn handshake_garbage_closes_one_connection() {
     }
     let failed = rounds * garbage.len() as u64;
     wait_for_metric(&server, "nouns_tls_handshakes_total{result=\"failed\"}", failed);
-    let lines = lines_with(&server, "handshakes fail");
+    let lines = lines_with(&server, "TLS handshake failed");
     assert!(lines < 20, "{lines} lines for {failed} failures");
     let log = server.log();
     assert!(!log.contains("\"level\":\"error\"") && !log.contains("panic"), "{log}");
