@@ -139,42 +139,21 @@ impl AdmissionControl {
         self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Runs the work as soon as there is a permit for it, if there is one before the deadline. The closure
-    /// builds the future only then: passed in as a future, it would be stored twice in the future of the
-    /// request.
-    pub async fn admit<T>(
-        &self,
-        deadline: Instant,
-        work: impl AsyncFnOnce() -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let _place = match self.permits.try_acquire() {
-            Ok(place) => place,
-            Err(_) => self.wait_for_permit(deadline, self.permits.acquire()).await?,
+    /// Waits for a permit until the deadline. Work that continues when its client disconnects owns its permit.
+    pub async fn admit(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
+        let permit = match Arc::clone(&self.permits).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => self.wait_for_permit(deadline).await?,
         };
-        crate::fault::point("gate");
-        work().await
+        crate::fault::point("admission");
+        Ok(permit)
     }
 
-    /// A permit for work that continues when its client disconnects, and keeps the permit until it ends.
-    pub async fn admit_owned(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
-        let place = match Arc::clone(&self.permits).try_acquire_owned() {
-            Ok(place) => place,
-            Err(_) => {
-                self.wait_for_permit(deadline, Arc::clone(&self.permits).acquire_owned()).await?
-            }
-        };
-        crate::fault::point("gate");
-        Ok(place)
-    }
-
-    async fn wait_for_permit<T, E>(
-        &self,
-        deadline: Instant,
-        place: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, StoreError> {
-        let _seat = QueueSlot::acquire(self)?;
-        match tokio::time::timeout_at(deadline.into(), place).await {
-            Ok(Ok(place)) => Ok(place),
+    async fn wait_for_permit(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
+        let _slot = QueueSlot::acquire(self)?;
+        let permit = Arc::clone(&self.permits).acquire_owned();
+        match tokio::time::timeout_at(deadline.into(), permit).await {
+            Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
         }
     }

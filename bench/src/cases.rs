@@ -38,12 +38,7 @@ pub fn run(rows_large: usize) -> Result<()> {
     let bare = Server::start_baseline(&folder.0, &sample)?;
     let everywhere = format!("GET by id, {rows_large} rows");
     let often = format!("GET by id, {rows_large} rows, 1000 of them");
-    let case = |name, server, connections, shots| BenchmarkCase {
-        name,
-        server,
-        connections,
-        requests: shots,
-    };
+    let case = BenchmarkCase::new;
     let cases = [
         case("bare hyper", &bare, 32, [RequestTemplate::get("/")].into()),
         case("GET by id, 10000 rows", &reads, 32, small.get_requests(usize::MAX)),

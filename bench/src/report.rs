@@ -19,6 +19,17 @@ pub struct BenchmarkCase<'a> {
     pub requests: RequestTemplates,
 }
 
+impl<'a> BenchmarkCase<'a> {
+    pub fn new(
+        name: &'a str,
+        server: &'a Server,
+        connections: usize,
+        requests: RequestTemplates,
+    ) -> Self {
+        Self { name, server, connections, requests }
+    }
+}
+
 /// One measurement.
 #[derive(Debug)]
 struct Measurement {

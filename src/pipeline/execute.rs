@@ -49,7 +49,7 @@ pub(super) async fn fetch(
     deadline: Instant,
     read: ReadPlan,
 ) -> Result<Outcome, StoreError> {
-    let place = Some(app.shared.admission.admit_owned(deadline).await?);
+    let place = Some(app.shared.admission.admit(deadline).await?);
     app.store.read_in(place, read).await
 }
 
@@ -89,7 +89,7 @@ pub(super) async fn submit_write(
     write: Box<WritePlan>,
     BodyReservation { bytes, reservation: room }: BodyReservation<'_>,
 ) -> Result<Outcome, StoreError> {
-    let place = Some(app.shared.admission.admit_owned(deadline).await?);
+    let place = Some(app.shared.admission.admit(deadline).await?);
     let options = WriteOptions { bytes, deadline, memory: room.share(), place };
     app.store.write(write, options).await
 }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -19,7 +20,7 @@ use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
 use crate::reply::{self, BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
-use crate::store::{Consumer, ExportBody, ExportRequest};
+use crate::store::{Consumer, ExportBody, ExportRequest, StoreError};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
 pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'static StreamWriter> {
@@ -40,6 +41,16 @@ pub(super) fn check_format(format: &Format, list: Option<&Arc<ListQuery>>) -> Re
     }
 }
 
+/// Holds an admission permit until the export has begun; from then on the limit of exports counts.
+async fn begin_export(
+    app: &App,
+    deadline: Instant,
+    export: ExportRequest,
+) -> Result<ExportBody, StoreError> {
+    let _permit = app.shared.admission.admit(deadline).await?;
+    app.store.export(export).await
+}
+
 /// Starts the export; returns when the first chunk is there.
 pub(super) async fn start_export(
     app: &App,
@@ -58,7 +69,7 @@ pub(super) async fn start_export(
         (lines.line)(out, reply::view(&model, &known.0, Some(&known.1)), item);
     };
     let export = ExportRequest { collection, list, head, write: Box::new(write) };
-    let begun = shared.admission.admit(asked.deadline, || app.store.export(export)).await;
+    let begun = begin_export(app, asked.deadline, export).await;
     stages.mark("store");
     identity::require_unchanged_rights(app, asked, stages.now()).await?;
     let rights = match &begun {

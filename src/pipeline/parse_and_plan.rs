@@ -68,17 +68,16 @@ async fn plan_blocking(
         let _held = memory;
         let SharedState { model, admission, .. } = &*shared;
         let hidden = permit::hidden_fields(&caller, &route);
-        let values = admission.reserve_memory();
-        let limit = model.server.limits.memory_bytes_max;
-        // The cells of CSV are parsed when they become JSON, and the JSON is a copy.
-        if route.has_csv_body() {
-            reserve(&values, 2 * bytes.len())?;
-            reserve_values(&values, count_csv_values(&bytes), limit)?;
-        }
+        let parsed = admission.reserve_memory();
+        let values = if route.has_csv_body() {
+            // The JSON is a copy. The cells are parsed while it is made, so they are counted before.
+            reserve(&parsed, 2 * bytes.len())?;
+            count_csv_values(&bytes)
+        } else {
+            json::count_values(&bytes)
+        };
+        reserve_values(&parsed, values, model.server.limits.memory_bytes_max)?;
         let text = intent::body_as_json_lines(model, &route, (&bytes, hidden))?;
-        if !route.has_csv_body() {
-            reserve_values(&values, json::count_values(&text), limit)?;
-        }
         plan_text(model, route, (query.as_deref(), &text), &caller, || by)
     };
     run_blocking(work).await?

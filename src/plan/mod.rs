@@ -179,13 +179,12 @@ pub struct WritePlan {
 
 impl WritePlan {
     /// An unconditional write without an idempotency key, whose rights are not checked again.
-    pub fn new(collection: Collection, action: WriteAction, by: ChangeAuthor) -> WritePlan {
-        let conditions = Preconditions::default();
-        WritePlan {
+    pub fn new(collection: Collection, action: WriteAction, author: ChangeAuthor) -> Self {
+        Self {
             collection,
             action,
-            preconditions: conditions,
-            author: by,
+            preconditions: Preconditions::default(),
+            author,
             idempotency: None,
             can_remove_last_admin: false,
             rights_lease: None,

@@ -19,16 +19,7 @@ impl WritePlan {
     pub fn create_user(model: &Model, values: Vec<Value>, by: ChangeAuthor) -> Self {
         let drafts = vec![user_draft(DraftValues::Complete(values))];
         let action = WriteAction::Create { drafts, count: Cardinality::One };
-        let (collection, conditions) = (Collection::users(model), Preconditions::default());
-        Self {
-            collection,
-            action,
-            preconditions: conditions,
-            author: by,
-            idempotency: None,
-            can_remove_last_admin: false,
-            rights_lease: None,
-        }
+        Self::new(Collection::users(model), action, by)
     }
 
     /// The write that changes one value of a user, unless the user has changed since that version.
@@ -44,17 +35,8 @@ impl WritePlan {
         }
         let draft = user_draft(DraftValues::Partial(values));
         let action = WriteAction::Replace { id, draft };
-        let (collection, conditions) =
-            (Collection::users(model), Preconditions::if_version(version));
-        Self {
-            collection,
-            action,
-            preconditions: conditions,
-            author: by,
-            idempotency: None,
-            can_remove_last_admin: false,
-            rights_lease: None,
-        }
+        let preconditions = Preconditions::if_version(version);
+        Self { preconditions, ..Self::new(Collection::users(model), action, by) }
     }
 
     /// Whether it is a patch of this resource that is not yet applied.

@@ -55,7 +55,7 @@ const STAGES: &[PanicRow] = &[
     ("body:1", PanicRequest::Create, INTERNAL, false),
     ("intent:1", PanicRequest::Create, INTERNAL, false),
     ("plan:1", PanicRequest::Create, INTERNAL, false),
-    ("gate:1", PanicRequest::Create, INTERNAL, false),
+    ("admission:1", PanicRequest::Create, INTERNAL, false),
     ("queue:1", PanicRequest::Create, INTERNAL, false),
     ("transaction:1", PanicRequest::Create, INTERNAL, false),
     ("entry:1", PanicRequest::Create, INTERNAL, false),

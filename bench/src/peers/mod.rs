@@ -30,12 +30,7 @@ pub fn run() -> Result<()> {
     let writes = busy.serve(&nouns)?;
     let sample = Client::connect(reads.address)?.send(&small.item_request())?.to_owned();
     let bare = Server::start_baseline(&folder.0, &sample)?;
-    let case = |name, server, connections, shots| BenchmarkCase {
-        name,
-        server,
-        connections,
-        requests: shots,
-    };
+    let case = BenchmarkCase::new;
     let (peer, peer_busy) = (&peer_reads.server, &peer_writes.server);
     let cases = [
         case("bare hyper", &bare, 32, [RequestTemplate::get("/")].into()),

@@ -55,12 +55,7 @@ pub fn run() -> Result<()> {
     let server = filled.serve(&nouns)?;
     let sample = Client::connect(server.address)?.send(&filled.item_request())?.to_owned();
     let bare = Server::start_baseline(&folder.0, &sample)?;
-    let case = |name, server, connections, shots| BenchmarkCase {
-        name,
-        server,
-        connections,
-        requests: shots,
-    };
+    let case = BenchmarkCase::new;
     let cases = [
         case("bare hyper", &bare, 32, [crate::load_generator::RequestTemplate::get("/")].into()),
         case("GET by id", &server, 32, filled.get_requests(usize::MAX)),

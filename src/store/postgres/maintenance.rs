@@ -72,7 +72,7 @@ impl MaintenanceThread {
         (log, metrics): (&Logger, &Arc<Metrics>),
         is_patient: bool,
     ) -> Result<Self, OpenError> {
-        let shown = address.to_string();
+        let display_url = address.to_string();
         // A migration of large tables takes longer than a request may.
         let millis = u64::try_from(START_LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let opening = SessionSettings { statement_ms_max: millis, lock_ms_max: millis, ..session };
@@ -80,18 +80,19 @@ impl MaintenanceThread {
         let pool = ConnectionPool::new(address, opening, 1, metrics.pool()).with_clock(&clock);
         let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
-        let (rounds, doubts, server) =
-            (Cell::new(None), ClockDoubtLog::default(), ServerRegistration::new());
+        let server = ServerRegistration::new().map_err(|error| {
+            OpenError(format!("the system's random number generator failed: {error}"))
+        })?;
         let work = MaintenanceTask {
             context,
             pool,
             session,
-            display_url: shown,
+            display_url,
             log,
             metrics,
             server,
-            last_round: rounds,
-            doubts,
+            last_round: Cell::new(None),
+            doubts: ClockDoubtLog::default(),
         };
         let (opened, wait) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();

@@ -62,11 +62,9 @@ pub(super) enum Renewal {
 }
 
 impl ServerRegistration {
-    pub(super) fn new() -> Self {
-        // If the system has no randomness, nothing else works either.
-        let number = || getrandom::u64().unwrap_or(0);
-        let id = format!("{:016x}{:016x}", number(), number());
-        Self { id, is_registered: Cell::new(false) }
+    pub(super) fn new() -> Result<Self, getrandom::Error> {
+        let id = format!("{:016x}{:016x}", getrandom::u64()?, getrandom::u64()?);
+        Ok(Self { id, is_registered: Cell::new(false) })
     }
 
     /// The other models that servers run with. The caller holds the start lock, so that no server starts
