@@ -22,6 +22,8 @@ pub(super) enum MigrationError {
     Refused(Vec<String>),
     /// What running servers with another model rely on, a line each.
     InUse(Vec<String>),
+    /// The same, of servers that have started while the indexes of this model were built.
+    InUseSinceBuild(Vec<String>),
     Failed(StatementError),
 }
 
@@ -43,6 +45,13 @@ impl MigrationError {
                 "{database} is used by servers with another model, and this one would change what they rely on:\n  {}\n\
                  nothing was changed; stop those servers first, or start with --wait, which waits until they have \
                  stopped (one that was killed counts for some minutes)",
+                lines.join("\n  ")
+            ),
+            Self::InUseSinceBuild(lines) => format!(
+                "{database}: servers with another model have started while the indexes of this one were built, and \
+                 this one would change what they rely on:\n  {}\n\
+                 the model does not count as applied; stop those servers first, or start with --wait, which waits \
+                 until they have stopped (one that was killed counts for some minutes)",
                 lines.join("\n  ")
             ),
             Self::Failed(failure) => {
@@ -192,13 +201,19 @@ pub(super) async fn migrate<D: DatabaseDriver>(
     Ok(deferred)
 }
 
-/// Records that the deferred work is completed: the model is in force from now on.
+/// Records that the deferred work is completed: the model is in force from now on, unless it drops rules of
+/// `others`: a server with the previous model may have started since `migrate` compared.
 pub(super) async fn complete<D: DatabaseDriver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
+    others: &[Model],
 ) -> Result<(), MigrationError> {
     if read_system_value(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
+        let relied_on = relied_on_rules(others, model);
+        if !relied_on.is_empty() {
+            return Err(MigrationError::InUseSinceBuild(relied_on));
+        }
         write_system_value(driver, dialect, "model", &model.shape).await?;
         forget(driver, dialect, UNFINISHED).await?;
         return Ok(());
@@ -258,16 +273,23 @@ async fn find_unvalidated<D: DatabaseDriver>(
 fn refuse_loosening(
     others: &[Model],
     model: &Model,
-    lines: Vec<String>,
+    mut lines: Vec<String>,
 ) -> Result<(), MigrationError> {
-    let mut relied_on = lines;
-    relied_on.extend(others.iter().flat_map(|other| loosened_rules(other, model)));
-    if relied_on.is_empty() {
+    lines.extend(relied_on_rules(others, model));
+    if lines.is_empty() {
         return Ok(());
     }
-    relied_on.sort();
-    relied_on.dedup();
-    Err(MigrationError::InUse(relied_on))
+    lines.sort();
+    Err(MigrationError::InUse(lines))
+}
+
+/// The rules of other models that this one drops, a sorted line each.
+fn relied_on_rules(others: &[Model], model: &Model) -> Vec<String> {
+    let mut lines: Vec<String> =
+        others.iter().flat_map(|other| loosened_rules(other, model)).collect();
+    lines.sort();
+    lines.dedup();
+    lines
 }
 
 /// The result of a change of the tables.

@@ -4,7 +4,8 @@
 //! commit of a start is a probe that touches no table: while it waits, no table is locked.
 //! Such a commit is never cancelled, see `Worker::attempt`; a start that times out leaves it to PostgreSQL.
 
-use std::pin::pin;
+use std::ops::ControlFlow;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -68,11 +69,15 @@ impl StartupMigration<'_> {
             if let Ok(done) = timeout(LOOK_EVERY, work.as_mut()).await {
                 return done;
             }
-            if self.is_patient && self.is_told.get() {
+            if self.is_patient && self.has_reported_wait.get() {
                 return work.await;
             }
-            let Some(names) = self.find_standbys().await else { continue };
-            if !self.is_told.replace(true) {
+            let names = match finish_during(work.as_mut(), self.find_standbys()).await {
+                ControlFlow::Break(done) => return done,
+                ControlFlow::Continue(names) => names,
+            };
+            let Some(names) = names else { continue };
+            if !self.has_reported_wait.replace(true) {
                 let message =
                     "a commit of the start waits for a synchronous standby, and none answers";
                 let fields: [(&str, &dyn std::fmt::Display); 2] =
@@ -109,5 +114,45 @@ impl StartupMigration<'_> {
             self.display_url,
             COMMIT_MAX.as_secs()
         ))
+    }
+}
+
+/// Runs a check while the work goes on. Breaks with the result of the work if that is done first: a slow check
+/// does not delay it.
+async fn finish_during<T, C>(
+    work: Pin<&mut impl Future<Output = T>>,
+    check: impl Future<Output = C>,
+) -> ControlFlow<T, C> {
+    tokio::select! {
+        biased;
+        done = work => ControlFlow::Break(done),
+        checked = check => ControlFlow::Continue(checked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn commit_that_finishes_during_a_check_is_noticed_at_once() {
+        let (finish, finished) = tokio::sync::oneshot::channel();
+        let check = async {
+            finish.send("committed").unwrap();
+            pending::<()>().await;
+        };
+        let outcome = finish_during(pin!(finished), check).await;
+        assert_eq!(outcome, ControlFlow::Break(Ok("committed")));
+    }
+
+    #[tokio::test]
+    async fn commit_that_still_waits_after_a_check_can_be_polled_again() {
+        let mut work = pin!(pending::<()>());
+        let outcome = finish_during(work.as_mut(), ready("standby")).await;
+        assert_eq!(outcome, ControlFlow::Continue("standby"));
+        let outcome = finish_during(work, ready("standby")).await;
+        assert_eq!(outcome, ControlFlow::Continue("standby"));
     }
 }

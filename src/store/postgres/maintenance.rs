@@ -191,9 +191,9 @@ impl MaintenanceTask {
             log: &self.log,
             display_url: &self.display_url,
             is_patient,
-            is_told: Cell::new(false),
+            has_reported_wait: Cell::new(false),
         };
-        let mut is_told = false;
+        let mut has_reported_wait = false;
         loop {
             let error = match start.run().await {
                 Ok(()) => return Ok(()),
@@ -206,8 +206,8 @@ impl MaintenanceTask {
             if !is_patient {
                 return Err(error);
             }
-            if !is_told {
-                is_told = true;
+            if !has_reported_wait {
+                has_reported_wait = true;
                 let message = "waiting for the database";
                 self.log.event(Level::Warning, message, &[("cause", &error)]);
             }
@@ -255,12 +255,19 @@ impl MaintenanceTask {
     fn tell_renewal(&self, renewal: &Renewal) {
         match renewal {
             Renewal::Done | Renewal::Delayed => {}
-            Renewal::Returned(lost) if lost.is_empty() => {
+            Renewal::Returned { lost, has_unreadable: false } if lost.is_empty() => {
                 let message = "the registration of this server had expired, so other servers counted it as stopped; it is \
                                registered again";
                 self.log.event(Level::Warning, message, &[]);
             }
-            Renewal::Returned(lost) => {
+            Renewal::Returned { lost, has_unreadable: true } if lost.is_empty() => {
+                let message = "the registration of this server had expired, so other servers counted it as stopped; it is \
+                               registered again, but some of them are of a newer version, whose model it cannot read, so \
+                               it cannot tell whether they gave up rules that it relies on; replace it by a server of \
+                               that version";
+                self.log.event(Level::Error, message, &[]);
+            }
+            Renewal::Returned { lost, .. } => {
                 let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
                                rules that it relies on; stop it, and start it with their model";
                 self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
@@ -293,7 +300,7 @@ impl MaintenanceTask {
         }
         let mut driver = driver(TransactionStage::BeginPending);
         let done = self.server.register_again(&mut driver, &self.context.model).await;
-        if !matches!(done, Ok(Renewal::Returned(_))) && !driver.rollback_uncommitted().await {
+        if !matches!(done, Ok(Renewal::Returned { .. })) && !driver.rollback_uncommitted().await {
             return Err("the connection was lost".to_owned());
         }
         done.map_err(|mismatch| mismatch.describe(&self.display_url).to_string())

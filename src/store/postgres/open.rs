@@ -122,7 +122,7 @@ pub(super) struct StartupMigration<'a> {
     /// Whether it retries failures that may be temporary (`--wait`).
     pub(super) is_patient: bool,
     /// Whether it was reported that a commit waits.
-    pub(super) is_told: Cell<bool>,
+    pub(super) has_reported_wait: Cell<bool>,
 }
 
 impl StartupMigration<'_> {
@@ -135,12 +135,12 @@ impl StartupMigration<'_> {
         if deferred.is_empty() {
             return Ok(());
         }
-        let Self { pool, pooling, log, display_url: shown, .. } = *self;
-        let done =
-            match (IndexBuilder { pool, pooling, log, display_url: shown }).run(&deferred).await {
-                Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
-                Err(error) => Err(error.into()),
-            };
+        let Self { pool, pooling, log, display_url, .. } = *self;
+        let builder = IndexBuilder { pool, pooling, log, display_url };
+        let done = match builder.run(&deferred).await {
+            Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
+            Err(error) => Err(error.into()),
+        };
         if done.is_err() {
             self.deregister().await;
         }
@@ -229,9 +229,12 @@ impl StartupMigration<'_> {
                 Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
             }
             // Those servers may stop.
-            (StartError::Mismatch(mismatch @ MigrationError::InUse(_)), None) => {
-                Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
-            }
+            (
+                StartError::Mismatch(
+                    mismatch @ (MigrationError::InUse(_) | MigrationError::InUseSinceBuild(_)),
+                ),
+                None,
+            ) => Err(StartFailure::Retryable(mismatch.describe(self.display_url))),
             (StartError::Mismatch(mismatch), None) => {
                 Err(StartFailure::Refused(mismatch.describe(self.display_url)))
             }
@@ -240,7 +243,7 @@ impl StartupMigration<'_> {
 
     async fn change_tables(&self, driver: &mut PostgresDriver<'_>) -> Result<Deferred, StartError> {
         let is_ours = check_ownership(driver, self.model, self.display_url).await?;
-        let others = self.server.other_models(driver, self.model).await?;
+        let others = self.server.other_models(driver, self.model).await?.require_readable()?;
         let deferred = match is_ours {
             true => schema_migration::migrate(driver, self.model, &POSTGRES, &others).await?,
             false => {
@@ -263,7 +266,8 @@ impl StartupMigration<'_> {
     }
 
     async fn complete(&self, driver: &mut PostgresDriver<'_>) -> Result<(), StartError> {
-        Ok(schema_migration::complete(driver, self.model, &POSTGRES).await?)
+        let others = self.server.other_models(driver, self.model).await?.require_readable()?;
+        Ok(schema_migration::complete(driver, self.model, &POSTGRES, &others).await?)
     }
 }
 

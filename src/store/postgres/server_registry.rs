@@ -56,9 +56,39 @@ pub(super) enum Renewal {
     Done,
     /// Another server is starting: to be retried.
     Delayed,
-    /// The registration had expired, and the server is registered again. The rules of its model that others
-    /// dropped in the meantime, one line each.
-    Returned(Vec<String>),
+    /// The registration had expired, and the server is registered again.
+    Returned {
+        /// The rules of its model that others dropped in the meantime, one line each.
+        lost: Vec<String>,
+        /// Whether there are models that this version cannot read, which may have dropped more.
+        has_unreadable: bool,
+    },
+}
+
+/// The models of other servers.
+#[derive(Debug, Default)]
+pub(super) struct OtherModels {
+    models: Vec<Model>,
+    /// Whether there are others, of newer versions, that this one cannot read.
+    has_unreadable: bool,
+}
+
+impl OtherModels {
+    fn add(&mut self, shape: &str) {
+        match model::read_shape(shape) {
+            Ok(model) => self.models.push(model),
+            Err(_) => self.has_unreadable = true,
+        }
+    }
+
+    /// For a start, which must know what the others rely on.
+    pub(super) fn require_readable(self) -> Result<Vec<Model>, MigrationError> {
+        if self.has_unreadable {
+            let line = "a server of a newer version is running, whose model this one cannot read";
+            return Err(MigrationError::InUse(vec![line.to_owned()]));
+        }
+        Ok(self.models)
+    }
 }
 
 impl ServerRegistration {
@@ -73,21 +103,19 @@ impl ServerRegistration {
         &self,
         driver: &mut PostgresDriver<'_>,
         model: &Model,
-    ) -> Result<Vec<Model>, MigrationError> {
+    ) -> Result<OtherModels, MigrationError> {
+        let mut others = OtherModels::default();
         let present = driver.query(TABLE_PRESENT, &[], |row| row.boolean(0)).await?;
         if present.first() != Some(&Some(true)) {
             driver.execute(CREATE_TABLE, &[]).await?;
-            return Ok(Vec::new());
+            return Ok(others);
         }
         driver.execute(DELETE_EXPIRED, &[Bind::Integer(LIVE_SECONDS)]).await?;
         let binds = [Bind::Text(&self.id), Bind::Text(&model.shape)];
         let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
         let shapes = driver.query(SELECT_OTHER_MODELS, &binds, read).await?;
-        let models = shapes.iter().map(|shape| model::read_shape(shape));
-        models.collect::<Result<_, _>>().map_err(|_| {
-            let line = "a server of a newer version is running, whose model this one cannot read";
-            MigrationError::InUse(vec![line.to_owned()])
-        })
+        shapes.iter().for_each(|shape| others.add(shape));
+        Ok(others)
     }
 
     /// Records whether the row exists, once the transaction that writes or removes it has ended.
@@ -130,17 +158,17 @@ impl ServerRegistration {
         if driver.query(&begin, &[], |row| row.boolean(0)).await?.first() != Some(&Some(true)) {
             return Ok(Renewal::Delayed);
         }
-        let mut models = self.other_models(driver, model).await?;
+        let mut others = self.other_models(driver, model).await?;
         // A server that dropped a rule may have stopped since.
         let stored = schema_migration::read_system_value(driver, &POSTGRES, "model").await?;
-        models.extend(stored.and_then(|shape| model::read_shape(&shape).ok()));
+        stored.iter().for_each(|shape| others.add(shape));
         self.register(driver, model).await?;
         driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
         let mut lost: Vec<String> =
-            models.iter().flat_map(|other| loosened_rules(model, other)).collect();
+            others.models.iter().flat_map(|other| loosened_rules(model, other)).collect();
         lost.sort();
         lost.dedup();
-        Ok(Renewal::Returned(lost))
+        Ok(Renewal::Returned { lost, has_unreadable: others.has_unreadable })
     }
 
     pub(super) async fn remove(

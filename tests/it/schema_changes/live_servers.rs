@@ -155,3 +155,22 @@ fn server_with_an_expired_registration_registers_again_when_nothing_changed() {
     assert_eq!(start_refused(&server.database(), LOOSE).code, Some(2));
     assert_eq!(server.post("/notes", note("a")).status, 409);
 }
+
+/// Regression: the registration failed for ever, so other servers could drop rules that this one relies on.
+#[test]
+fn server_with_an_expired_registration_registers_again_beside_a_model_it_cannot_read() {
+    let server = start_strict();
+    run_sql(
+        BACKEND,
+        server.folder(),
+        "UPDATE nouns_servers SET id = 'newer', model = 'of a newer version'",
+    );
+    let line = "cannot tell whether they gave up rules that it relies on";
+    wait_until("it says so", || server.log().contains(line).then_some(()));
+    let own = "SELECT count(*) FROM nouns_servers WHERE id <> 'newer'";
+    assert_eq!(run_sql(BACKEND, server.folder(), own), "1\n");
+    assert!(!server.log().contains("could not renew"), "{}", server.log());
+    // A start still refuses, because it would change tables.
+    let ended = start_refused(&server.database(), STRICT);
+    assert!(ended.stderr.contains("whose model this one cannot read"), "{}", ended.stderr);
+}

@@ -3,7 +3,7 @@
 use super::locks::{check_serves, model_with_more_fields, start, wait_for};
 use super::{STRICT, note, start_refused};
 use crate::harness::{
-    Backend, FinishedProcess, OpenTransaction, Postgres, Process, Server, Setup, run_sql,
+    Backend, FinishedProcess, Folder, OpenTransaction, Postgres, Process, Server, Setup, run_sql,
     wait_until,
 };
 
@@ -131,4 +131,33 @@ fn duplicates_fail_a_start_with_a_new_unique_rule_even_with_wait() {
     let newer = Setup::replica(server.database()).model(&unique).start();
     let taken = newer.post("/notes", r#"{"note":{"code":"c","token":"a"}}"#);
     assert_eq!(taken.status, 409, "{taken:?}");
+}
+
+/// Regression: the comparison at its start found no stricter server, and nobody compared again when the
+/// indexes were built.
+#[test]
+fn looser_model_is_refused_when_a_stricter_server_started_during_its_index_build() {
+    let strict = STRICT.replace("\"text\", filter", "\"text\", max_length = 9, filter");
+    let looser = model_with_more_fields();
+    let server = Setup::new(BACKEND).model(&strict).start();
+    server.create("/notes", note("a"));
+    let (address, folder) = (server.database(), server.stop());
+    let late = OpenTransaction::begin(folder.path(), SNAPSHOT);
+    let own = Folder::new();
+    let setup = Setup::replica(address.clone()).model(&looser);
+    let process = Process::spawn(&mut setup.command(&own));
+    wait_for(folder.path(), BUILDS);
+    let stricter = Setup::replica(address).model(&strict).start();
+    late.commit();
+    let ended = process.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+    let reason = "have started while the indexes of this one were built";
+    assert!(ended.stderr.contains(reason), "{}", ended.stderr);
+    assert!(ended.stderr.contains("note.text: max_length is stricter"), "{}", ended.stderr);
+    let rows = "SELECT count(*) FROM nouns_servers";
+    assert_eq!(run_sql(BACKEND, folder.path(), rows), "1\n", "only the stricter one counts");
+    let waiting = Process::spawn(setup.command(&own).arg("--wait"));
+    wait_until("it waits", || waiting.stderr().contains("is used by servers").then_some(()));
+    stricter.restart().stop();
+    check_serves(waiting);
 }
