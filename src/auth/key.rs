@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 
-pub use source::{KeyError, KeyFileLock, KeySource, Keyring, wait_for_lock};
+pub use source::{KeyError, KeyFileLock, KeySource, Keyring, create_private_file, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
 /// More than a rotation needs; bounds how many are tried.

@@ -93,13 +93,13 @@ impl AccountsLocation {
 
     /// Opens an existing database, and creates nothing.
     pub(super) fn open(self) -> Result<Accounts, CommandError> {
-        let beside = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
+        let admin_store = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
             // With PostgreSQL it is beside the key file, which is not named.
             Err(_) => None,
         };
-        Ok(Accounts { model: self.model, admin_store: beside, key: self.key, password_file })
+        Ok(Accounts { model: self.model, admin_store, key: self.key, password_file })
     }
 }
 
@@ -193,11 +193,11 @@ pub(super) fn last_admin_error(name: &str) -> CommandError {
 
 /// A page of users, and the cursor of the next one.
 pub(super) fn user_page(
-    beside: &mut AdminStore,
+    admin_store: &mut AdminStore,
     model: &Model,
     after: Option<Id>,
 ) -> Result<(Vec<Item>, Option<Id>), CommandError> {
-    match beside.read(&ReadPlan::users(model, PAGE_ROWS, after)).map_err(command_error)? {
+    match admin_store.read(&ReadPlan::users(model, PAGE_ROWS, after)).map_err(command_error)? {
         Outcome::Page(page) => Ok((page.items, page.next)),
         _ => Err(command_error("the users cannot be read")),
     }
@@ -209,13 +209,13 @@ fn command_line_author() -> ChangeAuthor {
 
 /// The keys of a database; created, and their fingerprint stored, where it has none yet.
 pub(super) fn load_or_create_keys(
-    beside: &mut AdminStore,
+    admin_store: &mut AdminStore,
     source: &KeySource,
 ) -> Result<KeySet, CommandError> {
-    let stored = beside.read_system_value(FINGERPRINT_NAME).map_err(command_error)?;
+    let stored = admin_store.read_system_value(FINGERPRINT_NAME).map_err(command_error)?;
     let settled = source.resolve(stored.as_deref()).map_err(command_error)?;
     if let Some(fingerprint) = &settled.fingerprint_to_store {
-        let kept = beside
+        let kept = admin_store
             .write_system_value_if_absent(FINGERPRINT_NAME, fingerprint)
             .map_err(command_error)?;
         // Another process was faster, with another key.

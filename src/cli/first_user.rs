@@ -3,20 +3,21 @@
 //! Without a first user nobody could create another. The file is named after the database, is readable by
 //! its owner only, and is never overwritten: an existing one belongs to a database that exists, or existed.
 //!
-//! Order, so that no crash leaves an admin whose password nobody knows: the password is written under the
-//! name of the file with the suffix `.new`, the user is committed, the file is renamed. A start that finds
-//! such a file in a database with users completes the rename, if it holds the admin's password.
+//! Order, so that no crash leaves an admin whose password nobody knows: the password is written to a
+//! temporary file, the user is committed, the file is renamed. A start that finds the temporary file of a
+//! database with users completes the rename, if it holds the admin's password. The temporary name contains
+//! the id of the database: databases of one name on several servers may share the folder.
 //! A lock on the folder serializes the servers that do this in one folder; of servers in several folders,
 //! the unique user name in the database lets one succeed.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{CommandError, accounts, command_error};
-use crate::auth::key::{KeySet, KeySource, wait_for_lock};
+use super::accounts::{self, Accounts};
+use super::{CommandError, command_error};
+use crate::auth::key::{KeySet, KeySource, create_private_file, wait_for_lock};
 use crate::auth::password::{self, PasswordRecord};
 use crate::fault;
 use crate::model::builtin::ADMIN;
@@ -52,10 +53,11 @@ pub(super) fn refuse_lost_database(
         Some(KeySource::File(_) | KeySource::Environment(_)) | None => None,
     };
     let password_file = database.password_file(Path::new(""));
-    let left = [key_file, Some(&password_file)];
-    let left: Vec<_> = left.into_iter().flatten().filter(|path| path.exists()).collect();
+    let files = key_file.cloned().into_iter().chain([password_file.clone()]);
+    let mut left: Vec<PathBuf> = files.filter(|path| path.exists()).collect();
+    left.extend(temporary_files(&password_file));
     let Some(first) = left.first() else { return Ok(()) };
-    let is_key = key_file == Some(*first);
+    let is_key = key_file == Some(first);
     let names: Vec<_> = left.iter().map(|path| path.display().to_string()).collect();
     let (names, database) = (names.join(" and "), path.display());
     let or_name = if is_key { ", or name the key with --key-file" } else { "" };
@@ -77,7 +79,7 @@ pub(super) fn refuse_foreign_file(
     }
     let is_new = match AdminStore::find(database, model) {
         Ok(None) => true,
-        Ok(Some(mut beside)) => !has_users(&mut beside, model)?,
+        Ok(Some(mut admin_store)) => !has_users(&mut admin_store, model)?,
         Err(_) => false,
     };
     if is_new { Err(password_file_exists(file)) } else { Ok(()) }
@@ -93,24 +95,23 @@ fn password_file_exists(file: &Path) -> CommandError {
 
 /// Creates the first user where there is none. Of several servers that start concurrently, one creates it.
 pub(super) fn create(
-    beside: &mut AdminStore,
+    admin_store: &mut AdminStore,
     model: &Model,
     keys: &KeySet,
     file: &Path,
 ) -> Result<Option<FirstUser>, CommandError> {
-    let unfinished = with_suffix(file, ".new");
-    if has_users(beside, model)? {
-        return match unfinished.exists() {
-            true => {
+    if has_users(admin_store, model)? {
+        return match find_temporary_file(admin_store, file)? {
+            Some(temporary) => {
                 let _lock = lock_folder(file)?;
-                finish_interrupted(beside, file, &unfinished)
+                finish_interrupted(admin_store, file, &temporary)
             }
-            false => Ok(None),
+            None => Ok(None),
         };
     }
     let _lock = lock_folder(file)?;
     // Another server may have created the user while this one waited.
-    if has_users(beside, model)? {
+    if has_users(admin_store, model)? {
         return Ok(None);
     }
     if file.symlink_metadata().is_ok() {
@@ -119,10 +120,12 @@ pub(super) fn create(
     let password = password::generate().map_err(|unfit| creation_failed(&unfit))?;
     let record = password::make_record(model, Some(keys), NAME, &password)
         .map_err(|unfit| creation_failed(&unfit))?;
-    write(&unfinished, &password).map_err(|error| {
+    let id = admin_store.ensure_database_id().map_err(|error| creation_failed(&error))?;
+    let temporary = temporary_name(file, &id);
+    write(&temporary, &password).map_err(|error| {
         command_error(format!(
             "cannot write the first password to {} ({error})",
-            unfinished.display()
+            temporary.display()
         ))
     })?;
     fault::point("first_user");
@@ -130,20 +133,20 @@ pub(super) fn create(
     let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
     let record = Value::text(&record.to_string());
     let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];
-    match beside.write(WritePlan::create_user(model, values, by)) {
+    match admin_store.write(WritePlan::create_user(model, values, by)) {
         Ok(_) => {
             fault::point("first_user");
-            Ok(Some(FirstUser { password, file: publish_file(&unfinished, file) }))
+            Ok(Some(FirstUser { password, file: publish_file(&temporary, file) }))
         }
         // Another server, with another folder, was faster.
         Err(StoreError::Refused(Refused::NotUnique(_))) => {
-            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(&temporary);
             Ok(None)
         }
         // The user may exist: the next start checks.
         Err(error @ StoreError::OutcomeUnknown(_)) => Err(creation_failed(&error)),
         Err(error) => {
-            let _ = fs::remove_file(&unfinished);
+            let _ = fs::remove_file(&temporary);
             Err(creation_failed(&error))
         }
     }
@@ -152,18 +155,18 @@ pub(super) fn create(
 /// Completes a start interrupted after the user was created. A file with another password may be that of
 /// another database, and is left alone.
 fn finish_interrupted(
-    beside: &mut AdminStore,
+    admin_store: &mut AdminStore,
     file: &Path,
-    unfinished: &Path,
+    temporary: &Path,
 ) -> Result<Option<FirstUser>, CommandError> {
     let found =
-        beside.read(&ReadPlan::User(NAME.into())).map_err(|error| creation_failed(&error))?;
+        admin_store.read(&ReadPlan::User(NAME.into())).map_err(|error| creation_failed(&error))?;
     let Outcome::User(Some(user)) = &found else { return Ok(None) };
-    let Some(password) = password_in(unfinished, user) else { return Ok(None) };
+    let Some(password) = password_in(temporary, user) else { return Ok(None) };
     let file = match file.symlink_metadata() {
         // It belongs to another database.
-        Ok(_) => unfinished.to_owned(),
-        Err(_) => publish_file(unfinished, file),
+        Ok(_) => temporary.to_owned(),
+        Err(_) => publish_file(temporary, file),
     };
     Ok(Some(FirstUser { password, file }))
 }
@@ -177,43 +180,46 @@ fn password_in(file: &Path, user: &Item) -> Option<String> {
 }
 
 /// Gives the file its final name. Where that fails, it keeps the temporary one.
-fn publish_file(unfinished: &Path, file: &Path) -> PathBuf {
-    match fs::rename(unfinished, file) {
+fn publish_file(temporary: &Path, file: &Path) -> PathBuf {
+    match fs::rename(temporary, file) {
         Ok(()) => {
             // Makes the rename survive a power cut; otherwise the next start finds the temporary name.
             let _ = File::open(folder(file)).and_then(|folder| folder.sync_all());
             file.to_owned()
         }
-        Err(_) => unfinished.to_owned(),
+        Err(_) => temporary.to_owned(),
     }
 }
 
 fn write(path: &Path, password: &str) -> io::Result<()> {
-    // Left behind by a start that was interrupted before the user was created.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    writeln!(file, "{password}")?;
-    file.sync_all()?;
+    create_private_file(path, &format!("{password}\n"), |_| Ok(()))?;
     File::open(folder(path))?.sync_all()
 }
 
 /// A password file beside a database.
 #[derive(Debug)]
-pub(super) struct PasswordFile<'a> {
-    path: &'a Path,
+pub(super) struct PasswordFile {
+    path: PathBuf,
     /// Whether it held the password of the first user when it was checked.
     is_of_user: bool,
 }
 
-impl<'a> PasswordFile<'a> {
-    /// Checks whether the file belongs to this user, before the user is changed: databases of one name on
-    /// several servers may have the same folder. `None` if there is no file. Slow.
-    pub(super) fn find(path: Option<&'a Path>, user: &Item) -> Option<Self> {
-        let path = path.filter(|path| accounts::user_name(user) == NAME && path.exists())?;
-        Some(Self { path, is_of_user: password_in(path, user).is_some() })
+impl PasswordFile {
+    /// The file, and the one with the temporary name that an interrupted start has left. Checks whether they
+    /// belong to this user, before the user is changed: databases of one name on several servers may have
+    /// the same folder. Slow.
+    pub(super) fn find(accounts: &mut Accounts, user: &Item) -> Result<Vec<Self>, CommandError> {
+        let Some(file) = accounts.password_file.clone() else { return Ok(Vec::new()) };
+        if accounts::user_name(user) != NAME {
+            return Ok(Vec::new());
+        }
+        let temporary = find_temporary_file(&mut accounts.admin_store, &file)?;
+        let files = [file].into_iter().filter(|file| file.exists()).chain(temporary);
+        let check = |path: PathBuf| {
+            let is_of_user = password_in(&path, user).is_some();
+            Self { path, is_of_user }
+        };
+        Ok(files.map(check).collect())
     }
 
     /// Removes the file after its password has become invalid; returns a message about the result.
@@ -225,7 +231,7 @@ impl<'a> PasswordFile<'a> {
                  another database"
             ));
         }
-        match fs::remove_file(self.path) {
+        match fs::remove_file(&self.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(command_error(format!(
                 "done, but {path} cannot be removed ({error}); its password is no longer valid: remove it",
             ))),
@@ -234,8 +240,11 @@ impl<'a> PasswordFile<'a> {
     }
 }
 
-fn has_users(beside: &mut AdminStore, model: &Model) -> Result<bool, CommandError> {
-    match beside.read(&ReadPlan::users(model, 1, None)).map_err(|error| creation_failed(&error))? {
+fn has_users(admin_store: &mut AdminStore, model: &Model) -> Result<bool, CommandError> {
+    match admin_store
+        .read(&ReadPlan::users(model, 1, None))
+        .map_err(|error| creation_failed(&error))?
+    {
         Outcome::Page(page) => Ok(!page.items.is_empty()),
         _ => Err(creation_failed(&"the users cannot be read")),
     }
@@ -258,19 +267,49 @@ fn folder(file: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-fn with_suffix(path: &Path, end: &str) -> PathBuf {
-    let mut path = path.as_os_str().to_owned();
-    path.push(end);
-    path.into()
+const TEMPORARY_END: &str = ".new";
+
+/// The name of a password file until its user is committed.
+fn temporary_name(file: &Path, database_id: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(format!(".{database_id}{TEMPORARY_END}"));
+    name.into()
 }
 
-/// A `curl` command to paste; `place` is the URL, with the options that `curl` needs for it.
-pub(super) fn login_hint(model: &Model, first: &FirstUser, place: &str) -> String {
+/// The temporary file of this database, if an interrupted start has left one.
+fn find_temporary_file(
+    admin_store: &mut AdminStore,
+    file: &Path,
+) -> Result<Option<PathBuf>, CommandError> {
+    let id = admin_store.database_id().map_err(command_error)?;
+    let temporary = id.map(|id| temporary_name(file, &id));
+    Ok(temporary.filter(|temporary| temporary.exists()))
+}
+
+/// The temporary files of all databases with this password file.
+fn temporary_files(file: &Path) -> Vec<PathBuf> {
+    let (Some(name), Ok(entries)) = (file.file_name(), fs::read_dir(folder(file))) else {
+        return Vec::new();
+    };
+    let start = format!("{}.", name.to_string_lossy());
+    let is_temporary = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with(&start) && name.ends_with(TEMPORARY_END)
+    };
+    entries
+        .flatten()
+        .map(|entry| file.with_file_name(entry.file_name()))
+        .filter(is_temporary)
+        .collect()
+}
+
+/// A `curl` command to paste; `target` is the URL, with the options that `curl` needs for it.
+pub(super) fn login_hint(model: &Model, first: &FirstUser, target: &str) -> String {
     let realm = model.realms.get(model.server_realm());
     let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&AuthScheme::Digest));
     let scheme = if has_digest { "--digest" } else { "--basic" };
     format!(
-        "nouns: the first user is {NAME}, with the password in {}; this line is shown once:\n  curl {scheme} -u {NAME}:{} {place}",
+        "nouns: the first user is {NAME}, with the password in {}; this line is shown once:\n  curl {scheme} -u {NAME}:{} {target}",
         first.file.display(),
         first.password,
     )

@@ -55,8 +55,8 @@ pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     let tls = read_tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
     let redirect = redirect_addresses(flags.redirect, &model, tls.is_some())?;
     // Bind the ports first: releasing them changes nothing.
-    let door = if tls.is_some() { ListenerKind::Tls } else { ListenerKind::Plain };
-    let mut listeners = server::bind(&listen, door).map_err(command_error)?;
+    let kind = if tls.is_some() { ListenerKind::Tls } else { ListenerKind::Plain };
+    let mut listeners = server::bind(&listen, kind).map_err(command_error)?;
     if is_open {
         require_loopback_for_open(&listen, &listeners, &proxies)?;
     } else if tls.is_none() && proxies.is_empty() {
@@ -204,13 +204,13 @@ fn prepare_auth(
         return Ok(StartupAuth { auth, first: None, review: None });
     }
     let key = key.ok_or_else(|| command_error("there is no key"))?;
-    let mut beside = AdminStore::open(database, model).map_err(command_error)?;
-    let keys = accounts::load_or_create_keys(&mut beside, &key)?;
+    let mut admin_store = AdminStore::open(database, model).map_err(command_error)?;
+    let keys = accounts::load_or_create_keys(&mut admin_store, &key)?;
     let file = database.password_file(&key.folder());
-    let first = first_user::create(&mut beside, model, &keys, &file)?;
-    let groups = beside.role_groups().map_err(command_error)?;
+    let first = first_user::create(&mut admin_store, model, &keys, &file)?;
+    let groups = admin_store.role_groups().map_err(command_error)?;
     let review = Some(RoleReview::new(model, &groups));
-    stored_credentials::warn_unusable(&mut beside, model, log)?;
+    stored_credentials::warn_unusable(&mut admin_store, model, log)?;
     let auth = Authenticator::required(model, Keyring::new(key, keys)).map_err(command_error)?;
     let auth = auth.ok_or_else(|| command_error("the key cannot sign"))?;
     Ok(StartupAuth { auth, first, review })

@@ -15,14 +15,14 @@ use crate::store::AdminStore;
 /// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have some that the
 /// model has no use for. Whether the realm was renamed or is new cannot be known, so both ways out are named.
 pub(super) fn warn_unusable(
-    beside: &mut AdminStore,
+    admin_store: &mut AdminStore,
     model: &Model,
     log: &Logger,
 ) -> Result<(), CommandError> {
     let (mut count, mut lacking, mut unused) = (0_u64, BTreeSet::new(), BTreeSet::new());
     let mut after = None;
     loop {
-        let (users, next) = user_page(beside, model, after)?;
+        let (users, next) = user_page(admin_store, model, after)?;
         for user in &users {
             // A damaged record is reported when its user logs in.
             let Some(record) = PasswordRecord::parse(accounts::password_record(user)) else {

@@ -163,17 +163,16 @@ fn passwd(flags: &PasswdArgs) -> Result<(), CommandError> {
     let user = accounts.user(&name)?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = make_record(&mut accounts, &name, &sent)?;
-    let first_file = accounts.password_file.clone();
-    let first_file = PasswordFile::find(first_file.as_deref(), &user);
+    let password_files = PasswordFile::find(&mut accounts, &user)?;
     accounts.change(&name, (PASSWORD, false), |_| Ok(Some(record.clone())))?;
     wait_for_servers();
     print_done(format_args!("set the password of {name}"));
-    forget(first_file)
+    remove_password_files(&password_files)
 }
 
-/// The file of the first start holds a password that counts no more.
-fn forget(first_file: Option<PasswordFile<'_>>) -> Result<(), CommandError> {
-    if let Some(file) = first_file {
+/// The file of the first start holds a password that is no longer valid.
+fn remove_password_files(files: &[PasswordFile]) -> Result<(), CommandError> {
+    for file in files {
         print_done(format_args!("{}", file.remove_password_file()?));
     }
     Ok(())
@@ -211,8 +210,7 @@ fn remove(flags: &RemoveArgs) -> Result<(), CommandError> {
     let mut accounts = flags.database_args.locate()?.open()?;
     let name = to_nfc(&flags.name);
     let user = accounts.user(&name)?;
-    let first_file = accounts.password_file.clone();
-    let first_file = PasswordFile::find(first_file.as_deref(), &user);
+    let password_files = PasswordFile::find(&mut accounts, &user)?;
     match accounts.remove(&user, flags.force) {
         // Another process was faster.
         Ok(()) | Err(StoreError::Refused(Refused::Missing)) => {}
@@ -223,7 +221,7 @@ fn remove(flags: &RemoveArgs) -> Result<(), CommandError> {
     }
     wait_for_servers();
     print_done(format_args!("removed {name}"));
-    forget(first_file)
+    remove_password_files(&password_files)
 }
 
 /// Reads and checks a new password.

@@ -63,17 +63,17 @@ impl fmt::Display for BindError {
 impl std::error::Error for BindError {}
 
 /// Binds all addresses or none.
-pub fn bind(addresses: &[String], door: ListenerKind) -> Result<Vec<Listener>, BindError> {
+pub fn bind(addresses: &[String], kind: ListenerKind) -> Result<Vec<Listener>, BindError> {
     addresses
         .iter()
         .map(|address| {
-            bind_one(address, door).map_err(|reason| BindError { address: address.clone(), reason })
+            bind_one(address, kind).map_err(|reason| BindError { address: address.clone(), reason })
         })
         .collect()
 }
 
-fn bind_one(address: &str, door: ListenerKind) -> Result<Listener, String> {
-    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new(), kind: door };
+fn bind_one(address: &str, kind: ListenerKind) -> Result<Listener, String> {
+    let mut listener = Listener { sockets: Vec::new(), addresses: Vec::new(), kind };
     let mut unavailable = None;
     for mut candidate in resolve(address)? {
         if let (0, Some(first)) = (candidate.port(), listener.addresses.first()) {

@@ -9,6 +9,8 @@ use super::{Database, OpenError, RoleGroup, StoreError, postgres, sqlite};
 use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
 
+const DATABASE_ID: &str = "database_id";
+
 /// A store for one caller, with blocking calls.
 #[derive(Debug)]
 pub enum AdminStore {
@@ -35,24 +37,24 @@ impl AdminStore {
 
     pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.read(read),
-            Self::Postgres(beside) => beside.read(read),
+            Self::Sqlite(store) => store.read(read),
+            Self::Postgres(store) => store.read(read),
         }
     }
 
     /// Returns after the commit is durable.
     pub fn write(&mut self, write: WritePlan) -> Result<Outcome, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.write(write),
-            Self::Postgres(beside) => beside.write(&write),
+            Self::Sqlite(store) => store.write(write),
+            Self::Postgres(store) => store.write(&write),
         }
     }
 
     /// Reads a value of the key-value table `nouns_system`.
     pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.read_system_value(name),
-            Self::Postgres(beside) => beside.read_system_value(name),
+            Self::Sqlite(store) => store.read_system_value(name),
+            Self::Postgres(store) => store.read_system_value(name),
         }
     }
 
@@ -63,24 +65,36 @@ impl AdminStore {
         value: &str,
     ) -> Result<String, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.write_system_value_if_absent(name, value),
-            Self::Postgres(beside) => beside.write_system_value_if_absent(name, value),
+            Self::Sqlite(store) => store.write_system_value_if_absent(name, value),
+            Self::Postgres(store) => store.write_system_value_if_absent(name, value),
         }
+    }
+
+    /// A random id of this database, which tells it from others of the same name; created at first use.
+    pub fn ensure_database_id(&mut self) -> Result<String, StoreError> {
+        let random = getrandom::u64()
+            .map_err(|error| StoreError::Unavailable(format!("no randomness: {error}")))?;
+        self.write_system_value_if_absent(DATABASE_ID, &format!("{random:016x}"))
+    }
+
+    /// `None` before its first use.
+    pub fn database_id(&mut self) -> Result<Option<String>, StoreError> {
+        self.read_system_value(DATABASE_ID)
     }
 
     /// Groups the users by their roles.
     pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.role_groups(),
-            Self::Postgres(beside) => beside.role_groups(),
+            Self::Sqlite(store) => store.role_groups(),
+            Self::Postgres(store) => store.role_groups(),
         }
     }
 
     /// Writes a value into the key-value table `nouns_system`.
     pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(beside) => beside.write_system_value(name, value),
-            Self::Postgres(beside) => beside.write_system_value(name, value),
+            Self::Sqlite(store) => store.write_system_value(name, value),
+            Self::Postgres(store) => store.write_system_value(name, value),
         }
     }
 }

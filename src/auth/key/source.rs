@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,9 +56,26 @@ impl fmt::Debug for KeySource {
     }
 }
 
+/// Creates a file that only its owner can read, in place of one that an interrupted run has left behind, and
+/// syncs it. `prepare` runs before anything secret is in it.
+pub fn create_private_file(
+    path: &Path,
+    text: &str,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    prepare(&file)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
 /// Gives a new key file the owner of the one it replaces: root may rotate the key of a server that runs as
 /// another user, and that server must still be able to read it.
-fn keep_owner(new: &File, replaced: &Path) -> std::io::Result<()> {
+fn keep_owner(new: &File, replaced: &Path) -> io::Result<()> {
     match fs::metadata(replaced) {
         Ok(old) if old.uid() != new.metadata()?.uid() => {
             fchown(new, Some(old.uid()), Some(old.gid()))
@@ -254,25 +271,17 @@ impl KeySource {
         let Self::File(path) = self else {
             return Err(self.io_error("write", &"it is a variable of the environment"));
         };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let beside = PathBuf::from(beside);
-        let written = (|| {
-            // Left behind by an interrupted run.
-            match fs::remove_file(&beside) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-            keep_owner(&file, path)?;
-            file.write_all(keys.file_text().as_bytes())?;
-            file.sync_all()?;
-            crate::fault::point("key_written");
-            fs::rename(&beside, path)
-        })();
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".new");
+        let temporary = PathBuf::from(temporary);
+        let written =
+            create_private_file(&temporary, &keys.file_text(), |file| keep_owner(file, path))
+                .and_then(|()| {
+                    crate::fault::point("key_written");
+                    fs::rename(&temporary, path)
+                });
         if let Err(error) = written {
-            let _ = fs::remove_file(&beside);
+            let _ = fs::remove_file(&temporary);
             return Err(self.io_error("write", &error));
         }
         // The file is in place; syncing the folder makes it survive a power cut.

@@ -28,14 +28,14 @@ const MORE: &str = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"t
 const LESS: &str = "title = \"T\"\n[resources.other.fields]\nname = { type = \"text\" }\n";
 
 fn model(text: &str) -> Arc<Model> {
-    Arc::new(model::read("beside.toml", text).unwrap())
+    Arc::new(model::read("admin.toml", text).unwrap())
 }
 
 struct AdminTestFolder(PathBuf);
 
 impl AdminTestFolder {
     fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("nouns-beside-{}", getrandom::u64().unwrap()));
+        let path = std::env::temp_dir().join(format!("nouns-admin-{}", getrandom::u64().unwrap()));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }
@@ -94,15 +94,15 @@ fn create(model: &Model, name: &str) -> WritePlan {
     write(model, WriteAction::Create { drafts, count: Cardinality::One })
 }
 
-fn user(beside: &mut AdminStore, name: &str) -> Option<Item> {
-    match beside.read(&ReadPlan::User(name.into())).unwrap() {
+fn user(admin_store: &mut AdminStore, name: &str) -> Option<Item> {
+    match admin_store.read(&ReadPlan::User(name.into())).unwrap() {
         Outcome::User(user) => user,
         other => panic!("{other:?}"),
     }
 }
 
-fn stamp(beside: &mut AdminStore) -> i64 {
-    match beside.read(&ReadPlan::UsersStamp).unwrap() {
+fn stamp(admin_store: &mut AdminStore) -> i64 {
+    match admin_store.read(&ReadPlan::UsersStamp).unwrap() {
         Outcome::Stamp(stamp) => stamp,
         other => panic!("{other:?}"),
     }
@@ -123,16 +123,16 @@ fn check_alone(database: &Database) {
     assert!(missing.ends_with("nouns serve"), "{missing}");
     assert!(AdminStore::find(database, &model).unwrap().is_none(), "nothing was made");
     create_database(database, &model);
-    let mut beside = open(database, &model);
-    assert_eq!((user(&mut beside, "ann"), stamp(&mut beside)), (None, 0));
-    let created = beside.write(create(&model, "ann")).unwrap();
-    let found = user(&mut beside, "ann").unwrap();
+    let mut admin_store = open(database, &model);
+    assert_eq!((user(&mut admin_store, "ann"), stamp(&mut admin_store)), (None, 0));
+    let created = admin_store.write(create(&model, "ann")).unwrap();
+    let found = user(&mut admin_store, "ann").unwrap();
     assert_eq!(created, Outcome::Created(found.clone()));
     assert_eq!(found.values[3], Value::text("concealed"));
-    assert_eq!(user(&mut beside, "Ann"), None);
-    assert_ne!(stamp(&mut beside), 0);
+    assert_eq!(user(&mut admin_store, "Ann"), None);
+    assert_ne!(stamp(&mut admin_store), 0);
     assert!(matches!(
-        beside.write(create(&model, "ann")),
+        admin_store.write(create(&model, "ann")),
         Err(StoreError::Refused(RequestRefusal::NotUnique(_)))
     ));
 
@@ -143,25 +143,25 @@ fn check_alone(database: &Database) {
         WritePlan { preconditions: Preconditions::if_version(version), ..replaced }
     };
     assert!(matches!(
-        beside.write(replace(2)),
+        admin_store.write(replace(2)),
         Err(StoreError::Refused(RequestRefusal::PreconditionFailed(_)))
     ));
-    assert_eq!(user(&mut beside, "ann").unwrap().version, 1);
-    assert!(matches!(beside.write(replace(1)), Ok(Outcome::Updated(_))));
+    assert_eq!(user(&mut admin_store, "ann").unwrap().version, 1);
+    assert!(matches!(admin_store.write(replace(1)), Ok(Outcome::Updated(_))));
 
     // No clear-text password is stored, even if a caller forgot to hash it.
     let clear = draft("eve", Value::Clear(ClearText::new("hunter2hunter2".into())));
     let clear = write(&model, WriteAction::Create { drafts: vec![clear], count: Cardinality::One });
-    assert!(matches!(beside.write(clear), Err(StoreError::Broken(_))));
-    assert_eq!(user(&mut beside, "eve"), None);
+    assert!(matches!(admin_store.write(clear), Err(StoreError::Broken(_))));
+    assert_eq!(user(&mut admin_store, "eve"), None);
 
-    assert_eq!(beside.read_system_value("key").unwrap(), None);
-    beside.write_system_value("key", "one").unwrap();
-    beside.write_system_value("key", "two").unwrap();
-    drop(beside);
-    let mut beside = open(database, &model);
-    assert_eq!(beside.read_system_value("key").unwrap().as_deref(), Some("two"));
-    assert_eq!(user(&mut beside, "ann").unwrap().version, 2);
+    assert_eq!(admin_store.read_system_value("key").unwrap(), None);
+    admin_store.write_system_value("key", "one").unwrap();
+    admin_store.write_system_value("key", "two").unwrap();
+    drop(admin_store);
+    let mut admin_store = open(database, &model);
+    assert_eq!(admin_store.read_system_value("key").unwrap().as_deref(), Some("two"));
+    assert_eq!(user(&mut admin_store, "ann").unwrap().version, 2);
     let changes = store::ChangeReader::open(database, None).unwrap().read_after(0).unwrap();
     let shown: Vec<_> = changes.iter().map(|change| (&*change.resource, &*change.kind)).collect();
     assert_eq!(shown, [("-/user", "created"), ("-/user", "updated")]);
@@ -170,23 +170,23 @@ fn check_alone(database: &Database) {
 }
 
 /// The server and the admin store see each other's writes.
-fn check_beside_a_server(database: &Database) {
+fn check_with_a_running_server(database: &Database) {
     let model = model(THINGS);
     let server = serve(database, &model).unwrap();
     let worker = server.worker(1).unwrap();
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.unwrap();
-    let mut beside = open(database, &model);
-    beside.write(create(&model, "bea")).unwrap();
+    let mut admin_store = open(database, &model);
+    admin_store.write(create(&model, "bea")).unwrap();
     let seen = runtime.block_on(worker.read(ReadPlan::User("bea".into()))).unwrap();
     assert!(matches!(seen, Outcome::User(Some(_))), "{seen:?}");
     let until = crate::clock::now() + Duration::from_secs(30);
     runtime
         .block_on(worker.write(create(&model, "cem").into(), WriteOptions::with_deadline(until)))
         .unwrap();
-    assert!(user(&mut beside, "cem").is_some());
+    assert!(user(&mut admin_store, "cem").is_some());
     runtime.block_on(check_nonce_claims(&worker));
-    drop((beside, worker));
+    drop((admin_store, worker));
     drop(runtime);
     server.close();
 }
@@ -204,9 +204,9 @@ async fn check_nonce_claims(worker: &store::StoreWorker) {
 /// The users table is the same for every model.
 fn check_with_another_model(database: &Database) {
     let other = model(LESS);
-    let mut beside = open(database, &other);
-    assert!(user(&mut beside, "ann").is_some());
-    beside.write(create(&other, "dan")).unwrap();
+    let mut admin_store = open(database, &other);
+    assert!(user(&mut admin_store, "ann").is_some());
+    admin_store.write(create(&other, "dan")).unwrap();
     // The server's own model still fits.
     serve(database, &model(THINGS)).unwrap().close();
 }
@@ -215,7 +215,7 @@ fn check_with_another_model(database: &Database) {
 fn admin_store_on_sqlite() {
     let folder = AdminTestFolder::new();
     check_alone(&folder.database());
-    check_beside_a_server(&folder.database());
+    check_with_a_running_server(&folder.database());
     check_with_another_model(&folder.database());
 }
 
@@ -226,7 +226,7 @@ fn admin_store_on_postgres() {
     let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
     let database = Database::parse(&address, &LibpqEnvironment::default()).unwrap();
     check_alone(&database);
-    check_beside_a_server(&database);
+    check_with_a_running_server(&database);
     check_with_another_model(&database);
 }
 
@@ -241,16 +241,16 @@ fn admin_store_commit_waiting_for_a_standby_is_outcome_unknown() {
     let database = Database::parse(&address, &LibpqEnvironment::default()).unwrap();
     let model = model(&format!("{THINGS}\n[server.limits]\nrequest_seconds_max = 2\n"));
     let calls: [Call; 3] = [
-        |beside, model| beside.write(create(model, "ann")).map(drop),
-        |beside, _| beside.write_system_value("key", "one"),
-        |beside, _| beside.write_system_value_if_absent("other", "one").map(drop),
+        |admin_store, model| admin_store.write(create(model, "ann")).map(drop),
+        |admin_store, _| admin_store.write_system_value("key", "one"),
+        |admin_store, _| admin_store.write_system_value_if_absent("other", "one").map(drop),
     ];
     create_database(&database, &model);
     let mut opened: Vec<_> = calls.iter().map(|_| open(&database, &model)).collect();
     cluster.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     cluster.restart("fast");
-    for (beside, call) in opened.iter_mut().zip(calls) {
-        let done = call(beside, &model);
+    for (admin_store, call) in opened.iter_mut().zip(calls) {
+        let done = call(admin_store, &model);
         assert!(matches!(done, Err(StoreError::OutcomeUnknown(_))), "{done:?}");
     }
 }
@@ -269,15 +269,15 @@ fn admin_store_with_a_larger_model_adds_no_column() {
     let path = folder.0.join("nouns.db");
     let (old, new) = (model(THINGS), model(MORE));
     let server = serve(&folder.database(), &old).unwrap();
-    let mut beside = open(&folder.database(), &new);
-    beside.write(create(&new, "ann")).unwrap();
-    drop(beside);
+    let mut admin_store = open(&folder.database(), &new);
+    admin_store.write(create(&new, "ann")).unwrap();
+    drop(admin_store);
     assert!(!columns(&path).contains("age"));
     server.close();
     drop(server);
-    let mut beside = open(&folder.database(), &new);
-    assert!(user(&mut beside, "ann").is_some());
-    drop(beside);
+    let mut admin_store = open(&folder.database(), &new);
+    assert!(user(&mut admin_store, "ann").is_some());
+    drop(admin_store);
     assert!(!columns(&path).contains("age"));
     serve(&folder.database(), &new).unwrap().close();
     assert!(columns(&path).contains("age"));
@@ -289,13 +289,13 @@ fn admin_store_waits_for_the_lock_of_another_process() {
     let folder = AdminTestFolder::new();
     let model = model(THINGS);
     create_database(&folder.database(), &model);
-    let mut beside = open(&folder.database(), &model);
+    let mut admin_store = open(&folder.database(), &model);
     let other = rusqlite::Connection::open(folder.0.join("nouns.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let thread = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         other.execute_batch("COMMIT").unwrap();
     });
-    beside.write(create(&model, "ann")).unwrap();
+    admin_store.write(create(&model, "ann")).unwrap();
     thread.join().unwrap();
 }

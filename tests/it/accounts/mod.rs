@@ -144,6 +144,16 @@ impl AccountsFixture {
         self.sql(query).trim().to_owned()
     }
 
+    /// A first start that ends between the commit of the first user and the rename of its password file.
+    fn interrupt_first_start(&self) {
+        let mut command = Command::new(DEBUG_EXECUTABLE);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--key-file", "nouns.key"]);
+        command.args(["--database", &self.database()]);
+        command.env_clear().env("NOUNS_FAULT", "first_user:2").current_dir(self.folder.path());
+        let ended = run_to_end(&mut command, "");
+        assert!(ended.stderr.contains("planted at first_user"), "{ended:?}");
+    }
+
     /// A server with authentication.
     fn serve(&self) -> AuthenticatedServer {
         let mut command = self.with_key(&["serve", "--listen", "127.0.0.1:0", "--log", "json"]);

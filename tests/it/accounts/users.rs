@@ -184,6 +184,20 @@ on_every_backend! {
         assert!(!file.exists());
     }
 
+    /// An interrupted start leaves the password in a file with a temporary name.
+    fn first_password_file_with_its_temporary_name_is_removed_when_its_password_changes(backend: Backend) {
+        let desk = AccountsFixture::on(backend);
+        desk.interrupt_first_start();
+        let temporary = || {
+            let files = std::fs::read_dir(desk.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            files.filter(|file| file.to_str().unwrap().ends_with(".new")).collect::<Vec<_>>()
+        };
+        assert_eq!(temporary().len(), 1);
+        let said = desk.run_to_success(&["user", "passwd", "admin", "--password-stdin"], PASSWORD);
+        assert!(said.contains("removed ") && said.contains(".new, which held the old one"), "{said}");
+        assert_eq!(temporary().len(), 0);
+    }
+
     /// Databases of one name on several servers share a folder of keys, and with it the name of this file.
     fn first_password_file_of_another_database_is_kept(backend: Backend) {
         let desk = AccountsFixture::on(backend);
@@ -191,7 +205,7 @@ on_every_backend! {
         let file = desk.password_file();
         let foreign = "the password of another database\n";
         std::fs::write(&file, foreign).unwrap();
-        let unfinished = file.with_extension("admin-password.new");
+        let unfinished = file.with_extension("admin-password.0123456789abcdef.new");
         std::fs::write(&unfinished, foreign).unwrap();
         drop(desk.serve());
         for args in [&["user", "passwd", "admin", "--password-stdin"][..], &["user", "remove", "admin", "--force"]] {
@@ -231,4 +245,16 @@ on_every_backend! {
         desk.run_to_success(&["user", "disable", "ann", "--force"], "");
         desk.run_to_success(&["user", "remove", "ann"], "");
     }
+}
+
+/// The file with the temporary name shows it too.
+#[test]
+fn lost_database_with_a_temporary_password_file_is_not_created_again() {
+    let desk = AccountsFixture::on(Backend::Sqlite);
+    desk.interrupt_first_start();
+    for end in ["", "-wal", "-shm"] {
+        drop(std::fs::remove_file(desk.folder.path().join(format!("nouns.db{end}"))));
+    }
+    let refused = desk.run_to_failure(&["serve", "--listen", "127.0.0.1:0"], "");
+    assert!(refused.contains("the database was lost") && refused.contains(".new"), "{refused}");
 }

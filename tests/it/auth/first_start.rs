@@ -151,6 +151,35 @@ fn first_user_is_created_once_by_concurrent_replicas() {
     assert_eq!(servers.iter().filter(tells).count(), 1);
 }
 
+/// The password in the only file of a folder whose name ends with this.
+fn password_in_file(folder: &Folder, end: &str) -> Option<String> {
+    let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = files.filter(|file| file.to_str().unwrap().ends_with(end));
+    let file = files.next()?;
+    assert_eq!(files.next(), None);
+    Some(fs::read_to_string(file).unwrap().trim_end().to_owned())
+}
+
+/// Regression: databases of one name may share a folder of keys, and the start of one removed the temporary
+/// password file of the other, whose first user was committed already.
+#[test]
+fn first_user_of_an_interrupted_start_survives_a_start_on_a_database_of_the_same_name() {
+    let setup = Setup::new(Backend::Postgres).with_authentication();
+    let interrupted = setup.clone().fault("first_user:2").try_start_in(Folder::new());
+    let (_, folder) = interrupted.unwrap_err();
+    let password = password_in_file(&folder, ".new").unwrap();
+    run_sql(Backend::Postgres, folder.path(), "CREATE SCHEMA other");
+    let address = Backend::Postgres.database(&folder, "nouns.db");
+    let address = format!("{address}?options=-c%20search_path%3Dother");
+    let key = folder.path().join("nouns.key");
+    Setup::replica(address).key_file(key).start().stop();
+    assert_eq!(password_in_file(&folder, ".new").as_deref(), Some(&*password));
+    assert_ne!(password_in_file(&folder, ".admin-password").as_deref(), Some(&*password));
+    let server = setup.start_in(folder);
+    let basic = Person::new("admin", &password).basic();
+    assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
+}
+
 /// Two databases in one folder have a file each.
 #[test]
 fn first_password_file_is_named_after_the_database() {

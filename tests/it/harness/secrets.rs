@@ -31,7 +31,8 @@ fn may_contain_secrets(name: &str) -> bool {
 
 /// The first start on a database creates it, and names it after the database.
 fn is_password_file(name: &str) -> bool {
-    name.ends_with(".admin-password") || name.ends_with(".admin-password.new")
+    let is_temporary = name.contains(".admin-password.") && name.ends_with(".new");
+    is_temporary || name.ends_with(".admin-password")
 }
 
 /// The secrets of one database.
