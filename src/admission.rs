@@ -212,6 +212,11 @@ impl MemoryReservation<'_> {
         Some(Arc::clone(self.shared.get_or_init(share)))
     }
 
+    /// Hands the bytes to a reservation that lasts longer.
+    pub fn move_to(self, other: &SharedReservation) {
+        other.add_counted(self.bytes.take());
+    }
+
     /// Whether this body should be aborted if it is slow, because of memory pressure.
     pub fn is_hurried(&self) -> bool {
         self.admission.memory_pressure().hurries(self.bytes.get())
@@ -254,10 +259,10 @@ impl Drop for ConnectionBytes {
 struct QueueSlot<'a>(&'a AdmissionControl);
 
 impl<'a> QueueSlot<'a> {
-    fn acquire(gate: &'a AdmissionControl) -> Result<Self, StoreError> {
-        let seat = Self(gate);
-        if gate.waiting.fetch_add(1, Ordering::Relaxed) < gate.requests_max {
-            Ok(seat)
+    fn acquire(admission: &'a AdmissionControl) -> Result<Self, StoreError> {
+        let slot = Self(admission);
+        if admission.waiting.fetch_add(1, Ordering::Relaxed) < admission.requests_max {
+            Ok(slot)
         } else {
             Err(StoreError::Busy)
         }
@@ -277,62 +282,78 @@ mod tests {
     #[test]
     fn memory_is_shared_by_bodies_answers_and_connections_and_given_back() {
         let limits = ServerLimits { requests_max: 1, ..ServerLimits::default() };
-        let (gate, max) = (AdmissionControl::new(&limits), limits.memory_bytes_max);
-        let large = gate.reserve_memory();
+        let (admission, max) = (AdmissionControl::new(&limits), limits.memory_bytes_max);
+        let large = admission.reserve_memory();
         assert!(large.grow(max - SMALL_BYTES_MAX - 10));
-        assert!(gate.memory_pressure() == MemoryPressure::Elevated && large.is_hurried());
-        gate.reserve(SMALL_BYTES_MAX);
-        let other = gate.reserve_memory();
+        assert!(admission.memory_pressure() == MemoryPressure::Elevated && large.is_hurried());
+        admission.reserve(SMALL_BYTES_MAX);
+        let other = admission.reserve_memory();
         assert!(other.grow(10) && !other.is_hurried());
         assert!(other.grow(SMALL_BYTES_MAX - 10), "what is small always finds room");
         assert!(!other.grow(1));
-        assert!(gate.has_memory_for(SMALL_BYTES_MAX) && !gate.has_memory_for(SMALL_BYTES_MAX + 1));
         assert!(
-            gate.reserve_memory().is_hurried(),
+            admission.has_memory_for(SMALL_BYTES_MAX)
+                && !admission.has_memory_for(SMALL_BYTES_MAX + 1)
+        );
+        assert!(
+            admission.reserve_memory().is_hurried(),
             "the slow ones, however small, when all is taken"
         );
         drop(large);
         assert!(other.grow(1) && !other.is_hurried());
-        let mut connections = gate.reserve_connections();
+        let mut connections = admission.reserve_connections();
         connections.set(max);
         assert!(
-            gate.memory_pressure() == MemoryPressure::High
-                && !gate.has_memory_for(SMALL_BYTES_MAX + 1)
+            admission.memory_pressure() == MemoryPressure::High
+                && !admission.has_memory_for(SMALL_BYTES_MAX + 1)
         );
         connections.set(max + max / 4);
-        assert!(gate.memory_pressure() == MemoryPressure::Exhausted && other.is_exhausted());
+        assert!(admission.memory_pressure() == MemoryPressure::Exhausted && other.is_exhausted());
         drop(connections);
         drop(other);
-        gate.release(SMALL_BYTES_MAX);
-        assert_eq!((gate.reserved_bytes(), gate.connection_bytes()), (0, 0));
-        assert_eq!(gate.memory_pressure(), MemoryPressure::None);
+        admission.release(SMALL_BYTES_MAX);
+        assert_eq!((admission.reserved_bytes(), admission.connection_bytes()), (0, 0));
+        assert_eq!(admission.memory_pressure(), MemoryPressure::None);
     }
 
     #[test]
     fn shared_memory_reservation_lasts_until_the_last_holder_drops_it() {
-        let gate =
+        let admission =
             AdmissionControl::new(&ServerLimits { requests_max: 1, ..ServerLimits::default() });
-        let room = gate.reserve_memory();
-        assert!(room.share().is_none(), "there is nothing to share yet");
-        assert!(room.grow(10));
-        let (one, other) = (room.share(), room.share());
-        assert_eq!(gate.reserved_bytes(), 10);
-        drop(room);
+        let memory = admission.reserve_memory();
+        assert!(memory.share().is_none(), "there is nothing to share yet");
+        assert!(memory.grow(10));
+        let (one, other) = (memory.share(), memory.share());
+        assert_eq!(admission.reserved_bytes(), 10);
+        drop(memory);
         drop(one);
-        assert_eq!(gate.reserved_bytes(), 10);
+        assert_eq!(admission.reserved_bytes(), 10);
         drop(other);
-        assert_eq!(gate.reserved_bytes(), 0);
+        assert_eq!(admission.reserved_bytes(), 0);
+    }
+
+    #[test]
+    fn memory_moved_to_a_shared_reservation_is_released_with_it() {
+        let admission = AdmissionControl::new(&ServerLimits::default());
+        let (body, values) = (admission.reserve_memory(), admission.reserve_memory());
+        assert!(body.grow(10) && values.grow(1000));
+        let shared = body.share().unwrap();
+        values.move_to(&shared);
+        drop(body);
+        assert_eq!(admission.reserved_bytes(), 1010);
+        drop(shared);
+        assert_eq!(admission.reserved_bytes(), 0);
     }
 
     #[tokio::test]
     async fn spawn_blocking_unstarted_work_is_cancelled_with_its_request() {
-        let gate = Arc::new(AdmissionControl::new(&ServerLimits {
+        let admission = Arc::new(AdmissionControl::new(&ServerLimits {
             requests_max: 1,
             ..ServerLimits::default()
         }));
-        let room = gate.reserve_memory();
-        assert!(room.grow(10));
-        let share = room.share();
+        let memory = admission.reserve_memory();
+        assert!(memory.grow(10));
+        let share = memory.share();
         {
             let mut work = std::pin::pin!(spawn_blocking(move || drop(share)));
             let polled =
@@ -340,8 +361,8 @@ mod tests {
             // It may be done already; what matters is that no task waits for it.
             drop(polled);
         }
-        drop(room);
-        while gate.reserved_bytes() > 0 {
+        drop(memory);
+        while admission.reserved_bytes() > 0 {
             tokio::task::yield_now().await;
         }
     }

@@ -126,8 +126,8 @@ async fn answer(
         wire::check_host_is_local(parts, whom.as_ref(), &app.shared.listen_names)?;
     }
     // 4  authentication: who is the caller?               401 429
-    let room = admission.reserve_memory();
-    let early = identity::identify(app, asked, &route, (body, &room)).await?;
+    let memory = admission.reserve_memory();
+    let early = identity::identify(app, asked, &route, (body, &memory)).await?;
     // 5  authorization and rate limit                     401 429 403
     identity::permit(app, asked, &route).await?;
     // 6  content negotiation of the response              406
@@ -144,7 +144,7 @@ async fn answer(
     // 9  is the query valid?                              400
     let bytes = match early {
         Some(bytes) => bytes,
-        None => read_body(asked, (body, &room), route.body_bytes_max(limits)).await?,
+        None => read_body(asked, (body, &memory), route.body_bytes_max(limits)).await?,
     };
     stages.mark("body");
     // 4 and 5 again after a wait: the rights that count are those at the moment of the effect
@@ -152,7 +152,7 @@ async fn answer(
 
     // 10 to 13, as far as the request alone decides them
     let by = || ChangeAuthor { actor: caller.name().into(), request_id: asked.id.as_str().into() };
-    let plan = parse_and_plan::plan(app, route, (query, &bytes, &room), caller, by).await?;
+    let plan = parse_and_plan::plan(app, route, (query, &bytes, &memory), caller, by).await?;
     export::check_format(format, plan.list())?;
     let conditions = replies.conditions(&parts.headers, &plan, format, asked.content_coding);
     let plan = plan.with_preconditions(&conditions);
@@ -177,11 +177,11 @@ async fn answer(
         Plan::Read(read) => execute::read(app, asked, read, stages).await?,
         Plan::Write(write) => match key {
             Some(key) => {
-                let (key, sent) = ((&*key, format), (write, &bytes, &room));
+                let (key, sent) = ((&*key, format), (write, &bytes, &memory));
                 return Box::pin(idempotency::write(app, asked, key, sent, stages)).await;
             }
             None => {
-                execute::write(app, asked, write, BodyReservation::new(&bytes, &room), stages)
+                execute::write(app, asked, write, BodyReservation::new(&bytes, &memory), stages)
                     .await?
             }
         },
@@ -199,10 +199,10 @@ async fn answer(
 /// Reads the whole body, within its limits of size and time.
 async fn read_body(
     asked: &RequestContext<'_>,
-    (body, room): (&mut RequestBody, &MemoryReservation<'_>),
+    (body, memory): (&mut RequestBody, &MemoryReservation<'_>),
     bytes_max: usize,
 ) -> Result<Bytes, Problem> {
-    body.read(bytes_max, asked.body_deadline, room).await
+    body.read(bytes_max, asked.body_deadline, memory).await
 }
 
 async fn run_blocking<T: Send + 'static>(
@@ -370,10 +370,9 @@ async fn handle_request(
 fn log_and_count(
     app: &App,
     asked: &RequestContext<'_>,
-    said: (&mut Reply, Option<&Problem>),
+    (reply, problem): (&mut Reply, Option<&Problem>),
     stages: &StageTimes,
 ) {
-    let (reply, problem) = said;
     let answered = RequestSample {
         resource: asked.resource.get(),
         verb: asked.parts.method.as_str(),

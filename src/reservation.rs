@@ -11,18 +11,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub struct SharedReservation {
     counter: Arc<AtomicUsize>,
-    bytes: usize,
+    bytes: AtomicUsize,
 }
 
 impl SharedReservation {
     /// Takes over bytes that are in the counter already.
     pub fn from_counted(counter: &Arc<AtomicUsize>, bytes: usize) -> Arc<Self> {
-        Arc::new(Self { counter: Arc::clone(counter), bytes })
+        Arc::new(Self { counter: Arc::clone(counter), bytes: AtomicUsize::new(bytes) })
+    }
+
+    /// Takes over more of them.
+    pub fn add_counted(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
 impl Drop for SharedReservation {
     fn drop(&mut self) {
-        self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.counter.fetch_sub(*self.bytes.get_mut(), Ordering::Relaxed);
     }
 }

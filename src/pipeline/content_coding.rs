@@ -50,11 +50,11 @@ async fn encode_whole(shared: &SharedState, bytes: Bytes, choice: CodingChoice) 
     }
     // Both forms are in memory while it waits for a thread; if they do not fit, the response stays
     // uncompressed.
-    let room = shared.admission.reserve_memory();
-    if !room.grow(2 * bytes.len()) {
+    let reservation = shared.admission.reserve_memory();
+    if !reservation.grow(2 * bytes.len()) {
         return None;
     }
-    let memory = room.share();
+    let memory = reservation.share();
     let work = move || {
         let _held = memory;
         choice.encode(&bytes)

@@ -25,8 +25,8 @@ pub(super) struct BodyReservation<'a> {
 }
 
 impl<'a> BodyReservation<'a> {
-    pub(super) fn new(bytes: &[u8], room: &'a MemoryReservation<'a>) -> Self {
-        Self { bytes: bytes.len(), reservation: room }
+    pub(super) fn new(bytes: &[u8], reservation: &'a MemoryReservation<'a>) -> Self {
+        Self { bytes: bytes.len(), reservation }
     }
 }
 
@@ -87,10 +87,10 @@ pub(super) async fn submit_write(
     app: &App,
     deadline: Instant,
     write: Box<WritePlan>,
-    BodyReservation { bytes, reservation: room }: BodyReservation<'_>,
+    BodyReservation { bytes, reservation }: BodyReservation<'_>,
 ) -> Result<Outcome, StoreError> {
     let place = Some(app.shared.admission.admit(deadline).await?);
-    let options = WriteOptions { bytes, deadline, memory: room.share(), place };
+    let options = WriteOptions { bytes, deadline, memory: reservation.share(), place };
     app.store.write(write, options).await
 }
 
@@ -104,20 +104,20 @@ pub(super) async fn build_reply(
     format: &'static Format,
     done: Result<Outcome, StoreError>,
 ) -> Result<Reply, Problem> {
-    let SharedState { model, replies, admission: gate, .. } = &*app.shared;
+    let SharedState { model, replies, admission, .. } = &*app.shared;
     let failed = |error| replies.failure(model, (about.as_ref(), list.as_deref()), format, error);
     let outcome = done.map_err(failed)?;
     if !outcome.is_large() {
         return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
     }
     // Reserved while it waits for a thread: hundreds may wait, each with a page of the maximum size.
-    let room = gate.reserve_memory();
-    let has_room = room.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
+    let reservation = admission.reserve_memory();
+    let has_room = reservation.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
     // The outcome of a write must be reported; a read can be repeated.
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
         return Err(Problem::new(&problem::BUSY).detail("too many large responses in memory"));
     }
-    let (shared, memory) = (Arc::clone(&app.shared), room.share());
+    let (shared, memory) = (Arc::clone(&app.shared), reservation.share());
     let say = move || {
         let _held = memory;
         let asked = (about, list.as_deref(), &conditions);

@@ -48,16 +48,17 @@ pub(super) async fn write(
     app: &App,
     asked: &RequestContext<'_>,
     (key, format): (&str, &'static Format),
-    (mut write, bytes, room): (Box<WritePlan>, &Bytes, &MemoryReservation<'_>),
+    (mut write, bytes, reservation): (Box<WritePlan>, &Bytes, &MemoryReservation<'_>),
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
     let SharedState { model, replies, .. } = &*app.shared;
     let about = write.collection.clone();
     let scope = IdempotencyScope::new(asked, key);
-    let _turn = attach_key(app, asked, (&scope, format), (&mut write, bytes, room)).await?;
-    let done = execute::write(app, asked, write, BodyReservation::new(bytes, room), stages).await?;
+    let _turn = attach_key(app, asked, (&scope, format), (&mut write, bytes, reservation)).await?;
+    let done =
+        execute::write(app, asked, write, BodyReservation::new(bytes, reservation), stages).await?;
     match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
-        Outcome::Idempotent(said) => replay(asked, said),
+        Outcome::Idempotent(stored) => replay(asked, stored),
         _ => Err(Problem::new(&problem::INTERNAL)
             .cause("the response was not stored under its idempotency key")
             .into()),
@@ -69,22 +70,23 @@ async fn attach_key<'a>(
     app: &'a App,
     asked: &RequestContext<'_>,
     (scope, format): (&'a IdempotencyScope, &'static Format),
-    (write, bytes, room): (&mut WritePlan, &Bytes, &MemoryReservation<'_>),
+    (write, bytes, reservation): (&mut WritePlan, &Bytes, &MemoryReservation<'_>),
 ) -> Result<KeyedMutexGuard<'a>, RouteError> {
-    let SharedState { model, auth, admission: gate, .. } = &*app.shared;
+    let SharedState { model, auth, admission, .. } = &*app.shared;
     if write.collection.resource == model.users && !auth.has_mac_key() {
         let detail = "expected none here: this server has no secret key to protect passwords with";
         return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
     }
     let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
     let wait_until = asked.deadline.min(clock::now() + wait);
-    let turn = gate.idempotency_locks.lock(&scope.text, wait_until).await;
+    let turn = admission.idempotency_locks.lock(&scope.text, wait_until).await;
     let turn = turn.ok_or_else(|| {
         reply::failure(model, None, StoreError::Refused(RequestRefusal::IdempotencyKeyInFlight))
     })?;
     let about = &write.collection;
     let once = IdempotentRequest {
-        fingerprints: fingerprint_request(app, asked, (format, about), (bytes, room)).await?,
+        fingerprints: fingerprint_request(app, asked, (format, about), (bytes, reservation))
+            .await?,
         lock_number: scope.number,
         scope: scope.text.as_str().into(),
         wait_max: wait_until.saturating_duration_since(clock::now()),
@@ -97,13 +99,13 @@ async fn attach_key<'a>(
 }
 
 /// The stored response as a reply.
-fn replay(asked: &RequestContext<'_>, said: IdempotentResponse) -> Result<Reply, RouteError> {
+fn replay(asked: &RequestContext<'_>, stored: IdempotentResponse) -> Result<Reply, RouteError> {
     let unread = || {
         Problem::new(&problem::INTERNAL)
             .cause("the response stored under the idempotency key cannot be parsed")
     };
-    let (mut reply, kind) = idempotent_replay::parse(said.text).ok_or_else(unread)?;
-    if said.is_replay {
+    let (mut reply, kind) = idempotent_replay::parse(stored.text).ok_or_else(unread)?;
+    if stored.is_replay {
         reply.headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
     asked.replayed_problem.set(kind);
@@ -137,7 +139,7 @@ async fn fingerprint_request(
     app: &App,
     asked: &RequestContext<'_>,
     (format, about): (&Format, &Collection),
-    (bytes, room): (&Bytes, &MemoryReservation<'_>),
+    (bytes, reservation): (&Bytes, &MemoryReservation<'_>),
 ) -> Result<Vec<Box<str>>, Problem> {
     let headers = &asked.parts.headers;
     let problem_type = formats::choose_for_problem(&asked.accept);
@@ -157,7 +159,7 @@ async fn fingerprint_request(
         parts.push(all.into());
     }
     parts.push(bytes.clone());
-    let (shared, memory) = (Arc::clone(&app.shared), room.share());
+    let (shared, memory) = (Arc::clone(&app.shared), reservation.share());
     let work = move || {
         let _held = memory;
         let parts: Vec<&[u8]> = parts.iter().map(|part| &**part).collect();
@@ -179,7 +181,7 @@ fn response_renderer(
     let (path, id) = (asked.parts.uri.path().to_owned(), asked.id);
     Arc::new(move |done| {
         let SharedState { model, replies, .. } = &*shared;
-        let said = match done {
+        let reply = match done {
             Ok(outcome) => {
                 // A patch of a user ends as a replacement.
                 let outcome = match outcome {
@@ -195,7 +197,7 @@ fn response_renderer(
                 Err(replies.failure(model, (Some(&about), None), format, refused))
             }
         };
-        match said {
+        match reply {
             Ok(reply) => idempotent_replay::serialize(&reply, None),
             Err(problem) => {
                 let base_path = model.server.base_path.as_deref().unwrap_or("");

@@ -21,14 +21,14 @@ const VALUE_BYTES: usize = 96;
 pub(super) async fn plan(
     app: &App,
     route: Route,
-    (query, bytes, room): (Option<&str>, &Bytes, &MemoryReservation<'_>),
+    (query, bytes, memory): (Option<&str>, &Bytes, &MemoryReservation<'_>),
     caller: &Caller,
     by: impl FnOnce() -> ChangeAuthor,
 ) -> Result<Plan, Problem> {
     if bytes.len() < BLOCKING_BODY_BYTES_MIN {
         return plan_inline(&app.shared.model, route, (query, bytes), caller, by);
     }
-    let sent = (query, bytes.clone(), room);
+    let sent = (query, bytes.clone(), memory);
     Box::pin(plan_blocking(app, route, sent, caller.clone(), by())).await
 }
 
@@ -58,14 +58,13 @@ fn plan_text(
 async fn plan_blocking(
     app: &App,
     route: Route,
-    (query, bytes, room): (Option<&str>, Bytes, &MemoryReservation<'_>),
+    (query, bytes, memory): (Option<&str>, Bytes, &MemoryReservation<'_>),
     caller: Caller,
     by: ChangeAuthor,
 ) -> Result<Plan, Problem> {
     let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    let memory = room.share();
+    let body_memory = memory.share();
     let work = move || {
-        let _held = memory;
         let SharedState { model, admission, .. } = &*shared;
         let hidden = permit::hidden_fields(&caller, &route);
         let parsed = admission.reserve_memory();
@@ -78,7 +77,13 @@ async fn plan_blocking(
         };
         reserve_values(&parsed, values, model.server.limits.memory_bytes_max)?;
         let text = intent::body_as_json_lines(model, &route, (&bytes, hidden))?;
-        plan_text(model, route, (query.as_deref(), &text), &caller, || by)
+        let plan = plan_text(model, route, (query.as_deref(), &text), &caller, || by)?;
+        // The transaction parses a patch again. The stored item that it parses too is not counted: only the
+        // threads that execute transactions do that, one item at a time.
+        if let (true, Some(body_memory)) = (plan.is_patch(), &body_memory) {
+            parsed.move_to(body_memory);
+        }
+        Ok(plan)
     };
     run_blocking(work).await?
 }

@@ -32,7 +32,7 @@ pub(super) async fn patch_user(
         let read = ReadPlan::IdempotentResponse(once.clone());
         match execute::fetch(app, until, read).await {
             Err(StoreError::Refused(RequestRefusal::Missing)) => {}
-            said => return Ok(said),
+            done => return Ok(done),
         }
     }
     for _ in 0..ATTEMPTS_MAX {

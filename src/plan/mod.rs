@@ -44,6 +44,10 @@ pub enum Plan {
 }
 
 impl Plan {
+    pub fn is_patch(&self) -> bool {
+        matches!(self, Self::Write(write) if matches!(write.action, WriteAction::Patch { .. }))
+    }
+
     /// The collection it reads or writes, if any.
     pub fn collection(&self) -> Option<&Collection> {
         match self {
@@ -402,8 +406,8 @@ fn plan_invalid_write(
     faults: Vec<FieldFault>,
 ) -> Plan {
     let references = drafts.into_iter().flat_map(|draft| draft.references).collect();
-    let conditions = Preconditions::default();
-    let refuse = InvalidWrite { collection, item, references, faults, preconditions: conditions };
+    let preconditions = Preconditions::default();
+    let refuse = InvalidWrite { collection, item, references, faults, preconditions };
     Plan::Read(ReadPlan::InvalidWrite(Box::new(refuse)))
 }
 

@@ -1,7 +1,7 @@
 //! The limit on the memory that all clients together make the server hold.
 
 use super::start_limited;
-use crate::harness::{Backend, Client, Server, Setup, wait_until};
+use crate::harness::{Backend, Client, OpenTransaction, Server, Setup, run_sql, wait_until};
 
 fn padded(bytes: usize) -> String {
     let body = r#"{"customers":[{"text":"x"}]}"#;
@@ -64,5 +64,34 @@ fn memory_bytes_max_ends_small_requests_that_are_slow() {
     }
     wait_until("there is memory again", || {
         (status_of_new_connection(&server) == 200).then_some(())
+    });
+}
+
+/// Regression: the values of a patch were counted while it was planned, and not when the transaction parsed
+/// it again.
+#[test]
+fn memory_bytes_max_counts_the_values_of_a_patch_until_it_is_applied() {
+    let model = "title = \"Values\"\n[resources.thing.fields]\ndata = { type = \"json\" }\n";
+    let server = Setup::new(Backend::Postgres).model(model).start();
+    let path = server.create("/things", r#"{"thing":{"data":1}}"#);
+    let lock = "BEGIN; SELECT 1 FROM things FOR UPDATE;\n";
+    let late = OpenTransaction::begin(server.folder(), lock);
+    let body = format!(r#"{{"thing":{{"data":[{}]}}}}"#, vec!["[0]"; 20_000].join(","));
+    let mut client = server.client();
+    client.write(
+        format!("PATCH {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes(),
+    );
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND wait_event_type = 'Lock'";
+    wait_until("the patch waits for the row", || {
+        (run_sql(Backend::Postgres, server.folder(), waiting).trim() != "0").then_some(())
+    });
+    // Two values for each `[0]`.
+    let held: f64 = server.metric("nouns_buffered_bytes").unwrap();
+    assert!(held > 40_000.0 * 90.0, "{held}");
+    late.commit();
+    assert_eq!(client.read_answer(false).status, 200);
+    wait_until("it is released", || {
+        (server.metric::<f64>("nouns_buffered_bytes") == Some(0.0)).then_some(())
     });
 }
