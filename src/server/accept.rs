@@ -69,7 +69,7 @@ impl Acceptor {
         self: &Rc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        door: ListenerKind,
+        listener_kind: ListenerKind,
     ) -> io::Result<()> {
         crate::fault::point("accept");
         // Responses are written whole; waiting to fill a packet (Nagle) would only delay them.
@@ -80,16 +80,16 @@ impl Acceptor {
         {
             let cause = format!("at most {} are served at a time", self.connections_max);
             self.warn_rate_limited("too many connections", &cause);
-            self.refuse(stream, peer, door);
+            self.refuse(stream, peer, listener_kind);
             return Ok(());
         }
         if self.shared.admission.memory_pressure() == MemoryPressure::Exhausted {
             let cause = "what clients send and are sent takes up more than memory_bytes_max";
             self.warn_rate_limited("connections refused: memory is exhausted", cause);
-            self.refuse(stream, peer, door);
+            self.refuse(stream, peer, listener_kind);
             return Ok(());
         }
-        let mut arrival = (stream.into_std()?, peer, door);
+        let mut arrival = (stream.into_std()?, peer, listener_kind);
         let mut by_load: Vec<&WorkerHandle> = self.workers.iter().collect();
         by_load.sort_by_key(|worker| worker.open_connections());
         for worker in by_load {
@@ -101,7 +101,12 @@ impl Acceptor {
         Err(io::Error::other("no worker thread is left"))
     }
 
-    fn refuse(self: &Rc<Self>, mut stream: TcpStream, peer: SocketAddr, door: ListenerKind) {
+    fn refuse(
+        self: &Rc<Self>,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        listener_kind: ListenerKind,
+    ) {
         self.refusals.metrics.server.connections_refused.add(1);
         if self.refusals_in_flight.get() >= REFUSALS_MAX {
             return;
@@ -109,12 +114,12 @@ impl Acceptor {
         self.refusals_in_flight.set(self.refusals_in_flight.get() + 1);
         let acceptor = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            match door {
+            match listener_kind {
                 ListenerKind::Plain | ListenerKind::Redirect => {
                     let busy = Problem::new(&problem::BUSY).detail("too many connections");
                     let way = PeerConnection { peer, is_tls: false };
-                    let said = (&busy, &Accept::Anything);
-                    connection::refuse(stream, said, way, &acceptor.refusals).await;
+                    let refusal = (&busy, &Accept::Anything);
+                    connection::refuse(stream, refusal, way, &acceptor.refusals).await;
                 }
                 // A handshake would be too expensive.
                 ListenerKind::Tls => {
@@ -137,12 +142,16 @@ impl Acceptor {
 }
 
 /// Accepts on one socket until it is dropped.
-pub(super) async fn accept_loop(socket: TcpListener, door: ListenerKind, acceptor: Rc<Acceptor>) {
+pub(super) async fn accept_loop(
+    socket: TcpListener,
+    listener_kind: ListenerKind,
+    acceptor: Rc<Acceptor>,
+) {
     loop {
         let taken = match socket.accept().await {
             // A panic costs one connection, never the socket.
             Ok((stream, peer)) => {
-                let take = || acceptor.assign_worker(stream, peer, door);
+                let take = || acceptor.assign_worker(stream, peer, listener_kind);
                 catch_unwind(AssertUnwindSafe(take)).unwrap_or(Ok(()))
             }
             Err(error) => Err(error),

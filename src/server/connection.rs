@@ -219,14 +219,14 @@ fn http2_builder(
 /// Serves a stream until it ends.
 pub(super) async fn serve<S>(
     stream: S,
-    guest: ConnectionInfo,
+    info: ConnectionInfo,
     shared: Rc<ConnectionContext>,
     watch: Rc<ConnectionWatchdog>,
 ) where
     S: ByteStream,
 {
     let mut stream = WatchedStream::new(stream, Rc::clone(&watch));
-    let is_http2 = match guest.protocol {
+    let is_http2 = match info.protocol {
         Protocol::Http2 => true,
         Protocol::Undetermined if shared.http2_prior_knowledge => {
             match until_ended(&watch, begins_with_preface(&mut stream)).await {
@@ -236,13 +236,9 @@ pub(super) async fn serve<S>(
         }
         Protocol::Http1 | Protocol::Undetermined => false,
     };
-    let ConnectionInfo { way, listener_kind: door, .. } = guest;
-    let service = RequestService {
-        shared: Rc::clone(&shared),
-        watch: Rc::clone(&watch),
-        way,
-        listener_kind: door,
-    };
+    let ConnectionInfo { way, listener_kind, .. } = info;
+    let service =
+        RequestService { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, listener_kind };
     if is_http2 {
         watch.enter_phase(ConnectionPhase::Streams);
         // Boxed, so that other connections do not take up its memory.
@@ -268,15 +264,26 @@ async fn begins_with_preface<S: ByteStream>(stream: &mut WatchedStream<S>) -> bo
     found
 }
 
-/// Runs a future until it is done, or the watchdog ends the connection.
+/// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
+/// connection is drained is read first: it may be a request.
 pub(super) async fn until_ended<F: Future>(
     watch: &ConnectionWatchdog,
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    poll_fn(|cx| match watch.poll_signal(cx) {
+    let done = poll_fn(|cx| match watch.poll_signal(cx) {
         WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
         WatchdogSignal::Drain | WatchdogSignal::Abort => Poll::Ready(None),
+    })
+    .await;
+    if done.is_some() || watch.is_aborted() {
+        return done;
+    }
+    // The runtime learns what has arrived when it next polls the sockets, which the signal may precede.
+    tokio::task::yield_now().await;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => Poll::Ready(None),
     })
     .await
 }

@@ -149,7 +149,7 @@ async fn run_worker(
                     return;
                 }
             },
-            Some((stream, peer, door)) = arrivals.recv() => {
+            Some((stream, peer, listener_kind)) = arrivals.recv() => {
                 crate::fault::point("worker");
                 // Without connections the sweep is paused; its first tick must be a whole one.
                 if watches.is_empty() {
@@ -161,7 +161,7 @@ async fn run_worker(
                 }
                 shared.refusals.metrics.server.connections_open.increment();
                 let place = ConnectionSlot { watch, open: Arc::clone(&open), ended: Rc::clone(&ended), shared: Rc::clone(&shared), peer };
-                tokio::task::spawn_local(place.serve(stream, door));
+                tokio::task::spawn_local(place.serve(stream, listener_kind));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
                 watches.sweep(&patience, |bytes| {
@@ -213,20 +213,20 @@ struct ConnectionSlot {
 }
 
 impl ConnectionSlot {
-    async fn serve(self, stream: TcpStream, door: ListenerKind) {
+    async fn serve(self, stream: TcpStream, listener_kind: ListenerKind) {
         crate::fault::point("connection");
         match tokio::net::TcpStream::from_std(stream) {
             Ok(stream) => {
                 let (shared, watch) = (Rc::clone(&self.shared), Rc::clone(&self.watch));
                 let way = PeerConnection { peer: self.peer, is_tls: false };
-                let guest = |protocol| ConnectionInfo { way, listener_kind: door, protocol };
-                match door {
+                let info = |protocol| ConnectionInfo { way, listener_kind, protocol };
+                match listener_kind {
                     ListenerKind::Plain => {
-                        connection::serve(stream, guest(Protocol::Undetermined), shared, watch)
+                        connection::serve(stream, info(Protocol::Undetermined), shared, watch)
                             .await;
                     }
                     ListenerKind::Redirect => {
-                        connection::serve(stream, guest(Protocol::Http1), shared, watch).await;
+                        connection::serve(stream, info(Protocol::Http1), shared, watch).await;
                     }
                     // Boxed, so that other connections do not take up its memory.
                     ListenerKind::Tls => {

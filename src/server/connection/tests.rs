@@ -1,4 +1,4 @@
-//! Tests of closing a connection whose client does not cooperate.
+//! Tests of closing a connection: whose client does not cooperate, or at a stop.
 
 use std::io;
 use std::task::Context;
@@ -45,4 +45,16 @@ fn close_times_out_when_the_client_does_not_read() {
             "waited {patience:?} in vain"
         );
     });
+}
+
+/// Bytes that arrived before the stop may be a whole request.
+#[test]
+fn drained_connection_still_reads_what_has_arrived() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let watch = ConnectionWatchdog::new(&Rc::default());
+    watch.set_signal(WatchdogSignal::Drain);
+    assert_eq!(runtime.block_on(until_ended(&watch, ready("read"))), Some("read"));
+    assert_eq!(runtime.block_on(until_ended(&watch, std::future::pending::<&str>())), None);
+    watch.set_signal(WatchdogSignal::Abort);
+    assert_eq!(runtime.block_on(until_ended(&watch, ready("read"))), None);
 }

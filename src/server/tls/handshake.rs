@@ -121,8 +121,8 @@ pub(in crate::server) async fn serve(
             let refused = Problem::new(&problem::BAD_REQUEST)
                 .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
             let way = PeerConnection { peer, is_tls: false };
-            let said = (&refused, &Accept::Anything);
-            return connection::refuse(stream, said, way, &shared.refusals).await;
+            let refusal = (&refused, &Accept::Anything);
+            return connection::refuse(stream, refusal, way, &shared.refusals).await;
         }
         Some(Err(HandshakeFailure::Broken(error))) => {
             server.handshakes_failed.add(1);
@@ -157,12 +157,12 @@ pub(in crate::server) async fn serve(
         Some(_) | None => Protocol::Http1,
     };
     watch.enter_phase(ConnectionPhase::Fresh);
-    let guest = ConnectionInfo {
+    let info = ConnectionInfo {
         way: PeerConnection { peer, is_tls: true },
         listener_kind: ListenerKind::Tls,
         protocol,
     };
-    connection::serve(stream, guest, shared, watch).await;
+    connection::serve(stream, info, shared, watch).await;
 }
 
 async fn handshake(

@@ -162,6 +162,26 @@ on_every_backend! {
         assert_eq!(status.code(), Some(0));
     }
 
+    /// Where HTTP/2 with prior knowledge is offered, the first bytes are read to tell the protocols apart.
+    fn stop_answers_an_unread_first_request_where_http2_is_offered(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+        let opened = || server.metric::<f64>("nouns_connections_open").filter(|open| *open > 4.0);
+        wait_until("the connections are accepted", || opened().map(drop));
+        server.pause();
+        for client in &mut clients {
+            client.write(b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        }
+        server.terminate();
+        server.resume();
+        for mut client in clients {
+            assert_eq!(client.read_answer(false).status, 200);
+            client.read_to_close();
+        }
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(0));
+    }
+
     fn stdout_has_one_line(server: Server) {
         server.create("/customers", ANN);
         let address = server.address;
