@@ -210,9 +210,9 @@ pub fn apply<'a>(
     if operations.len().saturating_mul(document.approximate_bytes() + added) > SCANNED_BYTES_MAX {
         return Err(PatchError { operation_index: 0, reason: PatchFailure::TooLarge });
     }
-    let mut room = WorkBudget { bytes: bytes_max, moved: SHIFTED_ELEMENTS_MAX };
+    let mut budget = WorkBudget { bytes: bytes_max, moved: SHIFTED_ELEMENTS_MAX };
     for (at, operation) in operations.iter().enumerate() {
-        apply_operation(&mut document, operation, &mut room)
+        apply_operation(&mut document, operation, &mut budget)
             .map_err(|why| PatchError { operation_index: at, reason: why })?;
     }
     Ok(document)
@@ -234,11 +234,11 @@ impl WorkBudget {
 fn apply_operation<'a>(
     document: &mut Json<'a>,
     PatchOperation { path, kind: does }: &PatchOperation<'a>,
-    room: &mut WorkBudget,
+    budget: &mut WorkBudget,
 ) -> Result<(), PatchFailure> {
     match does {
-        PatchOperationKind::Add(value) => add(document, path, value.clone(), room),
-        PatchOperationKind::Remove => remove(document, path, room).map(|_| ()),
+        PatchOperationKind::Add(value) => add(document, path, value.clone(), budget),
+        PatchOperationKind::Remove => remove(document, path, budget).map(|_| ()),
         PatchOperationKind::Replace(value) => {
             let found = find_mut(document, &path.0).ok_or_else(|| path.missing_error())?;
             check_depth(path, value)?;
@@ -253,14 +253,14 @@ fn apply_operation<'a>(
             if path.0.starts_with(&from.0) {
                 return Err(PatchFailure::IntoItself(from.to_string()));
             }
-            let value = remove(document, from, room)?;
-            add(document, path, value, room)
+            let value = remove(document, from, budget)?;
+            add(document, path, value, budget)
         }
         PatchOperationKind::Copy(from) => {
             let value = find(document, &from.0).ok_or_else(|| from.missing_error())?;
-            WorkBudget::spend(&mut room.bytes, value.approximate_bytes())?;
+            WorkBudget::spend(&mut budget.bytes, value.approximate_bytes())?;
             let value = value.clone();
-            add(document, path, value, room)
+            add(document, path, value, budget)
         }
         PatchOperationKind::Test(value) => {
             let found = find(document, &path.0).ok_or_else(|| path.missing_error())?;
@@ -297,7 +297,7 @@ fn add<'a>(
     document: &mut Json<'a>,
     path: &JsonPointer,
     value: Json<'a>,
-    room: &mut WorkBudget,
+    budget: &mut WorkBudget,
 ) -> Result<(), PatchFailure> {
     check_depth(path, &value)?;
     let Some((last, above)) = path.0.split_last() else {
@@ -316,7 +316,7 @@ fn add<'a>(
             // RFC 6901 §4: `-` is the position after the last element.
             let at = if last == "-" { Some(list.len()) } else { parse_index(last) };
             let at = at.filter(|at| *at <= list.len()).ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut room.moved, list.len() - at)?;
+            WorkBudget::spend(&mut budget.moved, list.len() - at)?;
             list.insert(at, value);
             Ok(())
         }
@@ -327,7 +327,7 @@ fn add<'a>(
 fn remove<'a>(
     document: &mut Json<'a>,
     path: &JsonPointer,
-    room: &mut WorkBudget,
+    budget: &mut WorkBudget,
 ) -> Result<Json<'a>, PatchFailure> {
     let Some((last, above)) = path.0.split_last() else {
         return Ok(std::mem::replace(document, Json::Null));
@@ -336,14 +336,14 @@ fn remove<'a>(
         Some(Json::Object(members)) => {
             let at = members.iter().position(|(name, _)| name == last);
             let at = at.ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut room.moved, members.len() - at)?;
+            WorkBudget::spend(&mut budget.moved, members.len() - at)?;
             Ok(members.remove(at).1)
         }
         Some(Json::List(list)) => {
             let at = parse_index(last)
                 .filter(|at| *at < list.len())
                 .ok_or_else(|| path.missing_error())?;
-            WorkBudget::spend(&mut room.moved, list.len() - at)?;
+            WorkBudget::spend(&mut budget.moved, list.len() - at)?;
             Ok(list.remove(at))
         }
         _ => Err(path.missing_error()),

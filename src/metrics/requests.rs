@@ -130,11 +130,11 @@ pub(super) fn by_status(
     shards: &[Arc<MetricsShard>],
     row: usize,
     verb: usize,
-    beside: Option<&StatusCounters>,
+    refusals: Option<&StatusCounters>,
 ) -> impl Iterator<Item = (Option<u16>, u64)> {
     let mut sums = [0; COLUMNS];
     let counted = shards.iter().filter_map(|shard| shard.rows.get(row)?.0.get(verb));
-    for statuses in counted.chain(beside) {
+    for statuses in counted.chain(refusals) {
         statuses.add_to(&mut sums);
     }
     let names = STATUSES.into_iter().map(Some).chain([None]);

@@ -42,8 +42,8 @@ impl Metrics {
             for (at, verb) in VERBS.into_iter().enumerate() {
                 // Refusals before a request exists have no resource and no known verb.
                 let is_last = row == self.resources.len() && at == VERBS.len() - 1;
-                let beside = is_last.then_some(&self.server.refusals);
-                for (status, count) in by_status(&shards, row, at, beside) {
+                let refusals = is_last.then_some(&self.server.refusals);
+                for (status, count) in by_status(&shards, row, at, refusals) {
                     let status = status.map_or(OTHER.to_owned(), |code| code.to_string());
                     let labels = [("resource", resource), ("verb", verb), ("status", &*status)];
                     text.sample(&labels, count);

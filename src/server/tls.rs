@@ -108,19 +108,19 @@ pub(super) async fn watch_certificate(
         return;
     };
     let warn = async {
-        let mut told = 0;
+        let mut warned_at = 0;
         loop {
             let end = tls.expiry();
             metrics.server.set_certificate_expiry(end.since_1970().0);
             let (passed, wait) = due_warnings(end, clock::moment());
-            if passed > told {
+            if passed > warned_at {
                 warn_expiry(&log, &tls, passed);
             }
-            told = passed;
+            warned_at = passed;
             tokio::select! {
                 () = sleep(wait) => {}
                 // Another certificate: the warnings start again.
-                _ = again.recv() => told = 0,
+                _ = again.recv() => warned_at = 0,
             }
         }
     };

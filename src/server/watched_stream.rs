@@ -179,15 +179,15 @@ impl<S: ByteStream> AsyncRead for WatchedStream<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.check_abandoned()?;
-        let room = buf.remaining() > 0;
-        if !this.pending.is_empty() && room {
+        let has_capacity = buf.remaining() > 0;
+        if !this.pending.is_empty() && has_capacity {
             return Poll::Ready(this.read_pending(buf));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         let read = buf.filled().get(before..).unwrap_or_default();
         if read.is_empty() {
-            this.has_ended |= room;
+            this.has_ended |= has_capacity;
             return Poll::Ready(Ok(()));
         }
         this.count_frames(cx, read)?;

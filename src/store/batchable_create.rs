@@ -30,7 +30,7 @@ pub(super) fn is_batchable(model: &Model, write: &WritePlan) -> bool {
 pub(super) struct BatchableCreate<'a> {
     log: ChangeLogContext<'a>,
     writes: ItemWrites<'a>,
-    said: ScriptResult,
+    result: ScriptResult,
 }
 
 impl<'a> BatchableCreate<'a> {
@@ -52,7 +52,7 @@ impl<'a> BatchableCreate<'a> {
         Ok(Self {
             log: ChangeLogContext { collection, by, now },
             writes: saving,
-            said: script.result,
+            result: script.result,
         })
     }
 
@@ -62,7 +62,7 @@ impl<'a> BatchableCreate<'a> {
 
     /// The outcome, once it is written.
     pub(super) fn outcome(self) -> Result<Outcome, StoreError> {
-        let outcome = self.said.into_outcome(self.writes.into_items());
+        let outcome = self.result.into_outcome(self.writes.into_items());
         outcome.ok_or_else(|| StoreError::internal("a create returned no item"))
     }
 }

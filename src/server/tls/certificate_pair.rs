@@ -59,7 +59,7 @@ pub(super) fn read(
     let provider = Arc::new(aws_lc_rs::default_provider());
     let key = read_key(&files.key, &provider)?;
     let (place, key_place) = (files.certificate.display(), files.key.display());
-    let said = chain.first().and_then(|own| certificate::read(own));
+    let info = chain.first().and_then(|own| certificate::read(own));
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         // A kind of key that cannot derive its public key.
@@ -72,11 +72,11 @@ pub(super) fn read(
         }
         Err(error) => return Err(unusable(&files.certificate, &error)),
     }
-    let said = said.ok_or_else(|| unusable(&files.certificate, &"its times cannot be read"))?;
-    check_validity(&files.certificate, said, now)?;
+    let info = info.ok_or_else(|| unusable(&files.certificate, &"its times cannot be read"))?;
+    check_validity(&files.certificate, info, now)?;
     let config = server_config(provider, certified)
         .map_err(|error| CertificateError(format!("TLS cannot be used ({error})")))?;
-    Ok(CertificatePair { config: Arc::new(config), info: said })
+    Ok(CertificatePair { config: Arc::new(config), info })
 }
 
 fn unusable(file: &Path, cause: &dyn fmt::Display) -> CertificateError {
@@ -87,20 +87,20 @@ fn unusable(file: &Path, cause: &dyn fmt::Display) -> CertificateError {
     ))
 }
 
-fn check_validity(file: &Path, said: CertificateInfo, now: Moment) -> Result<(), CertificateError> {
+fn check_validity(file: &Path, info: CertificateInfo, now: Moment) -> Result<(), CertificateError> {
     let place = file.display();
-    if now > said.not_after {
+    if now > info.not_after {
         return Err(CertificateError(format!(
             "{CERTIFICATE}: the certificate in {place} expired at {}; renew it where it came from, or make \
              a self-signed one with: nouns cert",
-            format_to_seconds(said.not_after)
+            format_to_seconds(info.not_after)
         )));
     }
-    if now < said.not_before {
+    if now < info.not_before {
         return Err(CertificateError(format!(
             "{CERTIFICATE}: the certificate in {place} is valid only from {} on, and it is {} here; set \
              the clock of this machine right, or use another certificate until then",
-            format_to_seconds(said.not_before),
+            format_to_seconds(info.not_before),
             format_to_seconds(now)
         )));
     }

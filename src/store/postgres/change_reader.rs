@@ -43,7 +43,7 @@ impl PostgresChangeReader {
         address: &Arc<PostgresUrl>,
         pooling: Pooling,
     ) -> Result<Option<Self>, OpenError> {
-        let shown = address.to_string();
+        let display_url = address.to_string();
         let millis = u64::try_from(READ_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let session = SessionSettings {
             pooling,
@@ -57,10 +57,10 @@ impl PostgresChangeReader {
         let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
         let connection = runtime.block_on(pool.open_connection(clock::now() + READ_TIMEOUT));
         let connection = connection.map_err(|error| OpenError(error.to_string()))?;
-        if !runtime.block_on(open::has_tables(&connection, pooling, &shown))? {
+        if !runtime.block_on(open::has_tables(&connection, pooling, &display_url))? {
             return Ok(None);
         }
-        Ok(Some(Self { connection, runtime, pooling, display_url: shown }))
+        Ok(Some(Self { connection, runtime, pooling, display_url }))
     }
 
     pub(in crate::store) fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {

@@ -224,7 +224,7 @@ impl PostgresWorkerState {
         until: Instant,
     ) -> BatchResult {
         match self.join_batch(line, write, until).await {
-            Ok(told) => told,
+            Ok(result) => result,
             // The leader's task is gone, so the outcome is unknown.
             Err(_) => BatchResult::Done(Err(StoreError::OutcomeUnknown(
                 "the insert batch ended without a result".to_owned(),
@@ -239,8 +239,8 @@ impl PostgresWorkerState {
         until: Instant,
     ) -> Receiver<BatchResult> {
         let resource = write.collection.resource;
-        let (told, answer) = channel();
-        let mut member = BatchMember { write, enqueued_at: clock::now(), result: told };
+        let (result, answer) = channel();
+        let mut member = BatchMember { write, enqueued_at: clock::now(), result };
         let mut next = line.open_batch();
         if let Some(group) = next.upgrade() {
             if until < group.deadline {
@@ -331,8 +331,8 @@ fn distribute_results(
 ) {
     let error = match done {
         WriteAttempt::Done(Ok(outcomes)) => {
-            let told = members.into_iter().zip(outcomes);
-            return told.for_each(|(member, outcome)| member.send_result(outcome));
+            let results = members.into_iter().zip(outcomes);
+            return results.for_each(|(member, outcome)| member.send_result(outcome));
         }
         // The batch was rolled back, so each create can be retried.
         WriteAttempt::Retry(_) => {

@@ -65,9 +65,9 @@ pub(super) struct PipelineSlot {
 
 impl PipelineSlot {
     /// Waits in the pipeline for at most half of the time left, so that the read can run elsewhere.
-    fn new(lane: Arc<PipelinedConnection>, now: Instant, until: Instant) -> Self {
+    fn new(pipeline: Arc<PipelinedConnection>, now: Instant, until: Instant) -> Self {
         let stay = SHARED_WAIT_MAX.min(until.saturating_duration_since(now) / 2);
-        Self { pipeline: lane, shared_until: now + stay, is_answered: false }
+        Self { pipeline, shared_until: now + stay, is_answered: false }
     }
 }
 
@@ -85,7 +85,7 @@ impl ReadConnection {
     pub(super) fn connection(&self) -> Option<&DatabaseConnection> {
         match self {
             Self::Exclusive(lease) => lease.connection(),
-            Self::Pipelined(seat) => seat.pipeline.lease.as_ref()?.connection(),
+            Self::Pipelined(slot) => slot.pipeline.lease.as_ref()?.connection(),
         }
     }
 
@@ -93,7 +93,7 @@ impl ReadConnection {
     pub(super) fn answer_deadline(&self, until: Instant) -> Instant {
         match self {
             Self::Exclusive(_) => until,
-            Self::Pipelined(seat) => until.min(seat.shared_until),
+            Self::Pipelined(slot) => until.min(slot.shared_until),
         }
     }
 
@@ -101,8 +101,8 @@ impl ReadConnection {
     pub(super) fn is_sole_read(&self) -> bool {
         match self {
             Self::Exclusive(_) => true,
-            Self::Pipelined(PipelineSlot { pipeline: lane, .. }) => {
-                lane.is_usable() && Arc::strong_count(lane) == 1
+            Self::Pipelined(PipelineSlot { pipeline, .. }) => {
+                pipeline.is_usable() && Arc::strong_count(pipeline) == 1
             }
         }
     }
@@ -111,14 +111,14 @@ impl ReadConnection {
     pub(super) fn complete(self) {
         match self {
             Self::Exclusive(lease) => lease.return_to_pool(),
-            Self::Pipelined(mut seat) => seat.is_answered = true,
+            Self::Pipelined(mut slot) => slot.is_answered = true,
         }
     }
 
     /// The read failed: no other read uses this connection.
     pub(super) fn mark_broken(self) {
-        if let Self::Pipelined(seat) = self {
-            seat.pipeline.is_broken.store(true, Ordering::Relaxed);
+        if let Self::Pipelined(slot) = self {
+            slot.pipeline.is_broken.store(true, Ordering::Relaxed);
         }
     }
 
@@ -202,22 +202,24 @@ impl ConnectionPool {
         if self.connections_max < 2 {
             return Ok(ReadConnection::Exclusive(self.lease(LeasePurpose::Read, until).await?));
         }
-        let joined =
-            self.pipelined().upgrade().filter(|lane| !self.has_waiters() && lane.can_join(now));
-        if let Some(lane) = joined {
+        let joined = self
+            .pipelined()
+            .upgrade()
+            .filter(|pipeline| !self.has_waiters() && pipeline.can_join(now));
+        if let Some(pipeline) = joined {
             self.record_no_wait();
-            return Ok(ReadConnection::Pipelined(PipelineSlot::new(lane, now, until)));
+            return Ok(ReadConnection::Pipelined(PipelineSlot::new(pipeline, now, until)));
         }
         let (lease, now) = match self.try_lease(LeasePurpose::Read) {
             Some(lease) => (lease, now),
             None => (self.wait_for_lease(LeasePurpose::Read, until).await?, clock::now()),
         };
-        let mut lane = self.pipelined();
-        if lane.strong_count() > 0 {
+        let mut pipeline = self.pipelined();
+        if pipeline.strong_count() > 0 {
             return Ok(ReadConnection::Exclusive(lease));
         }
         let first = PipelinedConnection::start(lease, now);
-        *lane = Arc::downgrade(&first);
+        *pipeline = Arc::downgrade(&first);
         Ok(ReadConnection::Pipelined(PipelineSlot::new(first, now, until)))
     }
 }

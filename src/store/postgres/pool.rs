@@ -134,7 +134,7 @@ pub(super) struct ConnectionPool {
     /// Requests that wait for a slot, for any purpose.
     waiters: AtomicUsize,
     /// The connection that small reads share by pipelining, while one is open.
-    lane: Mutex<Weak<PipelinedConnection>>,
+    pipeline: Mutex<Weak<PipelinedConnection>>,
     metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
@@ -168,7 +168,7 @@ impl ConnectionPool {
             abandoned_slots: Arc::new(Semaphore::new(connections_max)),
             connections_max,
             waiters: AtomicUsize::new(0),
-            lane: Mutex::default(),
+            pipeline: Mutex::default(),
             metrics: counted,
             epoch: Arc::default(),
             low_watermark: Arc::default(),
@@ -258,7 +258,7 @@ impl ConnectionPool {
     }
 
     pub(super) fn pipelined(&self) -> MutexGuard<'_, Weak<PipelinedConnection>> {
-        self.lane.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a request waits for a slot; then the pipelined connection has to be given back some time.

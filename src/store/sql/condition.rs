@@ -79,11 +79,11 @@ impl ConditionWriter {
         &mut self,
         row: TableAlias<'_>,
         node: &ExprNode,
-        beside: Option<OperandType>,
+        other_type: Option<OperandType>,
     ) -> ConditionOperand {
         let truth = |text| ConditionOperand { text, kind: OperandType::Boolean };
         match node {
-            ExprNode::Literal(value) => self.literal(value, beside),
+            ExprNode::Literal(value) => self.literal(value, other_type),
             ExprNode::User => self.bind(ConditionParameter::User, OperandType::Text),
             ExprNode::Field(path) => self.field(row, path),
             ExprNode::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
@@ -117,10 +117,10 @@ impl ConditionWriter {
         format!("({left} {word} {right})")
     }
 
-    fn literal(&mut self, value: &Value, beside: Option<OperandType>) -> ConditionOperand {
+    fn literal(&mut self, value: &Value, other_type: Option<OperandType>) -> ConditionOperand {
         let kind = match value {
             Value::Text(text) => {
-                let id = IdKind::Uuid.parse(text).filter(|_| beside == Some(OperandType::Uuid));
+                let id = IdKind::Uuid.parse(text).filter(|_| other_type == Some(OperandType::Uuid));
                 if let Some(id) = id {
                     return self.bind(ConditionParameter::Id(id), OperandType::Uuid);
                 }

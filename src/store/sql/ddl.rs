@@ -160,9 +160,9 @@ pub(in crate::store) fn foreign_key_names(resource: &Resource, column: &str) -> 
 /// PostgreSQL truncates the longer of both until the name fits (`makeObjectName`). Names are ASCII.
 fn default_name(table: &str, column: &str) -> String {
     const END: &str = "_fkey";
-    let room = NAME_BYTES_MAX - END.len() - 1;
+    let bytes_max = NAME_BYTES_MAX - END.len() - 1;
     let (mut table, mut column) = (table.to_owned(), column.to_owned());
-    while table.len() + column.len() > room {
+    while table.len() + column.len() > bytes_max {
         let longer = if table.len() > column.len() { &mut table } else { &mut column };
         longer.pop();
     }

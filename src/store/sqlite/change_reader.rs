@@ -29,17 +29,17 @@ impl SqliteChangeReader {
         if files.is_empty() {
             return Ok(None);
         }
-        let shown = path.display().to_string();
+        let display_path = path.display().to_string();
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags);
         let connection = opened.and_then(|connection| {
             super::open::configure_connection(&connection, 1_000)?;
             Ok(connection)
         });
-        let connection = connection.map_err(|error| explain_error(&shown, &error))?;
+        let connection = connection.map_err(|error| explain_error(&display_path, &error))?;
         match inspect(&files, &connection)? {
             true => Ok(None),
-            false => Ok(Some(Self { connection, display_path: shown })),
+            false => Ok(Some(Self { connection, display_path })),
         }
     }
 
