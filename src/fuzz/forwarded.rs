@@ -104,9 +104,10 @@ fn second_parser_sender([forwarded, addresses, schemes]: &[Vec<String>; 3]) -> S
     let elements =
         split_words(addresses).map(|text| parse_address(text).map(|address| (Some(address), None)));
     let mut common = sender_before_last_trusted(elements.collect());
-    let said: Vec<Option<bool>> = split_words(schemes).map(parse_scheme).collect();
-    common.is_https = said.first().copied().flatten();
-    common.is_https = common.is_https.filter(|first| said.iter().all(|s| *s == Some(*first)));
+    let parsed_schemes: Vec<Option<bool>> = split_words(schemes).map(parse_scheme).collect();
+    common.is_https = parsed_schemes.first().copied().flatten();
+    common.is_https =
+        common.is_https.filter(|first| parsed_schemes.iter().all(|s| *s == Some(*first)));
     let is_common = !addresses.is_empty() || !schemes.is_empty();
     match (standard, is_common.then_some(common)) {
         (Some(one), Some(two)) => Sender {
@@ -129,8 +130,8 @@ fn sender_before_last_trusted(mut elements: Vec<ForwardedElement>) -> Sender {
         elements.splice(..1, [None]);
     }
     let is_trusted = |address: &IpAddr| PROXIES.iter().any(|network| network.contains(*address));
-    let ends = |said: &ForwardedElement| {
-        !said.is_some_and(|(address, _)| address.as_ref().is_some_and(is_trusted))
+    let ends = |element: &ForwardedElement| {
+        !element.is_some_and(|(address, _)| address.as_ref().is_some_and(is_trusted))
     };
     let at = elements.iter().rposition(ends).unwrap_or(0);
     let behind = elements.get(at + 1).copied().flatten().and_then(|(address, _)| address);
@@ -140,7 +141,7 @@ fn sender_before_last_trusted(mut elements: Vec<ForwardedElement>) -> Sender {
 
 fn parse_element(text: &str) -> ForwardedElement {
     PAIRS.find(text)?;
-    let (mut said, mut names) = ((None, None), Vec::new());
+    let (mut element, mut names) = ((None, None), Vec::new());
     for found in PAIR.captures_iter(text) {
         let value = match (found.name("token"), found.name("quoted")) {
             (None, Some(quoted)) => {
@@ -151,8 +152,8 @@ fn parse_element(text: &str) -> ForwardedElement {
         };
         let name = found["name"].to_ascii_lowercase();
         match name.as_str() {
-            "for" => said.0 = parse_node(&value)?,
-            "proto" => said.1 = parse_scheme(&value),
+            "for" => element.0 = parse_node(&value)?,
+            "proto" => element.1 = parse_scheme(&value),
             _ => {}
         }
         if names.contains(&name) {
@@ -160,7 +161,7 @@ fn parse_element(text: &str) -> ForwardedElement {
         }
         names.push(name);
     }
-    Some(said)
+    Some(element)
 }
 
 fn parse_node(text: &str) -> Option<Option<IpAddr>> {

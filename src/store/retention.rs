@@ -68,13 +68,13 @@ pub(super) struct ClockDoubtLog(RefCell<Vec<&'static str>>);
 
 impl ClockDoubtLog {
     pub(super) fn log_new(&self, log: &Logger, step: &SweepResult) {
-        let mut told = self.0.borrow_mut();
-        told.retain(|what| step.doubts.iter().any(|doubt| doubt.what == *what));
+        let mut logged = self.0.borrow_mut();
+        logged.retain(|what| step.doubts.iter().any(|doubt| doubt.what == *what));
         for ClockDoubt { what, seen, now, since } in &step.doubts {
-            if told.contains(what) {
+            if logged.contains(what) {
                 continue;
             }
-            told.push(what);
+            logged.push(what);
             let from = later(*since, DOUBT_DURATION);
             let advice = "if the clock is wrong, correct it and restart; if it is right, \
                           no action is needed";

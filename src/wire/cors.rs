@@ -106,7 +106,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn told(headers: &[(&str, &str)], declared: &[&str]) -> String {
+    fn response_headers(headers: &[(&str, &str)], declared: &[&str]) -> String {
         let declared: Vec<String> = declared.iter().map(|text| (*text).to_owned()).collect();
         let mut answer = HeaderMap::new();
         answer.insert(header::VARY, HeaderValue::from_static("Accept"));
@@ -127,7 +127,7 @@ mod tests {
             access-control-allow-credentials: true
             access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Deprecation, ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
         "]]
-        .assert_eq(&told(&[("origin", "http://localhost:3000")], declared));
+        .assert_eq(&response_headers(&[("origin", "http://localhost:3000")], declared));
     }
 
     #[test]
@@ -147,9 +147,13 @@ mod tests {
             &[("origin", "https://app.example, https://app.example")],
             &[("referer", "https://app.example")],
         ] {
-            assert_eq!(told(headers, declared), "vary: Accept\nvary: Origin\n", "{headers:?}");
+            assert_eq!(
+                response_headers(headers, declared),
+                "vary: Accept\nvary: Origin\n",
+                "{headers:?}"
+            );
         }
-        assert_eq!(told(&[("origin", "https://app.example")], &[]), "vary: Accept\n");
+        assert_eq!(response_headers(&[("origin", "https://app.example")], &[]), "vary: Accept\n");
     }
 
     #[test]

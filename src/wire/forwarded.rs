@@ -59,10 +59,10 @@ pub fn find_sender(way: PeerConnection, headers: &HeaderMap, proxies: &[Network]
     match (from_forwarded(headers, peer, is_trusted), from_x_forwarded(headers, peer, is_trusted)) {
         // The proxy itself sent the request.
         (None, None) => Sender { address: peer, is_https: way.is_tls.then_some(true) },
-        (Some(told), None) | (None, Some(told)) => told,
-        (Some(told), Some(other)) => Sender {
-            address: if told.address == other.address { told.address } else { peer },
-            is_https: told.is_https.filter(|is_https| other.is_https == Some(*is_https)),
+        (Some(sender), None) | (None, Some(sender)) => sender,
+        (Some(sender), Some(other)) => Sender {
+            address: if sender.address == other.address { sender.address } else { peer },
+            is_https: sender.is_https.filter(|is_https| other.is_https == Some(*is_https)),
         },
     }
 }
@@ -101,9 +101,9 @@ fn from_x_forwarded(
     let Sender { address, .. } = walk_hops(&hops, peer, is_trusted);
     // The schemes do not correspond to elements of the other list, so they count only if all are equal.
     let schemes = join_lines(headers, &schemes);
-    let mut said = split_list(&schemes).map(parse_scheme);
-    let first = said.next().flatten();
-    let is_https = first.filter(|first| said.all(|other| other == Some(*first)));
+    let mut parsed_schemes = split_list(&schemes).map(parse_scheme);
+    let first = parsed_schemes.next().flatten();
+    let is_https = first.filter(|first| parsed_schemes.all(|other| other == Some(*first)));
     Some(Sender { address, is_https })
 }
 

@@ -42,9 +42,9 @@ pub fn hsts_header(time: Option<Duration>) -> Option<HeaderValue> {
 
 /// The host that the request names, without its port.
 fn request_host(parts: &Parts) -> Result<String, String> {
-    let said = authority(parts).ok_or("expected a Host header, got none")?;
-    let unfit = || format!("expected a host name or address, got \"{said}\"");
-    let host = Authority::parse(said).ok_or_else(unfit)?.host;
+    let sent = authority(parts).ok_or("expected a Host header, got none")?;
+    let unfit = || format!("expected a host name or address, got \"{sent}\"");
+    let host = Authority::parse(sent).ok_or_else(unfit)?.host;
     // An absolute target overrides Host, and no page can make a browser send one; so the two must name the
     // same host.
     let header = parts.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());

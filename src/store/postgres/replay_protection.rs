@@ -238,9 +238,9 @@ impl PostgresWorkerState {
                 break;
             }
             for (bucket, sent) in sent {
-                for (at, told) in self.claim_blocks(claims, bucket, &sent).await? {
+                for (at, result) in self.claim_blocks(claims, bucket, &sent).await? {
                     if let Some(open) = found.get_mut(at) {
-                        *open = Some(told);
+                        *open = Some(result);
                     }
                 }
             }
@@ -258,12 +258,12 @@ impl PostgresWorkerState {
     ) -> Result<Vec<(usize, ClaimAttemptResult)>, StoreError> {
         let (taken, was_lost) = self.insert_blocks(bucket, sent).await?;
         let taken: HashMap<CountBlock, bool> = taken.into_iter().flatten().collect();
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for (place, one) in sent {
             let Some(is_whole) = taken.get(place) else { continue };
             for at in &one.claim_indexes {
                 claims.get(*at).into_iter().for_each(|claim| self.claims.leases.record_use(claim));
-                told.push((*at, ClaimAttemptResult::Decided(NonceClaimResult::First)));
+                results.push((*at, ClaimAttemptResult::Decided(NonceClaimResult::First)));
             }
             if let (true, Some(held)) = (is_whole, one.own_bits) {
                 self.claims.leases.grant(*place, held | one.bits);
@@ -272,9 +272,9 @@ impl PostgresWorkerState {
         }
         if taken.len() < sent.len() {
             let rest = sent.iter().filter(|(place, _)| !taken.contains_key(place)).collect();
-            told.extend(self.explain_rejections(claims, (bucket, rest), was_lost).await?);
+            results.extend(self.explain_rejections(claims, (bucket, rest), was_lost).await?);
         }
-        Ok(told)
+        Ok(results)
     }
 
     /// Finds out why claims were not accepted: the nonce is stale, the count is used, or another server has
@@ -304,16 +304,16 @@ impl PostgresWorkerState {
             .query_with_retry(&self.claims.statements_for(bucket)?.select_bits, &binds, read)
             .await?;
         let kept: HashMap<CountBlock, i64> = kept.into_iter().flatten().collect();
-        let mut told = Vec::new();
+        let mut results = Vec::new();
         for (place, one) in sent {
             for at in &one.claim_indexes {
                 let bit =
                     claims.get(*at).and_then(CountBlock::from_claim).map_or(0, |(_, bit)| bit);
                 let found = rejection_reason(is_live(one), kept.get(place).copied(), bit, was_lost);
-                told.extend(found.map(|found| (*at, found)));
+                results.extend(found.map(|found| (*at, found)));
             }
         }
-        Ok(told)
+        Ok(results)
     }
 
     /// Of blocks of one table, those that were accepted, and whether this server has leased them.

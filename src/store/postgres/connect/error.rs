@@ -140,12 +140,12 @@ fn describe_refusal(
     target: &HostTarget,
 ) -> ConnectError {
     let place = target.display_name();
-    let said = refusal.message();
+    let message = refusal.message();
     let code = refusal.code().code();
     let passing =
-        |why: &str| ConnectError::Transient(format!("PostgreSQL at {place} {why} ({said})"));
+        |why: &str| ConnectError::Transient(format!("PostgreSQL at {place} {why} ({message})"));
     let lasting = |why: &str, way: &str| {
-        ConnectError::Permanent(format!("PostgreSQL at {place} {why} ({said}); {way}"))
+        ConnectError::Permanent(format!("PostgreSQL at {place} {why} ({message}); {way}"))
     };
     let name = quoted(&address.database);
     match code {
@@ -154,18 +154,18 @@ fn describe_refusal(
         "53300" => passing("has no free connection"),
         _ if code.starts_with("53") || code.starts_with("58") => passing("reports a system error"),
         "28P01" => lasting("refuses the password", PASSWORD_HINT),
-        _ if said.contains("no encryption") || said.contains("SSL off") => lasting(
+        _ if message.contains("no encryption") || message.contains("SSL off") => lasting(
             "does not let us in without encryption",
             "add sslmode=require to the address, or a line to its pg_hba.conf",
         ),
-        _ if said.contains("client certificate") => {
+        _ if message.contains("client certificate") => {
             lasting("does not let us in", "add sslcert and sslkey to the address")
         }
-        _ if said.contains("channel binding") => lasting(
+        _ if message.contains("channel binding") => lasting(
             "sees another certificate than we do",
             "find out what terminates TLS in between; if it is your own proxy, add channel_binding=disable",
         ),
-        "28000" if said.contains("pg_hba.conf") => {
+        "28000" if message.contains("pg_hba.conf") => {
             lasting("does not let us in", "add a line for this user and host to its pg_hba.conf")
         }
         _ if code.starts_with("28") => {
@@ -181,7 +181,7 @@ fn describe_refusal(
             lasting("does not let this user in", &grant)
         }
         // pgbouncer uses this code for all its errors.
-        "08P01" if said.contains("unsupported startup parameter") => {
+        "08P01" if message.contains("unsupported startup parameter") => {
             let way = match pooling {
                 Pooling::Session => POOLING_HINT,
                 Pooling::Transaction => {
@@ -190,10 +190,12 @@ fn describe_refusal(
             };
             lasting("is behind a proxy that does not pass our settings on", way)
         }
-        "08P01" if said.contains("no such database") || said.contains("no such user") => lasting(
-            "is behind a proxy without a route for this user or database",
-            "check its settings, or the address",
-        ),
+        "08P01" if message.contains("no such database") || message.contains("no such user") => {
+            lasting(
+                "is behind a proxy without a route for this user or database",
+                "check its settings, or the address",
+            )
+        }
         _ if code.starts_with("08") => passing("cannot be reached through the proxy"),
         _ => lasting("refuses the connection", "check the address"),
     }
@@ -313,12 +315,12 @@ pub(super) fn report_failures(
     pooling: Pooling,
     faults: &[(&HostTarget, HostFailure)],
 ) -> ConnectError {
-    let told: Vec<_> =
+    let errors: Vec<_> =
         faults.iter().map(|(target, fault)| fault.describe(address, pooling, target)).collect();
-    let words = told.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and ");
+    let words = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; and ");
     let passes = |error: &ConnectError| matches!(error, ConnectError::Transient(_));
     let is_about_us = faults.iter().any(|(_, fault)| fault.is_same_for_all_hosts());
-    if told.iter().any(passes) && !is_about_us {
+    if errors.iter().any(passes) && !is_about_us {
         ConnectError::Transient(words)
     } else {
         ConnectError::Permanent(words)
