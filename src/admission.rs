@@ -1,9 +1,10 @@
 //! Admission control: limits on executing requests, on waiting requests, and on all memory that clients make
 //! the server hold; requests beyond these limits are refused (load shedding).
 //!
-//! Bodies and answers are counted as they come and go, connections by their worker's sweep (`ConnectionBytes`).
-//! The one surprising thing: half of the memory counts as pressure already, and then slow requests
-//! are aborted early: otherwise a few that never finish would keep all others out.
+//! Memory of bodies and responses is counted when it is allocated and released, memory of connections by the
+//! sweep of their worker (`ConnectionBytes`). The one surprising thing: memory pressure begins at half of the
+//! limit. From then on slow requests are aborted early, because a few that never finish would otherwise keep
+//! all others out.
 
 mod stream_limit;
 mod keyed_mutex;
@@ -27,15 +28,15 @@ pub use stream_limit::{CallerKey, StreamLimit, StreamLimiter, StreamPermit};
 /// A body or response up to this size is refused only when memory is exhausted and its client is slow.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
 
-/// Levels of memory pressure. Each level has the consequences of those before it.
+/// Levels of memory pressure. Each level includes the consequences of the lower levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryPressure {
     None,
-    /// Half of `memory_bytes_max` is taken: slow large requests are aborted early.
+    /// Half of `memory_bytes_max` is in use: slow large requests are aborted early.
     Elevated,
-    /// All of it is taken: nothing large is admitted, and every slow request is aborted early.
+    /// The whole limit is in use: nothing large is admitted, and every slow request is aborted early.
     High,
-    /// A quarter more is taken: no connection is accepted, and no incomplete body is waited for.
+    /// The limit is exceeded by a quarter: no connection is accepted, and no incomplete body is awaited.
     Exhausted,
 }
 
@@ -46,17 +47,17 @@ impl MemoryPressure {
     }
 }
 
-/// Guards the store, and the memory.
+/// Limits the requests in flight and the memory that clients use.
 #[derive(Debug)]
 pub struct AdmissionControl {
-    /// Of bodies, of answers, and of work on them.
+    /// Bytes of bodies, of responses, and of work on them.
     reserved_bytes: Arc<AtomicUsize>,
-    /// Of connections, with the heads and the small answers on them.
+    /// Bytes of connections, with the heads and the small responses on them.
     connection_bytes: Arc<AtomicUsize>,
     memory_bytes_max: usize,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
-    /// This many requests are in flight, and as many may wait.
+    /// The maximum number of requests in flight; as many more may wait.
     requests_max: usize,
     pub streams: Arc<StreamLimiter>,
     /// Serializes requests with the same `Idempotency-Key`.
@@ -115,7 +116,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Whether this many bytes may be held, some of which may be counted already.
+    /// Whether this many bytes, beside those of connections, are within the limit.
     fn fits(&self, held_bytes: usize) -> bool {
         held_bytes.saturating_add(self.connection_bytes()) <= self.memory_bytes_max
     }
@@ -184,7 +185,7 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// The memory of one body; released when its request ends, and all work that shares it.
+/// The memory of one body; released when its request and all work that shares it have ended.
 #[derive(Debug)]
 pub struct MemoryReservation<'a> {
     admission: &'a AdmissionControl,
@@ -243,7 +244,8 @@ pub struct ConnectionBytes {
 
 impl ConnectionBytes {
     pub fn set(&mut self, bytes: usize) {
-        // Added before the old value is taken away: the counter never falls below what others hold.
+        // Adds the new value before it subtracts the old one: the counter never falls below the others'
+        // bytes.
         self.counter.fetch_add(bytes, Ordering::Relaxed);
         self.counter.fetch_sub(std::mem::replace(&mut self.bytes, bytes), Ordering::Relaxed);
     }
@@ -358,7 +360,7 @@ mod tests {
             let mut work = std::pin::pin!(spawn_blocking(move || drop(share)));
             let polled =
                 work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-            // It may be done already; what matters is that no task waits for it.
+            // The work may have ended already; the test needs only that no task waits for it.
             drop(polled);
         }
         drop(memory);

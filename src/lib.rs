@@ -1,6 +1,6 @@
 //! Declare the nouns. HTTP already has the verbs.
 //!
-//! The modules in reading order: a request goes through them from top to bottom. ARCHITECTURE.md has the
+//! The modules in reading order: a request passes through them from top to bottom. ARCHITECTURE.md has the
 //! picture, the map and the rules. This is not a library for other programs: it exists so that fuzz targets
 //! have something to call.
 
@@ -9,22 +9,22 @@ mod pipeline;
 
 // HTTP requests: heads, bodies, hosts, request ids.
 mod wire;
-// Stage 1, asked: parsing of requests.
+// Stage 1: parsing of requests.
 mod intent;
 // Authentication and authorization.
 mod auth;
 mod permit;
-// Stage 2, decided: planning.
+// Stage 2: planning.
 mod plan;
 // Admission control: limits of concurrency, memory and rates.
 mod admission;
-// Stage 3, done: the only stage with I/O.
+// Stage 3: execution, the only stage with I/O.
 mod store;
-// Stage 4, said: responses and their formats.
+// Stage 4: responses and their formats.
 mod reply;
 mod formats;
 
-// What the author declared.
+// The model that the author declared.
 mod model;
 // Every problem (error) that a client can get.
 mod problem;

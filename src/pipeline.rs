@@ -88,7 +88,7 @@ pub struct SharedState {
     pub hsts: Option<HeaderValue>,
 }
 
-/// What one worker thread needs to answer requests.
+/// The state with which one worker thread answers requests.
 #[derive(Debug)]
 pub struct App {
     pub shared: Arc<SharedState>,
@@ -131,7 +131,7 @@ async fn answer(
     // 5  authorization and rate limit                     401 429 403
     identity::permit(app, asked, &route).await?;
     // 6  content negotiation of the response              406
-    //    A list of new items is answered with a list, so step 7 is evaluated first; its error waits.
+    //    A list of new items is answered with a list, so step 7 runs first; its error is returned later.
     let readable = route.check_readable(&parts.headers);
     let offer = readable.as_ref().map_or(ResponseOffer::Data, Route::response_offer);
     let format = formats::choose(&asked.accept, offer)?;
@@ -211,7 +211,7 @@ async fn run_blocking<T: Send + 'static>(
     admission::spawn_blocking(work).await.map_err(|_| Problem::new(&problem::BUSY))
 }
 
-/// A request and what the pipeline has learned about it so far.
+/// A request and the facts that the pipeline has learned about it so far.
 struct RequestContext<'a> {
     parts: &'a Parts,
     accept: Accept<'a>,
@@ -222,7 +222,7 @@ struct RequestContext<'a> {
     body_deadline: Instant,
     deadline: Instant,
     way: PeerConnection,
-    /// Who sent the request, according to the trusted proxies.
+    /// The client that sent the request, according to the trusted proxies.
     sender: Sender,
     visitor: CorsOrigin,
     now: Instant,
@@ -249,7 +249,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// Answers one request in every case: a problem is an answer, and so is a panic.
+/// Answers one request in every case, also after a problem or a panic.
 pub async fn serve(
     app: &App,
     request: Box<Request<Incoming>>,

@@ -1,14 +1,14 @@
 //! Problem details (RFC 9457): errors as the client sees them, and the table of all kinds.
 //!
-//! A `Problem` has two halves: what is safe to show, and the `cause`, which only the log gets. The table
-//! `ALL` feeds the bodies, `/-/problems/:slug` and `docs/reference/problems.md`; a slug is never
+//! A `Problem` has two halves: the part that is safe to show, and the `cause`, which goes only to the log.
+//! The table `ALL` feeds the bodies, `/-/problems/:slug` and `docs/reference/problems.md`; a slug is never
 //! reused.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 
 use crate::value::count_before;
 
-/// One row of the table: what is fixed for a kind of problem.
+/// One row of the table: the constant parts of a kind of problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ProblemKind {
     pub slug: &'static str,
@@ -149,7 +149,7 @@ pub struct ProblemParts {
     /// Extension members beyond those of RFC 9457, such as `state` and `allowed`.
     pub members: Vec<(&'static str, ExtensionValue)>,
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Only for the log.
+    /// The cause, for the log only.
     pub cause: Option<String>,
 }
 
@@ -227,7 +227,7 @@ pub fn find_by_slug(slug: &str) -> Option<&'static ProblemKind> {
     ALL.iter().copied().find(|kind| kind.slug == slug)
 }
 
-/// What is wrong with one field. Codes are part of the API: clients branch on them.
+/// The kind of a fault in one field. Codes are part of the API: clients branch on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultCode {
     Required,
@@ -289,7 +289,7 @@ impl FaultCode {
         }
     }
 
-    /// What the code means, for the documentation.
+    /// The meaning of the code, for the documentation.
     pub fn meaning(self) -> &'static str {
         match self {
             Self::Required => "the field has no default and must be sent",

@@ -19,7 +19,7 @@ pub const WAYS: usize = 8;
 /// The counters of all live windows.
 #[derive(Debug)]
 pub struct FixedWindowCounters {
-    /// Times are kept as milliseconds since then.
+    /// Times are stored as milliseconds since this moment.
     began: Instant,
     hashes: RandomState,
     /// When the last live window ends; 0 before the first one.
@@ -92,7 +92,7 @@ impl FixedWindowCounters {
             window.is_at_limit = window.count >= count_max;
             return Ok(window.state(now_ms));
         }
-        // Evicts one that has ended, else one below its limit, with the lowest count, the oldest of them.
+        // Evicts a window that has ended, else of those below their limit the oldest with the lowest count.
         let worth = |window: &&mut Window| match window.has_ended(now_ms) {
             true => (false, 0, 0),
             false => (window.is_at_limit, window.count, window.ends_at_ms),
@@ -103,7 +103,7 @@ impl FixedWindowCounters {
         Ok(first.state(now_ms))
     }
 
-    /// Takes back one that was counted, if its span is not over.
+    /// Uncounts one event, if its window has not ended.
     pub fn take_back(&self, who: impl Hash, now: Instant) {
         let now_ms = self.millis(now);
         let hash = self.hashes.hash_one(who);
@@ -116,7 +116,7 @@ impl FixedWindowCounters {
         }
     }
 
-    /// How many are counted.
+    /// The number of live windows.
     #[cfg(test)]
     pub fn len(&self, now: Instant) -> usize {
         let now_ms = self.millis(now);
@@ -152,7 +152,7 @@ impl Window {
     }
 }
 
-/// The unit of addresses that counts as one client: with IPv6 everyone has a /64, which is 2^64 addresses.
+/// The unit of addresses that counts as one client: every IPv6 client has a /64, which is 2^64 addresses.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(windows.count("ann", limit, now + seconds(10)), Ok(seen(1, 10)));
     }
 
-    /// Concurrent threads together get no more than one thread would.
+    /// Concurrent threads together count no more events than one thread would.
     #[test]
     fn fixed_window_is_exact_across_threads() {
         let now = clock::now();

@@ -2,7 +2,7 @@
 //!
 //! A key without a holder has no entry, so there are never more entries than requests. The one surprising
 //! thing: the number of waiting requests is limited, in all and per key, because each of them holds memory.
-//! Requests over the limit are refused at once.
+//! Requests over the limit are refused immediately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of waiting requests.
 const WAITING_MAX: usize = 1_024;
-/// The maximum number of them per key.
+/// The maximum number of waiting requests per key.
 const WAITING_PER_KEY_MAX: usize = 128;
 
 /// The locked keys.
@@ -46,14 +46,14 @@ impl KeyedMutex {
             let is_full = names.waiting >= WAITING_MAX;
             let entry = names.by_key.entry(name.into());
             let (semaphore, count) = entry.or_insert_with(|| (Arc::new(Semaphore::new(1)), 0));
-            // Counted even if it is refused: dropping `mine` subtracts it.
+            // A refused request is counted too: dropping `mine` subtracts it.
             *count += 1;
             let (semaphore, count) = (Arc::clone(semaphore), *count);
             if let Ok(turn) = Arc::clone(&semaphore).try_acquire_owned() {
                 mine.permit = Some(turn);
                 return Some(mine);
             }
-            // One holds the lock, and this one is counted.
+            // The count includes the holder of the lock and this request.
             if is_full || count > WAITING_PER_KEY_MAX + 1 {
                 drop(names);
                 return None;
@@ -103,7 +103,7 @@ mod tests {
         clock::now() + Duration::from_secs(60)
     }
 
-    /// How many wait, and how many keys there are.
+    /// The number of waiting requests, and the number of keys.
     fn counts(turns: &KeyedMutex) -> (usize, usize) {
         let names = turns.lock_entries();
         (names.waiting, names.by_key.len())

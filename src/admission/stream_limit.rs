@@ -1,8 +1,8 @@
 //! Limits on concurrent streaming responses, in all and per caller.
 //!
-//! They are counted apart from requests: a stream holds no permit of admission control. The one surprising
-//! thing: anonymous callers are distinguished by address, where an IPv6 /64 is one caller, since nobody has
-//! fewer addresses than that.
+//! Streams are counted separately from requests: a stream holds no permit of admission control. The one
+//! surprising thing: anonymous callers are distinguished by address, where an IPv6 /64 is one caller, since
+//! it is the smallest network that a client gets.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ impl CallerKey {
     }
 }
 
-/// Which limit is reached.
+/// The limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamLimit {
     Total,

@@ -1,7 +1,7 @@
 //! The Basic scheme (RFC 7617): a name and a password in base64.
 //!
-//! Parses what was sent and verifies nothing. Strict about base64, as every client tried keeps to it;
-//! lenient about the character encoding, since not all of them send UTF-8.
+//! It parses the credentials and verifies nothing. It is strict about base64, since every tested client
+//! conforms, and lenient about the character encoding, since not all clients send UTF-8.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::credential_text;
 
-/// As base64. Longer is refused and never truncated, so that two passwords are never the same.
+/// The length in base64. Longer credentials are refused; truncation could make two passwords equal.
 const CREDENTIALS_BYTES_MAX: usize = 8192;
 
 /// The name and the password that a client sent. Both in NFC.
@@ -27,7 +27,7 @@ impl fmt::Debug for BasicCredentials {
     }
 }
 
-/// Parses what follows `Basic` in the header.
+/// Parses the part of the header after `Basic`.
 pub fn read(credentials: &[u8]) -> Option<BasicCredentials> {
     if credentials.len() > CREDENTIALS_BYTES_MAX {
         return None;

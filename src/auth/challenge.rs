@@ -1,11 +1,12 @@
 //! Challenges: the `WWW-Authenticate` lines of a realm.
 //!
-//! Their form is the one that the most clients understand. All challenges of one response share a nonce and
-//! an `opaque`, because many clients mix their parameters. Lines are built in advance, but for the nonce:
-//! challenges are most of what a flood of anonymous requests costs. The one surprising thing: a line of
-//! several challenges has `charset` once, in the last of them. wget 1.21 crashes when a line of 256 bytes
-//! or more is followed by another one, so the first line has at most 255 for a realm of up to eight.
-//! `stale=true` may make it longer: wget uses no nonce twice, and reads no second challenge.
+//! They are written in the form that most clients understand. All challenges of one response share a nonce
+//! and an `opaque`, because many clients mix their parameters. Lines are built in advance except for the
+//! nonce, since challenges are most of the cost of a flood of anonymous requests. The one surprising thing: a
+//! line of several challenges has `charset` once, in the last of them. wget 1.21 crashes when a line of 256
+//! bytes or more is followed by another one, so the first line has at most 255 bytes for a realm name of up
+//! to eight. `stale=true` may make the line longer, which is harmless: wget uses no nonce twice, and reads no
+//! second challenge.
 
 use http::HeaderValue;
 
@@ -20,9 +21,9 @@ pub struct Challenges {
 
 #[derive(Debug)]
 enum ChallengeLine {
-    /// The same each time.
+    /// The complete line, which is the same in each response.
     Basic(HeaderValue),
-    /// Digest challenges: what precedes each nonce, and what follows it.
+    /// Digest challenges: the text before each nonce, and the `opaque` after it.
     Digest { heads: Vec<String>, opaque: Box<str> },
 }
 
@@ -61,7 +62,7 @@ impl Challenges {
         self.lines.iter().filter_map(|line| line.render(nonce, is_stale)).collect()
     }
 
-    /// The same for a connection without TLS: without the scheme that sends a password in clear.
+    /// The lines for a connection without TLS: without Basic, which sends the password in clear.
     pub fn lines_without_basic(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
         let lines = self.lines.iter().filter(|line| !matches!(line, ChallengeLine::Basic(_)));
         lines.filter_map(|line| line.render(nonce, is_stale)).collect()
@@ -102,7 +103,7 @@ fn digest_prefix(realm: &Realm, algorithm: Algorithm) -> String {
     format!("Digest realm=\"{name}\", qop=\"{qop}\", algorithm={algorithm}, nonce=\"")
 }
 
-/// A realm's name has no characters that a header cannot hold: the model was checked.
+/// `None` is impossible: the model check refuses realm names with characters that a header cannot hold.
 fn header_value(line: String) -> Option<HeaderValue> {
     HeaderValue::try_from(line.into_bytes()).ok()
 }
@@ -157,7 +158,7 @@ mod tests {
         );
     }
 
-    /// wget 1.21 crashes on a longer one.
+    /// wget 1.21 crashes on a longer line.
     #[test]
     fn challenge_first_line_fits_into_255_bytes_for_short_realms() {
         let nonces = Nonces::new(&[[7; 32]]).unwrap();

@@ -14,26 +14,26 @@ use super::nonce::Nonce;
 use super::users::UserAccount;
 use crate::model::Algorithm;
 
-/// How long a correct password is not hashed again. Use extends it, so that an authenticated client stays
-/// in, whatever others do to the name or from the address meanwhile.
+/// How long a login is cached, so that its password is not hashed again. Each use extends the time, so that
+/// an authenticated client stays logged in while others fail with the same name or from the same address.
 const LOGIN_TTL: Duration = Duration::from_secs(60);
-/// Extended only when less than this is left, so that most requests only read.
+/// A login is extended only when less than this is left, so that most requests only read the cache.
 const LOGIN_EXTEND_BELOW: Duration = Duration::from_secs(30);
 const LOGINS_MAX: usize = 16_384;
-/// Nonces that a client with the password has used.
+/// The maximum number of cached nonces of authenticated users.
 const SESSION_NONCES_MAX: usize = 16_384;
 
 /// The cached logins of Basic and the session nonces of Digest.
 #[derive(Debug)]
 pub(super) struct CredentialCache {
-    /// By a MAC of the credentials that were correct lately; the key never leaves the process.
+    /// Recent logins, by a MAC of their credentials; the key of the MAC never leaves the process.
     logins: Cache<[u8; 32], CachedLogin>,
     key: hmac::Key,
-    /// By a keyed hash of nonce and name: a nonce proves nothing about other users, and nobody can
-    /// construct a collision.
+    /// Nonces of authenticated users, by a keyed hash of nonce and name: a nonce proves nothing about other
+    /// users, and no client can construct a collision.
     session_nonces: Cache<u64, Nonce>,
     hasher: RandomState,
-    /// Stand in for users who do not exist.
+    /// Substitutes for the HA1 of users who do not exist.
     dummy_ha1s: [Ha1; 2],
 }
 
@@ -45,8 +45,8 @@ pub(super) struct CachedLogin {
 }
 
 impl CachedLogin {
-    /// Whether this is the same user, with the same password: another one of the same name may have come
-    /// after.
+    /// Whether this is the same user, with the same password: the user may have been removed, and another one
+    /// created with the same name.
     pub(super) fn is_same_login(&self, user: &UserAccount) -> bool {
         self.user.is_same_login(user)
     }
@@ -55,7 +55,7 @@ impl CachedLogin {
 impl CredentialCache {
     pub(super) fn new() -> Self {
         let mut random = [0; 32];
-        // A process without randomness has no ids, and does not get this far.
+        // A process without randomness cannot create ids, and fails before it gets here.
         let _ = getrandom::fill(&mut random);
         let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
@@ -68,13 +68,13 @@ impl CredentialCache {
         }
     }
 
-    /// The MAC that stands for some credentials. Nothing keeps them in clear.
+    /// The MAC under which credentials are cached. The cache never holds them in clear.
     pub(super) fn credentials_mac(&self, credentials: &[u8]) -> [u8; 32] {
         let tag = hmac::sign(&self.key, credentials);
         tag.as_ref().try_into().unwrap_or_default()
     }
 
-    /// The login of these credentials, if they were correct lately.
+    /// The login of these credentials, if they were correct recently.
     pub(super) fn find_login(&self, trace: &[u8; 32], now: Instant) -> Option<CachedLogin> {
         self.logins.get(trace).filter(|known| now < known.until)
     }
@@ -91,7 +91,7 @@ impl CredentialCache {
         self.logins.remove(trace);
     }
 
-    /// The parsed nonce, if this user has authenticated with it before: then it is one of ours.
+    /// The parsed nonce, if this user has authenticated with it before; then one of our keys has signed it.
     pub(super) fn find_session_nonce(&self, nonce: &[u8], name: &str) -> Option<Nonce> {
         self.session_nonces.get(&self.hasher.hash_one((nonce, name)))
     }
@@ -145,7 +145,7 @@ mod tests {
             let known = memory.find_login(&trace, at(seconds)).unwrap();
             memory.cache_login(trace, known, at(seconds));
         }
-        // The last one that extended it was at 160 or later.
+        // The last use that extended the login was at 160 or later.
         assert!(memory.find_login(&trace, at(219)).is_some());
         assert!(memory.find_login(&trace, at(241)).is_none());
         assert!(memory.find_login(&memory.credentials_mac(b"YW5uOnRlYX=="), at(1)).is_none());

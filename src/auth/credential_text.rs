@@ -1,7 +1,7 @@
-//! Decoding of names and passwords: UTF-8 where they are that, else Latin-1; normalized to NFC.
+//! Decoding of names and passwords: UTF-8 if they are valid UTF-8, else Latin-1; normalized to NFC.
 //!
-//! Nothing is lost or replaced: every byte is a character in Latin-1. Plain ASCII, which is nearly all of
-//! it, is scanned once and not copied.
+//! No byte is lost or replaced: every byte is a character in Latin-1. Plain ASCII, by far the most common
+//! case, is scanned once and not copied.
 
 use std::borrow::Cow;
 

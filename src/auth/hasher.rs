@@ -1,8 +1,8 @@
 //! The thread that hashes passwords, one at a time.
 //!
-//! It does not know what is hashed, nor what a wrong password means for its user. The one surprising thing:
-//! after a wrong password it pauses three times as long as that hash took, so that wrong passwords never
-//! take more than a quarter of a core, while correct ones wait only if there are wrong ones.
+//! It knows neither what it hashes nor the consequences of a wrong password. The one surprising thing: after
+//! a wrong password it pauses three times as long as that hash took, so that wrong passwords never use more
+//! than a quarter of a core, and correct ones wait only while there are wrong ones.
 
 mod fair_queue;
 
@@ -26,7 +26,7 @@ const NICENESS: i32 = 5;
 /// The priority of a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HashPriority {
-    /// An authenticated caller, such as an admin who sets a password: goes first.
+    /// An authenticated caller, such as an admin who sets a password: runs first.
     Authenticated,
     /// A client at this address, not authenticated yet.
     Unauthenticated(IpAddr),
@@ -66,7 +66,7 @@ impl<T: Send, F: FnOnce() -> (T, WrongPassword) + Send> HashJob for HashTask<T, 
             Ok((done, wrong)) => (Ok(done), wrong),
             Err(panic) => (Err(panic), WrongPassword::No),
         };
-        // The caller may have gone away meanwhile.
+        // The caller may have stopped waiting.
         let _ = answer.send(done);
         wrong
     }
@@ -132,7 +132,7 @@ impl Hasher {
 
 impl Drop for Hasher {
     fn drop(&mut self) {
-        // Dropping their senders notifies the waiting callers.
+        // Closing the queue drops the senders of the waiting jobs, which notifies their callers.
         self.shared.lock_queue().close();
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -177,7 +177,7 @@ impl HasherState {
     }
 }
 
-/// Only on Linux, where niceness is per thread: elsewhere it would slow down the whole process.
+/// Does so on Linux only, where niceness is per thread: elsewhere it would slow down the whole process.
 fn lower_thread_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);

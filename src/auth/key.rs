@@ -1,9 +1,9 @@
 //! The server's secret key: 32 bytes in a file or in `NOUNS_KEY`, and the keys derived from it.
 //!
-//! It encrypts what Digest needs of a password and signs nonces; the database never has it, only its
-//! fingerprint. This file neither encrypts nor signs, and does not touch the database. The one surprising
-//! thing: there may be several keys, one a line. The first seals and signs, the others only open and
-//! verify: so a rotation can be interrupted at any point.
+//! It encrypts the stored Digest credentials (HA1) and signs nonces; the database never stores the key, only
+//! its fingerprint. This file neither encrypts nor signs, and does not touch the database. The one surprising
+//! thing: there may be several keys, one a line. The first seals and signs, the others only open and verify,
+//! so that a rotation can be interrupted at any point.
 
 mod source;
 
@@ -18,9 +18,9 @@ use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
 pub use source::{KeyError, KeyFileLock, KeySource, Keyring, create_private_file, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
-/// More than a rotation needs; bounds how many are tried.
+/// The maximum number of keys: more than a rotation needs, and a bound on how many are tried.
 const KEYS_MAX: usize = 8;
-/// Labels of the derived keys: each use has a key of its own.
+/// Labels of the derived keys: each use has a separate key.
 const SEALING_LABEL: &[u8] = b"nouns 1 sealing";
 const NONCES_LABEL: &[u8] = b"nouns 1 nonces";
 const FINGERPRINT_LABEL: &[u8] = b"nouns 1 fingerprint";
@@ -35,7 +35,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Identifies a key in what it has sealed.
+/// Identifies the key of a sealed text.
 pub type KeyId = [u8; 4];
 
 /// One or more keys; the first seals and signs.
@@ -141,7 +141,7 @@ impl KeySet {
         (self.first.id(), &self.first.sealing)
     }
 
-    /// Ids are short, so two keys may share one.
+    /// The keys with this id: ids are short, so two keys may share one.
     pub(super) fn opening_keys(&self, id: KeyId) -> impl Iterator<Item = &LessSafeKey> {
         self.iter().filter(move |key| key.id() == id).map(|key| &key.sealing)
     }
@@ -196,7 +196,7 @@ pub mod tests {
 
     use super::*;
 
-    /// One key for each byte, of 32 such bytes.
+    /// One key for each byte: 32 times that byte.
     pub fn keys(bytes: &[u8]) -> KeySet {
         let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
         KeySet::parse(&lines.collect::<String>()).unwrap()

@@ -1,6 +1,6 @@
 //! Authentication by Basic and Digest: the schemes combined with stored users, caches and used nonces.
 //!
-//! A request that the credential cache can verify touches nothing else. Any other request costs the same
+//! A request that the credential cache can verify uses nothing else. Any other request costs the same
 //! whether its user exists or not: one read, one hash. The one surprising thing: Digest credentials are
 //! verified before their nonce. Only a client that knows the password learns that the nonce is stale, and
 //! retries with a new one without prompting its user.
@@ -35,8 +35,8 @@ use crate::value::Value;
 const COMPLETE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Authenticator {
-    /// Basic credentials that were correct a moment ago. Synchronous, without a future: this is the path of
-    /// nearly all requests with Basic.
+    /// Accepts Basic credentials that are in the cache. Synchronous, without a future: nearly all requests
+    /// with Basic use this path.
     pub(super) fn basic_from_cache(
         &self,
         request: &AuthRequest<'_>,
@@ -62,7 +62,7 @@ impl Authenticator {
         Some(Identification::Known(identified(user, AuthenticationInfo::Absent)))
     }
 
-    /// RFC 7617.
+    /// Verifies Basic credentials (RFC 7617).
     pub(super) async fn login_basic(
         &self,
         store: &store::StoreWorker,
@@ -119,7 +119,7 @@ impl Authenticator {
         if !password::lacks_digests(&user.record, &self.model, &signer.keyring.keys()) {
             return;
         }
-        // A rotation may be in progress: what is sealed now must be sealed with the new key.
+        // A rotation may be in progress: what this login seals must be sealed with the new key.
         let keys = signer.keyring.reload_if_changed();
         let mut record = user.record.clone();
         if record.complete(&self.model, &keys, &user.name, password).is_err() {
@@ -129,15 +129,15 @@ impl Authenticator {
         let stored = (user.id, user.version);
         let record = Value::text(&record.to_string());
         let write = WritePlan::change_user(&self.model, stored, (PASSWORD, record), by);
-        // If somebody was faster, or the write fails, the next login tries again.
+        // If another login was faster, or the write fails, the next login tries again.
         let options = WriteOptions::with_deadline(request.now + COMPLETE_TIMEOUT);
         let _ = store.write(Box::new(write), options).await;
         self.users.invalidate();
     }
 
-    /// An authenticated client that reuses its nonce. Synchronous, without a future: this is the
-    /// path of nearly all requests with Digest, and asks no other server which counts were used. Anything
-    /// else falls back to `login_digest`.
+    /// Accepts an authenticated client that reuses its nonce. Synchronous, without a future: nearly all
+    /// requests with Digest use this path, and it asks no other server which counts were used. All other
+    /// requests fall back to `login_digest`.
     pub(super) fn digest_from_cache(
         &self,
         store: &store::StoreWorker,
@@ -175,7 +175,7 @@ impl Authenticator {
         }
     }
 
-    /// RFC 7616 and RFC 2617. `body`: what the credentials may cover, if it was read already.
+    /// Verifies Digest credentials (RFC 7616, RFC 2617). `body`: the body they may cover, if it was read.
     pub(super) async fn login_digest(
         &self,
         store: &store::StoreWorker,
@@ -258,7 +258,7 @@ impl Authenticator {
             return Err(self.unauthorized(store, request, &problem::STALE_NONCE).await);
         };
         let Nonce { epoch, issued, id, is_near_end } = nonce;
-        // Without a count, a nonce is good for one request.
+        // Without a count, a nonce is valid for one request.
         let count = proof.count().unwrap_or(1);
         match store.claim_nonce(&NonceClaim { epoch, nonce: id, count, issued }).await? {
             NonceClaimResult::First => {}
@@ -295,8 +295,8 @@ impl Authenticator {
         Ok(next)
     }
 
-    /// The name that failures count for. A `userhash` counts for the name behind it, so that no password can be
-    /// guessed under several names; an unknown one counts for itself.
+    /// The name that failures count for. A `userhash` counts for the user name that it stands for, so that no
+    /// password can be guessed under several names; an unknown hash counts for itself.
     async fn throttled_name<'p>(
         &self,
         store: &store::StoreWorker,
@@ -308,14 +308,14 @@ impl Authenticator {
             digest::DigestUsername::Hash(hash) => {
                 let key = (request.realm, algorithm, &**hash);
                 let name = self.users.find_by_userhash(store, key, request.now).await?;
-                // No name has a colon.
+                // No user name has a colon, so this equals none.
                 let unknown = || format!(":{}", hash.to_ascii_lowercase());
                 Ok(Cow::Owned(name.map_or_else(unknown, |name| name.to_string())))
             }
         }
     }
 
-    /// Whether this user has authenticated with this nonce before: failures of others then do not matter.
+    /// Whether this user has authenticated with this nonce before: then others' failures do not matter.
     fn is_session_nonce(
         &self,
         (proof, nonce): (&DigestCredentials<'_>, &Result<Nonce, NonceError>),
@@ -336,7 +336,7 @@ impl Authenticator {
         }
     }
 
-    /// 429 with `Retry-After`.
+    /// 429 with `Retry-After`, for a locked-out client.
     pub(super) async fn locked_out(&self, request: &AuthRequest<'_>, time: Duration) -> Problem {
         self.delayed_failures.wait(request.now + tarpit::LOCKED_OUT_DELAY).await;
         let seconds = time.as_secs().saturating_add(1);

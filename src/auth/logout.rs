@@ -1,11 +1,11 @@
 //! Logout: makes a browser forget its credentials.
 //!
 //! HTTP has no logout. But a browser drops the credentials it has for a realm when the response to them is
-//! 401, and when that 401 has no challenge that it knows, it does not prompt its user and shows the
-//! response. So credentials are answered with an unknown scheme. Without credentials the usual challenge
-//! comes first: a browser that has some for the realm, from a path that is not above this one, then sends
-//! them without a prompt. The one surprising thing: nothing is verified. The browser forgets correct and
-//! wrong credentials alike, and a wrong password here counts as no failure.
+//! 401, and when that 401 has no challenge that it knows, it does not prompt its user and shows the response.
+//! So a request with credentials gets a 401 with an unknown scheme. A request without credentials gets the
+//! usual challenge first: a browser that has credentials for the realm, from a path that is not above this
+//! one, then sends them without a prompt. The one surprising thing: nothing is verified. The browser forgets
+//! correct and wrong credentials alike, and a wrong password here counts as no failure.
 
 use http::{HeaderName, HeaderValue, header};
 
@@ -14,19 +14,19 @@ use crate::model::AuthScheme;
 use crate::problem::{self, Problem};
 use crate::store;
 
-/// Otherwise the back button would show the browser's cached pages.
+/// Clears the browser's cached pages, which the back button would otherwise show.
 const CLEAR_SITE_DATA: (HeaderName, HeaderValue) =
     (HeaderName::from_static("clear-site-data"), HeaderValue::from_static("\"cache\""));
 
-/// The query of the final address. A browser puts the previous page into its back-forward cache only when
-/// the next one is shown, so that it takes one more response to clear that one; and an address that
-/// triggers nothing can be reloaded.
+/// The query of the final address. A browser puts the previous page into its back-forward cache only when the
+/// next one is shown, so one more response is needed to clear that page; and the final address has no side
+/// effect, so that it can be reloaded.
 const DONE_QUERY: &str = "done";
 const REFRESH: (HeaderName, HeaderValue) =
     (HeaderName::from_static("refresh"), HeaderValue::from_static("0; url=?done"));
 
 impl Authenticator {
-    /// Always a 401: it is what makes a browser forget.
+    /// Always a 401, the status that makes a browser forget its credentials.
     pub async fn log_out(
         &self,
         store: &store::StoreWorker,

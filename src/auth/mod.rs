@@ -1,9 +1,9 @@
 //! Authentication: from the credentials of a request to a caller.
 //!
 //! `Authenticator::identify` dispatches by the scheme of the credentials; `permit` decides what the caller
-//! may do. The schemes are pure files of their own (`basic`, `digest`, `nonce`, `challenge`); `login`
-//! combines them with stored users, used nonces and time. The one surprising thing: Digest with `auth-int`
-//! covers the body too, so the caller may be known only after the body was read.
+//! may do. Each scheme is in separate, pure files (`basic`, `digest`, `nonce`, `challenge`); `login` combines
+//! them with stored users, used nonces and time. The one surprising thing: Digest with `auth-int` covers the
+//! body too, so the caller may be known only after the body was read.
 
 pub mod basic;
 mod challenge;
@@ -48,7 +48,7 @@ pub use request_fingerprint::update_length_prefixed;
 use signing::Signer;
 pub use users::LEASE;
 
-/// What authentication needs, shared by all threads.
+/// The state of authentication, shared by all threads.
 #[derive(Debug)]
 pub struct Authenticator {
     model: Arc<Model>,
@@ -101,7 +101,7 @@ pub enum CallerStatus {
     Unchanged,
     /// The same user with other rights.
     Changed(IdentifiedCaller),
-    /// Disabled, removed, or with another password.
+    /// The user is disabled, removed, or has another password.
     Gone,
 }
 
@@ -115,7 +115,7 @@ enum AuthenticationInfo {
 }
 
 impl IdentifiedCaller {
-    /// The same caller, for something that outlives the request.
+    /// The same caller without `Authentication-Info`, for work that outlives the request.
     pub fn without_info(&self) -> Self {
         Self {
             caller: self.caller.clone(),
@@ -124,15 +124,16 @@ impl IdentifiedCaller {
         }
     }
 
-    /// What a write needs to check the caller's rights again; `checked` is the time of the last check.
+    /// The lease for checking the caller's rights again in a write; `checked`: the time of the last check.
     pub fn mandate(&self, checked: Instant) -> Option<RightsLease> {
         let user = Arc::clone(self.user.as_ref()?);
         Some(RightsLease { user, valid_until: checked + LEASE })
     }
 
-    /// The header by which the server authenticates itself to the client, for a response with this body. A
-    /// streaming body cannot be covered, and RFC 7616 §3.5 leaves `rspauth` to the server: to cover less
-    /// than the client requested, under the same name, could be mistaken for more than it is.
+    /// The header by which the server authenticates itself to the client, for a response with this body. For
+    /// a streaming body, which cannot be covered, there is no `rspauth`, as RFC 7616 §3.5 allows: a proof
+    /// that covers less than the client requested, under the same name, could be mistaken for one that covers
+    /// all.
     pub fn authentication_info(
         &self,
         parts: &Parts,
@@ -186,7 +187,7 @@ impl Authenticator {
         }
     }
 
-    /// A server without authentication (`--open`). With keys, new passwords are good for Digest too.
+    /// A server without authentication (`--open`). With keys, new passwords work for Digest too.
     pub fn open(model: &Arc<Model>, keys: Option<Keyring>) -> io::Result<Self> {
         let signer = keys.and_then(|keys| Signer::new(model, keys)).map(Arc::new);
         Self::new(model, signer, (Caller::open(), true))
@@ -228,8 +229,8 @@ impl Authenticator {
         }
     }
 
-    /// Step 4 of the order of checks. Without credentials the caller is `anyone`, who may have grants or
-    /// not.
+    /// Step 4 of the order of checks. A caller without credentials has the role `anyone`, which may have
+    /// grants or not.
     pub async fn identify(
         &self,
         store: &store::StoreWorker,
@@ -266,7 +267,7 @@ impl Authenticator {
         }
     }
 
-    /// The scheme of some credentials, if it is offered, and what follows its name.
+    /// The scheme of the credentials, if it is offered, and the text after its name.
     fn scheme<'c>(
         &self,
         credentials: &'c HeaderValue,
@@ -294,7 +295,7 @@ impl Authenticator {
         })
     }
 
-    /// Reads whether users have changed: from then on `caller_status` answers for this moment.
+    /// Reads whether users have changed, so that `caller_status` is then valid for this moment.
     pub async fn renew_lease(&self, store: &store::StoreWorker) -> Result<(), StoreError> {
         self.users.renew_lease(store).await
     }
@@ -326,7 +327,7 @@ impl Authenticator {
     ) -> AuthError {
         let is_stale = kind == &problem::STALE_NONCE;
         match self.challenges(store, request, is_stale).await {
-            // RFC 9110 §11.6.1: a 401 has a challenge, and all that could be offered is Basic in clear.
+            // RFC 9110 §11.6.1: a 401 must have a challenge, and the realm could only offer Basic in clear.
             Ok(lines) if lines.is_empty() => Problem::new(&problem::PASSWORD_IN_CLEAR).into(),
             Ok(lines) => {
                 AuthError::Problem(lines.into_iter().fold(Problem::new(kind), |problem, line| {
@@ -362,14 +363,14 @@ impl Authenticator {
         Ok(self.signer.as_ref().map_or(String::new(), |signer| signer.current().issue_nonce(epoch)))
     }
 
-    /// Replaces each clear-text password by its record: neither the store nor the queue on the way there
-    /// ever sees one.
+    /// Replaces each clear-text password by its record: neither the store nor its queue ever holds a password
+    /// in clear.
     pub async fn hash_passwords(&self, write: &mut WritePlan) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
             let Value::Clear(password) = &*secret else { continue };
             let (name, password) = (name.to_owned(), password.reveal().to_owned());
             let model = Arc::clone(&self.model);
-            // A rotation may be in progress: what is sealed now must be sealed with the new key.
+            // A rotation may be in progress: what this write seals must be sealed with the new key.
             let keys = self.signer.as_ref().map(|signer| signer.keyring.reload_if_changed());
             let make = move || {
                 (

@@ -1,9 +1,9 @@
 //! Stateless nonces: each carries its own time and epoch, and a MAC over both.
 //!
 //! The text is base64url of the second of issue, the epoch, random bytes and a truncated HMAC, so that
-//! every server with the key recognises its own and a flood of challenges costs no memory. The store records
-//! whether a nonce was used, and whether its epoch is over. Several keys are known during a rotation: the
-//! first signs, all verify.
+//! every server with the key recognises its nonces and a flood of challenges costs no memory. The store
+//! records whether a nonce was used, and whether its epoch is over. Several keys are known during a rotation:
+//! the first signs, all verify.
 //!
 //! A limit of a client bounds the size: a 401 repeats the nonce in every challenge of its first line, and
 //! wget 1.21 crashes when that line has more than 255 bytes (`challenge.rs`). 30 bytes are 40 characters:
@@ -11,7 +11,7 @@
 //! - time, 4 bytes: the low half of the Unix seconds. `read` chooses the candidate nearest to now, so that it
 //!   works in every year.
 //! - epoch, 8 bytes, random: consecutive epochs within the life of a nonce differ.
-//! - random, 6 bytes: they tell apart the nonces of one second. Where two collide, which at 50,000
+//! - random, 6 bytes: they distinguish the nonces of one second. Where two collide, which at 50,000
 //!   challenges a second is a matter of days, the second client gets `stale=true` and a new nonce.
 //! - MAC, 12 bytes: a forgery has to be tried at the server, and 2^96 tries are not feasible. A forged
 //!   nonce would still need the password to be of use.
@@ -35,9 +35,10 @@ const RANDOM_BYTES: usize = 6;
 const MAC_BYTES: usize = 12;
 const SIGNED_BYTES: usize = TIME_BYTES + EPOCH_BYTES + RANDOM_BYTES;
 const ALL_BYTES: usize = SIGNED_BYTES + MAC_BYTES;
-/// A multiple of four, so that there is one spelling.
+/// A multiple of four, so that each nonce has one spelling.
 pub(super) const TEXT_BYTES: usize = ALL_BYTES.div_ceil(3) * 4;
-/// It proves nothing, and comes back unchanged (RFC 7616 §3.4): enough to tell realms and keys apart.
+/// Clients return an `opaque` unchanged (RFC 7616 §3.4); it proves nothing, and distinguishes realms and
+/// keys.
 const OPAQUE_BYTES: usize = 4;
 
 /// The MAC covers its purpose, so that no nonce is an `opaque`.
@@ -55,12 +56,12 @@ pub struct Nonce {
     pub issued: i64,
     /// Unique among all nonces.
     pub id: u128,
-    /// The client should get the next nonce.
+    /// Whether the response should carry the next nonce.
     pub is_near_end: bool,
 }
 
 impl Nonce {
-    /// Checks its age at another time.
+    /// Checks the age of the nonce at another time.
     pub fn check_age(self, now: i64) -> Result<Self, NonceError> {
         let age = now.saturating_sub(self.issued);
         if (-SKEW_SECONDS..NONCE_SECONDS).contains(&age) {

@@ -2,8 +2,8 @@
 //!
 //! Lenient where clients in use need it: spaces around `=` and commas, and empty elements. Strict
 //! elsewhere, so that no two parsers read one header differently: a parameter given twice, an unclosed
-//! quote or anything between a value and its comma makes all of it malformed. The scheme, which knows its
-//! parameters, decides whether a value may be quoted.
+//! quote or anything between a value and its comma makes the whole header malformed. The scheme, which knows
+//! its parameters, decides whether a value may be quoted.
 
 use std::borrow::Cow;
 
@@ -11,16 +11,16 @@ use super::credential_text;
 use crate::model::AuthScheme;
 use crate::value::count_before;
 
-/// Digest has a dozen.
+/// The maximum number of parameters; Digest has a dozen.
 const PARAMETERS_MAX: usize = 24;
-/// The `uri` of Digest is as long as a target may be.
+/// The maximum size: the `uri` of Digest may be as long as a request target.
 const BYTES_MAX: usize = 16 * 1024;
 
 /// A violation of the grammar; the text says what was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedCredentials(pub &'static str);
 
-/// The scheme of an `Authorization` header and what follows it.
+/// The scheme of an `Authorization` header and the text after it.
 pub fn split_scheme(header: &[u8]) -> Option<(AuthScheme, &[u8])> {
     let end = header.iter().position(|byte| *byte == b' ').unwrap_or(header.len());
     let (name, rest) = header.split_at_checked(end)?;
@@ -80,7 +80,7 @@ impl<'h> AuthParameters<'h> {
         self.find(name).map(|parameter| std::mem::take(&mut parameter.value))
     }
 
-    /// The value of one that is always quoted.
+    /// The value of a parameter that is always quoted.
     pub fn take_quoted(
         &mut self,
         name: &str,
@@ -93,7 +93,7 @@ impl<'h> AuthParameters<'h> {
         }
     }
 
-    /// The value of one that is never quoted.
+    /// The value of a parameter that is never quoted.
     pub fn take_token(
         &mut self,
         name: &str,
@@ -106,7 +106,7 @@ impl<'h> AuthParameters<'h> {
         }
     }
 
-    /// A quoted value as text, whatever its characters.
+    /// A quoted value as text, with any characters.
     pub fn take_text(&mut self, name: &str) -> Result<Option<Cow<'h, str>>, MalformedCredentials> {
         Ok(self.take_quoted(name)?.map(credential_text::decode_utf8_or_latin1))
     }
@@ -128,7 +128,7 @@ impl<'h> AuthParameters<'h> {
     }
 }
 
-/// One `name=value` and what follows it.
+/// Parses one `name=value`; also returns the bytes after it.
 fn parameter(bytes: &[u8]) -> Result<(AuthParameter<'_>, &[u8]), MalformedCredentials> {
     let (name, rest) =
         token(bytes).ok_or(MalformedCredentials("expected the name of a parameter"))?;
@@ -149,7 +149,7 @@ fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
 }
 
-/// The text before the closing quote, unescaped, and what follows it.
+/// The text before the closing quote, unescaped, and the bytes after the quote.
 fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), MalformedCredentials> {
     const UNCLOSED_QUOTE: MalformedCredentials =
         MalformedCredentials("expected a quoted string to be closed");

@@ -1,8 +1,8 @@
 //! Password records: an Argon2id hash, and for each realm with Digest the sealed HA1.
 //!
 //! Slow on purpose: `make_record` and `verify` belong on the hasher's thread. The throttle limits who may
-//! try, and how often. The one surprising thing: an unknown user costs as much as an existing one, by
-//! verifying against a dummy hash.
+//! try, and how often. The one surprising thing: verification takes as long for an unknown user as for an
+//! existing one, because it uses a dummy hash.
 
 mod argon;
 
@@ -25,7 +25,7 @@ const ABSENT_REALM_DIGESTS_MAX: usize = 16;
 /// The content of the column `password`, as JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PasswordRecord {
-    /// A PHC string: it names its own parameters, so that those of new ones can change.
+    /// A PHC string, which includes the parameters of the hash, so that new hashes can use other ones.
     pub argon2: String,
     /// The realm, the algorithm, the sealed HA1.
     pub digests: Vec<(String, Algorithm, String)>,
@@ -34,9 +34,9 @@ pub struct PasswordRecord {
 /// Realms of the model and of stored Digest credentials that do not fit each other.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DigestMismatch {
-    /// Offered, and without usable credentials.
+    /// Realms that offer Digest, and for which the user has no usable credentials.
     pub lacking: BTreeSet<String>,
-    /// With credentials that the model has no use for.
+    /// Realms with stored credentials that the model does not use.
     pub unused: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for PasswordError {
     }
 }
 
-/// Checks what a password may be; fast.
+/// Checks that a text is allowed as a password; fast.
 pub fn check_password(password: &str) -> Result<(), PasswordError> {
     match password {
         "" => Err(PasswordError::Empty),
@@ -89,7 +89,7 @@ pub fn generate() -> Result<String, PasswordError> {
     Ok(bytes.into_iter().map(letter).collect())
 }
 
-/// The record of a new password. Slow. Without keys, as with `--open`, it is good for Basic only.
+/// The record of a new password. Slow. Without keys, as with `--open`, the record works for Basic only.
 pub fn make_record(
     model: &Model,
     keys: Option<&KeySet>,
@@ -106,7 +106,7 @@ pub fn make_record(
     Ok(record)
 }
 
-/// A hash that no password has.
+/// A hash that matches no password.
 pub fn dummy_hash() -> &'static str {
     static DUMMY_HASH: OnceLock<String> = OnceLock::new();
     DUMMY_HASH.get_or_init(argon::dummy_hash)
@@ -114,7 +114,7 @@ pub fn dummy_hash() -> &'static str {
 
 /// Whether the password is correct. Slow, and equally slow when there is no such user.
 pub fn verify(record: Option<&PasswordRecord>, password: &str) -> bool {
-    // No user has such a password, so refusing it at once reveals nothing.
+    // No user has such a password, so refusing it immediately reveals nothing.
     if check_password(password).is_err() {
         return false;
     }
@@ -125,7 +125,7 @@ pub fn verify(record: Option<&PasswordRecord>, password: &str) -> bool {
     };
     match argon::verify(hash, password.as_bytes()) {
         Some(is_right) => is_right,
-        // Damaged: it costs what the others cost.
+        // The record is damaged: the check takes as long as any other.
         None => {
             argon::verify(dummy_hash(), password.as_bytes());
             false
@@ -154,7 +154,7 @@ fn offered_digests(model: &Model) -> impl Iterator<Item = (&str, Algorithm)> {
 }
 
 impl PasswordRecord {
-    /// `None`: it is damaged.
+    /// `None` if the record is damaged.
     pub fn parse(text: &str) -> Option<Self> {
         let Json::Object(members) = json::parse(text.as_bytes(), 3).ok()? else {
             return None;
@@ -172,7 +172,7 @@ impl PasswordRecord {
         Some(Self { argon2: argon2?, digests })
     }
 
-    /// The HA1 for one realm and algorithm, as `Ha1::parse` takes it; `None` when it was never made.
+    /// The HA1 for one realm and algorithm, in the form that `Ha1::parse` accepts; `None` if there is none.
     pub fn ha1(
         &self,
         keys: &KeySet,
@@ -188,9 +188,9 @@ impl PasswordRecord {
         Some(opened.and_then(|ha1| String::from_utf8(ha1).map_err(|_| SealError::Broken)))
     }
 
-    /// Adds missing Digest credentials, from a password that is known to be correct. Fast. Drops those that
-    /// a declared realm no longer offers; keeps those of a realm that the model does not have now, since it
-    /// may come back.
+    /// Adds missing Digest credentials, from a password that is known to be correct. Fast. Drops those that a
+    /// declared realm no longer offers; keeps those of a realm that the model does not declare now, since the
+    /// realm may be declared again.
     pub fn complete(
         &mut self,
         model: &Model,
@@ -201,7 +201,7 @@ impl PasswordRecord {
         let (name, password) = (credential_text::to_nfc(name), credential_text::to_nfc(password));
         let is_declared = |name: &str| model.realms.iter().any(|realm| *realm.name == *name);
         let absent = self.digests.iter().filter(|(realm, _, _)| !is_declared(realm));
-        // The latest come last.
+        // The list ends with the latest ones.
         let surplus = absent.clone().count().saturating_sub(ABSENT_REALM_DIGESTS_MAX);
         let mut digests: Vec<_> = absent.skip(surplus).cloned().collect();
         for (realm, algorithm) in offered_digests(model) {
@@ -222,8 +222,8 @@ impl PasswordRecord {
         Ok(())
     }
 
-    /// Seals again everything that the first key has not sealed. Drops what no key opens. `None`: the
-    /// system has no randomness.
+    /// Reseals the credentials that the first key has not sealed, and drops those that no key opens. `None`:
+    /// the system has no randomness.
     pub fn reseal(&mut self, keys: &KeySet, name: &str) -> Option<ResealResult> {
         let before = self.digests.clone();
         let name = credential_text::to_nfc(name);
@@ -241,9 +241,10 @@ impl PasswordRecord {
         Some(ResealResult { is_changed: self.digests != before, dropped })
     }
 
-    /// The mismatch of the stored Digest credentials, if the model offers Digest in a realm for which the user
-    /// has none, and they have some that it has no use for: the realm was renamed, or had other algorithms.
-    /// `None` for a user who never had any.
+    /// The mismatch of the stored Digest credentials and the model: the user has no credentials for a realm
+    /// that offers Digest, and has credentials that the model does not use, because the realm was renamed or
+    /// had other algorithms. `None` if there is no such mismatch, and for a user who never had Digest
+    /// credentials.
     pub fn digest_mismatch(&self, model: &Model) -> Option<DigestMismatch> {
         let offered: BTreeSet<&str> = offered_digests(model).map(|(realm, _)| realm).collect();
         let has_any = |realm: &str| {
@@ -272,7 +273,7 @@ fn seal_context<'a>(user: &'a str, realm: &'a str, algorithm: Algorithm) -> Seal
     SealContext { user, realm, algorithm: algorithm_token(algorithm) }
 }
 
-/// As on the wire and in the database.
+/// The name of the algorithm on the wire and in the database.
 fn algorithm_token(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Md5 => "MD5",

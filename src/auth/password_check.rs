@@ -1,4 +1,4 @@
-//! Guesses of a password, by Basic and by Digest, each compared and counted in one step.
+//! Password checks for Basic and Digest: each guess is compared and counted in one step.
 //!
 //! `login` decides which response the client gets, and when. The one surprising thing: a check may refuse a
 //! correct password without comparing it, because too many failures came before.
@@ -39,7 +39,7 @@ pub(super) enum PasswordVerdict {
 }
 
 impl PasswordCheck {
-    /// There is one hasher thread, so no other check runs between this one's look at the throttle and its
+    /// There is one hasher thread, so no other check runs between this one's read of the throttle and its
     /// count: concurrent guesses get no more comparisons than sequential ones.
     pub(super) fn run(self) -> (PasswordVerdict, WrongPassword) {
         let Self {
@@ -82,7 +82,7 @@ impl PasswordCheck {
 pub(super) struct DigestAttempt<'a> {
     pub(super) proof: DigestCredentials<'a>,
     pub(super) algorithm: Algorithm,
-    /// Of the body, where the proof covers it.
+    /// The hash of the body, if the proof covers the body.
     pub(super) body_hash: Option<digest::HexDigest>,
 }
 
@@ -90,9 +90,8 @@ impl Authenticator {
     /// The user whom a proof authenticates. The cache is checked first; the stored user decides.
     ///
     /// Nothing is awaited between a comparison and its count, so concurrent guesses get no more comparisons
-    /// than sequential ones. A wrong guess at a
-    /// cached user is therefore counted before the user is read, and uncounted if the password has
-    /// changed in the meantime and the guess is correct.
+    /// than sequential ones. A wrong guess at a cached user is therefore counted before the user is read, and
+    /// uncounted if the password has changed in the meantime and the guess is correct.
     pub(super) async fn find_verified_user(
         &self,
         store: &store::StoreWorker,

@@ -1,8 +1,8 @@
 //! Request fingerprints for `Idempotency-Key`, which reveal nothing of the request.
 //!
-//! A body may hold a password, and its fingerprint is stored: so it is a MAC under the server's key,
-//! without which nobody can try passwords against it. Without a key the fingerprint must cover no secret:
-//! callers check `has_mac_key` first.
+//! A body may hold a password, and its fingerprint is stored. So the fingerprint is a MAC under the server's
+//! key: without the key, passwords cannot be guessed from it. Without a key the fingerprint must cover no
+//! secret: callers check `has_mac_key` first.
 
 use aws_lc_rs::hmac;
 use base64::Engine as _;

@@ -1,9 +1,9 @@
 //! Authenticated encryption of stored credentials, so that the database alone does not reveal them.
 //!
 //! AES-256-GCM with a random nonce; the user, the realm and the algorithm are associated data, so that a
-//! sealed text moved to another row does not open. The caller decides where it is stored. The one
-//! surprising thing: a sealed text begins with the id of its key, so that after a rotation one that was
-//! missed can be distinguished from one that was damaged.
+//! sealed text moved to another row does not open. The caller stores the sealed text. The one surprising
+//! thing: a sealed text begins with the id of its key, so that after a rotation a text that was missed can be
+//! distinguished from a damaged one.
 
 use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::key::{KeyId, KeySet};
 
-/// Whose secret it is: bound to the sealed text, not stored in it.
+/// The owner of a secret: bound to the sealed text, not stored in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealContext<'a> {
     pub user: &'a str,
@@ -34,13 +34,13 @@ impl SealContext<'_> {
 /// Why a sealed text does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealError {
-    /// The key it was sealed with is not here.
+    /// No known key has the id of the key that sealed it.
     UnknownKey,
     /// It is damaged, or belongs to another context.
     Broken,
 }
 
-/// `None`: the system has no randomness.
+/// Seals a secret with the first key. `None`: the system has no randomness.
 pub fn seal(keys: &KeySet, place: &SealContext<'_>, secret: &[u8]) -> Option<String> {
     let (id, key) = keys.sealing_key();
     let mut nonce = [0; NONCE_LEN];
@@ -109,7 +109,7 @@ mod tests {
             SealContext { user: "bob", ..PLACE },
             SealContext { realm: "stor", ..PLACE },
             SealContext { algorithm: "SHA-256", ..PLACE },
-            // The same bytes, split elsewhere.
+            // The same bytes, split at other positions.
             SealContext { user: "an", realm: "nstore", algorithm: "MD5" },
             SealContext { user: "annstore", realm: "", algorithm: "MD5" },
         ];

@@ -8,12 +8,12 @@ use super::nonce::{NonceRandom, Nonces};
 use crate::clock;
 use crate::model::Model;
 
-/// What was derived from the keys at one time.
+/// The state derived from one version of the keys.
 #[derive(Debug)]
 pub(super) struct SigningState {
     keys: Arc<KeySet>,
     pub(super) nonces: Nonces,
-    /// By realm.
+    /// By realm index.
     pub(super) opaques: Vec<Vec<Box<str>>>,
     challenges: Vec<Challenges>,
 }
@@ -32,7 +32,7 @@ impl SigningState {
 
     pub(super) fn issue_nonce(&self, epoch: u64) -> String {
         let mut random = NonceRandom::default();
-        // A repeated nonce is refused as used; nothing worse can come of it.
+        // Without randomness a nonce may repeat; it is then refused as used, which is the only consequence.
         let _ = getrandom::fill(&mut random);
         self.nonces.issue(epoch, clock::moment().seconds(), random)
     }
@@ -42,7 +42,7 @@ impl SigningState {
     }
 }
 
-/// The keys of a server, and what is derived from them: both change when the keys are rotated.
+/// The keys of a server and the state derived from them: both change when the keys are rotated.
 #[derive(Debug)]
 pub(super) struct Signer {
     model: Arc<Model>,
@@ -61,12 +61,12 @@ impl Signer {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reloads the keys, after an unknown one has signed or sealed something. Whether they have changed.
+    /// Reloads the keys, after an unknown key has signed or sealed something; whether they have changed.
     pub(super) fn reload_if_changed(&self) -> bool {
         self.reload_accepting(|_| false)
     }
 
-    /// The same, but accepts unrelated keys that `fits` confirms.
+    /// As `reload_if_changed`, but also accepts unrelated keys that `fits` confirms.
     pub(super) fn reload_accepting(&self, fits: impl Fn(&KeySet) -> bool) -> bool {
         let keys = self.keyring.reload_accepting(fits);
         if Arc::ptr_eq(&keys, &self.current().keys) {

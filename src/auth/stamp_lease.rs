@@ -23,7 +23,7 @@ struct LeaseState {
 #[derive(Debug, Clone, Copy)]
 struct TrustedStamp {
     stamp: i64,
-    /// When the read of it began.
+    /// When the read of the stamp began.
     began: Instant,
     until: Instant,
 }
@@ -57,7 +57,7 @@ impl StampLease {
         }
     }
 
-    /// The users may have changed just now.
+    /// Ends the lease: the users may have changed just now.
     pub(super) fn invalidate(&self) {
         let mut state = self.0.write().unwrap_or_else(PoisonError::into_inner);
         state.invalidations += 1;
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!([lease.stamp(at(899)), lease.stamp(at(900))], [Some(8), None]);
     }
 
-    /// In the order in which they began, each is trusted for its own time and no longer.
+    /// For reads that end in the order in which they began: each is trusted for its own lease, no longer.
     #[test]
     fn stamp_lease_earlier_read_is_trusted_until_a_later_one_ends() {
         let (lease, at) = (StampLease::default(), times());

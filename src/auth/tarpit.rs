@@ -1,15 +1,16 @@
 //! The tarpit: delays the responses to failed logins.
 //!
-//! The response to a wrong password comes at a fixed time after its request, so that timing does not reveal
-//! whether the user exists. The response to a locked-out client comes later still, so that an immediate
-//! retry gains nothing. The one surprising thing: a delayed response holds a timer and no other resource,
-//! and their number is limited; the rest are sent at once, so that the memory is bounded.
+//! The response to a wrong password is sent at a fixed time after its request, so that timing does not reveal
+//! whether the user exists. The response to a locked-out client is sent later still, so that an immediate
+//! retry gains nothing. The one surprising thing: a delayed response holds a timer and no other resource. The
+//! number of delayed responses is limited, so that the memory is bounded; further responses are sent
+//! immediately.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The delay of a wrong password: longer than one hash takes on an idle server, and short enough for
-/// somebody who mistyped.
+/// a user who mistyped.
 pub(super) const WRONG_PASSWORD_DELAY: Duration = Duration::from_millis(100);
 /// The delay for a locked-out client.
 pub(super) const LOCKED_OUT_DELAY: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The login throttle: after so many failed logins of one user from one address in a minute, that pair is
+//! The login throttle: after a number of failed logins of one user from one address in a minute, that pair is
 //! locked out until the minute is over, also with the correct password.
 //!
 //! Whether the user exists makes no difference. There is no clock here, and authenticated callers are not
@@ -37,7 +37,7 @@ impl LoginThrottle {
         counted.map(drop).map_err(|seen| seen.remaining)
     }
 
-    /// Takes back a failure that was counted and turned out to be none.
+    /// Uncounts a failure, when the guess turned out to be correct.
     pub fn take_back(&self, name: &str, address: IpAddr, now: Instant) {
         self.failures.take_back((name, network(address)), now);
     }

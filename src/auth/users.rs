@@ -1,9 +1,9 @@
 //! The cache of users: read on demand, and valid while they are known not to have changed.
 //!
 //! The database has a stamp that every change of the users updates, and a server trusts it for
-//! `LEASE` after reading it. So every server sees a change within that time, and the writer can wait
-//! that long and knows that all have seen it. The one surprising thing: there is no negative caching. A
-//! failed login reads the database once, for a known name as for an unknown one, so that timing reveals
+//! `LEASE` after reading it. So every server sees a change within that time, and a writer that waits that
+//! long knows that all servers have seen its change. The one surprising thing: there is no negative caching.
+//! A failed login reads the database once, for a known name as for an unknown one, so that timing reveals
 //! nothing.
 
 use std::collections::HashMap;
@@ -48,12 +48,12 @@ pub struct UserAccount {
     pub version: i64,
     pub is_disabled: bool,
     pub rights: Arc<Rights>,
-    /// As stored.
+    /// The list of roles, as stored.
     roles: Box<str>,
     pub record: PasswordRecord,
     /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
     digests: Vec<(usize, Algorithm, Ha1)>,
-    /// The stamp when it was read.
+    /// The users stamp when this user was read.
     stamp: i64,
 }
 
@@ -78,8 +78,8 @@ impl UserAccount {
         found.map(|(_, _, ha1)| ha1)
     }
 
-    /// Whether this is the same user, with the same password: another one of the same name may have come
-    /// after.
+    /// Whether this is the same user, with the same password: the user may have been removed, and another one
+    /// created with the same name.
     pub fn is_same_login(&self, other: &Self) -> bool {
         let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
         is_same && !other.is_disabled
@@ -112,7 +112,7 @@ pub struct UserCache {
     accounts: Cache<Box<str>, Arc<UserAccount>>,
     rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
     decoy: OnceLock<Option<Item>>,
-    /// With the stamp they were made at.
+    /// The names, with the stamp at which they were hashed.
     names_by_hash: Mutex<Option<(i64, NamesByHash)>>,
     lease: StampLease,
 }
@@ -174,7 +174,7 @@ impl UserCache {
 
     /// Begins a new lease.
     pub async fn renew_lease(&self, store: &store::StoreWorker) -> Result<(), StoreError> {
-        // At that time no present lease is valid any more.
+        // At that time every present lease has expired, so the stamp is read.
         self.leased_stamp(store, clock::now() + LEASE).await.map(drop)
     }
 
@@ -281,7 +281,7 @@ impl UserCache {
         for (at, realm) in self.model.realms.iter().enumerate() {
             for algorithm in &realm.algorithms {
                 let place = (&*realm.name, *algorithm);
-                // Keys fit when they open what is stored.
+                // New keys are accepted if they open the stored HA1.
                 let fits = |keys: &KeySet| matches!(record.ha1(keys, name, place), Some(Ok(_)));
                 let opened = match record.ha1(&signer.keyring.keys(), name, place) {
                     // Sealed with a newer key than the ones we know.
@@ -314,8 +314,8 @@ impl UserCache {
         Some(rights)
     }
 
-    /// The name behind a `userhash`, which our challenges do not offer. Nothing is stored for this: all
-    /// names are hashed once, and again when a user has changed.
+    /// The user name that a `userhash` stands for; our challenges do not offer `userhash`. Nothing is stored
+    /// for this: the server hashes all names once, and again when a user has changed.
     pub async fn find_by_userhash(
         &self,
         store: &store::StoreWorker,

@@ -1,8 +1,7 @@
 //! Access to users and the key for `nouns user` and `nouns key`, while servers run.
 //!
-//! This file neither prompts nor prints. The one surprising thing: a command that takes something away
-//! waits until every server has seen the change, so that when the command has ended no server accepts what
-//! was revoked.
+//! This file neither prompts nor prints. The one surprising thing: a command that revokes access waits until
+//! every server has seen the change, so that no server grants the revoked access after the command has ended.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,7 +51,7 @@ pub(super) struct DatabaseArgs {
     fault: Option<String>,
 }
 
-/// Where the users and the key are; nothing is open yet.
+/// The location of the users and the key; nothing is open yet.
 pub(super) struct AccountsLocation {
     pub(super) model: Arc<Model>,
     database: Database,
@@ -96,7 +95,7 @@ impl AccountsLocation {
         let admin_store = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
-            // With PostgreSQL it is beside the key file, which is not named.
+            // With PostgreSQL the password file is beside the key file, and no key file is named.
             Err(_) => None,
         };
         Ok(Accounts { model: self.model, admin_store, key: self.key, password_file })
@@ -159,8 +158,8 @@ impl Accounts {
         self.admin_store.write(write).map(drop)
     }
 
-    /// Changes one value of a user, and retries after a concurrent change. `value` computes it from what is
-    /// stored; `None`: nothing to change.
+    /// Changes one value of a user, and retries after a concurrent change. `value` computes the new value
+    /// from the stored user; `None`: nothing to change.
     pub(super) fn change(
         &mut self,
         name: &str,
@@ -229,7 +228,7 @@ pub(super) fn load_or_create_keys(
     Ok(settled.keys)
 }
 
-/// Waits until every server has seen what was revoked.
+/// Waits until every server has seen the revocation.
 pub(super) fn wait_for_servers() {
     thread::sleep(PROPAGATION_DELAY);
 }

@@ -1,6 +1,6 @@
 //! `nouns cert`: a self-signed certificate and its key, to try HTTPS with; never overwrites.
 //!
-//! Clients must be told to trust it; a server for others needs a certificate from a certificate authority.
+//! Clients must be configured to trust it; a public server needs a certificate from a certificate authority.
 //! The one surprising thing: the names of this machine are always in it, also when others are given, so
 //! that the printed commands work.
 
@@ -60,7 +60,7 @@ pub(super) fn run(flags: &CertArgs) -> Result<ExitCode, CommandError> {
     let (certificate, key) = make_self_signed(&names).map_err(|error| {
         command_error(format!("cannot create a certificate for {} ({error})", names.join(", ")))
     })?;
-    // Both or none: half a pair is of no use, and would prevent the next attempt.
+    // Writes both files or none: half a pair is of no use, and would prevent the next attempt.
     refuse_overwriting(&[&certificate_file, &key_file])?;
     write(&key_file, &key, 0o600)?;
     write(&certificate_file, &certificate, 0o644).inspect_err(|_| {

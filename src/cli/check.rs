@@ -1,4 +1,4 @@
-//! `nouns check`: all mistakes of a model at once, or a summary of what it declares.
+//! `nouns check`: a list of all mistakes of a model, or a summary of what it declares.
 
 use std::process::ExitCode;
 

@@ -12,9 +12,9 @@ use super::{Cli, CommandError, command_error};
 use crate::model::nearest;
 
 const PREFIX: &str = "NOUNS_";
-/// For the tests of this program.
+/// The prefix of variables for the tests of this program.
 const TEST_PREFIX: &str = "NOUNS_TEST_";
-/// It has no flag, because everyone on the machine can read arguments.
+/// `NOUNS_KEY` has no flag, because everyone on the machine can read arguments.
 const KEY_VARIABLE: &str = "NOUNS_KEY";
 
 /// Refuses a misspelled setting; returns the names of the other unknown variables.
@@ -52,8 +52,8 @@ fn collect(command: &clap::Command, known: &mut Vec<String>) {
     }
 }
 
-/// The setting that a name is a misspelling of. Compared without the prefix, which would make all of them
-/// similar.
+/// The setting that a name is a misspelling of. Names are compared without the prefix, which would make all
+/// of them similar.
 fn nearest_setting<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let short = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_ascii_lowercase();
     let names: Vec<String> = known.iter().map(|name| short(name)).collect();

@@ -1,9 +1,9 @@
 //! The first user of a new database, `admin`, and the file that holds its password.
 //!
-//! Without a first user nobody could create another. The file is named after the database, is readable by
+//! Without a first user no client could create another. The file is named after the database, is readable by
 //! its owner only, and is never overwritten: an existing one belongs to a database that exists, or existed.
 //!
-//! Order, so that no crash leaves an admin whose password nobody knows: the password is written to a
+//! Order, so that no crash leaves an admin whose password is unknown: the password is written to a
 //! temporary file, the user is committed, the file is renamed. A start that finds the temporary file of a
 //! database with users completes the rename, if it holds the admin's password. The temporary name contains
 //! the id of the database: databases of one name on several servers may share the folder.
@@ -36,7 +36,7 @@ pub(super) struct FirstUser {
     pub(super) file: PathBuf,
 }
 
-/// Refuses to create a database where the files beside it show that there was one: a key or a password file
+/// Refuses to create a database if the files beside it show that there was one: a key or a password file
 /// is created only after its database. A key that the operator named may be older, and with another
 /// database in the folder it may belong to that one; the password file is named after its own database.
 pub(super) fn refuse_lost_database(
@@ -68,7 +68,7 @@ pub(super) fn refuse_lost_database(
 }
 
 /// The same for PostgreSQL, where a first user would be created: refuses while the password file of another
-/// database is there. What cannot be checked now is checked by `create`.
+/// database exists. `create` checks what cannot be checked yet.
 pub(super) fn refuse_foreign_file(
     database: &Database,
     model: &Arc<Model>,
@@ -254,7 +254,7 @@ fn creation_failed(cause: &dyn std::fmt::Debug) -> CommandError {
     command_error(format!("cannot create the first user ({cause:?})"))
 }
 
-/// Held until it is dropped.
+/// Locks the folder of a file, until the lock is dropped.
 fn lock_folder(file: &Path) -> Result<Option<File>, CommandError> {
     let folder = folder(file);
     let Ok(opened) = File::open(folder) else { return Ok(None) };

@@ -17,9 +17,9 @@ use crate::fault;
 use crate::model::builtin::PASSWORD;
 use crate::value::Value;
 
-/// The database stores the fingerprint of the rotation's new key under this name; empty when there is none.
+/// The database stores the fingerprint of a rotation's new key under this name; empty without a rotation.
 const ROTATION_NAME: &str = "key_rotation";
-/// A pass finds nothing to do unless servers set passwords with the old key.
+/// The maximum number of passes: a further pass finds work only if servers set passwords with the old key.
 const PASSES_MAX: usize = 100;
 
 #[derive(Debug, Subcommand)]
@@ -99,9 +99,9 @@ fn rotate(flags: &RotateArgs) -> Result<(), CommandError> {
 /// Users whose record was rewritten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ResealCounts {
-    /// With all of their Digest credentials.
+    /// Users who kept all of their Digest credentials.
     resealed: usize,
-    /// Without some or all of them, because no key opened them.
+    /// Users who lost some or all of them, because no key opened them.
     dropped: usize,
 }
 

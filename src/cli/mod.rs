@@ -1,6 +1,6 @@
 //! The command line: one file per command.
 //!
-//! This file has the flags, and how a message reaches the operator. Settings come from the flag, else the
+//! This file defines the flags, and prints messages for the operator. Settings come from the flag, else the
 //! environment, else the model's `[server]` table, else the default.
 
 mod accounts;
@@ -346,7 +346,7 @@ fn refuse_shown_password(database: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The environment variables that libpq uses for what an address leaves out.
+/// The environment variables that libpq uses for the parts that an address leaves out.
 fn postgres_environment() -> LibpqEnvironment {
     #[expect(clippy::disallowed_methods, reason = "names that every client of PostgreSQL knows")]
     let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());

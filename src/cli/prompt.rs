@@ -1,6 +1,6 @@
 //! Password input: from a terminal without echo, or from standard input.
 //!
-//! A password never comes from an argument or the environment. The caller checks what a password may be.
+//! A password never comes from an argument or the environment. The caller validates the password.
 //! The one surprising thing: while it prompts, the terminal passes Ctrl-C on as a byte, so that the
 //! terminal is always restored before the program ends.
 
@@ -13,7 +13,7 @@ use rustix::termios::{
 
 use super::{CommandError, command_error};
 
-/// Far more than a password may have.
+/// The maximum size of the input, far more than a password may have.
 const BYTES_MAX: u64 = 64 << 10;
 
 const CTRL_C: u8 = 0x03;
@@ -22,7 +22,7 @@ const BACKSPACE: u8 = 0x08;
 const CTRL_U: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
-/// All of standard input, without the final line end.
+/// Reads all of standard input, without the final line end.
 pub(super) fn read_stdin() -> Result<String, CommandError> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
@@ -43,7 +43,7 @@ pub(super) fn read_stdin() -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// Prompts twice on the terminal, wherever standard input comes from.
+/// Prompts twice on the terminal, even if standard input is redirected.
 pub(super) fn read_terminal(name: &str) -> Result<String, CommandError> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| {
         command_error(
@@ -72,7 +72,7 @@ impl<'a> EchoDisabled<'a> {
         hidden.local_modes -= LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN;
         hidden.special_codes[SpecialCodeIndex::VMIN] = 1;
         hidden.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // Discards what was typed before the prompt.
+        // Discards the input typed before the prompt.
         tcsetattr(terminal, OptionalActions::Flush, &hidden)?;
         Ok(Self { terminal, before })
     }
@@ -102,7 +102,7 @@ fn prompt_hidden(mut terminal: &File, question: &str) -> Result<String, CommandE
     }
 }
 
-/// One line, edited as terminals do; `None` when it was interrupted.
+/// Reads one line, edited as terminals do; `None` when it was interrupted.
 fn read_edited_line(
     bytes: impl Iterator<Item = std::io::Result<u8>>,
 ) -> std::io::Result<Option<Vec<u8>>> {

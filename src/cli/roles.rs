@@ -8,7 +8,7 @@ use crate::store::RoleGroup;
 /// The maximum number of names shown; the rest are counted.
 const SHOWN_MAX: usize = 10;
 
-/// What an operator should know of the roles of all users.
+/// The undeclared roles of all users, for a warning to the operator.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RoleReview {
     pub(super) has_admin: bool,
@@ -42,7 +42,7 @@ impl RoleReview {
         (!self.undeclared.is_empty()).then(|| join_limited(&self.undeclared))
     }
 
-    /// Some of the users who have them.
+    /// Some of the users who have undeclared roles.
     pub(super) fn examples(&self) -> String {
         join_limited(&self.examples)
     }

@@ -85,7 +85,7 @@ pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
     });
-    // A second signal means no more waiting: what was answered is on disk, and a kill loses nothing.
+    // After a second signal nothing waits: every acknowledged write is on disk, so a kill loses nothing.
     if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
         store.close();
     }
@@ -147,7 +147,7 @@ fn serve(
     }))
 }
 
-/// Authentication, and what the operator has to know of the users.
+/// Authentication, and the facts about the users that the operator has to know.
 struct StartupAuth {
     auth: Authenticator,
     first: Option<FirstUser>,
@@ -155,7 +155,7 @@ struct StartupAuth {
     review: Option<RoleReview>,
 }
 
-/// Logs what the operator has to know of the users.
+/// Logs the facts about the users that the operator has to know.
 fn log_users_report(log: &Logger, first: Option<&FirstUser>, review: &Option<RoleReview>) {
     if let Some(first) = first {
         let message = "created the first user, admin; its password is in a file";
@@ -216,7 +216,7 @@ fn prepare_auth(
     Ok(StartupAuth { auth, first, review })
 }
 
-/// The line on standard output, for each address.
+/// Prints the line on standard output, for each address.
 fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
     let scheme = if is_tls { "https" } else { "http" };
     for address in addresses {

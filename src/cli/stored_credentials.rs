@@ -1,7 +1,7 @@
 //! The startup check of stored Digest credentials against the realms of the model.
 //!
-//! HA1 covers the name of its realm, so renaming or removing a realm makes what is stored for it unusable.
-//! The check changes nothing: it warns with the number of users and the ways to fix it.
+//! HA1 covers the name of its realm, so renaming or removing a realm makes the credentials stored for it
+//! unusable. The check changes nothing: it warns with the number of users and the ways to fix it.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,9 @@ use crate::log::{Level, Logger};
 use crate::model::Model;
 use crate::store::AdminStore;
 
-/// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have some that the
-/// model has no use for. Whether the realm was renamed or is new cannot be known, so both ways out are named.
+/// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have credentials
+/// that the model does not use. The check cannot know whether the realm was renamed or is new, so the warning
+/// names both remedies.
 pub(super) fn warn_unusable(
     admin_store: &mut AdminStore,
     model: &Model,

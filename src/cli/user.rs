@@ -1,6 +1,6 @@
 //! `nouns user`: management of users, while servers run.
 //!
-//! The model decides what a name, a role and a password may be, as for `/-/users`.
+//! The model defines valid names, roles and passwords, as for `/-/users`.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -170,7 +170,7 @@ fn passwd(flags: &PasswdArgs) -> Result<(), CommandError> {
     remove_password_files(&password_files)
 }
 
-/// The file of the first start holds a password that is no longer valid.
+/// Removes the password files of the first start, whose password is no longer valid.
 fn remove_password_files(files: &[PasswordFile]) -> Result<(), CommandError> {
     for file in files {
         print_done(format_args!("{}", file.remove_password_file()?));

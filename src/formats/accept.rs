@@ -1,8 +1,8 @@
 //! Content negotiation of the media type (RFC 9110 §12.5.1), and parsing of `Content-Type` (§8.3).
 //!
-//! The offered types are an argument; only the fast path for the most common header knows one by name. What
-//! may surprise: an `Accept` without any valid element counts as absent. It expresses no preference, and
-//! §12.5.1 lets the server disregard it; `*/*;q=0` is valid and is honoured.
+//! The offered types are an argument; only the fast path for the most common header knows one by name. The
+//! one surprising thing: an `Accept` without any valid element counts as absent. It expresses no preference,
+//! and §12.5.1 lets the server disregard it; `*/*;q=0` is valid and is honoured.
 
 use std::borrow::Cow;
 
@@ -94,7 +94,7 @@ fn find_json_with_unknown_parameters(
 ) -> Option<usize> {
     let is_listed = |media: &MediaType| {
         let is_json = matches!(media.essence, "application/json" | "application/problem+json");
-        // No weight is above 0 here: what covers the type and nothing else refuses it.
+        // No weight is above 0 here, so a range that names exactly this type refuses it.
         let is_refused = ranges.iter().any(|range| range.is_exactly(media));
         is_json
             && !is_refused
@@ -347,7 +347,7 @@ impl<'a> HeaderCursor<'a> {
     }
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether a byte is part of a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,8 +1,8 @@
 //! Content codings, gzip and zstd (RFC 9110 §8.4.1): negotiation (§12.5.3) and compression.
 //!
-//! Pure: bytes in, bytes out. Without an `Accept-Encoding` header it does nothing. What may surprise: zstd
-//! must be named. `*` means gzip unless that is refused, because every client that can decode anything can
-//! decode gzip.
+//! Pure: bytes in, bytes out. Without an `Accept-Encoding` header it does nothing. The one surprising thing:
+//! zstd must be named. `*` means gzip unless that is refused, because every client that can decode anything
+//! can decode gzip.
 
 use std::fmt;
 use std::io::Write;
@@ -20,8 +20,8 @@ const UNCOMPRESSED_BYTES_MAX: usize = 1024;
 /// Higher levels do not make lists of items smaller, and take several times as long.
 const GZIP_LEVEL: u32 = 3;
 const ZSTD_LEVEL: i32 = 1;
-/// For streaming responses, since many may be open at the same time. RFC 8878 §3.1.1.1.2: every decoder
-/// supports a window of 2^23 bytes; a whole body uses at most 2^19 at this level.
+/// The window of streaming responses, small since many may be open at the same time. RFC 8878 §3.1.1.1.2:
+/// every decoder supports a window of 2^23 bytes; a whole body uses at most 2^19 at this level.
 const ZSTD_STREAM_WINDOW_LOG: u32 = 17;
 /// Memory of an encoder for a streaming response, rounded up.
 pub const ENCODER_BYTES: usize = 512 << 10;
@@ -40,8 +40,8 @@ pub struct CodingChoice {
     is_identity_refused: bool,
 }
 
-/// Parses all lines of `Accept-Encoding`; `None` for no coding. Also where the client accepts nothing that
-/// the server can send: a 406 would have a body as well, which the client would refuse too.
+/// Parses all lines of `Accept-Encoding`. `None`: no coding, also if the client accepts nothing that the
+/// server can send: a 406 would have a body as well, which the client would refuse too.
 pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<CodingChoice> {
     let mut values = values.into_iter().peekable();
     // RFC 9110 §12.5.3: without the header any coding is acceptable.
@@ -308,7 +308,7 @@ mod tests {
             }
         }
 
-        /// Each chunk can be decoded at once, and the end is explicit.
+        /// Each chunk can be decoded immediately, and the end is explicit.
         #[test]
         fn encoder_chunks_can_be_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
             for line in ["zstd", "gzip"] {

@@ -1,10 +1,10 @@
 //! CSV output (RFC 4180) of a collection, for spreadsheets and bulk tools.
 //!
 //! Only for collections; a single item is JSON. The header line has the names of the members, in the same
-//! order as in JSON; values of type list, object and json are their JSON text. What may surprise: a missing
-//! value is an empty cell, and an empty text is `""`, so that a parser can tell them apart. Values are never
-//! changed, not even those that a spreadsheet would evaluate as a formula: an import must get back what is
-//! stored.
+//! order as in JSON; values of type list, object and json are their JSON text. The one surprising thing: a
+//! missing value is an empty cell, and an empty text is `""`, so that a parser can tell them apart. Values
+//! are never changed, not even those that a spreadsheet would evaluate as a formula: an import must get back
+//! what is stored.
 
 use http::HeaderValue;
 
@@ -27,7 +27,7 @@ static LINES: StreamWriter = StreamWriter { head: write_head, line: write_line }
 /// RFC 4180 §2.1.
 const LINE_END: &[u8] = b"\r\n";
 
-/// The header line: the names of what `write_line` writes. They are `[a-z0-9_]` and need no quotes.
+/// The header line: the names of the members of `write_line`. They are `[a-z0-9_]` and need no quotes.
 fn write_head(out: &mut Vec<u8>, view: ItemView<'_>) {
     let resource = view.resource;
     out.extend_from_slice(b"id");

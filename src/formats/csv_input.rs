@@ -2,8 +2,8 @@
 //!
 //! The header line names the columns, and the class of the field decides how a cell is written as JSON; the
 //! field type validates the value, as for any JSON. Nothing is guessed: a misplaced quote, a row of another
-//! length or a duplicate name is an error with its line number. What may surprise: an empty cell is no value
-//! and `""` is the empty text, so it matters whether a cell is quoted.
+//! length or a duplicate name is an error with its line number. The one surprising thing: an empty cell is no
+//! value and `""` is the empty text, so it matters whether a cell is quoted.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ const NAME_CHARS_MAX: usize = 48;
 /// Nesting depth of the JSON in a cell: the wrapper, the list and the item around it are three levels.
 const CELL_DEPTH_MAX: usize = 29;
 
-/// One line of JSON for each row of the table.
+/// Converts each row of the table to one line of JSON.
 pub fn to_json_lines(view: ItemView<'_>, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
     let text = check_utf8(body)?;
     // Excel writes a byte order mark.

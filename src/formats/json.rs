@@ -224,7 +224,7 @@ pub struct ProblemContext<'a> {
     pub request_id: &'a str,
 }
 
-/// RFC 9457. A 500 has nothing specific but the request id.
+/// RFC 9457. A 500 tells the client nothing specific except the request id.
 pub fn problem(parts: &ProblemParts, occasion: ProblemContext<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let kind = parts.kind;
@@ -320,7 +320,7 @@ pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> 
     out
 }
 
-/// The path of a collection, with names in place of ids.
+/// The path of a collection, with names instead of ids.
 pub fn path_template(model: &Model, resource: &Resource) -> String {
     let mut path = model.server.base_path.as_deref().unwrap_or("").to_owned();
     for ancestor in model.lineage(resource.index) {

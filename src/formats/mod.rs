@@ -1,6 +1,6 @@
 //! Output formats and content negotiation: one file for each format, one line in `ALL`.
 //!
-//! A format serializes what it is given; it decides nothing. Domain types know no format.
+//! A format only serializes; it decides nothing. Domain types know no format.
 
 pub mod accept;
 pub mod coding;
@@ -36,7 +36,7 @@ pub struct Format {
 /// Streaming output of a collection, item by item.
 #[derive(Debug)]
 pub struct StreamWriter {
-    /// Writes what comes before the first item.
+    /// Writes the text before the first item.
     pub head: fn(&mut Vec<u8>, ItemView<'_>),
     pub line: fn(&mut Vec<u8>, ItemView<'_>, &Item),
 }
@@ -203,9 +203,9 @@ pub fn accepted_types() -> HeaderValue {
 /// The form of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchForm {
-    /// RFC 7396.
+    /// JSON Merge Patch (RFC 7396).
     MergePatch,
-    /// RFC 6902.
+    /// JSON Patch (RFC 6902).
     JsonPatch,
 }
 
@@ -258,7 +258,7 @@ pub fn check_patch_type(headers: &HeaderMap) -> Result<PatchForm, Problem> {
     })
 }
 
-/// Which of these types the body has. A body without a type is taken as JSON.
+/// Which of these types the body has. A body without a type is parsed as JSON.
 fn body_type(
     headers: &HeaderMap,
     mut read: impl Iterator<Item = &'static str> + Clone,
@@ -277,7 +277,7 @@ fn body_type(
         // Fast path: nearly all clients send the bare name.
         (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
             let sent = value.to_str().ok().and_then(parse_content_type)?;
-            // RFC 4180 §3: CSV may come without a header line, but then the columns have no names.
+            // RFC 4180 §3: CSV may have no header line, but then the columns have no names.
             let is_nameless =
                 sent.has_essence("text/csv") && sent.has_parameter("header", "absent");
             let is_fine = sent.is_utf8() && !is_nameless;

@@ -1,7 +1,7 @@
 //! Fuzz target: the `Authorization` header, as a differential test against a second parser.
 //!
 //! The second parser is written from the grammar of RFC 9110 §11 with regular expressions; it shares no code
-//! with the product. Further properties: no panic; what was parsed can be written and parsed again; no value
+//! with the product. Further properties: no panic; a parsed value can be written and parsed again; no value
 //! that a header cannot contain is ever returned.
 
 use std::sync::LazyLock;

@@ -14,7 +14,7 @@ use crate::model::{Model, Resource, StorageClass};
 use crate::value::{Id, Item, Moment, Value};
 
 const ROWS_MAX: usize = 1000;
-/// More levels than any item has.
+/// The maximum nesting depth: more levels than any item has.
 const DEPTH_MAX: usize = 100;
 
 pub fn items(data: &[u8]) {

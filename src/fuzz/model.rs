@@ -1,7 +1,7 @@
 //! Fuzz target: a model file, or two separated by a line `#---`: the model before and after a change.
 //!
 //! Properties: no panic; every error has a position in the file; SQLite accepts the tables of a valid model,
-//! and the database restores the model from what it stores of it; the difference of two models is either
+//! and the database restores the model from the shape that it stores; the difference of two models is either
 //! refused or can be applied.
 
 use crate::model::diff::{Difference, compare};
@@ -44,7 +44,7 @@ fn read_or_check_errors(text: &str) -> Option<Model> {
     None
 }
 
-/// A database restores the same model from what it stores of it.
+/// A database restores the same model from the shape that it stores.
 fn check_stored_shape(model: &Model) {
     let again = read_shape(&model.shape);
     assert!(again.is_ok(), "{again:?}\n{}", model.shape);

@@ -18,7 +18,7 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 #[derive(Debug, Clone, PartialEq)]
 pub struct CursorPosition {
     pub id: Id,
-    /// One for each sort key.
+    /// The values of the sort keys, one for each.
     pub values: Vec<Value>,
 }
 
@@ -35,7 +35,7 @@ const VALUE_TRUE: u8 = 2;
 const VALUE_INTEGER: u8 = 3;
 const VALUE_REAL: u8 = 4;
 const VALUE_TEXT: u8 = 5;
-/// More than a URL can hold.
+/// The maximum size of a cursor, more than a URL can hold.
 const CURSOR_BYTES_MAX: usize = 16 << 10;
 
 /// Hashes the list that a cursor belongs to: its path, and the parts of its query that select and sort items.

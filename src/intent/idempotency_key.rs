@@ -11,7 +11,7 @@ use crate::problem::{self, Problem};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A longer key is refused.
+/// The maximum length; a longer key is refused.
 const KEY_CHARACTERS_MAX: usize = 255;
 
 /// The idempotency key of a request. Only methods that are not idempotent have one; for others the header is

@@ -1,8 +1,8 @@
 //! List queries: filters, sort order, pagination and field selection.
 //!
-//! The names in a query are checked against the model here; stored data is not needed. What may surprise: the
-//! id, which breaks ties, has the direction of the last sort key, so that the reverse order is exactly the
-//! same list backwards, and one index serves both.
+//! The names in a query are checked against the model here; stored data is not needed. The one surprising
+//! thing: the id, which breaks ties, has the direction of the last sort key, so that the reverse order is
+//! exactly the same list backwards, and one index serves both.
 
 mod attribute;
 mod page_link;
@@ -48,7 +48,7 @@ pub struct ListQuery {
     pub query_hash: u32,
     /// The client's preconditions.
     pub preconditions: Preconditions,
-    /// The query without what differs from page to page.
+    /// The parts of the query that are the same for every page.
     link: PageLink,
 }
 

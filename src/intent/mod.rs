@@ -31,7 +31,7 @@ use crate::problem::{self, Problem, ProblemKind};
 /// Nesting depth; the outermost value is at depth 1.
 const DEPTH_MAX: usize = 32;
 
-/// What the client asks for.
+/// The operation that the client asks for.
 #[derive(Debug)]
 pub enum Intent<'a> {
     /// The list of resources.
@@ -51,7 +51,7 @@ pub enum Intent<'a> {
     Remove(ResourcePath),
 }
 
-/// The fields of one item, and the wrapper key it came under: JSON pointers in problems begin with the key.
+/// The fields of one item, and the wrapper key around them: JSON pointers in problems begin with the key.
 #[derive(Debug)]
 pub struct ItemBody<'a> {
     pub wrapper: &'a str,
@@ -91,7 +91,7 @@ pub fn read<'a>(
         (_, RouteTarget::Health) => return Ok(Intent::Health),
         (_, RouteTarget::Ready) => return Ok(Intent::Ready),
         (_, RouteTarget::ProblemPage(kind)) => return Ok(Intent::ExplainProblem(kind)),
-        // `pipeline` has answered a logout before.
+        // `pipeline` has responded to a logout before this stage.
         (_, place @ (RouteTarget::Server | RouteTarget::Logout(_))) => {
             return Ok(Intent::Options(place));
         }

@@ -3,8 +3,8 @@
 //! Pure. `read` parses the client's entity tags once, into the versions they stand for; `evaluate` compares
 //! them where the stored item is known. `If-Match` compares the version alone, so that a client can use the
 //! `version` from a body; `If-None-Match` compares the whole tag, since the client asks whether it has these
-//! bytes. What may surprise: a precondition that cannot be parsed never lets a change through. A tag that
-//! this server did not make matches nothing.
+//! bytes. The one surprising thing: a precondition that cannot be parsed never lets a change through. A tag
+//! that this server did not make matches nothing.
 
 use http::HeaderMap;
 use http::header::{
@@ -50,7 +50,7 @@ pub enum PreconditionResult {
     Holds,
     /// 304: the client's copy is current.
     NotModified,
-    /// 412
+    /// 412: a precondition fails.
     Fails,
 }
 
@@ -105,7 +105,7 @@ impl Preconditions {
         self.0.is_none()
     }
 
-    /// Whether the client names the version it saw.
+    /// Whether the client sent `If-Match`, the version it saw.
     pub fn has_if_match(&self) -> bool {
         self.0.as_ref().is_some_and(|given| given.if_match.is_some())
     }
@@ -347,7 +347,7 @@ mod tests {
         check(&[("if-match", ours), ("if-modified-since", THEN)], "304 proceed");
     }
 
-    /// Of a list that a POST adds to, the server knows only that it exists.
+    /// Of the list that a POST adds to, the server knows only that the list exists.
     #[test]
     fn list_without_validators_matches_only_any() {
         let judge = |name, value| read(&[(name, value)]).evaluate(None, true);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the client sends, only a tag with the current version lets a change through.
+        /// For any value of the header, only a tag with the current version lets a change through.
         #[test]
         fn if_match_with_arbitrary_text_never_passes_another_version(value in "[ -~]{0,24}") {
             let verdict = read(&[("if-match", &value)]).evaluate(Some(NOW), false);

@@ -15,14 +15,14 @@ use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Problem, ProblemKind};
 use crate::value::Id;
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RouteTarget {
     Home,
     Health,
     Ready,
     Metrics,
-    /// Where a browser drops its stored credentials for a realm, by the realm's index.
+    /// The path at which a browser drops its stored credentials for a realm, by the realm's index.
     Logout(usize),
     ProblemPage(&'static ProblemKind),
     /// `OPTIONS *`: the server as a whole.
@@ -66,8 +66,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// The kinds of response a success can have (for HEAD: whose headers), once it is known how the body is
-    /// parsed.
+    /// The kinds of body that a successful response can have (for HEAD: that its headers describe), once it
+    /// is known how the request body is parsed.
     pub fn response_offer(&self) -> ResponseOffer {
         match (self.verb, &self.target) {
             (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
@@ -133,7 +133,7 @@ impl Route {
         matches!(self.verb, RequestVerb::PostItems(BodyForm::Csv))
     }
 
-    /// A list of new items may be larger than one item.
+    /// The maximum size of the body: a list of new items may be larger than one item.
     pub fn body_bytes_max(&self, limits: &ServerLimits) -> usize {
         match (self.verb, &self.target) {
             (RequestVerb::Post | RequestVerb::PostItems(_), RouteTarget::Collection(_)) => {

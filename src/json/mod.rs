@@ -1,7 +1,7 @@
 //! Strict JSON: RFC 8259, with the rules of I-JSON (RFC 7493) that prevent data loss and ambiguity.
 //!
-//! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. What
-//! may surprise: a number stays the text it was sent as. `number_exact`, `integer` and `decimal_units`
+//! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. The one
+//! surprising thing: a number stays the text it was sent as. `number_exact`, `integer` and `decimal_units`
 //! convert that text without loss, or not at all.
 
 #[cfg(any(fuzzing, test))]

@@ -1,7 +1,8 @@
 //! Lossless conversion of JSON numbers from their text: to an integer, a decimal or a double.
 //!
 //! Every conversion starts from the exact decimal value of the text, so `1`, `1.0` and `10e-1` are the same
-//! number. What may surprise: no number is ever expanded, so `1e999999999` costs no more than its length.
+//! number. The one surprising thing: no number is ever expanded, so `1e999999999` costs no more than its
+//! length.
 
 use crate::value::INTEGER_MAX;
 
@@ -140,7 +141,7 @@ pub(super) struct NumberParts<'a> {
     pub(super) length: usize,
 }
 
-/// Where a text stops being a number, and what was expected there.
+/// The position at which a text stops being a number, and what was expected there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotANumber {
     pub(super) offset: usize,

@@ -1,8 +1,8 @@
 //! The JSON parser: one value from bytes, or the position of the first error.
 //!
 //! Stricter than RFC 8259: it refuses duplicate keys and lone surrogates (RFC 7493), and too deep nesting.
-//! Noncharacters such as U+FFFF are accepted, as in other parsers. What may surprise: keys are compared after
-//! unescaping, so `{"a":1,"\u0061":2}` is refused.
+//! Noncharacters such as U+FFFF are accepted, as in other parsers. The one surprising thing: keys are
+//! compared after unescaping, so `{"a":1,"\u0061":2}` is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -61,7 +61,7 @@ pub fn parse(bytes: &[u8], depth_max: usize) -> Result<Json<'_>, JsonError> {
     }
 }
 
-/// At most how many values `parse` finds in this text, which may be several values or none.
+/// An upper bound of the number of values in this text, which may be several values or none.
 pub fn count_values(text: &[u8]) -> usize {
     let (mut values, mut is_text, mut is_escaped) = (1, false, false);
     // The last byte outside of texts and white space: a list or an object that is empty has no first value.

@@ -5,7 +5,7 @@ use super::{Json, parse};
 /// The maximum depth of a request body.
 const DEPTH_MAX: usize = 32;
 
-/// The messages of what we refuse and serde_json accepts.
+/// The error messages for texts that our parser refuses and serde_json accepts.
 const STRICTER_MESSAGES: [&str; 2] = ["expected each key once", "levels of lists and objects"];
 
 /// Parses the bytes with both parsers; reports a difference that has no known reason.

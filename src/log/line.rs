@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use super::{Level, LogStyle, RequestLine};
 use crate::value::{Moment, count_before};
 
-/// Longer values are truncated: a client chooses some of them.
+/// The maximum size of a value; longer values are truncated, since a client chooses some of them.
 const VALUE_BYTES_MAX: usize = 2048;
 
 pub(super) struct LogEvent<'a> {

@@ -1,6 +1,6 @@
 //! The log: one line per request and one line per event, to stderr.
 //!
-//! No function logs a header, a query or a body: what may hold a secret has no field here. The one
+//! No function logs a header, a query or a body: a value that may hold a secret has no field here. The one
 //! surprising thing: when a terminal or a pipe is slow, lines are dropped and counted (load shedding)
 //! rather than slowing requests down.
 
@@ -18,7 +18,7 @@ use crate::clock;
 use crate::value::Moment;
 use writer::LogWriter;
 
-/// How lines look.
+/// The style of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogStyle {
     /// One JSON object a line.
@@ -63,7 +63,7 @@ pub struct RequestLine<'a> {
     pub duration: Duration,
     /// The slug of the problem in the response.
     pub problem: Option<&'a str>,
-    /// What the client was not told.
+    /// The cause of the problem, which the response does not reveal.
     pub cause: Option<&'a str>,
     /// Whether the response was truncated.
     pub is_cut: bool,
@@ -125,14 +125,14 @@ impl Logger {
         self.writer.dropped_total()
     }
 
-    /// Waits until all lines so far are written, with a timeout: a pipe that nobody reads must not keep the
+    /// Waits until all lines so far are written, with a timeout: a pipe without a reader must not keep the
     /// program from exiting.
     pub fn flush(&self) {
         self.writer.flush();
     }
 
     fn append_line(&self, level: Level, format: impl FnOnce(&mut String)) {
-        // Taken, not borrowed: a panic in between is logged too, by the same thread.
+        // Takes the buffer and does not borrow it: a panic in between is logged too, by the same thread.
         let mut line = LINE.take();
         line.clear();
         format(&mut line);

@@ -30,13 +30,13 @@ pub(super) struct LogWriter {
 struct WriterState {
     buffer: Vec<u8>,
     dropped: u64,
-    /// Since the start, including those that were reported.
+    /// Lines dropped since the start, including those that were reported.
     dropped_ever: u64,
     /// The thread waits for work.
     is_idle: bool,
     /// Set when the thread should write immediately and not wait for more lines.
     should_flush: bool,
-    /// Lines are taken from the buffer but not yet written.
+    /// Whether lines were moved out of the buffer and are not yet written.
     is_writing: bool,
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Passes on what is written; blocks while the test holds `gate`.
+    /// Forwards the written bytes; blocks while the test holds `gate`.
     struct BlockingTarget {
         gate: Arc<Mutex<()>>,
         sent: mpsc::Sender<Vec<u8>>,
@@ -223,7 +223,7 @@ mod tests {
         let (writer, gate, received) = start();
         let closed = gate.lock().unwrap();
         let line = vec![b'x'; 1 << 20];
-        // One buffer may be in the thread's hands and one filling: more than two never fit.
+        // The thread may write one buffer while another one fills: more than two never fit.
         for _ in 0..12 {
             writer.append(&line, Level::Info);
         }

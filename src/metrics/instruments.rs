@@ -2,7 +2,7 @@
 //!
 //! Nothing here locks, hashes or allocates, and all memory accesses are relaxed: a scrape sees each number
 //! as of some moment, not all of them as of the same one. The one surprising thing: `…_single_writer` loads
-//! and stores where others would add atomically. It is for numbers that only one thread writes, and spares
+//! and stores instead of adding atomically. It is for numbers that only one thread writes, and spares
 //! that thread a locked instruction.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -141,7 +141,7 @@ impl Histogram {
     }
 }
 
-/// Enough for five hundred years.
+/// Nanoseconds; 64 bits are enough for five hundred years.
 #[expect(clippy::cast_possible_truncation, reason = "no request takes that long")]
 fn nanos(took: Duration) -> u64 {
     took.as_nanos() as u64

@@ -1,4 +1,4 @@
-//! Metrics: what the server counts, and how `/-/metrics` exposes it.
+//! Metrics: the server's counters, and their exposition at `/-/metrics`.
 //!
 //! Every number is allocated before the first request: the counting code holds the handle, and counting is an
 //! addition. Numbers that other modules keep anyway (admission control, the log, the store) are not counted
@@ -30,7 +30,7 @@ pub struct Metrics {
     started: SystemTime,
     /// The labels of the resources, by index.
     resources: Box<[Box<str>]>,
-    /// One for each worker thread; locked when one starts and at a scrape.
+    /// The tables of the worker threads; locked when a thread starts and at a scrape.
     shards: Mutex<Vec<Arc<MetricsShard>>>,
     pub server: ServerMetrics,
     /// Entries that the sweep deleted from the change log.
@@ -48,7 +48,7 @@ pub struct Metrics {
 pub struct ServerMetrics {
     pub connections_accepted: Counter,
     pub connections_open: Gauge,
-    /// Over the limit of connections.
+    /// Connections refused because of the limit.
     pub connections_refused: Counter,
     pub streams_refused: Counter,
     pub aborted_unread: Counter,

@@ -1,6 +1,6 @@
 //! Process metrics from the operating system.
 //!
-//! What the system does not offer is left out: only Linux has `/proc`.
+//! Numbers that the system does not offer are left out: only Linux has `/proc`.
 
 use std::fs;
 

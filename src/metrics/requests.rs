@@ -1,8 +1,8 @@
 //! Request metrics: counters by resource, verb and status, and a histogram for each stage.
 //!
-//! Each worker thread has a table of its own, made once, from the model: two threads never write to the
-//! same cache line, and nothing a client sends can make the table larger. The one surprising thing: a
-//! status or verb without a column counts as `other`, never nowhere.
+//! Each worker thread has a separate table, made once, from the model: two threads never write to the same
+//! cache line, and nothing a client sends can make the table larger. The one surprising thing: a status or
+//! verb without a column is not dropped; it counts as `other`.
 
 use std::array;
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::instruments::{Counter, DURATION_BUCKETS, Histogram};
 use crate::model::ResourceIndex;
 
-/// The label of values without a column of their own.
+/// The label of values without a dedicated column.
 pub(super) const OTHER: &str = "other";
 
 pub(super) const VERBS: [&str; 8] =
@@ -31,7 +31,7 @@ pub(super) const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", 
 
 const STATUS_MAX: usize = 600;
 
-/// From a status to its column.
+/// The column of each status.
 static STATUS_COLUMN: [u8; STATUS_MAX] = status_columns();
 
 #[expect(clippy::indexing_slicing, reason = "done by the compiler, which would say so")]
@@ -74,7 +74,7 @@ fn stage_index(name: &str) -> usize {
     }
 }
 
-/// Requests by status.
+/// The number of requests by status.
 #[derive(Debug, Default)]
 pub(super) struct StatusCounters([Counter; COLUMNS]);
 
@@ -91,13 +91,13 @@ impl StatusCounters {
     }
 }
 
-/// One resource, by verb. Aligned, so that the tables of two threads share no cache line, nor the pair of
-/// lines that the processor prefetches together (false sharing).
+/// The counters of one resource, by verb. Aligned, so that the tables of two threads share no cache line, nor
+/// the pair of lines that the processor prefetches together (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct ResourceCounters([StatusCounters; VERBS.len()]);
 
-/// What one thread counts.
+/// The counters of one thread.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct MetricsShard {

@@ -212,7 +212,7 @@ impl Metrics {
         .sample(&[], self.damaged_items.value());
     }
 
-    /// SQLite.
+    /// Writes the metrics of SQLite's writer thread.
     fn write_writer(&self, text: &mut PrometheusText) {
         let writer = self.writer.get().map(|writer| &**writer);
         text.family(
@@ -259,7 +259,7 @@ impl Metrics {
         .optional(writer.map(|writer| u8::from(writer.stopped.load(Ordering::Relaxed))));
     }
 
-    /// PostgreSQL.
+    /// Writes the metrics of PostgreSQL's connection pool.
     fn write_pool(&self, text: &mut PrometheusText) {
         let pool = self.pool.get().map(|pool| &**pool);
         text.family("nouns_pool_connections_open", MetricKind::Gauge, "Open database connections")

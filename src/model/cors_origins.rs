@@ -44,7 +44,7 @@ pub(super) fn read(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec
     Some(origins)
 }
 
-/// The origin of a URL as a browser sends it, or what to write instead.
+/// The origin of a URL as a browser sends it, or a message that says what to write instead.
 fn normalize_origin(text: &str) -> Result<String, &'static str> {
     const ORIGIN_FORM: &str =
         "scheme, host and maybe port, such as https://app.example or http://localhost:3000";

@@ -1,6 +1,6 @@
 //! The model: everything the author declared, validated once at startup.
 //!
-//! `file` reads the TOML text and reports all mistakes at once; all other modules rely on its guarantees:
+//! `file` reads the TOML text and reports all mistakes together; all other modules rely on its guarantees:
 //! indices are valid, defaults fit their fields, expressions are type-checked, parents form trees, names are
 //! unique.
 
@@ -74,7 +74,7 @@ pub enum Algorithm {
     Sha256,
 }
 
-/// What a Digest response protects: the request line, or also the body.
+/// The quality of protection of Digest: whether it covers the request line only, or also the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Qop {
     Auth,
@@ -109,7 +109,7 @@ pub struct Resource {
     pub referrers: Vec<Referrer>,
     /// The number of ancestors: 0 for a top-level resource.
     pub depth: usize,
-    /// What deleting the parent does to items of this resource.
+    /// The effect of deleting the parent on items of this resource.
     pub on_delete: OnDelete,
     pub id: IdKind,
     /// An index into `Model::realms`.
@@ -193,7 +193,7 @@ pub struct FieldRules {
     pub max_items: Option<usize>,
     /// Decimal places of a `decimal`.
     pub scale: u8,
-    /// What a `ref` references.
+    /// The target of a `ref` field.
     pub reference: Option<ReferenceTarget>,
     pub states: Option<StateMachine>,
     /// The element of a `list`.
@@ -202,7 +202,7 @@ pub struct FieldRules {
     pub fields: Vec<Field>,
 }
 
-/// The resource that a `ref` references.
+/// The resource that a `ref` field references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceTarget {
     pub resource: ResourceIndex,
@@ -249,7 +249,7 @@ pub struct Grant {
     pub resource: ResourceIndex,
     pub verbs: Vec<GrantVerb>,
     pub condition: Option<Expr>,
-    /// Field indices.
+    /// The indices of the hidden fields.
     pub hide: Vec<usize>,
     pub readonly: Vec<usize>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Only near words are suggested: a wrong suggestion is worse than none.
 
-/// Longer words are not misspelled names.
+/// The maximum length of a word: longer ones are not misspelled names.
 const WORD_CHARS_MAX: usize = 60;
 
 /// The candidate nearest to `word`, if it is near enough.

@@ -1,7 +1,7 @@
 //! Error reports for model files: position, message and help of every mistake.
 //!
-//! All mistakes of a file are shown at once. What may surprise: a mistake is stored as a byte span and
-//! rendered late, so that collecting is cheap and the caller chooses the colour.
+//! All mistakes of a file are shown in one report. The one surprising thing: a mistake is stored as a byte
+//! span and rendered late, so that collecting is cheap and the caller chooses the colour.
 
 use std::fmt;
 use std::ops::Range;
@@ -159,7 +159,7 @@ impl Mistakes {
     }
 }
 
-/// A longer list of words does not help.
+/// The maximum number of listed words: a longer list does not help.
 const LISTED_MAX: usize = 20;
 
 /// Formats as `a`, `b` and `c`.

@@ -72,7 +72,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Whether a database connection is a session of its own, or comes from a transaction-level connection
+/// Whether each database connection is a dedicated session, or belongs to a transaction-level connection
 /// pooler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pooling {
@@ -135,7 +135,7 @@ macro_rules! limits {
     };
 }
 
-/// A day: a restarted server begins to count again.
+/// The maximum window, a day: a restarted server begins to count again.
 const RATE_SECONDS_MAX: u64 = 24 * 60 * 60;
 
 /// The maximum of every limit, so that each fits its type.

@@ -1,7 +1,7 @@
 //! The access scope of one request: its caller's row filters and hidden fields, carried along with the plan.
 //!
-//! What may surprise: the item itself is checked for the request's own verb, but the ancestors in its path,
-//! and the items it references, are checked for GET.
+//! The one surprising thing: the item itself is checked for the request's own verb, but the ancestors in its
+//! path, and the items it references, are checked for GET.
 
 use std::sync::{Arc, LazyLock};
 
@@ -35,7 +35,8 @@ impl UnreadableFields<'_> {
     }
 }
 
-/// Unrestricted access, or what a caller's rights grant to one verb. One pointer, since it is cloned often.
+/// Unrestricted access, or the access granted to a caller for one verb. One pointer, since it is cloned
+/// often.
 #[derive(Debug, Clone, Default)]
 pub struct AccessScope(Option<Arc<RestrictedScope>>);
 
@@ -54,7 +55,7 @@ impl RestrictedScope {
 }
 
 impl PartialEq for AccessScope {
-    /// The same rights for the same verb and user.
+    /// Scopes are equal if they have the same rights, verb and user.
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (None, None) => true,
@@ -80,12 +81,12 @@ impl AccessScope {
         self.0.is_none()
     }
 
-    /// What the request's own verb may do. `None`: everything.
+    /// The access of the request's own verb. `None`: unrestricted.
     pub fn access(&self, resource: ResourceIndex) -> Option<&Access> {
         self.0.as_ref().map(|limited| limited.access(resource, limited.verb))
     }
 
-    /// What GET may do, whatever the request's own verb is. `None`: everything.
+    /// The access of GET, for any verb of the request. `None`: unrestricted.
     pub fn read_access(&self, resource: ResourceIndex) -> Option<&Access> {
         self.0.as_ref().map(|limited| limited.access(resource, GrantVerb::Get))
     }
@@ -160,7 +161,7 @@ impl AccessScope {
         }
     }
 
-    /// A hash of what GET shows of the resource and of its ancestors; zero for unrestricted access. Equal
+    /// A hash of the read access to the resource and its ancestors; zero for unrestricted access. Equal
     /// hashes mean equal read access.
     pub fn read_access_hash(&self, model: &Model, resource: ResourceIndex) -> u32 {
         let Some(limited) = &self.0 else { return 0 };
@@ -183,8 +184,8 @@ impl AccessScope {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
     }
 
-    /// Field indices, in order, that are hidden from the request's own verb. What a response shows depends on
-    /// GET.
+    /// Field indices, in order, that are hidden from the request's own verb. The access of GET decides which
+    /// fields a response shows.
     pub fn hidden_fields(&self, resource: ResourceIndex) -> &[usize] {
         self.access(resource).map_or(&[], |access| &access.hidden)
     }

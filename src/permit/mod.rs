@@ -1,8 +1,8 @@
 //! Authorization: whether a caller may use a verb on a resource, and with which rows and fields.
 //!
-//! Pure. `rights` computes what a set of roles may do, once for each set; each request carries the
+//! Pure. `rights` computes the rights of a set of roles, once for each set; each request carries the
 //! `AccessScope` of its caller (row-level security and hidden fields), which the plan, the store and the
-//! response apply. `auth` establishes who the caller is. What may surprise: callers without restrictions have
+//! response apply. `auth` identifies the caller. The one surprising thing: callers without restrictions have
 //! no scope at all, and nothing is checked for them.
 
 mod access_scope;
@@ -18,7 +18,7 @@ pub use access_scope::{AccessScope, UnreadableFields};
 pub use rights::{Access, Rights};
 pub use warnings::warnings;
 
-/// Who sent the request, and what they may do.
+/// The sender of a request, with their rights.
 #[derive(Debug, Clone)]
 pub struct Caller(CallerKind);
 
@@ -84,7 +84,7 @@ impl Caller {
     }
 }
 
-/// Why a caller may not do something.
+/// Why a caller is denied access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessDenied {
     /// The caller is anonymous: 401, so that the client can send credentials.
@@ -153,7 +153,7 @@ fn is_granted(rights: &Rights, route: &Route) -> bool {
         RouteTarget::Collection(address) | RouteTarget::Item(address) => granted_verb(route.verb)
             .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
         RouteTarget::Metrics => rights.can_read_metrics(),
-        // `check` has admitted the public ones before.
+        // `check` has admitted public routes before.
         RouteTarget::Health
         | RouteTarget::Ready
         | RouteTarget::Logout(_)

@@ -2,8 +2,8 @@
 //!
 //! Computed once for each set, from the model alone. A row is accessible if one role grants it. A field is
 //! shown if, for every accessible row, a role that grants the row shows the field; likewise for changes. So a
-//! role's rights to some rows never extend to the rows of another role. What may surprise: every caller also
-//! has the rights of `anyone`. Sending credentials never takes rights away.
+//! role's rights to some rows never extend to the rows of another role. The one surprising thing: every
+//! caller also has the rights of `anyone`. Sending credentials never reduces the rights.
 
 use sha2::{Digest, Sha256};
 
@@ -28,7 +28,7 @@ pub struct Rights {
 
 type VerbGrants = [Option<Access>; VERBS.len()];
 
-/// What one verb may do with the items of one resource.
+/// The access of one verb to the items of one resource.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Access {
     /// Row filters: a row is accessible if one of them holds; an empty list allows all rows.
@@ -45,7 +45,7 @@ impl Access {
     const UNRESTRICTED: Self =
         Self { row_filters: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), hidden_hash: 0 };
 
-    /// Allows no row.
+    /// Access to no row.
     pub(super) fn none() -> Self {
         Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
@@ -110,7 +110,7 @@ fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
 }
 
 impl Rights {
-    /// Unrestricted, including `/-/`.
+    /// Unrestricted rights, including `/-/`.
     pub fn unrestricted() -> Self {
         Self { grants: None, can_read_metrics: true, rate_limit: None, key: 0 }
     }
@@ -144,7 +144,7 @@ impl Rights {
         }
     }
 
-    /// Whether both grant the same, whatever the roles.
+    /// Whether both grant the same, even if the roles differ.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.key == other.key
             || (self.grants == other.grants && self.can_read_metrics == other.can_read_metrics)
@@ -154,7 +154,7 @@ impl Rights {
         self.grants.is_none()
     }
 
-    /// Whether they grant anything at all.
+    /// Whether the rights grant anything at all.
     pub fn has_any(&self) -> bool {
         match &self.grants {
             None => true,
@@ -162,7 +162,7 @@ impl Rights {
         }
     }
 
-    /// Whether they grant reading `/-/metrics`.
+    /// Whether the rights grant reading `/-/metrics`.
     pub fn can_read_metrics(&self) -> bool {
         self.can_read_metrics
     }
@@ -176,7 +176,7 @@ impl Rights {
         }
     }
 
-    /// Whether they grant any verb on the resource.
+    /// Whether the rights grant any verb on the resource.
     pub fn has_any_grant(&self, resource: ResourceIndex) -> bool {
         VERBS.iter().any(|verb| self.access(resource, *verb).is_some())
     }
@@ -187,8 +187,8 @@ impl Rights {
     }
 }
 
-/// The rate limit of a caller with these roles: the highest of them, and none if one of the roles has none.
-/// The limit of `anyone` applies only to callers without a role.
+/// The rate limit of a caller with these roles: the highest limit of the roles, and no limit if one of them
+/// has none. The limit of `anyone` applies only to callers without a role.
 fn widest_rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
     let limit_of = |name: &str| model.server.rate_limits.iter().find(|limit| *limit.role == *name);
     let own = roles.iter().map(|role| &*role.name).filter(|name| *name != ANYONE);

@@ -127,7 +127,7 @@ fn rights_of_unknown_roles_are_empty_and_of_admin_unrestricted() {
     assert_ne!(of(&["clerk"]).key(), of(&["shopper"]).key());
 }
 
-/// A grant of `/-/metrics` is none of a resource, and is lost all the same.
+/// The grant of `/-/metrics` belongs to no resource, and its loss counts too.
 #[test]
 fn is_same_counts_the_grant_of_the_metrics() {
     let text = "title = \"T\"\n[resources.thing]\n[roles.reader]\nthing = [\"get\"]\n\

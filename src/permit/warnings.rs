@@ -7,7 +7,7 @@ use crate::model::{GrantVerb, Model, Resource};
 const WRITE_VERBS: [(&str, GrantVerb); 3] =
     [("post", GrantVerb::Post), ("put", GrantVerb::Put), ("patch", GrantVerb::Patch)];
 
-/// Warns of roles that may write what they may not read, with the grants of `anyone` included.
+/// Warns of roles that may write items that they may not read, with the grants of `anyone` included.
 pub fn warnings(model: &Model) -> Vec<String> {
     let mut found = Vec::new();
     for role in &model.roles {

@@ -1,9 +1,9 @@
 //! Content coding (compression) of the response: the last change to its bytes, so that
-//! `Authentication-Info`, the metrics and the log cover what is sent.
+//! `Authentication-Info`, the metrics and the log cover the bytes that are sent.
 //!
 //! A streaming response is encoded chunk by chunk, and the client can decode each chunk as it arrives. The
-//! memory of the encoder is reserved like that of buffered responses; where there is none left, the
-//! response goes out uncompressed.
+//! memory of the encoder is reserved like that of buffered responses; if none is left, the response is sent
+//! uncompressed.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -48,7 +48,7 @@ async fn encode_whole(shared: &SharedState, bytes: Bytes, choice: CodingChoice) 
     if bytes.len() < BLOCKING_CODING_BYTES_MIN {
         return choice.encode(&bytes);
     }
-    // Both forms are in memory while it waits for a thread; if they do not fit, the response stays
+    // Both forms are in memory while the body waits for a thread; if they do not fit, the response stays
     // uncompressed.
     let reservation = shared.admission.reserve_memory();
     if !reservation.grow(2 * bytes.len()) {

@@ -43,7 +43,7 @@ pub(super) async fn read(
     Ok(done)
 }
 
-/// Reads as soon as there is a place for it.
+/// Reads as soon as admission control grants a permit.
 pub(super) async fn fetch(
     app: &App,
     deadline: Instant,
@@ -110,7 +110,7 @@ pub(super) async fn build_reply(
     if !outcome.is_large() {
         return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
     }
-    // Reserved while it waits for a thread: hundreds may wait, each with a page of the maximum size.
+    // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
     let has_room = reservation.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
     // The outcome of a write must be reported; a read can be repeated.

@@ -51,7 +51,7 @@ async fn begin_export(
     app.store.export(export).await
 }
 
-/// Starts the export; returns when the first chunk is there.
+/// Starts the export; returns when the first chunk has arrived.
 pub(super) async fn start_export(
     app: &App,
     asked: &RequestContext<'_>,

@@ -125,7 +125,7 @@ impl GrantsRows {
         rows
     }
 
-    /// A body with the ids in place of `{id:NAME}`.
+    /// A body with the ids instead of `{id:NAME}`.
     fn fill_ids(&self, body: &str) -> String {
         let fill = |text: String, (name, path): &(&str, String)| {
             text.replace(&format!("{{id:{name}}}"), path.rsplit('/').next().unwrap())
@@ -133,7 +133,7 @@ impl GrantsRows {
         self.0.iter().fold(body.to_owned(), fill)
     }
 
-    /// A text with the names in place of the ids.
+    /// A text with the names instead of the ids.
     fn mask_ids(&self, text: String) -> String {
         let name = |text: String, (name, path): &(&str, String)| {
             text.replace(path.rsplit('/').next().unwrap(), &format!("{{id:{name}}}"))
@@ -141,7 +141,7 @@ impl GrantsRows {
         self.0.iter().fold(text, name)
     }
 
-    /// A route with the paths in place of the names in braces.
+    /// A route with the paths instead of the names in braces.
     fn fill_paths(&self, route: &str) -> String {
         let fill = |text: String, (name, path): &(&str, String)| {
             text.replace(&format!("{{{name}}}"), path)
@@ -239,7 +239,7 @@ async fn transcript(
     rows.mask_ids(text) + "\n"
 }
 
-/// Removes what differs from run to run.
+/// Removes the parts that differ from run to run.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -348,7 +348,7 @@ const CLERK: &[(&str, &str)] = &[
     ("DELETE {private}", ""),
 ];
 
-/// A hidden field is unknown, an invisible row is not there, and a refusal reveals nothing else of either.
+/// A hidden field is unknown, an invisible row does not exist, and a refusal reveals nothing else of either.
 #[test]
 fn grants_refusals_do_not_reveal_hidden_rows_or_fields() {
     let model = read();

@@ -2,8 +2,8 @@
 //!
 //! The key is looked up after all checks that need only the request (steps 1 to 9). So a caller who gets a
 //! stored response has been authenticated and authorized again, and a malformed request uses up no key. Of
-//! all requests with the same key only one at a time goes to the store, which has the stored responses. The
-//! one surprising thing: a response is stored in one format, so the negotiated format is part of the
+//! all requests with the same key only one at a time accesses the store, which holds the stored responses.
+//! The one surprising thing: a response is stored in one format, so the negotiated format is part of the
 //! request's fingerprint: a client never gets a type that it did not list.
 
 use std::sync::Arc;
@@ -134,7 +134,7 @@ impl IdempotencyScope {
     }
 }
 
-/// The fingerprints of a request: what it asks for, and the formats of its response.
+/// The fingerprints of a request: its content, and the formats of its response.
 async fn fingerprint_request(
     app: &App,
     asked: &RequestContext<'_>,
@@ -147,7 +147,8 @@ async fn fingerprint_request(
         Bytes::copy_from_slice(asked.parts.uri.query().unwrap_or("").as_bytes()),
         Bytes::from_static(format.media.essence.as_bytes()),
         problem_type.map_or_else(Bytes::new, |value| Bytes::copy_from_slice(value.as_bytes())),
-        // So that a caller who has lost read access is not sent the earlier, fuller response.
+        // Part of the fingerprint: a caller who has lost read access must not get the earlier, fuller
+        // response.
         Bytes::copy_from_slice(
             &about.scope.read_access_hash(&app.shared.model, about.resource).to_be_bytes(),
         ),

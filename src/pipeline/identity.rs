@@ -125,8 +125,8 @@ async fn confirm_rights_after_lease<'a>(
     }
 }
 
-/// After the store: where it took longer than the lease, the rights must be unchanged, since what was read
-/// or refused depends on them.
+/// After the store: if it took longer than the lease, the rights must be unchanged, since the result of the
+/// read or the refusal depends on them.
 pub(super) async fn require_unchanged_rights(
     app: &App,
     asked: &RequestContext<'_>,

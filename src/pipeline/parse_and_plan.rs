@@ -1,4 +1,4 @@
-//! Parsing and planning of a request once its body is there; a blocking thread does it for large bodies.
+//! Parsing and planning of a request once its body has arrived; a blocking thread does it for large bodies.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::{self, Problem};
 use crate::wire::BodyMemory;
 
-/// What a parsed value takes up at most, on average: `[0]` is two values and 176 bytes.
+/// The maximum memory of a parsed value, on average: `[0]` is two values and 176 bytes.
 const VALUE_BYTES: usize = 96;
 
 /// Plans on this thread, or on a blocking thread if the body is large enough to delay other connections.
@@ -107,8 +107,8 @@ fn reserve_values(
     reserve(memory, values * VALUE_BYTES)
 }
 
-/// At most how many values the cells of a CSV body have: quotes in a cell are doubled, so that texts and the
-/// rest cannot be told apart without parsing, and every separator counts.
+/// An upper bound of the number of values in the cells of a CSV body. Quotes in a cell are doubled, so that
+/// texts cannot be distinguished from the rest without parsing, and every separator counts.
 fn count_csv_values(body: &[u8]) -> usize {
     body.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{' | b'\n')).count()
 }

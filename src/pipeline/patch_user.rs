@@ -1,8 +1,8 @@
 //! PATCH of a user, which may hold a password.
 //!
 //! The store never sees a clear-text password, and a patch needs the stored item. So this code reads the
-//! user, applies the patch here, and replaces the user under optimistic concurrency control: if somebody
-//! has changed it meanwhile, it retries.
+//! user, applies the patch here, and replaces the user under optimistic concurrency control: if another
+//! request has changed the user meanwhile, it retries.
 
 use std::time::Instant;
 

@@ -2,7 +2,7 @@
 //!
 //! An unknown path is refused before the caller is authenticated, so that clients cannot enumerate the
 //! names of resources. The hint names the parents, so only callers with some grant on all of them get it;
-//! everybody else gets a bare 404. Wrong credentials do not lead to 401 here: they are checked as for any
+//! all other callers get a bare 404. Wrong credentials do not lead to 401 here: they are checked as for any
 //! other path, failed logins are counted, and there is no hint.
 
 use super::{App, RequestContext, SharedState, identity};

@@ -1,9 +1,9 @@
-//! Rate limits per caller: where a role has a limit, each request counts, and every response states the
-//! rest (draft-ietf-httpapi-ratelimit-headers).
+//! Rate limits per caller: where a role has a limit, each request counts, and every response states how many
+//! requests are left (draft-ietf-httpapi-ratelimit-headers).
 //!
-//! Users are counted by name, anonymous callers by address. Each server counts for itself. The one
-//! surprising thing: a request that is answered with a challenge does not count; otherwise a few strangers
-//! behind one address could keep everybody there from logging in.
+//! Users are counted by name, anonymous callers by address. Each server counts separately. The one surprising
+//! thing: a request that is answered with a challenge does not count; otherwise a few anonymous clients
+//! behind one address could keep all users there from logging in.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(super) fn add_headers(asked: &RequestContext<'_>, headers: &mut HeaderMap) {
     }
 }
 
-/// Rounds up, so that a client that waits this long does not come too early.
+/// Rounds up, so that a client that waits this long does not retry too early.
 fn seconds_rounded_up(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,7 @@
 //! The Prometheus scrape: the counters, and the gauges that are read from other modules.
 //!
-//! A scrape bypasses admission control, and does not fail when the store does: a server in trouble is the
-//! one to look at.
+//! A scrape bypasses admission control, and does not fail when the store does: metrics matter most when a
+//! server is in trouble.
 
 use super::App;
 use crate::metrics::ScrapeGauges;

@@ -15,7 +15,7 @@ use crate::store::ExportCanceller;
 /// The cause in the log.
 pub(super) const REVOKED_CAUSE: &str = "the rights of the caller have changed";
 
-/// The rights that a streaming response was permitted by.
+/// The rights that permitted a streaming response.
 #[derive(Debug)]
 pub struct StreamRights {
     known: IdentifiedCaller,
@@ -33,7 +33,7 @@ impl StreamRights {
         Some(Arc::new(Self { known, source, is_revoked: AtomicBool::new(false) }))
     }
 
-    /// Whether nothing more may be sent.
+    /// Whether the stream must not send anything more.
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.load(Ordering::Relaxed)
     }

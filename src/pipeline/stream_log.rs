@@ -1,7 +1,7 @@
 //! The log line of a streaming response, written when the stream ends, is truncated or is abandoned.
 //!
-//! The metrics count the request when the response begins: how long a client takes to read is not how long
-//! it waited.
+//! The metrics count the request when the response begins: the time that a client takes to read is not time
+//! that it has waited for the server.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ pub struct StoredState {
 }
 
 impl StoredState {
-    /// Before anything was loaded.
+    /// The state before anything was loaded.
     pub fn empty(now: Moment) -> Self {
         Self {
             now,
@@ -70,7 +70,7 @@ pub enum ScriptStep {
     Delete(Dependent),
 }
 
-/// What the items that the steps wrote become in the outcome.
+/// How the items that the steps wrote become the outcome.
 #[derive(Debug, PartialEq)]
 pub enum ScriptResult {
     Created(Cardinality),
@@ -120,7 +120,7 @@ pub fn decide(
             refuse_dangling(&lost)?;
             replace(resource, limits, (stored, draft), found.now)
         }
-        // The store has turned it into a `Replace` before.
+        // The store has turned a patch into a `Replace` before.
         WriteAction::Patch { .. } => Err(RequestRefusal::Missing),
         WriteAction::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
@@ -163,12 +163,12 @@ pub fn check_preconditions(
     }
 }
 
-/// What the caller may do with one item.
+/// The caller's rights to one item.
 #[derive(Clone, Copy)]
 struct ItemRights<'a> {
     access: Option<&'a Access>,
     user: Option<&'a str>,
-    /// The stored values that no answer may reveal.
+    /// The stored values that no response may reveal.
     unseen: UnreadableFields<'a>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> ItemRights<'a> {
 
     /// The faults of the fields that the caller has set and that one of the caller's row filters reads. None
     /// where the item could also violate a unique rule together with an item that the caller cannot see: both
-    /// cases get the same answer, and faults would tell them apart.
+    /// cases get the same response, and faults would distinguish them.
     fn row_filter_faults(
         self,
         resource: &Resource,
@@ -369,7 +369,7 @@ fn replace(
 }
 
 /// The fields that were sent and that the caller cannot see, secrets included. They always count as changed:
-/// an answer must not reveal whether the value is the stored one.
+/// a response must not reveal whether the value is the stored one.
 fn sent_unreadable(
     resource: &Resource,
     unseen: UnreadableFields<'_>,

@@ -1,8 +1,8 @@
 //! Idempotent requests (`Idempotency-Key`): how a retry is recognized, and how the response is stored.
 //!
-//! Pure, and free of HTTP: a function that comes with the request renders the response, so that the store can
-//! keep it together with the change. What may surprise: that function runs inside the transaction, which
-//! makes the response part of it.
+//! Pure, and free of HTTP: a function passed with the request renders the response, so that the store can
+//! keep it together with the change. The one surprising thing: that function runs inside the transaction,
+//! which makes the response part of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub struct IdempotentRequest {
     pub scope: Box<str>,
     /// The scope as a number, for advisory locks; two scopes may share one.
     pub lock_number: i64,
-    /// Fingerprints that tell this request from others of the same scope. The store keeps the first one; the
-    /// others are made with older server keys, and recognize requests from before a key change.
+    /// Fingerprints that distinguish this request from others of the same scope. The store keeps the first
+    /// one; the others are made with older server keys, and recognize requests from before a key change.
     pub fingerprints: Vec<Box<str>>,
     /// How long to wait for a concurrent request of the same scope.
     pub wait_max: Duration,
@@ -31,7 +31,7 @@ pub struct IdempotentRequest {
     pub render: RenderResponse,
 }
 
-/// Omits the scope and the fingerprints, which are derived from what the client sent.
+/// Omits the scope and the fingerprints, which are derived from data of the client.
 impl fmt::Debug for IdempotentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotentRequest").field("wait", &self.wait_max).finish_non_exhaustive()
@@ -44,8 +44,8 @@ impl IdempotentRequest {
         self.fingerprints.iter().any(|known| **known == *print)
     }
 
-    /// Whether a refusal is stored as the final response. Not one that other rights or other headers would
-    /// change.
+    /// Whether a refusal is stored as the final response. A refusal that other rights or other headers would
+    /// change is not stored.
     pub fn can_store_refusal(&self, refusal: &RequestRefusal) -> bool {
         self.can_store_refusals
             && match refusal {

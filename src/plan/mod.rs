@@ -31,12 +31,12 @@ use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
 use crate::value::{Id, Item, Page};
 use validate::{BodyPurpose, FieldRights, SentItem};
 
-/// What the server will do for a request.
+/// The action planned for a request.
 #[derive(Debug)]
 pub enum Plan {
     /// Needs no stored data.
     Static(StaticContent),
-    /// The metrics; of the store it reads only the bounds of the change log.
+    /// The metrics; from the store it reads only the bounds of the change log.
     Metrics,
     Read(ReadPlan),
     /// Boxed, since it is large and moved often.
@@ -93,7 +93,7 @@ impl Plan {
     }
 }
 
-/// What the server can answer from the model alone.
+/// Content that depends on the model alone.
 #[derive(Debug)]
 pub enum StaticContent {
     /// The resources that this caller may access.
@@ -129,7 +129,7 @@ impl ReadPlan {
     }
 
     /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
-    /// much head-of-line blocking. Health checks get a connection of their own.
+    /// much head-of-line blocking. Health checks use a separate connection.
     pub fn is_point_lookup(&self) -> bool {
         match self {
             Self::Ready | Self::ChangeLogBounds | Self::Page(..) | Self::InvalidWrite(_) => false,
@@ -196,7 +196,7 @@ impl WritePlan {
     }
 }
 
-/// Who made a change, as the change log records it.
+/// The author of a change, as the change log records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeAuthor {
     pub actor: Box<str>,
@@ -231,7 +231,7 @@ pub enum Cardinality {
     Many,
 }
 
-/// What the store did or found.
+/// The result of the store: what it has written or read.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Ready,
@@ -265,7 +265,7 @@ impl Outcome {
         self.items().iter().map(Item::approximate_bytes).sum::<usize>() >= LARGE_BYTES
     }
 
-    /// The items in it.
+    /// The items of the outcome.
     pub fn items(&self) -> &[Item] {
         match self {
             Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {

@@ -1,4 +1,4 @@
-//! Refusals: why the store does not do a write or finds nothing, as data and without HTTP.
+//! Refusals: why the store rejects a write or finds nothing, as data and without HTTP.
 
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
@@ -27,8 +27,9 @@ pub enum RequestRefusal {
     },
     /// Fields that the caller may not change.
     ReadOnly(Vec<FieldFault>),
-    /// The item would be outside the caller's row filter, or violates a unique rule with an item that is. Has
-    /// the fields that were sent and break the filter; none where naming them would tell the two cases apart.
+    /// The item would be outside the caller's row filter, or violates a unique rule together with an item
+    /// outside the filter. Has the fields that were sent and violate the filter; none where naming them would
+    /// distinguish the two cases.
     OutsideRowFilter(Vec<FieldFault>),
     /// Values that violate a unique rule; only fields that the caller can see.
     NotUnique(Vec<FieldFault>),

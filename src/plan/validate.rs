@@ -24,7 +24,7 @@ pub struct ItemDraft {
 /// The values of a draft, in the resource's field order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DraftValues {
-    /// As they will be stored.
+    /// The values as they will be stored.
     Complete(Vec<Value>),
     /// `None` keeps the stored value; computed fields wait until the stored values are known.
     Partial(Vec<Option<Value>>),
@@ -38,7 +38,7 @@ pub struct Reference {
     pub pointer: String,
 }
 
-/// What the client sent for one item.
+/// The data that the client sent for one item.
 #[derive(Debug)]
 pub(super) struct SentItem<'a> {
     pub(super) root: String,
@@ -46,7 +46,7 @@ pub(super) struct SentItem<'a> {
     pub(super) members: JsonMembers<'a>,
 }
 
-/// What the request says about the item outside its body.
+/// The facts about the item that the request states outside its body.
 #[derive(Debug, Clone, Copy)]
 struct BodyContext<'a> {
     purpose: BodyPurpose,
@@ -54,20 +54,20 @@ struct BodyContext<'a> {
     hidden: &'a [usize],
 }
 
-/// What the write does with the body.
+/// The purpose of the body: what the write does with it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BodyPurpose {
     Create,
     Replace(Id),
 }
 
-/// What the caller may do with the fields.
+/// The caller's rights to the fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FieldRights<'a> {
     /// `None`: every field can be read and changed.
     pub(super) access: Option<&'a Access>,
-    /// Fields that GET does not show to the caller. A field of these that the body leaves out keeps its
-    /// stored value, so that a client can PUT what it got from GET.
+    /// Fields that GET does not show to the caller. If the body leaves out such a field, it keeps its stored
+    /// value, so that a client can PUT what it got from GET.
     pub(super) unseen: &'a [usize],
 }
 

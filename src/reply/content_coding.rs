@@ -16,7 +16,7 @@ pub fn apply_coding(reply: &mut Reply, choice: CodingChoice, body: Option<Respon
         reply.headers.insert(CONTENT_ENCODING, choice.name());
         reply.body = body;
     } else if reply.body.whole().is_none_or(|bytes| choice.applies_to(bytes.len())) {
-        // It should have been encoded and could not be: the strong tag would name other bytes than these.
+        // The body should be encoded and could not be: the strong tag would name other bytes than these.
         let is_strong = |tag: &HeaderValue| tag.as_bytes().starts_with(b"\"");
         if reply.headers.get(ETAG).is_some_and(is_strong) {
             reply.headers.remove(ETAG);
@@ -36,7 +36,7 @@ fn tag_with_coding(tag: &str, mark: u32) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("\"{version}-{}\"", mix_hash(f, mark))).ok()
 }
 
-/// Mixes something else that changes the bytes into the hash of a tag.
+/// Mixes a further value that changes the bytes into the hash of a tag.
 pub(super) fn mix_hash(f: &str, mark: u32) -> String {
     let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
     format!("{mixed:08x}")

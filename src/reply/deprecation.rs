@@ -14,7 +14,7 @@ use crate::value::{Item, Moment};
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// By resource, whether a response about it may involve something deprecated.
+/// For each resource, whether a response about it may involve something deprecated.
 pub(super) fn flags_by_resource(model: &Model) -> Vec<bool> {
     let resources = model.resources.iter();
     let may_be = resources.map(|resource| {
@@ -58,7 +58,7 @@ pub(super) fn add_headers(
     let successor =
         lineage.iter().find_map(|resource| resource.deprecated.as_ref()?.use_instead.as_deref());
     let successor = model.declared().find(|resource| Some(&*resource.name) == successor);
-    // Only a top-level collection has one address.
+    // Only a top-level collection has a single URL.
     let successor = successor.filter(|successor| reach.has_any_grant(successor.index));
     if let Some(successor) = successor.filter(|resource| resource.parent.is_none()) {
         let link = format!(

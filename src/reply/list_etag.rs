@@ -1,8 +1,8 @@
 //! Entity tags of lists, and `304 Not Modified` for a client that has the list already.
 //!
-//! Pure. The tag is weak: it is made of the list's position in the change log, which says that nothing was
-//! changed, and not of the bytes. The one surprising thing: under row-level security a list gets a tag of
-//! its bytes. A tag of the log would reveal when a row changes that the caller cannot see.
+//! Pure. The tag is weak: it is made from the list's position in the change log, which tells whether anything
+//! was changed, and not from the bytes. The one surprising thing: under row-level security the tag is made
+//! from the bytes, because the position would reveal when a row changes that the caller cannot see.
 
 use http::StatusCode;
 use http::header::ETAG;
@@ -21,7 +21,7 @@ use crate::store::StoreError;
 use crate::value::Page;
 
 impl ReplyBuilder {
-    /// What our list tags have after the number.
+    /// The suffix of our list tags, after the number.
     pub(super) fn list_form_hash(&self, format: &Format, mark: u32, seal: u32) -> String {
         format!("{}{seal:08x}", self.form_hash(format, mark).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Stage 4 of the pipeline, said: outcomes and problems as HTTP responses.
+//! Stage 4, reply: outcomes and problems as HTTP responses.
 //!
 //! Pure. A `Reply` is status, headers and body; the server adds only `Date` and the headers of the
 //! connection. `Location` and `Link` hold absolute paths: the request's Host is never trusted.
@@ -53,12 +53,12 @@ pub struct Reply {
     pub body: ResponseBody,
 }
 
-/// What the replies of one model have in common.
+/// The parts that the replies of one model have in common.
 #[derive(Debug)]
 pub struct ReplyBuilder {
     /// For each format, a short hash of it and the model: an item's representation depends on both.
     form_hashes: Vec<(&'static str, String)>,
-    /// By resource: whether a response about it may involve something deprecated.
+    /// For each resource: whether a response about it may involve something deprecated.
     may_be_deprecated: Vec<bool>,
 }
 
@@ -270,7 +270,7 @@ impl ReplyBuilder {
     }
 }
 
-/// The conditions of a write were evaluated in its transaction.
+/// Evaluates the conditions of a read. Those of a write were evaluated in its transaction.
 fn evaluate_conditions(outcome: &Outcome, conditions: &Preconditions) -> PreconditionResult {
     match outcome {
         Outcome::Item(_) => conditions.evaluate(validators(outcome), true),
@@ -285,7 +285,7 @@ fn validators(outcome: &Outcome) -> Option<Validators> {
     }
 }
 
-/// What a selection of members changes in the tag of an item.
+/// The part of an item's tag that depends on the selection of members.
 fn selection_hash(list: Option<&ListQuery>) -> u32 {
     list.map_or(0, |list| list.query_hash)
 }
@@ -455,7 +455,7 @@ pub fn problem(
         }
     };
     for (name, value) in &parts.headers {
-        // Each challenge is a header line of its own; of any other header the last one counts.
+        // Each challenge is a separate header line; of any other header the last one counts.
         if name == WWW_AUTHENTICATE {
             reply.headers.append(name, value.clone());
         } else {

@@ -1,7 +1,7 @@
 //! Hints on why a list timed out: for the client, and for the author of the model.
 //!
 //! Pure. The client gets a hint about its own query only. The fields that row-level permissions filter by
-//! are nobody's business but the operator's, so these go to the log.
+//! concern only the operator, so these go to the log.
 
 use crate::intent::{Attribute, Filter, FilterTest, ListQuery};
 use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};

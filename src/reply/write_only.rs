@@ -1,7 +1,7 @@
 //! Responses to writes whose item the caller may not read: status and `Location` only.
 //!
-//! Pure. The verb of a write has grants of its own, so a caller may change what they cannot read; the
-//! response must not reveal it.
+//! Pure. Write verbs are granted separately from GET, so a caller may change items that they cannot read; the
+//! response must not reveal these.
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
@@ -38,7 +38,7 @@ impl ReplyBuilder {
     }
 }
 
-/// Whether the caller may read all items of an outcome. What was read was read by the rules of GET.
+/// Whether the caller may read all items of an outcome. Items that were read have passed the rules of GET.
 pub(super) fn is_readable(model: &Model, collection: &Collection, outcome: &Outcome) -> bool {
     let resource = model.resource(collection.resource);
     match outcome {

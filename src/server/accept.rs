@@ -1,7 +1,7 @@
 //! The accept loop, and the distribution of connections over the worker threads.
 //!
-//! Nothing is read here. The one surprising thing: a connection over the limit is still accepted, to get a
-//! 503: a client that is left in the kernel's queue cannot know why.
+//! It reads no bytes. The one surprising thing: a connection over the limit is still accepted, to get a 503:
+//! a client that is left in the kernel's queue cannot know why.
 
 use std::cell::Cell;
 use std::io;
@@ -29,7 +29,7 @@ use crate::wire::PeerConnection;
 
 /// The maximum number of concurrent refusals.
 const REFUSALS_MAX: usize = 64;
-/// RFC 8446 §6: a fatal alert, `internal_error`: what can be sent in place of a handshake.
+/// RFC 8446 §6: a fatal alert, `internal_error`: which can be sent instead of a handshake.
 const INTERNAL_ERROR_ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 /// The minimum time between two equal warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(super) struct Acceptor {
     workers: Vec<WorkerHandle>,
     connections_max: usize,
-    /// Of the pipeline: its gate says whether there is memory for one more.
+    /// The state of the pipeline: its admission control knows whether there is memory for a connection.
     shared: Arc<pipeline::SharedState>,
     pub(super) refusals: RefusalContext,
     /// Refusals in flight.

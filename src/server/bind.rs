@@ -1,6 +1,6 @@
 //! Binding of the listening sockets.
 //!
-//! Nothing is accepted here. The one surprising thing: a name such as `localhost` may resolve to several
+//! It accepts no connections. The one surprising thing: a name such as `localhost` may resolve to several
 //! addresses, and all of them are bound, with one port; otherwise it would depend on the client whether it
 //! can connect.
 
@@ -29,7 +29,7 @@ pub struct Listener {
     pub(super) kind: ListenerKind,
 }
 
-/// What a listener serves.
+/// The protocol of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListenerKind {
     /// HTTP.
@@ -47,7 +47,7 @@ impl Listener {
     }
 }
 
-/// Why an address cannot be bound, and what to do about it.
+/// Why an address cannot be bound, and how to fix it.
 #[derive(Debug)]
 pub struct BindError {
     address: String,
@@ -102,7 +102,7 @@ fn listen(address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
     // Accepted connections inherit it.
     SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.bind(address)?;
-    // Listening registers with a runtime; this one is gone when the socket is handed over.
+    // Listening registers with a runtime; this one ends before the socket is handed over.
     let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
     let listener = socket.listen(BACKLOG)?;
@@ -134,7 +134,7 @@ fn resolve(address: &str) -> Result<Vec<SocketAddr>, String> {
 
 fn is_unavailable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
-        // EAFNOSUPPORT has no kind of its own.
+        // `ErrorKind` has no variant for EAFNOSUPPORT.
         || error.raw_os_error() == Some(97)
 }
 

@@ -60,7 +60,7 @@ enum AbortReason {
     Frames,
 }
 
-/// What all connections of one worker share.
+/// State that all connections of one worker share.
 pub(super) struct ConnectionContext {
     pub(super) app: Rc<App>,
     pub(super) refusals: RefusalContext,
@@ -73,7 +73,7 @@ pub(super) struct ConnectionContext {
     pub(super) handshakes: HandshakeScheduler,
 }
 
-/// What is known of a connection when HTTP begins.
+/// The facts about a connection that are known when HTTP begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionInfo {
     pub(super) way: PeerConnection,
@@ -106,7 +106,7 @@ impl ConnectionContext {
     }
 
     /// Closes a socket when a permit is free: thousands of clients that disconnect at one moment must not
-    /// delay those who stay.
+    /// delay the other connections.
     async fn close_when_permitted<S>(&self, stream: S) {
         let turn = self.close_permits.acquire().await;
         drop(stream);
@@ -161,13 +161,13 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
 
 /// The approximate memory of the head of a request.
 fn head_bytes(request: &Request<Incoming>) -> usize {
-    // In the map of the header lines, beside their text.
+    // The memory of a header line in the map, beside its text.
     const LINE_BYTES: usize = 100;
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     let line =
         |(name, value): (&HeaderName, &HeaderValue)| LINE_BYTES + name.as_str().len() + value.len();
     let bytes = target + request.headers().iter().map(line).sum::<usize>();
-    // The buffer that they were read into is larger.
+    // The buffer that the head was read into is larger.
     bytes + bytes / 2
 }
 
@@ -365,7 +365,7 @@ pub(super) async fn refuse<S>(
     }
 }
 
-/// Shuts down our side, then reads and discards what the other side is still sending.
+/// Shuts down our side, then reads and discards the bytes that the other side is still sending.
 pub(super) async fn lingering_close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     let drain = async {
         // Over TLS even the close is data to be sent, which a client that does not read blocks.
@@ -381,7 +381,7 @@ pub(super) async fn lingering_close<S: AsyncRead + AsyncWrite + Unpin>(mut strea
             }
         }
     };
-    // Whether the time was enough makes no difference.
+    // A timeout makes no difference.
     let _ = timeout(LINGER_TIMEOUT, drain).await;
 }
 
@@ -394,7 +394,8 @@ struct RequestService {
 }
 
 impl RequestService {
-    /// Passes to the framing how hyper delimits the body, and to the pipeline what hyper does not report.
+    /// Passes to the framing how hyper delimits the body, and to the pipeline facts that hyper does not
+    /// report.
     fn begin_framing(&self, request: &mut Request<Incoming>) {
         let mut message = self.watch.message();
         if message.has_fragment() {

@@ -7,8 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::log::{Level, Logger};
 
-/// For the database, its WAL and the pool of readers, the listeners, and the log; and for connections that
-/// are being refused.
+/// Files reserved for the database, its WAL and the pool of readers, the listeners, and the log; and for
+/// connections that are being refused.
 const RESERVED_FILES: usize = 160;
 
 /// Raises the limit of open files as far as possible; returns how many connections that allows.
@@ -32,7 +32,7 @@ pub(super) fn connections_max(wanted: usize, log: &Logger) -> usize {
     wanted.min(possible)
 }
 
-/// With hardly any files, half of them.
+/// The number of connections for this number of files: half of it, if there are hardly any files.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(RESERVED_FILES).max(files / 2)
 }

@@ -47,7 +47,7 @@ enum HeadState {
     LineStartCr,
 }
 
-/// RFC 9112 §7.1.
+/// The position in a chunked body (RFC 9112 §7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ChunkState {
     SizeStart,
@@ -92,7 +92,7 @@ impl MessageFraming {
         }
     }
 
-    /// Follows bytes of a head that hyper does not get yet. True when they have its end.
+    /// Follows bytes of a head that hyper does not get yet. True when they contain the end of the head.
     pub(super) fn ends_head(&mut self, bytes: &[u8]) -> bool {
         match &mut self.state {
             FramingState::Head(state) => follow_head(state, bytes).is_some(),
@@ -105,7 +105,7 @@ impl MessageFraming {
         matches!(self.state, FramingState::Head(_))
     }
 
-    /// hyper has parsed the head; the body comes next.
+    /// Begins the body, after hyper has parsed the head.
     pub(super) fn begin_body(&mut self, length: BodyLength) {
         self.state = match length {
             BodyLength::Known(0) => FramingState::default(),
@@ -118,12 +118,12 @@ impl MessageFraming {
         }
     }
 
-    /// The head will be read again from its first byte.
+    /// Restarts the head, which will be read again from its first byte.
     pub(super) fn restart_head(&mut self) {
         *self = Self::default();
     }
 
-    /// The current head as far as hyper has got it; the connection is ending.
+    /// The current head as far as hyper has received it; the connection is ending.
     pub(super) fn take_head(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.head)
     }
@@ -137,8 +137,8 @@ impl MessageFraming {
     }
 }
 
-/// Goes up to the next empty line, which is where every head ends. Empty lines before a request line
-/// (RFC 9112 §2.2) stop it too; hyper then asks for more.
+/// Advances to the next empty line, where every head ends. Empty lines before a request line (RFC 9112 §2.2)
+/// count too; hyper then asks for more.
 fn follow_head(state: &mut HeadState, bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -164,9 +164,9 @@ fn follow_head(state: &mut HeadState, bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Goes up to the end of the body. hyper takes a bare LF in the trailer section for a part of the line,
-/// and then whatever follows for more of the section; other readers of the stream may see the end of the
-/// message there, so it is refused: RFC 9112 §11.2.
+/// Advances to the end of the body. hyper treats a bare LF in the trailer section as part of the line, and
+/// all that follows as more of the section; other parsers of the stream may see the end of the message there,
+/// so a bare LF is refused: RFC 9112 §11.2.
 fn follow_chunks(state: &mut ChunkState, bytes: &[u8]) -> io::Result<usize> {
     use ChunkState as S;
     let mut at = 0;

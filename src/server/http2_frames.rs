@@ -1,34 +1,33 @@
 //! HTTP/2 frame accounting, against control-frame floods and rapid reset.
 //!
-//! Frames are tracked, not interpreted: that is hyper's job. The one surprising thing: hyper answers every
-//! PING and every SETTINGS for as long as they come; RFC 9113 §10.5 leaves it to the server to decide that
-//! it is too much.
+//! It tracks frames; hyper interprets them. The one surprising thing: hyper answers PING and SETTINGS frames
+//! without limit; RFC 9113 §10.5 leaves it to the server to decide how many are too many.
 
 use std::cell::Cell;
 
 const HEAD_BYTES: usize = 9;
-/// Less data than this in a frame is hardly worth its header.
+/// A frame with less data than this is hardly worth its header.
 const DATA_BYTES_SMALL: usize = 128;
 
-/// More than the credit of a request, so that resetting requests always loses (rapid reset).
+/// The cost of a reset: more than the credit of a request, so that resets use up the budget (rapid reset).
 const RESET_COST: i64 = 30;
 
-/// RFC 9113 §6.
+/// The frame types and flags (RFC 9113 §6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM; the last stream is left open, since all
-/// streams in flight end here.
+/// RFC 9113 §6.8 and §7: GOAWAY on stream 0 with ENHANCE_YOUR_CALM. The last stream id is the maximum, since
+/// all streams in flight end here.
 pub(super) const GOAWAY_ENHANCE_YOUR_CALM: [u8; 17] =
     [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
 /// The position of one direction's bytes between two frames or inside of one.
 #[derive(Debug, Default)]
 pub(super) struct FrameTracker {
-    /// The header of the next frame as far as it has come.
+    /// The header of the next frame as far as it has arrived.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
     /// The remaining bytes of the frame's payload.
@@ -64,7 +63,7 @@ impl FrameTracker {
         cost
     }
 
-    /// A frame header is complete.
+    /// Begins the payload of a frame, whose header is complete; returns the cost of the frame.
     fn begin_payload(&mut self) -> i64 {
         let [high, middle, low, kind, flags, ..] = self.head;
         self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
@@ -72,7 +71,7 @@ impl FrameTracker {
             // A request is worth its frames, and hyper limits the size of a head.
             HEADERS | CONTINUATION => 0,
             DATA if flags & END_STREAM != 0 || self.rest >= DATA_BYTES_SMALL => 0,
-            // It throws away what its request has cost.
+            // A reset discards the work that its request has cost.
             RST_STREAM => RESET_COST,
             // PING, SETTINGS, WINDOW_UPDATE, PRIORITY, unknown types, and DATA with hardly a byte.
             _ => 1,
@@ -83,7 +82,7 @@ impl FrameTracker {
 /// The budget for control frames on one connection (a token bucket).
 ///
 /// It refills with time, with requests, and with bytes sent: a client that does nothing unusual spends a
-/// few frames per request, and window updates for what it has read.
+/// few frames per request, and window updates for the bytes that it has read.
 #[derive(Debug)]
 pub(super) struct ControlFrameBudget {
     remaining: Cell<i64>,

@@ -1,6 +1,6 @@
 //! The HTTP server around the pipeline: sockets, threads, timeouts and graceful shutdown.
 //!
-//! It handles requests and responses as bytes; the pipeline knows what they mean. The one surprising thing:
+//! It handles requests and responses as bytes; the pipeline interprets them. The one surprising thing:
 //! one thread accepts for all, and hands each connection to the worker that has the fewest. Sockets do not
 //! share the port (no `SO_REUSEPORT`), so that a second server on it fails to start.
 
@@ -49,7 +49,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A signal that follows the first within this time is the same request: wrappers such as `timeout` and
-/// `npm` send theirs beside that of the terminal or the supervisor.
+/// `npm` send one in addition to that of the terminal or the supervisor.
 const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
 /// The minimum of concurrent HTTP/2 streams of a worker, however few connections are allowed.
@@ -71,11 +71,11 @@ pub struct ServerOptions {
 /// How serving ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ExitOutcome {
-    /// By a signal, with everything answered.
+    /// A signal ended it, and every request was answered.
     Finished,
-    /// By a signal, but some connections had to be aborted.
+    /// A signal ended it, but some connections had to be aborted.
     DrainTimedOut,
-    /// By two signals; this was the second.
+    /// Two signals ended it; this was the second.
     Forced(u8),
     /// An essential thread has died.
     Broken(&'static str),
@@ -123,7 +123,7 @@ pub fn run(
         };
         let tls = settings.tls.clone();
         let settings = Arc::new(settings);
-        // HTTP/1 has at most one request per connection; HTTP/2 should have no more of them in all.
+        // HTTP/1 has at most one request per connection; HTTP/2 connections in total should have no more.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_MIN);
         let shared = apps.first().map(|app| Arc::clone(&app.shared));
         let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
@@ -193,7 +193,7 @@ async fn serve_until_signal(
             log.event(Level::Info, message, &[("signal", &signal)]);
             None
         }
-        // Its connections are lost, and the other threads would have to do its work: a restart is better.
+        // The connections of the thread are lost, and the others would do its work: a restart is better.
         _ = working.join_next() => Some("a worker thread died"),
         _ = accepting.join_next() => Some("the accept loop died"),
     };
@@ -251,7 +251,7 @@ impl Signals {
             tokio::select! {
                 Some(()) = self.terminate.recv() => return 15,
                 Some(()) = self.interrupt.recv() => return 2,
-                // Closing a terminal ends what runs in it; any other SIGHUP is for
+                // Closing a terminal ends the programs that run in it; any other SIGHUP is for
                 // `tls::watch_certificate`.
                 Some(()) = self.hangup.recv() => {
                     if self.is_on_terminal && !io::stderr().is_terminal() {

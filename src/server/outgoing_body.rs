@@ -18,7 +18,7 @@ use crate::pipeline::{App, StreamRights};
 use crate::problem;
 use crate::reply::{BodyChunks, BodyStream, ResponseBody, StreamAborted};
 
-/// What must live as long as the bytes of a response.
+/// The guards that must live as long as the bytes of a response.
 struct ChunkGuard {
     _guard: ExchangeGuard,
     large: Option<(Rc<App>, usize)>,
@@ -51,11 +51,11 @@ impl Drop for ChunkGuard {
 
 /// A response body.
 pub(super) enum OutgoingBody {
-    /// There is none, but the head is to be sent.
+    /// No body: only the head is sent.
     Empty {
         _exchange: Option<Exchange>,
     },
-    /// The chunk that hyper has not taken yet.
+    /// The chunk that hyper has not received yet.
     Whole(Option<OutgoingChunk>),
     Stream(Box<OutgoingStream>),
 }
@@ -95,7 +95,7 @@ impl OutgoingBody {
         }
     }
 
-    /// Without a body: a client with a closed flow-control window could keep one in memory.
+    /// The refusal has no body: a client with a closed flow-control window could keep one in memory.
     pub(super) fn too_many_streams() -> Response<Self> {
         let mut response = Response::new(Self::Empty { _exchange: None });
         *response.status_mut() = problem::BUSY.status;

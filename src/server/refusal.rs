@@ -1,8 +1,8 @@
 //! Responses that bypass the pipeline: to heads that cannot be parsed or do not arrive, and to connections
 //! over the limit.
 //!
-//! They are serialized by hand, since there is no request for hyper to answer. The one surprising thing:
-//! every one of them closes the connection, because it is unknown where the next request would begin.
+//! They are serialized by hand, since there is no request for hyper to answer. The one surprising thing: each
+//! of these responses closes the connection, because it is unknown where the next request would begin.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::problem::{self, Problem, ProblemKind};
 use crate::reply::{self, Reply};
 use crate::wire::{PeerConnection, RequestId};
 
-/// Maps hyper's error to a problem. `unparsed` is what the parser has not consumed.
+/// Maps hyper's error to a problem. `unparsed` has the bytes that the parser has not consumed.
 pub(super) fn from_parser_error(
     error: &hyper::Error,
     unparsed: &[u8],
@@ -47,7 +47,7 @@ pub(super) fn from_parser_error(
     }
 }
 
-/// The head with HTTP/1.1 in place of HTTP/1.2 to HTTP/1.9, which hyper does not parse. RFC 9110 §2.5: a
+/// The head with HTTP/1.1 instead of HTTP/1.2 to HTTP/1.9, which hyper does not parse. RFC 9110 §2.5: a
 /// request with an unknown minor version is processed as the highest known one.
 pub(super) fn as_http_1_1(unparsed: &[u8]) -> Option<Vec<u8>> {
     let (start, token) = version_token(unparsed)?;
@@ -66,7 +66,7 @@ fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
     Some((method.len() + target.len() + 2, version))
 }
 
-/// hyper says only that something is too large; the head is still there to inspect, unless it was the
+/// hyper reports only that something is too large. The head tells what it is, unless it is the
 /// Content-Length, which is parsed later.
 fn too_large_kind(unparsed: &[u8], target_bytes_max: usize) -> &'static ProblemKind {
     let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -94,7 +94,7 @@ pub(super) fn find_accept(head: &[u8]) -> Accept<'_> {
     accept::parse(lines.collect::<Vec<_>>())
 }
 
-/// What the refusals of all connections need.
+/// State that the refusals of all connections share.
 #[derive(Debug, Clone)]
 pub(super) struct RefusalContext {
     pub(super) log: Logger,

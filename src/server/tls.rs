@@ -28,13 +28,13 @@ use crate::value::Moment;
 use certificate::format_to_seconds;
 use certificate_pair::CertificatePair;
 
-/// How long before its expiry a certificate is warned of.
+/// How long before the expiry of its certificate the server warns.
 const EXPIRY_WARNINGS: [Duration; 3] =
     [Duration::from_secs(14 * 86_400), Duration::from_secs(86_400), Duration::ZERO];
 /// The system clock may be set, so it is checked now and then.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// What the TLS listeners serve.
+/// The certificate and the configuration of the TLS listeners.
 #[derive(Debug)]
 pub struct TlsConfig {
     files: CertificateFiles,
@@ -47,7 +47,7 @@ impl TlsConfig {
         Ok(Self { files, pair: RwLock::new(pair) })
     }
 
-    /// Whether the certificate is self-signed, so that clients must be told to trust it.
+    /// Whether the certificate is self-signed, so that clients must be configured to trust it.
     pub fn is_self_signed(&self) -> bool {
         self.with_pair(|pair| pair.info.is_self_signed)
     }

@@ -69,11 +69,11 @@ impl WorkerState {
 pub(super) enum ConnectionPhase {
     /// Accepted, before or in the TLS handshake.
     Handshake,
-    /// No byte of HTTP has come yet.
+    /// No byte of HTTP has arrived yet.
     Fresh,
-    /// The first byte of a head has come, the last has not.
+    /// The first byte of a head has arrived, the last has not.
     Head,
-    /// A request is with the pipeline, which has timeouts of its own.
+    /// A request is with the pipeline, which has its own timeouts.
     Busy,
     /// A response is being sent. The time is that of the last progress.
     Sending,
@@ -85,13 +85,13 @@ pub(super) enum ConnectionPhase {
     Closing,
 }
 
-/// What the watchdog tells a connection to do.
+/// A signal of the watchdog to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchdogSignal {
     Continue,
     /// Release hyper's buffers until a whole head arrives.
     Park,
-    /// Finish what is in flight, accept nothing new.
+    /// Finish the requests in flight, accept no new ones.
     Drain,
     /// End now.
     Abort,
@@ -104,9 +104,9 @@ pub(super) struct PhaseTimeouts {
     pub(super) head: u64,
     pub(super) idle: u64,
     pub(super) sending: u64,
-    /// For large heads and responses under memory pressure, and for handshakes that are too many.
+    /// For large heads and responses under memory pressure, and for handshakes over their soft limit.
     pub(super) under_pressure: u64,
-    /// For connections without a request in flight, at shutdown.
+    /// For connections without a request in flight, during a shutdown.
     pub(super) shutdown: u64,
 }
 
@@ -122,7 +122,7 @@ impl PhaseTimeouts {
 struct InFlightEntry {
     number: u32,
     begun: u64,
-    /// Of its head.
+    /// The memory of its head.
     head_bytes: usize,
     /// When hyper got the response, and its size; from then on the client is expected to read it.
     response_ready: Option<(u64, usize)>,
@@ -145,7 +145,7 @@ pub(super) struct ConnectionWatchdog {
     since: Cell<u64>,
     /// When bytes of a response were last sent.
     progress: Cell<u64>,
-    /// Of a head that took more than one read.
+    /// The memory of a head that took more than one read.
     head_bytes: Cell<usize>,
     /// The memory of the TLS state of the connection.
     tls_bytes: Cell<usize>,
@@ -159,9 +159,9 @@ pub(super) struct ConnectionWatchdog {
     frame_budget: ControlFrameBudget,
     /// The connection waits without a hyper connection and its buffers.
     is_parked: Cell<bool>,
-    /// HTTP/1 only.
+    /// The position in the messages; HTTP/1 only.
     message: RefCell<MessageFraming>,
-    /// It waits for the server, not for its client.
+    /// Whether the connection waits for the server, not for its client.
     is_waiting_on_server: Cell<bool>,
     signal: Cell<WatchdogSignal>,
     waker: RefCell<Option<Waker>>,
@@ -215,7 +215,7 @@ impl ConnectionWatchdog {
         count.set(count.get() + usize::from(begins) - usize::from(ends));
     }
 
-    /// Whether a response of ours can be in flight. If not, what hyper writes is its own.
+    /// Whether a response of ours can be in flight. If not, the bytes that hyper writes are its own.
     pub(super) fn is_response_expected(&self) -> bool {
         match self.phase.get() {
             ConnectionPhase::Busy
@@ -374,7 +374,7 @@ impl ConnectionWatchdog {
         self.waker.borrow_mut().take();
     }
 
-    /// A phase that began in the middle of a tick has lasted less than the difference.
+    /// The age in whole ticks: a phase that began in mid-tick has lasted less than the difference.
     fn age(&self, since: u64) -> u64 {
         self.now().saturating_sub(since).saturating_sub(1)
     }
@@ -423,7 +423,7 @@ impl ConnectionWatchdog {
                 WatchdogSignal::Continue if age >= hurry(patience.idle, is_short) => {
                     WatchdogSignal::Drain
                 }
-                // Something of hyper's own may still wait for a client that does not read.
+                // Bytes of hyper itself may still wait for a client that does not read.
                 WatchdogSignal::Drain => over(patience.sending),
                 ask @ (WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Abort) => {
                     ask
@@ -449,7 +449,7 @@ impl ConnectionWatchdog {
         })
     }
 
-    /// It has more streams than its share, and has not finished them for long.
+    /// Whether the connection has more streams than its share, and has not finished them for long.
     fn exceeds_fair_share(&self, patience: &PhaseTimeouts) -> bool {
         self.worker.has_many_streams()
             && self.has_many_streams()
@@ -460,7 +460,7 @@ impl ConnectionWatchdog {
                 .any(|it| self.age(it.begun) >= patience.under_pressure)
     }
 
-    /// It has more streams in flight than every connection may have.
+    /// Whether the connection has more streams in flight than every connection may have.
     pub(super) fn has_many_streams(&self) -> bool {
         let is_request = |request: &&InFlightEntry| request.kind != InFlightKind::Chunk;
         self.phase.get() == ConnectionPhase::Streams

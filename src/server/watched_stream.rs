@@ -2,8 +2,7 @@
 //!
 //! It does not know HTTP beyond that; `http1_framing` tells it where heads and bodies end. The one
 //! surprising thing: when a head cannot be parsed, hyper writes a bare response by itself. This stream
-//! swallows such a write and defers the close, because `connection` then writes a full response in its
-//! place.
+//! swallows such a write and defers the close, because `connection` then writes a full response instead.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,8 +18,8 @@ use super::watchdog::{ConnectionPhase, ConnectionWatchdog};
 
 /// The transport of a connection.
 pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin + 'static {
-    /// Makes the close, whenever it comes, discard unsent data: a client that does not read would otherwise
-    /// keep it in kernel memory.
+    /// Makes a later close discard unsent data: a client that does not read would otherwise keep it in kernel
+    /// memory.
     fn discard_unsent_on_close(&self);
 }
 
@@ -35,10 +34,10 @@ impl ByteStream for TcpStream {
 pub(super) struct WatchedStream<S> {
     stream: S,
     watch: Rc<ConnectionWatchdog>,
-    /// Bytes that have arrived and that hyper has not got yet: they are behind the end of a message, or
+    /// Bytes that have arrived and that hyper has not received yet: they are after the end of a message, or
     /// were put back.
     pending: BytesMut,
-    /// The other side has shut down.
+    /// Whether the other side has shut down.
     has_ended: bool,
     /// HTTP/2 frames, received and sent.
     received: FrameTracker,
@@ -51,7 +50,7 @@ impl<S: ByteStream> WatchedStream<S> {
         Self { stream, watch, pending: BytesMut::new(), has_ended: false, received, sent }
     }
 
-    /// Puts the beginning of a head back in front of what is still to be read.
+    /// Puts the beginning of a head back in front of the bytes that are still to be read.
     pub(super) fn unread(&mut self, head: &[u8]) {
         self.watch.message().restart_head();
         let behind = std::mem::replace(&mut self.pending, BytesMut::from(head));
@@ -93,7 +92,7 @@ impl<S: ByteStream> WatchedStream<S> {
         }
     }
 
-    /// Whether part of a head has arrived that hyper has not got.
+    /// Whether part of a head has arrived that hyper has not received.
     pub(super) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -125,7 +124,7 @@ impl<S: ByteStream> WatchedStream<S> {
             return Ok(());
         }
         if self.sent.is_at_frame_boundary() {
-            // Whether it goes out makes no difference to us.
+            // It does not matter whether the frame is sent.
             let _ = Pin::new(&mut self.stream).poll_write(cx, &GOAWAY_ENHANCE_YOUR_CALM);
         }
         Err(io::Error::other("HTTP/2 control-frame flood"))

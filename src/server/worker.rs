@@ -1,6 +1,6 @@
 //! The worker thread, which serves its share of the connections, each from first to last.
 //!
-//! It does not accept. A request never leaves its thread, so what the thread's `App` holds needs no lock.
+//! It does not accept. A request never leaves its thread, so the contents of the thread's `App` need no lock.
 //! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
 //! continues, because tokio catches it and every count has a guard.
 
@@ -49,7 +49,7 @@ pub(super) struct WorkerHandle {
     open: Arc<AtomicUsize>,
 }
 
-/// What a worker thread reports.
+/// The reports of a worker thread.
 #[derive(Debug)]
 pub(super) struct WorkerReports {
     /// Resolves once the thread can serve; fails if it never will.
@@ -100,7 +100,7 @@ impl WorkerHandle {
     }
 }
 
-/// What a worker starts with.
+/// The configuration of a worker.
 pub(super) struct WorkerConfig {
     pub(super) settings: Arc<ServerOptions>,
     pub(super) refusals: RefusalContext,
@@ -194,7 +194,7 @@ impl RevocationCheck {
     }
 }
 
-/// A check in flight, however it ends.
+/// Marks a check as in flight until it ends, in any way.
 struct RevocationCheckGuard(Rc<Cell<bool>>);
 
 impl Drop for RevocationCheckGuard {

@@ -1,9 +1,8 @@
 //! A bounded byte channel from the thread that produces an export to the task that sends it.
 //!
 //! It buffers a few chunks; when it is full, the producer waits (backpressure), and is cancelled if it waits
-//! too long.
-//! The one surprising thing: cancelling discards the chunks that were not consumed yet, so that the consumer
-//! sees an error and never a truncated body that ends cleanly.
+//! too long. The one surprising thing: cancelling discards the chunks that were not consumed yet, so that the
+//! consumer sees an error and never a truncated body that ends cleanly.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -25,7 +24,7 @@ const CHUNKS_MAX: usize = 2;
 /// Time limits of a channel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChannelTimeouts {
-    /// While the consumer takes nothing.
+    /// The limit while the consumer reads nothing.
     pub(super) idle: Duration,
     pub(super) total: Duration,
 }
@@ -66,7 +65,7 @@ struct ChannelState {
 enum ChannelEnd {
     Open,
     Complete,
-    /// The error, until the consumer has taken it.
+    /// The error, until the consumer has received it.
     Failed(Option<StoreError>),
 }
 

@@ -10,7 +10,7 @@ use super::driver::{Columns, DatabaseDriver, StatementError};
 use super::sql::CHANGE_LOG_BOUNDS;
 use crate::plan::{ChangeLogBounds, Outcome, ReadPlan};
 
-/// The timeout: scrapes are far apart, and have timeouts of their own.
+/// The timeout: scrapes are far apart, and have their own timeouts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the bounds through any driver.

@@ -17,7 +17,8 @@ use crate::plan::{
 };
 use crate::value::{Id, Item};
 
-/// Loads what `decide` needs. All but creates are boxed, so that the future of a create stays small.
+/// Loads the stored state for `decide`. All but creates are boxed, so that the future of a create stays
+/// small.
 pub(super) async fn load_decision_input<D: DatabaseDriver>(
     driver: &mut D,
     context: &StoreContext,
@@ -143,9 +144,9 @@ async fn find_dangling_references<D: DatabaseDriver>(
     Ok(check_existence(driver, context, place, &references).await?.1)
 }
 
-/// What must exist for a request to be valid.
+/// The item that must exist for a request to be valid.
 pub(super) enum ExistenceCheck<'a> {
-    /// Nothing that is not read anyway.
+    /// No item beside those that are read anyway.
     Nothing(&'a AccessScope),
     /// The parent item of a collection, if it has one.
     ParentOf(&'a Collection),

@@ -1,4 +1,4 @@
-//! The driver trait: what a backend provides inside one transaction, and the types of parameters and rows.
+//! The driver trait: a backend's operations inside one transaction, and the types of parameters and rows.
 //!
 //! `transaction` is written once against this trait. It is async because PostgreSQL's driver waits on a
 //! socket. SQLite's driver never waits, so its futures are ready at the first poll (`poll_once`), and the

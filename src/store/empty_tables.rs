@@ -3,8 +3,8 @@
 //! A model change that is refused for a resource with items recreates the table of a resource without
 //! items, together with the empty tables that refer to it. Other data of the resource stays:
 //! its entries in the change log, and the last allocated id, so that no id is allocated twice.
-//! The one surprising thing: a table with rows may refer to one without, as long as no row does. Its
-//! foreign key is dropped and added again; on SQLite, which can do neither, it follows a table that is
+//! The one surprising thing: a table with rows may refer to one without, as long as no row does. Its foreign
+//! key is dropped and added again; on SQLite, which can do neither, the foreign key follows a table that is
 //! renamed. A foreign key that is not ours is never dropped: the migration is refused.
 
 use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
@@ -24,9 +24,9 @@ pub(super) struct SchemaConflict {
 /// The tables to rebuild.
 #[derive(Debug, Default)]
 pub(super) struct EmptyTableRebuild {
-    /// In the old model.
+    /// The tables to drop, in the old model.
     old: Vec<ResourceIndex>,
-    /// In the new model; a resource that it does not have is only dropped.
+    /// The tables to create, in the new model; a resource that it does not have is only dropped.
     pub(super) new: Vec<ResourceIndex>,
     /// Fields of tables with rows that refer to rebuilt tables, in the new model.
     relinked: Vec<(ResourceIndex, usize)>,
@@ -197,8 +197,8 @@ async fn lock_empty_table<D: DatabaseDriver>(
     }
 }
 
-/// Drops the foreign keys that refer to the tables, where that must precede dropping a table. Refused when one
-/// of a table that stays is not ours.
+/// Drops the foreign keys that refer to the tables, where that must precede dropping a table. Refuses if a
+/// table that stays has such a foreign key that is not ours.
 async fn drop_foreign_keys<D: DatabaseDriver>(
     driver: &mut D,
     (old, tables): (&Model, &[&Resource]),

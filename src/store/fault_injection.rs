@@ -77,7 +77,7 @@ impl FaultKind {
 #[derive(Debug, Default)]
 struct InjectedFault {
     fault: Option<(usize, FaultKind)>,
-    /// Every later step fails too.
+    /// Whether every later step fails too.
     is_persistent: bool,
     steps: Vec<String>,
 }

@@ -1,10 +1,10 @@
-//! Idempotency keys: a write that is retried is executed once, and its stored answer is replayed.
+//! Idempotency keys: a write that is retried is executed once, and its stored response is replayed.
 //!
-//! The transaction first looks up the key, and at its end stores the answer, so that neither the write nor
-//! the answer exists without the other. The content of the answer is opaque here.
-//! A refusal is stored and committed too, after its writes are rolled back to a savepoint. Where several
-//! servers write, a request that finds its key locked is refused at once and retried by the caller, so that
-//! it holds no connection while it waits.
+//! The transaction first looks up the key, and at its end stores the response, so that neither the write nor
+//! the response exists without the other. The content of the response is opaque here. A refusal is stored and
+//! committed too, after its writes are rolled back to a savepoint. Where several servers write, a request
+//! that finds its key locked is refused immediately and retried by the caller, so that it holds no connection
+//! while it waits.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(super) async fn create<D: DatabaseDriver>(
     write_system_value(driver, dialect, FORMAT_KEY, "1").await
 }
 
-/// How long an answer is stored.
+/// How long a response is stored.
 pub(super) fn retention(context: &StoreContext) -> Duration {
     Duration::from_secs(context.model.server.limits.idempotency_key_seconds.into())
 }
 
-/// Reads the stored answer to this request.
+/// Reads the stored response to this request.
 pub(super) async fn read<D: DatabaseDriver>(
     driver: &mut D,
     context: &StoreContext,
@@ -75,7 +75,7 @@ impl IdempotencyRecord {
         Ok(Self { fingerprint: text(0)?, answer: text(1)? })
     }
 
-    /// The stored answer, if it belongs to the same request; a refusal if the key was used for another one.
+    /// The stored response, if it belongs to the same request; a refusal if the key was used for another one.
     fn replay(self, once: &IdempotentRequest) -> Result<Outcome, RequestRefusal> {
         match once.matches(&self.fingerprint) {
             true => {
@@ -86,7 +86,7 @@ impl IdempotencyRecord {
     }
 }
 
-/// Replays the stored answer, or executes the write and stores its answer.
+/// Replays the stored response, or executes the write and stores its response.
 pub(super) async fn write<D: DatabaseDriver>(
     driver: &mut D,
     context: &StoreContext,
@@ -116,7 +116,7 @@ pub(super) async fn write<D: DatabaseDriver>(
     Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))
 }
 
-/// Locks the key, and looks up its stored answer.
+/// Locks the key, and looks up its stored response.
 async fn lock_or_replay<D: DatabaseDriver>(
     driver: &mut D,
     context: &StoreContext,
@@ -128,7 +128,7 @@ async fn lock_or_replay<D: DatabaseDriver>(
         let kept = driver.query(&find.sql, &find.binds, IdempotencyRecord::read).await?.pop();
         return Ok(kept.map(|kept| kept.replay(once)).transpose()?);
     };
-    // Two statements, in this order: the second one sees what the previous holder of the lock has committed.
+    // Two statements, in this order: the second one sees the commit of the previous holder of the lock.
     let strokes = [Statement::new(claim, vec![Bind::Integer(once.lock_number)]), find];
     let read = |at: usize, row: &dyn Columns| match at {
         0 => Ok((row.boolean(0)? == Some(true), None)),
@@ -137,7 +137,7 @@ async fn lock_or_replay<D: DatabaseDriver>(
     let mut found = driver.query_each(&strokes, read).await?.into_iter().flatten();
     let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
     match found.next() {
-        // A stored answer is final, regardless of who holds the lock now.
+        // A stored response is final, regardless of who holds the lock now.
         Some((_, Some(kept))) => Ok(Some(kept.replay(once)?)),
         _ if is_claimed => Ok(None),
         _ => Err(RequestRefusal::IdempotencyKeyInFlight.into()),

@@ -1,7 +1,7 @@
 //! Storage of items: stage 3 of the pipeline (execute), and the only stage with side effects.
 //!
-//! `open` opens a `Store` once; each worker thread takes a `StoreWorker` from it. A plan goes in, an
-//! `Outcome` or a `StoreError` comes out. The store knows nothing of HTTP.
+//! `open` opens a `Store` once; each worker thread gets a `StoreWorker` from it, which executes a plan and
+//! returns an `Outcome` or a `StoreError`. The store knows nothing of HTTP.
 
 mod admin;
 mod change_reader;
@@ -80,7 +80,7 @@ impl StoreError {
     }
 }
 
-/// For the operator; `reply` writes what the client sees.
+/// The message for the operator; `reply` writes the one for the client.
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -219,7 +219,7 @@ pub enum Store {
     Postgres(Arc<postgres::PostgresStore>),
 }
 
-/// Opens the store for serving: takes its lock, migrates its tables to the model, starts its threads. With
+/// Opens the store for serving: acquires its lock, migrates its tables to the model, starts its threads. With
 /// `is_patient` it retries until the database can be reached.
 pub fn open(
     database: &Database,
@@ -277,7 +277,7 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// For a write that the server makes on its own behalf.
+    /// Options of a write that the server makes on its own behalf.
     pub fn with_deadline(deadline: Instant) -> Self {
         Self { bytes: 0, deadline, memory: None, place: None }
     }
@@ -291,7 +291,7 @@ pub enum StoreWorker {
 }
 
 impl StoreWorker {
-    /// For a read that the server makes by itself.
+    /// Reads on behalf of the server itself.
     pub async fn read(&self, read: ReadPlan) -> Result<Outcome, StoreError> {
         self.read_in(None, read).await
     }
@@ -332,7 +332,7 @@ impl StoreWorker {
         }
     }
 
-    /// `claim_nonce` without I/O. `None` where the other servers have to be asked.
+    /// `claim_nonce` without I/O. `None` if the other servers have to be asked.
     pub fn claim_nonce_locally(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
         match self {
             Self::Sqlite(worker) => Some(worker.claim_nonce(claim)),

@@ -69,7 +69,7 @@ impl fmt::Debug for UsedNonces {
 }
 
 impl UsedNonces {
-    /// With a new random epoch: the state of an earlier process is lost.
+    /// Starts a new random epoch: the state of an earlier process is lost.
     pub(super) fn new() -> Result<Self, getrandom::Error> {
         Ok(Self::with_capacity(getrandom::u64()?, SHARDS, NONCES_MAX))
     }
@@ -90,8 +90,8 @@ impl UsedNonces {
         }
         // An epoch never repeats, even without a random source.
         let next = getrandom::u64().unwrap_or_else(|_| epoch.wrapping_add(1));
-        // Of threads that notice together, one starts the epoch. Another one that still sees the former time
-        // a moment later starts one more, which is harmless.
+        // Of several threads that notice the change together, one starts the epoch. Another one that still
+        // sees the former time a moment later starts one more, which is harmless.
         match self.epoch.compare_exchange(epoch, next, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => {
                 self.latest_seconds.store(now, Ordering::SeqCst);
@@ -101,7 +101,7 @@ impl UsedNonces {
         }
     }
 
-    /// `now` is in Unix seconds.
+    /// Claims a count. `now` is in Unix seconds.
     pub(super) fn claim(&self, claim: &NonceClaim, now: i64) -> NonceClaimResult {
         if claim.epoch != self.epoch(now) {
             return NonceClaimResult::Stale;

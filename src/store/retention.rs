@@ -1,12 +1,12 @@
 //! Retention: deletes expired change log entries and expired idempotency keys on both backends, in small
 //! batches, so that writers never wait for more than one.
 //!
-//! A sweep cannot be undone, so a clock that jumps ahead is not trusted at once. For each of the two tables
-//! the database stores the last time at which a server swept it (`ClockMark`). If the clock is further ahead
-//! of the mark than a usual downtime, and something would be deleted, nothing is swept until the clock has
-//! stayed ahead for a day by its own count. So a database unused for a month is swept a day after its next
-//! start, and an operator who started with a wrong clock has a day to see the warning.
-//! The one surprising thing: while the clock is doubted, no stored answer expires, however old it looks.
+//! A sweep cannot be undone, so a clock that jumps ahead is not trusted immediately. For each of the two
+//! tables the database stores the last time at which a server swept it (`ClockMark`). If the clock is further
+//! ahead of the mark than a usual downtime, and something would be deleted, nothing is swept until the clock
+//! has stayed ahead for a day by its own count. So a database unused for a month is swept a day after its
+//! next start, and an operator who started with a wrong clock has a day to see the warning. The one
+//! surprising thing: while the clock is doubted, no stored response expires, however old it looks.
 
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -107,7 +107,7 @@ struct SweptTable<'a> {
     sweep: &'a str,
 }
 
-/// One batch of both sweeps, inside a transaction. `now`: by the clock of the database, where it has one.
+/// Runs one batch of both sweeps, in a transaction. `now`: by the clock of the database, where it has one.
 pub(super) async fn sweep_batch<D: DatabaseDriver>(
     driver: &mut D,
     context: &StoreContext,
@@ -182,7 +182,7 @@ fn tolerance(keep: Duration) -> Duration {
     (keep / 4).max(TOLERANCE_MIN)
 }
 
-/// When a server last swept a table, by the clock that decides expiry.
+/// The time at which a server last swept a table, by the clock that decides expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ClockMark {
     seen: Moment,
@@ -200,8 +200,8 @@ impl ClockMark {
         Some(Self { seen: Moment::parse(seen)?, doubted_since: since })
     }
 
-    /// The mark after a sweep; a doubt in it means that nothing may be deleted. A clock that goes back
-    /// deletes nothing, and is followed.
+    /// The mark after a sweep; a doubt in it means that nothing may be deleted. If the clock goes back,
+    /// nothing is deleted, and the mark follows the clock.
     fn advance(self, now: Moment, tolerance: Duration, is_due: bool) -> Self {
         let is_far = now.micros().saturating_sub(self.seen.micros()) > micros(tolerance);
         let since = self.doubted_since.filter(|since| *since <= now).unwrap_or(now);

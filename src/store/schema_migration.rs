@@ -18,9 +18,9 @@ use crate::model::{self, Model, ResourceIndex};
 /// Why the tables were not migrated.
 #[derive(Debug)]
 pub(super) enum MigrationError {
-    /// What differs, a line each.
+    /// The differences, a line each.
     Refused(Vec<String>),
-    /// What running servers with another model rely on, a line each.
+    /// The rules that running servers with another model rely on, a line each.
     InUse(Vec<String>),
     /// The same, of servers that have started while the indexes of this model were built.
     InUseSinceBuild(Vec<String>),
@@ -129,9 +129,9 @@ const UNFINISHED: &str = "model_unfinished";
 /// that. Until it is completed, the model is not in force.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
-    /// To be built.
+    /// Indexes to be built.
     pub(super) indexes: Vec<IndexDefinition>,
-    /// To be validated.
+    /// Foreign keys to be validated.
     pub(super) foreign_keys: Vec<ForeignKey>,
 }
 
@@ -178,12 +178,12 @@ pub(super) async fn migrate<D: DatabaseDriver>(
             };
         }
     }
-    // Someone may have dropped one by hand.
+    // An operator may have dropped an index by hand.
     let mut deferred = Deferred {
         indexes: reconcile_indexes(driver, (model, &changed.made), dialect, others).await?,
         foreign_keys: find_unvalidated(driver, model, dialect).await?,
     };
-    // Databases of earlier versions have none. Checking for the table first avoids a lock.
+    // Databases of earlier versions have no such index. Checking first avoids a lock.
     if driver.query(dialect.version_index_names, &[], |_| Ok(())).await?.is_empty() {
         let (name, create) = (VERSION_INDEX.to_owned(), dialect.version_index.to_owned());
         create_index(driver, IndexDefinition { name, create }, dialect, &mut deferred.indexes)

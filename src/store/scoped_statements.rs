@@ -25,10 +25,10 @@ pub(super) struct ScopedStatements<'a> {
     access_scope: &'a AccessScope,
 }
 
-/// What the transaction is about to do with an item that it locks.
+/// The purpose of a row lock: what the transaction is about to do with the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowLock {
-    /// Change it: others may insert children meanwhile.
+    /// To change the item: others may insert children meanwhile.
     Update,
     Delete,
 }

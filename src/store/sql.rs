@@ -84,7 +84,7 @@ fn collection_version_query(dialect: &Dialect, has_parent: bool) -> String {
     ))
 }
 
-/// More combinations of roles than an operator reads.
+/// The maximum number of role combinations, more than an operator reads.
 const ROLE_GROUPS_MAX: usize = 1000;
 
 /// The statements of a model in one dialect.
@@ -207,7 +207,7 @@ impl SqlStatements {
         }
     }
 
-    /// All statements, for tests.
+    /// The texts of all statements, for tests.
     #[cfg(any(fuzzing, test))]
     pub(super) fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];

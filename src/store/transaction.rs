@@ -50,7 +50,7 @@ impl StoreContext {
         Self::with_metrics(model, dialect, Arc::default())
     }
 
-    /// With the metric of a server.
+    /// A context with the metric of a server.
     pub(super) fn with_metrics(
         model: &Arc<Model>,
         dialect: &'static Dialect,
@@ -68,7 +68,7 @@ pub(super) enum CommitMode {
     Exclusive,
 }
 
-/// A write of more rows than this gets a commit of its own.
+/// A write of more rows than this gets a separate commit.
 pub(super) const GROUPED_ROWS_MAX: usize = 100;
 
 /// A page of large items ends early: the size of a response is bounded too.
@@ -346,7 +346,7 @@ pub(super) async fn write<D: DatabaseDriver>(
     match write.idempotency.clone() {
         None => execute_write(driver, context, write, pace).await,
         Some(once) => {
-            // Authorization comes first: a stored answer is not replayed to a caller who has lost the rights.
+            // Authorization first: a stored response is not replayed to a caller who has lost the rights.
             if is_rights_recheck_due(&write) {
                 Box::pin(recheck_rights(driver, context, &write)).await?;
             }

@@ -1,7 +1,7 @@
 //! Generator of UUIDv7 ids for new items (RFC 9562), monotonic within a thread.
 //!
 //! An id begins with the creation time of its item to the microsecond (§6.2, method 3), so that sorting by id
-//! sorts by creation time, on every server and whatever their clocks say.
+//! sorts by creation time, on every server, even if their clocks differ.
 //! Within a microsecond, and while the clock is behind, each id is larger than the last by a random increment
 //! (method 2). Random bytes are drawn from the system in blocks, so that an id costs no system call.
 

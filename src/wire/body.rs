@@ -1,8 +1,8 @@
 //! The request body: read completely within a size limit and a deadline (slowloris), or drained so that the
 //! connection can be reused.
 //!
-//! Does not interpret the bytes. What may surprise: the first poll makes hyper send `100 Continue`, so the
-//! body of a client that waits for it is never polled once the request is refused.
+//! Does not interpret the bytes. The one surprising thing: the first poll makes hyper send `100 Continue`, so
+//! the body of a client that waits for it is never polled once the request is refused.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,13 +23,13 @@ use crate::problem::{self, Problem};
 
 /// The rest of a refused body is drained up to this size, to keep the connection.
 const DRAIN_BYTES_MAX: usize = 64 << 10;
-/// ... and for this long: the rest should be in flight already.
+/// The time limit of the drain: the rest should be in flight already.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// How often a slow body is checked for memory pressure, under which it is aborted (load shedding).
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What happens to the connection after the response.
+/// Whether the connection is reused after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionReuse {
     KeepAlive,
@@ -184,7 +184,7 @@ impl RequestBody {
             if !has_room(data.len()) {
                 return Err(Problem::new(&problem::BUSY).detail("too many large bodies at once"));
             }
-            // Most bodies come in one chunk, which is passed on without a copy.
+            // Most bodies arrive in one chunk, which is passed on without a copy.
             if first.is_empty() {
                 first = data;
             } else {

@@ -1,7 +1,7 @@
 //! CORS (Fetch standard, "CORS protocol"): the response headers for pages of the origins in `cors_origins`.
 //!
-//! Pure. It decides which page a request came from; the caller is authenticated and authorized as usual. What
-//! may surprise: an origin that is not declared gets no CORS headers at all, not even a refusal.
+//! Pure. It determines which page made a request; the caller is authenticated and authorized as usual. The
+//! one surprising thing: an origin that is not declared gets no CORS headers at all, not even a refusal.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -23,7 +23,7 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
 /// origin that is no longer declared is refused itself.
 const PREFLIGHT_MAX_AGE_SECONDS: HeaderValue = HeaderValue::from_static("7200");
 
-/// The page that a request came from, as far as CORS is concerned.
+/// The page that made a request, as far as CORS is concerned.
 #[derive(Debug, Clone)]
 pub enum CorsOrigin {
     /// No origin is declared: CORS is off.

@@ -1,12 +1,12 @@
 //! Cross-origin isolation: response headers and a fetch-metadata check that keep responses from other
 //! origins' pages.
 //!
-//! A browser adds its stored credentials to every request that a page causes. Which responses the page may
-//! read is decided by the browser, from the response headers: `ISOLATION_HEADERS`, which every response has.
-//! For a request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…`
-//! (fetch metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before
-//! authentication: neither the status nor the timing tells the page anything about its visitor. What may
-//! surprise: browsers send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
+//! A browser adds its stored credentials to every request that a page causes. The browser decides which
+//! responses the page may read, from the response headers: `ISOLATION_HEADERS`, which every response has. For
+//! a request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…` (fetch
+//! metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before authentication:
+//! neither the status nor the timing tells the page anything about its visitor. The one surprising thing:
+//! browsers send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -36,7 +36,7 @@ pub fn add_cross_origin_isolation(headers: &mut HeaderMap) {
     }
 }
 
-/// What a GET or HEAD does.
+/// The effect of a GET or HEAD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadPurpose {
     Read,

@@ -2,8 +2,9 @@
 //! `X-Forwarded-Proto`.
 //!
 //! Pure. Other headers of proxies are ignored, and nothing from these headers ever becomes part of a URL in a
-//! response. What may surprise: a proxy that writes one of the two kinds of header may pass through the other
-//! kind as its client sent it, so where both are present only what they agree on is trusted.
+//! response. The one surprising thing: a proxy that writes one of the two kinds of header may pass through
+//! the other kind as its client sent it, so where both are present only the facts on which both agree are
+//! trusted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,14 +24,14 @@ const HOPS_MAX: usize = 32;
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// In canonical form: never an IPv4-mapped IPv6 address.
+    /// The address in canonical form: never an IPv4-mapped IPv6 address.
     pub address: IpAddr,
     /// Whether the client used https; `None`: no trusted proxy says.
     pub is_https: Option<bool>,
 }
 
 impl Sender {
-    /// Whether nobody can read the request in transit: by https, or on the same machine.
+    /// Whether the request is protected from readers in transit: by https, or on the same machine.
     pub fn is_private(&self) -> bool {
         self.is_https == Some(true) || self.address.is_loopback()
     }
@@ -52,7 +53,7 @@ pub fn find_sender(way: PeerConnection, headers: &HeaderMap, proxies: &[Network]
     let peer = way.peer.ip().to_canonical();
     let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(address));
     if !is_trusted(peer) {
-        // Without a declared proxy there may still be one.
+        // There may be an undeclared proxy.
         let is_clear = (!proxies.is_empty()).then_some(false);
         return Sender { address: peer, is_https: if way.is_tls { Some(true) } else { is_clear } };
     }
@@ -229,7 +230,7 @@ fn parse_node(text: &str) -> Option<Option<IpAddr>> {
     is_whole.then_some(name.map(|address| address.to_canonical()))
 }
 
-/// RFC 7239 §6.3.
+/// Whether a text is an obfuscated identifier (RFC 7239 §6.3).
 fn is_obfuscated(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     text.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_letter))

@@ -2,7 +2,7 @@
 //!
 //! Pure. Requests that hyper itself refuses (broken header lines, contradictory lengths) never get here. What
 //! may surprise is the order inside: 400 before 414 and 431, as the specification promises, then 501 and 417,
-//! of which it says nothing.
+//! whose order it leaves open.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Version, header};

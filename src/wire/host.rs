@@ -1,7 +1,8 @@
 //! Host and origin checks: protection against DNS rebinding and cross-site requests (CSRF).
 //!
-//! Pure. The addresses that the server listens on are arguments. What may surprise: Host is never used to
-//! build a URL, except in the redirect to HTTPS (`https_redirect`); otherwise it can only lead to a refusal.
+//! Pure. The addresses that the server listens on are arguments. The one surprising thing: Host is never used
+//! to build a URL, except in the redirect to HTTPS (`https_redirect`); otherwise it can only lead to a
+//! refusal.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -114,8 +115,8 @@ pub fn check_host_is_local(
     )))
 }
 
-/// Refuses a change that a page of another site makes a browser send (CSRF). `is_https` is how the request
-/// was sent, if known.
+/// Refuses a change that a page of another site makes a browser send (CSRF). `is_https` tells whether the
+/// request was sent by https, if that is known.
 pub fn check_cross_site(
     parts: &Parts,
     base_url: Option<&str>,

@@ -1,8 +1,8 @@
 //! HTTP-level checks that every request must pass before routing: framing, Host, origin, body.
 //!
-//! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. What may surprise:
-//! a refused request may leave its body unread, so every path out must call `RequestBody::finish` to learn
-//! whether the connection can be reused.
+//! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. The one surprising
+//! thing: a refused request may leave its body unread, so every path out must call `RequestBody::finish` to
+//! learn whether the connection can be reused.
 
 mod cross_origin_isolation;
 mod body;
@@ -24,7 +24,7 @@ pub use host::{Authority, check_cross_site, check_host_is_local};
 pub use https_redirect::{hsts_header, https_url};
 pub use request_id::RequestId;
 
-/// The connection that a request came over.
+/// The connection that a request arrived over.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerConnection {
     /// The address of the other end of the connection.
@@ -34,7 +34,7 @@ pub struct PeerConnection {
 }
 
 impl PeerConnection {
-    /// Whether nobody in between can read or change the request.
+    /// Whether no third party can read or change the request in transit.
     pub fn is_secure(self) -> bool {
         self.is_tls
     }

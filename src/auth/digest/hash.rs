@@ -1,6 +1,6 @@
-//! The hashes of Digest, as hexadecimal text on the stack: that is how they are compared and hashed again.
+//! The hashes of Digest, as hexadecimal text on the stack: in this form they are compared and hashed again.
 //!
-//! RFC 7616 §3.4 says what goes into a hash; this file only joins the parts.
+//! RFC 7616 §3.4 defines the parts of each hash; this file only joins them.
 
 use std::fmt;
 
@@ -57,7 +57,7 @@ impl fmt::Debug for HexDigest {
 pub struct Ha1(HexDigest);
 
 impl Ha1 {
-    /// Parses what `as_text` returned; `None` if it cannot be of this algorithm.
+    /// Parses the text that `as_text` returned; `None` if it is no hash of this algorithm.
     pub fn parse(algorithm: Algorithm, text: &str) -> Option<Self> {
         let length = match algorithm {
             Algorithm::Md5 => 32,
@@ -94,7 +94,7 @@ pub fn ha1(algorithm: Algorithm, name: &str, realm: &str, password: &str) -> Ha1
     Ha1(hash_joined(algorithm, &[name.as_bytes(), realm.as_bytes(), password.as_bytes()]))
 }
 
-/// RFC 7616 §3.4.4: what a client sends in place of its name, to hide it.
+/// RFC 7616 §3.4.4: the hash that a client sends instead of its name, to hide the name.
 pub fn userhash(algorithm: Algorithm, name: &str, realm: &str) -> HexDigest {
     let name = credential_text::to_nfc(name);
     hash_joined(algorithm, &[name.as_bytes(), realm.as_bytes()])
@@ -105,7 +105,7 @@ pub fn hash_bytes(algorithm: Algorithm, bytes: &[u8]) -> HexDigest {
     hash_joined(algorithm, &[bytes])
 }
 
-/// A hash whose last part is open, so that it can be finished in several ways.
+/// A hash of all parts but the last, so that it can be finished with several last parts.
 #[derive(Clone)]
 pub(super) enum PartialHash {
     Md5(Md5),
@@ -113,7 +113,7 @@ pub(super) enum PartialHash {
 }
 
 impl PartialHash {
-    /// With these parts, and a colon after each.
+    /// Hashes these parts, with a colon after each.
     pub(super) fn new(algorithm: Algorithm, parts: &[&[u8]]) -> Self {
         match algorithm {
             Algorithm::Md5 => Self::Md5(hash_prefix(parts)),

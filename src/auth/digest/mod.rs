@@ -39,14 +39,14 @@ pub struct DigestCredentials<'h> {
 pub enum DigestUsername<'h> {
     /// In NFC.
     Name(Cow<'h, str>),
-    /// To be compared with `userhash` of every user.
+    /// The hash of a name, to be compared with the `userhash` of every user.
     Hash(Cow<'h, str>),
 }
 
 /// The quality of protection, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QualityOfProtection<'h> {
-    /// No `qop` at all, as RFC 2069 had it.
+    /// No `qop`, as in RFC 2069.
     Legacy,
     Auth(QopParameters<'h>),
     AuthInt(QopParameters<'h>),
@@ -54,7 +54,7 @@ enum QualityOfProtection<'h> {
     Unknown,
 }
 
-/// The parameters that come with a `qop`.
+/// The parameters that accompany a `qop`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QopParameters<'h> {
     nc: [u8; 8],
@@ -65,7 +65,7 @@ struct QopParameters<'h> {
 /// Why well-formed credentials are not for this realm or this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScopeMismatch {
-    /// 400: they belong to another request. The others are 401, not stale.
+    /// 400: the credentials belong to another request. The other mismatches are 401 without `stale`.
     Uri,
     Realm,
     Opaque,
@@ -73,7 +73,7 @@ pub enum ScopeMismatch {
     Qop,
 }
 
-/// Parses what follows `Digest` in the header.
+/// Parses the part of the header after `Digest`.
 pub fn read(parameters: &[u8]) -> Result<DigestCredentials<'_>, MalformedCredentials> {
     let mut sent = AuthParameters::read(parameters)?;
     let response =
@@ -115,7 +115,7 @@ fn parse_username<'h>(
     }
 }
 
-// Absent, it is MD5: wget and others leave it out although it was offered.
+// The default is MD5: wget and others omit the parameter although it was offered.
 fn parse_algorithm(sent: Option<&[u8]>) -> Option<Algorithm> {
     match sent {
         None => Some(Algorithm::Md5),
@@ -198,7 +198,7 @@ impl DigestCredentials<'_> {
         matches!(self.protection, QualityOfProtection::AuthInt(_))
     }
 
-    /// Combines them with the user's HA1; `None` for an algorithm or a `qop` that we do not know.
+    /// Combines the credentials with the user's HA1; `None` for an algorithm or a `qop` that we do not know.
     pub fn with_ha1(&self, ha1: &Ha1) -> Option<KeyedCredentials<'_>> {
         let algorithm = self.algorithm?;
         let (ha1, nonce) = (ha1.as_bytes(), &*self.nonce);
@@ -215,7 +215,7 @@ impl DigestCredentials<'_> {
         Some(KeyedCredentials { proof: self, algorithm, prefix: begun })
     }
 
-    /// Whether the sender knows the password. Takes as long if not.
+    /// Whether the sender knows the password. Takes the same time in both cases.
     pub fn verify(&self, ha1: &Ha1, method: &str, body_hash: Option<&HexDigest>) -> bool {
         self.with_ha1(ha1).is_some_and(|keyed| keyed.verify(method, body_hash))
     }
@@ -246,7 +246,7 @@ pub struct KeyedCredentials<'p> {
 }
 
 impl KeyedCredentials<'_> {
-    /// Whether the sender knows the password. Takes as long if not.
+    /// Whether the sender knows the password. Takes the same time in both cases.
     pub fn verify(&self, method: &str, body_hash: Option<&HexDigest>) -> bool {
         let expected = self.compute_response(method, body_hash);
         expected.is_some_and(|expected| expected.equals_constant_time(&self.proof.response))

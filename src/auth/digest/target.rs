@@ -1,14 +1,15 @@
 //! Comparison of the `uri` of Digest credentials with the target of their request.
 //!
-//! RFC 7616 §3.4.6. Textual: two spellings of one path are different paths here, because a client sends the
-//! same text twice. Only the absolute form may differ from the origin form, and only before the path.
+//! RFC 7616 §3.4.6. The comparison is textual: two spellings of one path are different paths here, because a
+//! client sends the same text twice. Only one difference is allowed: one of the two may be in absolute form,
+//! which has a scheme and a host before the path.
 
 /// The target of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct DigestTarget<'r> {
     /// As it was sent: `/customers?limit=1`, `http://example.com/customers?limit=1` or `*`.
     pub text: &'r str,
-    /// The host it was sent to, with its port if there is one; an absolute target has its own.
+    /// The host that the request was sent to, with its port if any; an absolute target names a host itself.
     pub host: &'r str,
 }
 

@@ -92,7 +92,7 @@ fn digest_rfc_7616_examples_verify() {
         let rest = format!(
             r#"realm="api@example.org", uri="/doe.json", algorithm={name}, nonce="5TsQWLVdgBdmrQ0XsxbDODV+57QdFR34I9HAbC/RVvkK", nc=00000001, cnonce="NTg6RKcb9boFIAS3KrFK9BGeh+niz/sm", qop=auth, response="{response}", opaque="HRPCssKJSGjCrkzDg8OhwpzCiGPChXYjwrI2QmXDnsOS""#
         );
-        // The name is normalized (NFC) before it is hashed, whatever the client typed.
+        // The name is normalized (NFC) before it is hashed: the form that the client typed does not matter.
         let right = ha1(algorithm, "Ja\u{308}søn Doe", "api@example.org", "Secret, or not?");
         let header = format!(r#"username="{hashed}", userhash=true, {rest}"#);
         let DigestUsername::Hash(sent) = &parsed(&header).user else { panic!("{header}") };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::{HashPriority, HasherBusy};
 use crate::rate_window::network;
 
-/// The maximum number of waiting jobs, and as many again of authenticated callers.
+/// The maximum number of waiting jobs of unauthenticated clients; as many again of authenticated callers.
 const WAITING_MAX: usize = 64;
 /// The pause after a wrong password, as a multiple of its hash's time.
 const COOLDOWN_FACTOR: u32 = 3;
@@ -21,13 +21,13 @@ const COOLDOWN_FACTOR: u32 = 3;
 #[derive(Debug)]
 pub(super) struct FairQueue<J> {
     authenticated: VecDeque<J>,
-    /// Each address with its waiting jobs, none of them empty; the front is next.
+    /// Each address with its waiting jobs, at least one each; the front address is next.
     ring: VecDeque<(IpAddr, VecDeque<J>)>,
     cooldown_until: Option<Instant>,
     is_closed: bool,
 }
 
-/// What the thread should do now.
+/// The next action of the hasher thread.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextJob<J> {
     Run(J),
@@ -79,7 +79,7 @@ impl<J> FairQueue<J> {
         Ok(())
     }
 
-    /// Evicts the last job of the address with the most, if that is more than this one would have.
+    /// Evicts the last job of the address with the most jobs, if it has more jobs than `address` would have.
     fn evict_from_longest(&mut self, address: IpAddr) -> Result<(), HasherBusy> {
         let own = self.ring.iter().find(|(its_address, _)| *its_address == address);
         let own = own.map_or(0, |(_, jobs)| jobs.len());
@@ -114,7 +114,7 @@ impl<J> FairQueue<J> {
         NextJob::Run(job)
     }
 
-    /// A wrong password took this long: the next unauthenticated job waits.
+    /// Starts the pause after a wrong password, during which unauthenticated jobs wait.
     pub(super) fn start_cooldown(&mut self, began: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(began);
         self.cooldown_until = Some(ended + took * COOLDOWN_FACTOR);

@@ -90,7 +90,7 @@ fn hasher_drop_refuses_waiting_jobs_and_joins_the_thread() {
     drop(Arc::into_inner(hasher).expect("nobody else holds it"));
 }
 
-/// By the clock, so only a lower bound: a busy machine makes it longer, never shorter.
+/// Measured by the clock, so only as a lower bound: a busy machine makes the pause longer, never shorter.
 #[test]
 fn hasher_pauses_three_times_as_long_after_a_wrong_password() {
     let hasher = Hasher::start().unwrap();

@@ -1,8 +1,8 @@
 //! Sources of the keys: the key file (found, read, created and replaced) or `NOUNS_KEY`.
 //!
-//! Every message says what is wrong and how to fix it, and shows nothing of a key. The one surprising
-//! thing: a file is never written in place. It is written beside, synced and renamed, so that at every
-//! moment either the old keys or the new ones are there, complete.
+//! Every message says what is wrong and how to fix it, and shows nothing of a key. The one surprising thing:
+//! the key file is never written in place. A new file beside it is written, synced and renamed, so that at
+//! every moment the key file holds either all old keys or all new ones.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -18,16 +18,16 @@ use crate::clock;
 use crate::store::{Database, resolve_links};
 
 const DEFAULT_FILE_NAME: &str = "nouns.key";
-/// Far more than a key file has.
+/// The maximum size of a key file, far more than one needs.
 const FILE_BYTES_MAX: u64 = 4096;
-/// The group may not write, others may not access it at all.
+/// Mode bits that a key file must not have: the group may not write it, others may not access it at all.
 const FORBIDDEN_MODE_BITS: u32 = 0o027;
 
 /// The timeout for the lock of a folder, and the retry interval: its holder only writes small files.
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why there are no keys: what is wrong and how to fix it.
+/// Why the keys cannot be used: what is wrong and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError(pub String);
 
@@ -39,7 +39,7 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Where the keys come from.
+/// The source of the keys.
 #[derive(Clone)]
 pub enum KeySource {
     File(PathBuf),
@@ -86,8 +86,8 @@ fn keep_owner(new: &File, replaced: &Path) -> io::Result<()> {
     }
 }
 
-/// Waits for the lock of a folder, which is held until the file is closed. A file system without locks has to
-/// do without.
+/// Waits for the lock of a folder, which is held until the file is closed. On a file system without locks it
+/// returns without one.
 pub fn wait_for_lock(folder: &File, path: &Path) -> Result<(), KeyError> {
     let until = clock::now() + LOCK_MAX;
     loop {
@@ -111,7 +111,7 @@ pub fn wait_for_lock(folder: &File, path: &Path) -> Result<(), KeyError> {
 #[derive(Debug)]
 pub struct ResolvedKeys {
     pub keys: KeySet,
-    /// The file was created just now.
+    /// Whether `resolve` has just created the file.
     pub is_new_file: bool,
     /// The fingerprint to store before anything is sealed: the database had none yet.
     pub fingerprint_to_store: Option<String>,
@@ -146,7 +146,7 @@ impl KeySource {
         }
     }
 
-    /// The folder of the file; the current one where there is none.
+    /// The folder of the key file; the current folder for `NOUNS_KEY`.
     pub fn folder(&self) -> PathBuf {
         match self {
             Self::File(path) => path.parent().unwrap_or(Path::new("")).to_owned(),
@@ -154,7 +154,7 @@ impl KeySource {
         }
     }
 
-    /// Its name in messages.
+    /// The name of the source in messages.
     pub fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
@@ -205,7 +205,7 @@ impl KeySource {
         ))
     }
 
-    /// Checks that there are keys, or a folder for them.
+    /// Checks that keys exist, or a folder to create them in.
     pub fn check(&self) -> Result<(), KeyError> {
         match self.read()? {
             Some(_) => Ok(()),
@@ -360,15 +360,15 @@ impl Keyring {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Reloads the file if it has changed; the check is cheap, and runs before something is sealed, and
-    /// when a key id is unknown. A file that cannot be read or holds no key is ignored, and so is one that
-    /// shares no key with the present ones.
+    /// Reloads the file if it has changed. The check is cheap; it runs before something is sealed, and when a
+    /// key id is unknown. A file that cannot be read or holds no key is ignored, and so is one that shares no
+    /// key with the present ones.
     pub fn reload_if_changed(&self) -> Arc<KeySet> {
         self.reload_accepting(|_| false)
     }
 
-    /// The same, but accepts keys that share none with the present ones, if `fits` confirms them: the old
-    /// key is gone when a rotation has ended.
+    /// As `reload_if_changed`, but also accepts keys that share none with the present ones, if `fits`
+    /// confirms them: the old key is gone when a rotation has ended.
     pub fn reload_accepting(&self, fits: impl Fn(&KeySet) -> bool) -> Arc<KeySet> {
         let KeySource::File(path) = &self.source else { return self.keys() };
         let stamp = fs::metadata(path).ok().map(|metadata| FileVersion::from_metadata(&metadata));

@@ -1,4 +1,5 @@
-//! Tests of the parser: it reads what clients send, and refuses what two parsers could read differently.
+//! Tests of the parser: it accepts headers of real clients, and refuses those that parsers could read
+//! differently.
 
 use proptest::prelude::*;
 

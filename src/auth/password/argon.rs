@@ -1,7 +1,7 @@
 //! Argon2id, stored as a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`.
 //!
-//! It knows no users and no throttle. The one surprising thing: a stored hash has its own parameters,
-//! within bounds, so that a database from elsewhere cannot make one password cost gigabytes.
+//! It knows no users and no throttle. The one surprising thing: a stored hash is verified with its own
+//! parameters, within bounds: a database from elsewhere cannot make one password cost gigabytes.
 
 use std::cell::RefCell;
 
@@ -38,7 +38,7 @@ pub(super) fn hash(password: &[u8]) -> Option<String> {
     Some(phc_string(&salt, &hash))
 }
 
-/// A hash that no password has, of the usual cost: random bytes in place of one.
+/// A hash that matches no password, of the usual cost: its bytes are random.
 pub(super) fn dummy_hash() -> String {
     let (mut salt, mut hash) = ([0; SALT_BYTES], [0; HASH_BYTES]);
     // Without randomness the bytes are zero, which is the hash of no known password either.
@@ -54,7 +54,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> Option<bool> {
     Some(verify_slices_are_equal(&made, &hash).is_ok())
 }
 
-/// Whether it has the parameters of new hashes.
+/// Whether the hash has the parameters of new hashes.
 #[cfg(test)]
 fn is_current(text: &str) -> bool {
     parse(text).is_some_and(|PhcHash { params, .. }| {
@@ -63,8 +63,8 @@ fn is_current(text: &str) -> bool {
 }
 
 thread_local! {
-    /// The memory of one hash of the usual cost, reused for the next: allocated each time, it
-    /// fragments the heap by ten times its size.
+    /// The memory of one hash of the usual cost, reused for the next one: allocating it for each hash would
+    /// fragment the heap by ten times its size.
     static BLOCKS: RefCell<Vec<Block>> = const { RefCell::new(Vec::new()) };
 }
 

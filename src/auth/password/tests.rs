@@ -117,7 +117,7 @@ fn digest_credentials_of_absent_realms_are_limited() {
 fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use() {
     let keys = keys(1);
     let of = |realms: &[&str]| {
-        // Set for the first of them, and completed by a login by Basic for each of the others.
+        // The password is set for the first realm, and a Basic login completes it for each of the others.
         let mut record = make_record(&store(realms[0]), Some(&keys), "ann", "secret").unwrap();
         for realms in &realms[1..] {
             record.complete(&store(realms), &keys, "ann", "secret").unwrap();
@@ -143,7 +143,7 @@ fn digest_mismatch_names_realms_without_credentials_and_credentials_without_use(
     let (md5, sha) =
         ("[realms.store]\nalgorithms = [\"md5\"]", "[realms.store]\nalgorithms = [\"sha-256\"]");
     assert_eq!(mismatch(&[md5], sha), found("store", "store"));
-    // One algorithm is enough to log in, whatever is kept of a realm that is gone.
+    // One algorithm is enough to log in; stored credentials of a removed realm make no difference.
     let with_desk = "[realms.store]\nalgorithms = [\"md5\"]\n[realms.desk]";
     assert_eq!(mismatch(&[with_desk], one), None);
 }

@@ -1,4 +1,4 @@
-//! Tests of CSV input: the rules of RFC 4180, and what spreadsheets and programs write.
+//! Tests of CSV input: the rules of RFC 4180, and the output of spreadsheets and programs.
 
 use expect_test::{Expect, expect};
 

@@ -1,8 +1,8 @@
-//! Attributes: what a list can be filtered and sorted by, and how a query names it.
+//! Attributes: the values that a list can be filtered and sorted by, and their names in a query.
 //!
 //! Attributes are the fields that the model declares `filter = true`, and the id and timestamps that every
-//! item has. What may surprise: a field that is hidden from the caller is unknown here, so that a message
-//! about it is the same as one about an undeclared name.
+//! item has. The one surprising thing: a field that is hidden from the caller is unknown here, so that a
+//! message about it is the same as one about an undeclared name.
 
 use crate::json;
 use crate::model::types::parse_canonical;
@@ -116,7 +116,7 @@ pub struct VisibleResource<'a> {
 #[derive(Debug)]
 pub enum UnusableName {
     Unknown,
-    /// It is declared, but cannot be used for this reason.
+    /// The name is declared, but cannot be used for this reason.
     Declared(String),
 }
 
@@ -201,10 +201,10 @@ impl<'a> VisibleResource<'a> {
     }
 }
 
-/// A longer list of names is cut.
+/// The maximum number of listed names; a longer list is cut.
 const LISTED_NAMES_MAX: usize = 30;
 
-/// What other APIs call our control parameters.
+/// The names of our control parameters in other APIs.
 const FOREIGN_NAMES: [(&str, &str); 16] = [
     ("page", "cursor"),
     ("offset", "cursor"),

@@ -1,4 +1,4 @@
-//! Schema differences: what a changed model means for stored data (migration).
+//! Schema differences: the consequences of a changed model for stored data (migration).
 //!
 //! Only additions are differences to apply: a resource, or a field that existing rows do not need. A change
 //! that could lose or break data is refused with a reason, by resource, because a resource without items has

@@ -2,8 +2,8 @@
 //!
 //! Expressions are parsed and type-checked once, when the model is read; afterwards evaluation can only
 //! overflow. No I/O and no SQL here; the syntax tree is public so that the store can translate a `where` to
-//! SQL. What may surprise: three-valued logic, as in SQL. A comparison with null is null, `not` of null is
-//! null, and a `where` holds only when it is true.
+//! SQL. The one surprising thing: three-valued logic, as in SQL. A comparison with null is null, `not` of
+//! null is null, and a `where` holds only when it is true.
 
 mod check;
 mod evaluate;
@@ -151,7 +151,7 @@ impl Comparison {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ExprScope<'f> {
     pub fields: &'f [Field],
-    /// Declared fields that have mistakes of their own: a second message would not help.
+    /// Declared fields whose mistakes are reported already: a second message would not help.
     pub invalid_fields: &'f [&'f str],
     /// Computed fields, which another `computed` cannot use.
     pub computed_fields: &'f [&'f str],
@@ -166,7 +166,7 @@ pub(super) enum ExprError {
         message: String,
         help: Option<String>,
     },
-    /// It uses a field that has a mistake of its own.
+    /// It uses a field whose mistake is reported already.
     AlreadyReported,
     Several(Vec<ExprError>),
 }

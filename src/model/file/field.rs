@@ -170,7 +170,7 @@ fn find_synonym(word: &str) -> Option<&'static str> {
     types::ALL.iter().find(|kind| kind.synonyms().iter().any(is)).map(|kind| kind.name())
 }
 
-/// Reads what the field consists of, by key and not by type: the type decides which keys it allows.
+/// Reads the parts of the field by key and not by type: the type decides which keys it allows.
 fn read_contents<'t>(
     field: &mut Field,
     entry: &TomlEntry<'t>,
@@ -226,7 +226,7 @@ fn read_target(
     Some(ReferenceTarget { resource, id: named.id, on_delete })
 }
 
-/// `restrict` by default.
+/// Reads `on_delete`; the default is `restrict`.
 pub(super) fn read_on_delete(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> OnDelete {
     table.choice("on_delete", keys::ON_DELETE, mistakes).unwrap_or(OnDelete::Restrict)
 }

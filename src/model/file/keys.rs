@@ -272,8 +272,8 @@ pub(in crate::model) static RATE_LIMIT: &[KeySpec] = &[
     ),
 ];
 
-/// Reserved keys that are not implemented yet, with an alternative. They are refused, so that nobody relies
-/// on them.
+/// Reserved keys that are not implemented yet, with an alternative. They are refused, so that no author
+/// relies on them.
 static RESERVED_KEYS: &[(&str, &str)] = &[
     ("renamed_from", "nothing is renamed; leave it out, and keep the old name"),
     ("search", "there is no full-text search; leave it out"),

@@ -14,7 +14,7 @@ use crate::model::{Field, types};
 use crate::problem::FaultCollector;
 use crate::value::Value;
 
-/// More levels than the TOML parser accepts.
+/// The maximum nesting depth: more levels than the TOML parser accepts.
 const DEPTH_MAX: usize = 128;
 
 /// Which checks of the field a literal must pass.

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::value::{IdKind, Value};
 
-/// More levels than any default has.
+/// The maximum nesting depth: more levels than any default has.
 const DEPTH_MAX: usize = 128;
 
 pub(super) fn write(resources: &[Resource]) -> String {

@@ -1,7 +1,7 @@
 //! The field types: one file each, one line each in `ALL`.
 //!
 //! A type parses the syntax of a value; `read` in this file checks null and the declared rules, in the same
-//! way for all types. Nothing here knows where a value is stored or who sent it. What may surprise:
+//! way for all types. Nothing here knows where a value is stored or who sent it. The one surprising thing:
 //! `canonicalize` and `parse_canonical` convert lists and objects to canonical JSON text and back, because
 //! the store keeps that text and responses show it.
 
@@ -52,7 +52,7 @@ pub trait FieldType: fmt::Debug + Sync {
     /// The keys it allows in the model file, in addition to those of every field.
     fn keys(&self) -> &'static [&'static str];
 
-    /// Those of its keys that are mandatory.
+    /// The mandatory ones among its keys.
     fn mandatory_keys(&self) -> &'static [MandatoryKey] {
         &[]
     }
@@ -62,12 +62,12 @@ pub trait FieldType: fmt::Debug + Sync {
         None
     }
 
-    /// What to use inside lists and objects; for a type that only fields of the resource itself can have.
+    /// The type to use instead inside lists and objects, if only fields of a resource can have this type.
     fn replacement_when_nested(&self) -> Option<&'static str> {
         None
     }
 
-    /// What to use for a second field; for a type that only one field of a resource can have.
+    /// The type to use instead for a second field, if only one field of a resource can have this type.
     fn replacement_when_repeated(&self) -> Option<&'static str> {
         None
     }

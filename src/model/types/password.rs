@@ -1,6 +1,6 @@
 //! The password of a user; not available in model files, since only the built-in users have one.
 //!
-//! Fault messages never contain any of it.
+//! Fault messages never contain any part of the password.
 
 use super::{FieldType, expect_text};
 use crate::json::Json;
@@ -8,7 +8,7 @@ use crate::model::{Field, StorageClass};
 use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
-/// A longer password is refused, never truncated.
+/// The maximum size. A longer password is refused, never truncated.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]

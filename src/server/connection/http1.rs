@@ -25,8 +25,8 @@ where
     S: ByteStream,
 {
     let (shared, watch) = (Rc::clone(&service.shared), Rc::clone(&service.watch));
-    // Some bytes were read to find out that it is HTTP/1: if they cannot be parsed, they are refused at
-    // once.
+    // Some bytes were read to find out that it is HTTP/1: if they cannot be parsed, they are refused
+    // immediately.
     let mut has_begun = stream.has_pending();
     let end = loop {
         if !std::mem::take(&mut has_begun)
@@ -87,7 +87,7 @@ enum EndCause {
     Aborted,
     /// Nothing was in flight: the connection is parked, without hyper.
     Parked,
-    /// It was drained before a request came.
+    /// It was drained before a request arrived.
     Drained,
     /// The client has disconnected.
     Disconnected,
@@ -101,10 +101,10 @@ struct ConnectionEnd<S> {
     phase: ConnectionPhase,
     /// Why it is aborted, if the client has not read its whole response.
     unread: Option<AbortReason>,
-    /// What hyper has read and not consumed.
+    /// The bytes that hyper has read and not consumed.
     unparsed: Bytes,
-    /// When it was told to drain, every response had long arrived: a client with a connection pool may not
-    /// notice the close for hours.
+    /// Whether every response had arrived long before the connection was told to drain: a client with a
+    /// connection pool may not notice the close for hours.
     was_idle: bool,
 }
 
@@ -129,8 +129,8 @@ impl<S> ConnectionEnd<S> {
     }
 }
 
-/// RFC 9112 §2.2: empty lines before a request line are ignored. Handed back, they would look like a whole
-/// head, and the connection would go to hyper and come back for ever.
+/// RFC 9112 §2.2: empty lines before a request line are ignored. If they were put back, they would look like
+/// a whole head, and the connection would pass to hyper and back for ever.
 fn skip_empty_lines(unparsed: &Bytes) -> Bytes {
     let mut rest = &unparsed[..];
     while let Some(after) = rest.strip_prefix(b"\r\n").or_else(|| rest.strip_prefix(b"\n")) {
@@ -208,7 +208,7 @@ async fn finish<S: ByteStream>(end: ConnectionEnd<S>) {
         EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(phase) => {
             Some(refusal::from_parser_error(&error, &unparsed, &shared.limits))
         }
-        // The response is truncated: an HTTP/1.0 client can only see it by this.
+        // The response is truncated: an HTTP/1.0 client can see that only by a reset of the connection.
         EndCause::Hyper(Err(error)) if error.is_user() => {
             stream.discard_unsent_on_close();
             return shared.close_when_permitted(stream).await;
@@ -228,7 +228,7 @@ async fn finish<S: ByteStream>(end: ConnectionEnd<S>) {
             )))
         }
         // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very moment
-        // would take it for the response to its request.
+        // would mistake it for the response to its request.
         EndCause::Aborted => return,
     };
     match refusal {

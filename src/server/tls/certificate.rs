@@ -61,7 +61,7 @@ fn read_time(bytes: &mut &[u8]) -> Option<Moment> {
     ))
 }
 
-/// To the second, as certificates have it.
+/// Formats a moment to the second, as certificates have it.
 pub(super) fn format_to_seconds(moment: Moment) -> String {
     let text = moment.canonical_text();
     let text = str::from_utf8(&text).unwrap_or_default();

@@ -18,7 +18,7 @@ use rustls::sign::{CertifiedKey, SigningKey, SingleCertAndKey};
 use super::certificate::{self, CertificateInfo, format_to_seconds};
 use crate::value::Moment;
 
-/// Far larger than any certificate with its chain.
+/// The maximum size of a file, far larger than any certificate with its chain.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The paths of the pair.
@@ -35,7 +35,7 @@ pub(super) struct CertificatePair {
     pub(super) info: CertificateInfo,
 }
 
-/// What is wrong with a pair, and what to do about it.
+/// Why a pair cannot be used, and how to fix it.
 #[derive(Debug)]
 pub struct CertificateError(String);
 
@@ -107,8 +107,8 @@ fn check_validity(file: &Path, info: CertificateInfo, now: Moment) -> Result<(),
     Ok(())
 }
 
-/// The TLS configuration. Sessions are resumed by stateless tickets, so that a client that never comes back
-/// leaves nothing here. There is no early data (0-RTT).
+/// The TLS configuration. Sessions are resumed by stateless tickets, so that a client that never returns
+/// leaves no state at the server. There is no early data (0-RTT).
 fn server_config(
     provider: Arc<CryptoProvider>,
     certified: CertifiedKey,

@@ -1,9 +1,9 @@
 //! TLS handshakes, up to the point where HTTP begins.
 //!
-//! `certificate_pair` configures what is offered; the watchdog limits how long they take. The one
-//! surprising thing: handshakes run at lower priority than requests. One costs as much as dozens of
-//! requests, so in each round of the event loop one step of one handshake is computed, after everything
-//! else that is ready; and while requests are served, handshakes pause as long as they have computed.
+//! `certificate_pair` has the TLS configuration; the watchdog limits the duration of a handshake. The one
+//! surprising thing: handshakes run at lower priority than requests. One costs as much as dozens of requests,
+//! so in each round of the event loop one step of one handshake is computed, after everything else that is
+//! ready; and while requests are served, handshakes pause as long as they have computed.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -32,8 +32,8 @@ use crate::server::connection::{self, ConnectionContext, ConnectionInfo, Protoco
 use crate::server::watchdog::{ConnectionPhase, ConnectionWatchdog};
 use crate::wire::PeerConnection;
 
-/// What rustls may buffer of a response that the client does not read: two records. The rest stays where it
-/// is counted.
+/// How much of a response rustls may buffer for a client that does not read: two records. The rest stays in
+/// buffers that are counted.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
 
 /// RFC 8446 §5.1: the content type of a handshake record.
@@ -92,7 +92,7 @@ impl Drop for HandshakeTurn<'_> {
 enum HandshakeFailure {
     /// The client disconnected before it sent anything.
     Disconnected,
-    /// It speaks HTTP without TLS.
+    /// The client speaks HTTP without TLS.
     PlainHttp(TcpStream),
     Broken(io::Error),
 }
@@ -198,7 +198,7 @@ async fn handshake(
     }
 }
 
-/// Ends when the task is woken, by whatever it waits for.
+/// Ends when any event wakes the task.
 async fn until_woken() {
     let mut is_woken = false;
     poll_fn(|_| match std::mem::replace(&mut is_woken, true) {

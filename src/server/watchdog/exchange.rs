@@ -1,6 +1,6 @@
 //! Reports of the service to the watchdog: requests in flight, and their responses.
 //!
-//! The watchdog decides what follows from them.
+//! The watchdog decides on the consequences.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(in crate::server) struct Exchange {
 
 impl Exchange {
     pub(in crate::server) fn begin(watch: &Rc<ConnectionWatchdog>) -> Self {
-        // Zero is reserved for a connection without any.
+        // Zero is reserved for a connection without requests.
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
         watch.worker.requests.set(watch.worker.requests.get() + 1);
@@ -55,7 +55,7 @@ impl Exchange {
         }
     }
 
-    /// hyper has the response.
+    /// Records that hyper has the response.
     pub(in crate::server) fn response_ready(&self, bytes: usize) {
         let watch = &self.watch;
         let mut under_way = watch.in_flight.borrow_mut();
@@ -69,7 +69,7 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// The response is a stream, for as long as its caller has these rights.
+    /// Records that the response is a stream, for as long as its caller has these rights.
     pub(in crate::server) fn mark_streaming(&self, rights: Option<Arc<StreamRights>>) {
         if let Some(rights) = rights {
             let stream = GuardedStream { number: self.number, rights, task: None };
@@ -81,7 +81,7 @@ impl Exchange {
         }
     }
 
-    /// hyper has a chunk of a streaming response.
+    /// Records that hyper has a chunk of a streaming response.
     pub(in crate::server) fn begin_chunk(&self, bytes: usize) -> InFlightChunk {
         let watch = &self.watch;
         let answered = Some((watch.now(), bytes));
@@ -100,7 +100,7 @@ impl Exchange {
         InFlightChunk { watch: Rc::clone(watch), number: self.number }
     }
 
-    /// A streaming response has ended; its last bytes may not be sent yet.
+    /// Records that a streaming response has ended; its last bytes may not be sent yet.
     pub(in crate::server) fn end_stream(&self) {
         if self.watch.phase() == ConnectionPhase::Busy {
             self.watch.enter_phase(ConnectionPhase::Sending);

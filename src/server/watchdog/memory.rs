@@ -1,14 +1,14 @@
 //! The memory of a connection, without bodies and large responses, which admission control counts.
 //!
-//! It is summed up by the sweep, so that a request costs no shared counter; the sum is up to a tick old.
-//! The sizes are those of a release build (`docs/explanation/hostile-clients.md` says how they were measured).
+//! The sweep sums it up, so that a request updates no shared counter; the sum is up to a tick old. The sizes
+//! are those of a release build (`docs/explanation/hostile-clients.md` says how they were measured).
 
 use super::{ConnectionPhase, ConnectionWatchdog, InFlightEntry, InFlightKind};
 use crate::admission;
 
 /// A parked HTTP/1 connection: its task, its watchdog and its socket.
 const PARKED_BYTES: usize = 2 << 10;
-/// One with hyper's buffers.
+/// An HTTP/1 connection with hyper's buffers.
 const HTTP1_BYTES: usize = 14 << 10;
 /// An HTTP/2 connection without its streams.
 const HTTP2_BYTES: usize = 18 << 10;
@@ -18,7 +18,7 @@ const TLS_BYTES: usize = 20 << 10;
 const REQUEST_BYTES: usize = 8 << 10;
 
 impl ConnectionWatchdog {
-    /// The connection is one of TLS.
+    /// Records that the connection uses TLS.
     pub(in crate::server) fn begin_tls(&self) {
         self.tls_bytes.set(TLS_BYTES);
     }
@@ -34,7 +34,7 @@ impl ConnectionWatchdog {
         own + self.tls_bytes.get() + self.head_bytes.get() + requests
     }
 
-    /// More than what every open connection has.
+    /// Whether the connection holds more memory than every open connection does.
     pub(super) fn holds_buffers(&self) -> bool {
         self.tls_bytes.get() > 0
     }
@@ -46,7 +46,7 @@ impl InFlightEntry {
             InFlightKind::Request | InFlightKind::Stream => REQUEST_BYTES + self.head_bytes,
             InFlightKind::Chunk => 0,
         };
-        // Admission control counts the others.
+        // Admission control counts the other responses.
         let answer = self.response_ready.map_or(0, |(_, bytes)| bytes);
         request + if answer <= admission::SMALL_BYTES_MAX { answer } else { 0 }
     }

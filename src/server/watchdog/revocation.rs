@@ -1,10 +1,10 @@
 //! Streaming responses whose callers have lost their rights, and whose clients do not read.
 //!
 //! The source of such a response is cancelled already (`pipeline::end_revoked`), but nothing polls it, so
-//! its error is not noticed. With HTTP/1 the connection is aborted. With HTTP/2 its other streams may be
-//! other callers', so only the task of the stream ends: h2 resets a stream that was dropped before its end.
-//! The surprising thing: hyper passes no stream id to its executor. It spawns the task of a request right after
-//! it has called the service, so the task belongs to the request that has begun and has no task yet.
+//! its error is not noticed. With HTTP/1 the connection is aborted. With HTTP/2 its other streams may belong
+//! to other callers, so only the task of the stream ends: h2 resets a stream that was dropped before its end.
+//! The surprising thing: hyper passes no stream id to its executor. It spawns the task of a request right
+//! after it has called the service, so the task belongs to the request that has begun and has no task yet.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -15,10 +15,10 @@ use crate::pipeline::StreamRights;
 /// A streaming response that ends with the rights of its caller.
 #[derive(Debug)]
 pub(super) struct GuardedStream {
-    /// Of the request.
+    /// The number of the request.
     pub(super) number: u32,
     pub(super) rights: Arc<StreamRights>,
-    /// Of the task that runs the stream; HTTP/2 alone.
+    /// The waker of the task that runs the stream; HTTP/2 only.
     pub(super) task: Option<Waker>,
 }
 

@@ -90,7 +90,7 @@ fn sent(watch: &Rc<ConnectionWatchdog>, bytes: usize) {
     std::mem::forget(exchange);
 }
 
-/// How many sweeps an answer survives of which a little is read all the time.
+/// How many sweeps a response survives while its client reads a little all the time.
 fn sweeps_of_a_slow_reader(
     phase: ConnectionPhase,
     bytes: usize,
@@ -177,7 +177,7 @@ fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     assert_eq!(cut_at(&small, &mut watches), Some(2), "with the patience of every head");
 }
 
-/// How many sweeps a connection survives in this state when all memory is taken.
+/// How many sweeps a connection survives in this state when all memory is in use.
 fn sweeps_under_high_pressure(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> Option<u64> {
     let mut watches = WorkerConnections::new(100);
     let watch = watches.add();
@@ -310,7 +310,7 @@ fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
     sweep(&mut watches, MemoryPressure::None);
     assert_eq!(held_up.signal.get(), WatchdogSignal::Abort, "with the patience of every handshake");
     for (number, watch) in others.iter().enumerate() {
-        // However it ends, it is counted once.
+        // However a handshake ends, it is counted once.
         if number % 2 == 0 {
             watch.enter_phase(ConnectionPhase::Fresh);
         }

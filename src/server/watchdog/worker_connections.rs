@@ -58,7 +58,7 @@ impl WorkerConnections {
         all
     }
 
-    /// Aborts connections with unsent data, so that no client takes a truncated response for the whole.
+    /// Aborts connections with unsent data, so that no client mistakes a truncated response for the whole.
     pub(in crate::server) fn abort_unread(&self) {
         self.connections
             .iter()
@@ -66,7 +66,7 @@ impl WorkerConnections {
             .for_each(|watch| watch.set_signal(WatchdogSignal::Abort));
     }
 
-    /// The server is shutting down: all connections finish what is in flight.
+    /// Begins the shutdown: all connections finish their requests in flight.
     pub(in crate::server) fn drain(&self) {
         self.worker.stopping_since.set(Some(self.worker.ticks.get()));
         for watch in &self.connections {
@@ -76,7 +76,7 @@ impl WorkerConnections {
 }
 
 impl ConnectionWatchdog {
-    /// Whether it delays the shutdown without a request in flight: an unfinished head or handshake is none.
+    /// Whether it delays the shutdown without a request: an unfinished head or handshake is not a request.
     pub(super) fn delays_shutdown(&self, patience: &PhaseTimeouts) -> bool {
         let last = match self.phase.get() {
             ConnectionPhase::Handshake

@@ -57,8 +57,8 @@ impl StartupMigration<'_> {
         self.guard_commit(probe).await
     }
 
-    /// Runs work that ends with a commit. Reports to the operator if that waits for a standby, and times out,
-    /// unless the start runs with `--wait`.
+    /// Runs work that ends with a commit. Reports to the operator if the commit waits for a standby, and
+    /// times out, unless the start runs with `--wait`.
     pub(super) async fn guard_commit<T>(
         &self,
         work: impl Future<Output = Result<T, StartFailure>>,

@@ -1,13 +1,12 @@
 //! Opening one connection to PostgreSQL: connect, TLS, authentication, session settings.
 //!
-//! Pooling is not done here. The hosts of a URL are tried in turn, as libpq does it, each with its share
-//! of the remaining time, so that a host that drops packets leaves time for the next.
-//! The session settings go with the startup message (`options`), and one statement after it verifies
-//! them. A transaction-pooling proxy gives every transaction to another session: there no setting can be
-//! made, and that statement only verifies.
-//! The one surprising thing: `synchronous_commit` is pinned to the value found, and `off` is raised to
-//! `on`. An acknowledged write is on disk, and a reload of the server's settings must not take that away
-//! from sessions that live for days.
+//! It does no pooling. The hosts of a URL are tried in turn, as libpq does it, each with its share of the
+//! remaining time, so that a host that drops packets leaves time for the next. The session settings are sent
+//! with the startup message (`options`), and one statement after it verifies them. A transaction-pooling
+//! proxy gives every transaction to another session: no setting can be made behind it, and that statement
+//! only verifies. The one surprising thing: `synchronous_commit` is pinned to the value found, and `off` is
+//! raised to `on`. An acknowledged write is on disk, and a reload of the server's settings must not change
+//! that for sessions that live for days.
 
 mod error;
 #[cfg(test)]
@@ -46,7 +45,7 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
-    /// The `options` of the startup message. Those of the URL come first, so that ours override them.
+    /// The `options` of the startup message. The options of the URL come first, so that ours override them.
     fn startup_options(&self, own: Option<&str>) -> Option<String> {
         if self.pooling == Pooling::Transaction {
             return own.map(str::to_owned);
@@ -58,10 +57,10 @@ impl SessionSettings {
             ("idle_in_transaction_session_timeout", &*self.idle_in_transaction_ms_max.to_string()),
             ("TimeZone", "UTC"),
             ("standard_conforming_strings", "on"),
-            // So that the warning about a commit that stopped waiting for its standbys is sent.
+            // Makes PostgreSQL send the warning about a commit that stopped waiting for its standbys.
             ("client_min_messages", "warning"),
             ("default_transaction_isolation", "read\\ committed"),
-            // Shows that the others have arrived.
+            // Shows that the other settings have arrived.
             ("nouns.told", "yes"),
         ];
         for (name, value) in settings {
@@ -111,7 +110,7 @@ impl PostgresUrl {
 }
 
 impl PostgresUrl {
-    /// Sends a cancel request, over a connection of its own.
+    /// Sends a cancel request, over a separate connection.
     pub(super) async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
         match PostgresTlsConnector::new(&self.tls) {
             Ok(connector) => token.cancel_query(connector).await,

@@ -1,10 +1,9 @@
 //! PostgreSQL connection URL, as libpq parses it.
 //!
-//! The form is libpq's `postgres://user:password@host:port/name?key=value`; what it leaves out comes from
-//! the environment, as in libpq. Nothing is connected to here; files are read, because one may hold the
-//! password.
-//! The one surprising thing: error messages never repeat what is before the query, because a password with
-//! an unescaped character can end up in any part of it.
+//! The form is libpq's `postgres://user:password@host:port/name?key=value`; the environment supplies the
+//! parts that it leaves out, as in libpq. This module opens no connection; it reads files, because one may
+//! hold the password. The one surprising thing: error messages never repeat the text before the query,
+//! because a password with an unescaped character can end up in any part of it.
 
 mod parameters;
 mod passfile;
@@ -23,7 +22,7 @@ pub use parameters::TlsMode;
 
 pub(super) const DEFAULT_PORT: u16 = 5432;
 
-/// Where Debian, Red Hat and Alpine put the socket.
+/// The socket directory of Debian, Red Hat and Alpine.
 const SOCKET_DIRECTORY: &str = "/run/postgresql";
 
 /// The URL schemes.
@@ -38,7 +37,7 @@ pub struct PostgresUrl {
     pub(super) application_name: String,
     pub(super) options: Option<String>,
     pub(super) target_session: TargetSession,
-    /// For one host; without it the remaining hosts share the remaining time.
+    /// The timeout for one host; without it the remaining hosts share the remaining time.
     pub(super) connect_timeout: Option<Duration>,
     pub(super) keepalive: Option<Keepalive>,
     pub(super) tcp_user_timeout: Option<Duration>,
@@ -58,14 +57,14 @@ pub(super) struct HostTarget {
 pub(super) enum PostgresHost {
     /// The directory of a Unix socket.
     SocketDirectory(PathBuf),
-    /// The certificate is checked against the name; the address, where given, is connected to.
+    /// The certificate is checked against the name; the address, if there is one, is used to connect.
     Name { name: String, ip: Option<IpAddr> },
 }
 
 /// Which servers of the list are acceptable (`target_session_attrs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetSession {
-    /// One that accepts writes: not a standby.
+    /// A server that accepts writes: not a standby.
     Writable,
     Any,
 }
@@ -124,8 +123,8 @@ impl fmt::Debug for DatabasePassword {
     }
 }
 
-/// The environment of the process, for what a URL leaves out. Only `cli` reads the environment, so it fills
-/// this.
+/// The environment of the process, for the parts that a URL leaves out. Only `cli` reads the environment, so
+/// it fills this.
 #[derive(Debug, Clone, Default)]
 pub struct LibpqEnvironment {
     /// `PGPASSWORD`

@@ -1,8 +1,8 @@
-//! Estimate of the database's clock: every stored time is taken from it.
+//! Estimate of the database's clock, from which every stored time is taken.
 //!
 //! A server reads the database's time when a connection opens, and once a minute in the maintenance thread,
 //! in statements that are sent anyway. In between, the estimate advances by the monotonic clock, so the
-//! wall clock of this machine plays no part, and a request needs no round trip to know the time. The error
+//! wall clock of this machine is not used, and a request needs no round trip to know the time. The error
 //! is at most half the round trip of the last reading, plus the drift of the monotonic clock since
 //! (`DRIFT_PPM`).
 
@@ -19,7 +19,7 @@ pub(super) const DATABASE_MICROS: &str =
 
 /// The kernel corrects its clock by at most this many microseconds a second.
 const DRIFT_PPM: i64 = 500;
-/// Before the first reading.
+/// The offset before the first reading.
 const OFFSET_UNKNOWN: i64 = i64::MIN;
 
 /// An estimate of the database's clock; shared by all connections of a server.
@@ -58,7 +58,7 @@ impl DatabaseClock {
         known.unwrap_or_else(clock::moment)
     }
 
-    /// Takes a reading: the query was sent and answered at these instants, and the database's clock showed
+    /// Records a reading: the query was sent and answered at these instants, and the database's clock showed
     /// `micros` at some instant in between.
     pub(super) fn record_reading(&self, asked: Instant, answered: Instant, micros: i64) {
         let (asked, answered) = (self.micros_at(asked), self.micros_at(answered));

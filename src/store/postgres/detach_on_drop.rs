@@ -25,7 +25,7 @@ impl<F: Future<Output: 'static> + 'static> Future for DetachOnDrop<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Taken out first, so that work that panics is not polled again.
+        // The future is moved out first, so that work that panics is not polled again.
         let Some(mut work) = self.0.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
         if polled.is_pending() {

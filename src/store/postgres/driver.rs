@@ -37,7 +37,7 @@ pub(super) enum TransactionStage {
     /// The next statement is sent with `BEGIN`.
     BeginPending,
     Open,
-    /// `COMMIT` was sent. Until the answer comes, the outcome is unknown.
+    /// `COMMIT` was sent. Until the answer arrives, the outcome is unknown.
     CommitSent,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct PostgresDriver<'a> {
     ids: &'a Mutex<UuidGenerator>,
     pooling: Pooling,
     stage: TransactionStage,
-    /// There is a savepoint, so the statements after it do not commit yet.
+    /// Whether there is a savepoint, so that the statements after it do not commit yet.
     has_savepoint: bool,
     trouble: Option<ErrorClass>,
     violated_key: Option<PostgresForeignKey>,
@@ -105,7 +105,7 @@ impl<'a> PostgresDriver<'a> {
         Ok(())
     }
 
-    /// Rolls back what is not committed. Returns whether the connection can be reused.
+    /// Rolls back an uncommitted transaction. Returns whether the connection can be reused.
     pub(super) async fn rollback_uncommitted(&mut self) -> bool {
         match (self.trouble, self.stage) {
             (Some(ErrorClass::ConnectionLost), _) => false,

@@ -1,4 +1,4 @@
-//! Classification of PostgreSQL's errors by what they mean for a request.
+//! Classification of PostgreSQL's errors by their consequence for a request.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -10,11 +10,11 @@ use crate::store::driver::StatementError;
 pub(super) enum ErrorClass {
     /// The transaction was rolled back, and a retry on another connection may succeed.
     Retryable,
-    /// The connection is unusable; the outcome of what was in flight is unknown.
+    /// The connection is unusable; the outcome of the statements in flight is unknown.
     ConnectionLost,
 }
 
-/// Classifies an error: what is reported, and how to recover.
+/// Classifies an error: the error to report, and how to recover.
 pub(super) fn classify(error: &Error) -> (StatementError, Option<ErrorClass>) {
     let Some(database) = error.as_db_error() else {
         return (StatementError::Storage(error_message(error)), Some(ErrorClass::ConnectionLost));
@@ -51,7 +51,7 @@ fn is_retryable(code: &SqlState) -> bool {
     [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
-        // References are looked up before a write: the item was there, and was deleted concurrently.
+        // References are looked up before a write: the item existed, and was deleted concurrently.
         SqlState::FOREIGN_KEY_VIOLATION,
         SqlState::FEATURE_NOT_SUPPORTED,
         // After a failover this is no longer the primary; the next connection finds the new one.

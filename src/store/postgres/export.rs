@@ -31,7 +31,7 @@ use crate::store::StoreError;
 use crate::store::byte_channel::{ByteChannel, CHUNK_BYTES, Cancelled, ChannelTimeouts, Producer};
 use crate::store::export::{ChunkBuffer, ExportBody, ExportCountGuard, ExportRequest};
 
-/// Rows of the first fetch, and the most of any.
+/// The rows of the first fetch, and the maximum of any fetch.
 const FETCH_ROWS_FIRST: usize = 64;
 const FETCH_ROWS_MAX: usize = 2_000;
 

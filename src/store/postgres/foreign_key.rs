@@ -1,7 +1,7 @@
 //! Foreign keys that refuse a delete although this server's model declares no such reference.
 //!
 //! A server with a newer model may have added a child resource or a `ref` field to the same database, and
-//! an operator may have tables of their own that refer to ours. The lookup before a delete does not know
+//! an operator may have other tables that refer to ours. The lookup before a delete does not know
 //! them, but PostgreSQL's error names the constraint. A constraint that the model declares is violated only
 //! by a concurrent transaction, and then the write is retried.
 

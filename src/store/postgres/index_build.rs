@@ -28,7 +28,7 @@ use crate::store::schema_migration::Deferred;
 use crate::store::sql::{ForeignKey, IndexDefinition, quote_name};
 use crate::store::uuid_v7::UuidGenerator;
 
-/// Longer than an export may take.
+/// The timeout of a build, longer than an export may take.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay between two checks of another server's build.
@@ -89,7 +89,7 @@ impl IndexBuildError {
     }
 }
 
-/// What a build needs.
+/// The context of the index builds.
 pub(super) struct IndexBuilder<'a> {
     pub(super) pool: &'a ConnectionPool,
     pub(super) pooling: Pooling,

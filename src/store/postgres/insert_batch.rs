@@ -1,11 +1,11 @@
 //! Insert batching: concurrent creates of one resource are coalesced into one multi-row INSERT.
 //!
-//! A create that depends on nothing stored is sent at once while few inserts of its resource are in flight.
-//! Creates that arrive then wait until those have ended and go as one batch: one round trip, one commit and
-//! one sync for all of them. So the cost of a create falls as the load rises. After a batch the next create
-//! is not sent at once either: its thread first collects the creates that have arrived meanwhile.
-//! The one surprising thing: when the database refuses the statement, it rolls back the whole batch, and
-//! each create is retried individually, so that only the wrong one gets the error.
+//! A create that depends on nothing stored is sent immediately while few inserts of its resource are in
+//! flight. Creates that arrive later wait until those inserts have ended, and are sent as one batch: one
+//! round trip, one commit and one sync for all of them. So the cost of a create falls as the load rises.
+//! After a batch the next create is not sent immediately either: its thread first collects the creates that
+//! have arrived meanwhile. The one surprising thing: when the database refuses the statement, it rolls back
+//! the whole batch, and each create is retried individually, so that only the wrong one gets the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -32,9 +32,9 @@ use crate::value::Id;
 
 /// How many statements of one resource are in flight before creates wait for a batch.
 const IN_FLIGHT_MAX: u32 = 4;
-/// Where statements take no longer than this, a batch waits for all of them: the database's CPU is the
-/// limit, and larger batches need less of it. Where they take longer, the disk or the network is the limit,
-/// and both serve several statements at once.
+/// If statements take no longer than this, a batch waits for all of them: the database's CPU is the limit,
+/// and larger batches need less of it. If they take longer, the disk or the network is the limit, and both
+/// serve several statements concurrently.
 const FAST_STATEMENT_MAX: Duration = Duration::from_millis(1);
 /// How long a batch waits for the statements before it, which may be blocked by something else.
 const FLUSH_WAIT_MAX: Duration = Duration::from_millis(2);
@@ -43,7 +43,7 @@ const FLUSH_WAIT_MAX: Duration = Duration::from_millis(2);
 const YIELDS_BEFORE_FLUSH: usize = 2;
 /// How many creates one batch holds.
 const BATCH_MEMBERS_MAX: usize = 64;
-/// A larger create is sent individually, because the rest of a batch would wait for it.
+/// The maximum size of a create in a batch. A larger one is sent individually: the batch would wait for it.
 const BATCHED_WRITE_BYTES_MAX: usize = 16 << 10;
 
 /// The insert batches of one worker thread, by resource.
@@ -150,7 +150,7 @@ impl BatchQueue {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The permission to send at once, if few statements are in flight, no batch is being collected, and
+    /// The permission to send immediately, if few statements are in flight, no batch is being collected, and
     /// the last statement had one row.
     pub(super) fn try_acquire_permit(&self) -> Option<FlushPermit<'_>> {
         if self.last_batch_size.load(Ordering::Relaxed) > 1

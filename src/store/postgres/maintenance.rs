@@ -1,8 +1,8 @@
 //! Maintenance thread: opens the database, then sweeps the change log and the stored idempotent responses,
 //! and renews this server's registration (heartbeat).
 //!
-//! Of several servers one sweeps at a time. The heartbeat has its own task and, while the sweep uses its
-//! connection, a connection of its own: neither a sweep nor an index build delays it.
+//! Of several servers one sweeps at a time. The heartbeat runs in a separate task and, while the sweep uses
+//! its connection, over a separate connection: neither a sweep nor an index build delays it.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -64,7 +64,7 @@ struct MaintenanceTask {
 }
 
 impl MaintenanceThread {
-    /// Starts the thread, which opens the database and then stays.
+    /// Starts the thread, which opens the database and then runs until the server ends.
     pub(super) fn start(
         address: Arc<PostgresUrl>,
         context: Arc<StoreContext>,
@@ -162,7 +162,7 @@ impl MaintenanceTask {
                 () = tokio::time::sleep(pause) => {}
             }
             let work = Rc::clone(self);
-            // A task of its own: one that panics is not the end of all sweeps.
+            // Runs each step in a separate task, so that a panic in one does not end the sweeps.
             let step = tokio::task::spawn_local(async move {
                 work.run_periodic_tasks().await;
                 work.sweep_change_log().await
@@ -233,7 +233,7 @@ impl MaintenanceTask {
                 continue;
             }
             let work = Rc::clone(&self);
-            // A task of its own, as for the sweep.
+            // Runs in a separate task, as the sweep does.
             let renewal = tokio::task::spawn_local(async move { work.renew_once().await });
             let abort = renewal.abort_handle();
             let done = tokio::time::timeout(RENEW_MAX, renewal).await;
@@ -245,7 +245,7 @@ impl MaintenanceTask {
             match done {
                 Ok(Ok(Ok(renewal))) => self.tell_renewal(&renewal),
                 Ok(Ok(Err(cause))) => failed(&cause),
-                // It has panicked, and that was logged.
+                // The task has panicked, which was logged.
                 Ok(Err(_)) => {}
                 Err(_) => failed("the database did not answer in time"),
             }
@@ -275,7 +275,7 @@ impl MaintenanceTask {
         }
     }
 
-    /// Over the connection of the sweeps, or, while that is in use, over another one.
+    /// Renews over the connection of the sweeps, or, while that is in use, over another one.
     async fn renew_once(&self) -> Result<Renewal, String> {
         if let Some(lease) = self.pool.try_lease(LeasePurpose::Read)
             && let Some(connection) = lease.connection()
@@ -306,7 +306,7 @@ impl MaintenanceTask {
         done.map_err(|mismatch| mismatch.describe(&self.display_url).to_string())
     }
 
-    /// The server ends.
+    /// Removes the registration when the server ends.
     async fn remove_registration(&self) {
         let remove = self.with_driver(async |driver| self.server.remove(driver).await);
         // A row that remains expires by itself.

@@ -1,7 +1,7 @@
 //! PostgreSQL backend: any number of server processes serve one database and share nothing else.
 //!
 //! Each worker thread has its own connection pool (`pool`), so a request never changes threads. A write is
-//! retried while no answer was sent to the client and the transaction certainly did not commit; where the
+//! retried while no response was sent to the client and the transaction certainly did not commit; where the
 //! outcome is unknown, the client gets `OutcomeUnknown`. A maintenance thread opens the database at startup
 //! and then sweeps the change log (`maintenance`).
 

@@ -4,10 +4,10 @@
 //! one creates the tables, and the others wait, compare models, and serve or fail. Indexes of tables in use
 //! are built after it, and foreign keys validated (`index_build`); a second transaction then puts the
 //! model into force.
-//! The one surprising thing: a session that waits for a table lock blocks all later ones, so it never waits
-//! longer than `TABLE_LOCK_MS`. Without its locks the transaction is rolled back and retried, with pauses, for
-//! as long as a start may take. Behind a pooling proxy session settings have no effect, so each
-//! transaction sets its own timeouts.
+//! The one surprising thing: a session that waits for a table lock blocks all later sessions, so a start
+//! never waits longer than `TABLE_LOCK_MS`. Without its locks the transaction is rolled back and retried,
+//! with pauses, for as long as a start may take. Behind a pooling proxy session settings have no effect, so
+//! each transaction sets its own timeouts.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -41,9 +41,9 @@ pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262
 
 /// How long a migration waits for a table lock while requests queue behind it.
 const TABLE_LOCK_MS: u32 = 200;
-/// How long a start tries to get its tables, and the lock of starts.
+/// How long a start tries to lock its tables, and to acquire the lock of starts.
 const TABLE_LOCKS_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long one of its statements may take.
+/// How long one statement of a start may take.
 pub(super) const START_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ impl From<BuildError> for StartFailure {
     }
 }
 
-/// What blocked a transaction, which was rolled back.
+/// The obstacle that blocked a transaction, which was rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
     /// Sessions that use the tables.
@@ -174,8 +174,8 @@ impl StartupMigration<'_> {
         })
     }
 
-    /// Runs a transaction under the lock of starts. If another session holds a needed lock, it is rolled back
-    /// and retried.
+    /// Runs a transaction under the lock of starts. If another session holds a needed lock, the transaction
+    /// is rolled back and retried.
     async fn in_turn<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
@@ -205,7 +205,7 @@ impl StartupMigration<'_> {
         })
     }
 
-    /// One attempt; if others held a needed lock, nothing was changed.
+    /// Makes one attempt; if others held a needed lock, nothing was changed.
     async fn attempt_migration<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
@@ -228,7 +228,7 @@ impl StartupMigration<'_> {
             (StartError::Mismatch(mismatch), Some(ErrorClass::ConnectionLost)) => {
                 Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
             }
-            // Those servers may stop.
+            // The servers that use the database may stop meanwhile.
             (
                 StartError::Mismatch(
                     mismatch @ (MigrationError::InUse(_) | MigrationError::InUseSinceBuild(_)),
@@ -311,8 +311,8 @@ pub(super) async fn has_tables(
     Ok(found.first() == Some(&Some(true)))
 }
 
-/// For CLI commands, on a database with our system table: checks that the tables they need exist, and
-/// changes nothing. The model may differ from the servers' one, because no model defines the users.
+/// Checks for CLI commands, on a database with our system table, that the tables they need exist; changes
+/// nothing. The model may differ from the servers' one, because no model defines the users.
 pub(super) async fn check_admin_tables(
     connection: &DatabaseConnection,
     pooling: Pooling,

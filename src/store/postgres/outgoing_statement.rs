@@ -1,7 +1,7 @@
 //! Pipelined sending of statements.
 //!
-//! The one surprising thing: several statements are sent before the first is answered (`join_pipelined`);
-//! answers come in the order of the statements.
+//! The one surprising thing: several statements are sent before the first is answered (`join_pipelined`); the
+//! answers arrive in the order of the statements.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -58,8 +58,8 @@ fn with_unknown_types<'a>(binds: &'a [Bind<'a>]) -> impl Iterator<Item = (&'a Bi
     binds.iter().map(|bind| (bind, Type::UNKNOWN))
 }
 
-/// Polls all futures once, in order, before it awaits the first: so all statements are sent at once.
-/// Answers come in the same order.
+/// Polls all futures once, in order, before it awaits the first, so that all statements are sent together.
+/// Answers arrive in the same order.
 pub(super) async fn join_pipelined<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut flight: Vec<Pin<Box<MaybeDone<F>>>> =
         futures.map(|future| Box::pin(maybe_done(future))).collect();

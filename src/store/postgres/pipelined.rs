@@ -3,10 +3,10 @@
 //!
 //! One write to the socket carries several reads, and one backend serves them without being woken for each.
 //! It is an ordinary connection of the pool, which gets it back when the last read has left.
-//! The one surprising thing is head-of-line blocking: answers come in order, so a read that waits for a lock
-//! holds up all reads behind it. A read does not join a pipeline that has stalled, and reads that are stalled
-//! together leave it and run on connections of their own. A read that is stalled alone stays, and no other
-//! read joins it.
+//! The one surprising thing is head-of-line blocking: answers arrive in order, so a read that waits for a
+//! lock holds up all reads behind it. A read does not join a pipeline that has stalled, and reads that are
+//! stalled together leave it and run on separate connections. A read that is stalled alone stays, and no
+//! other read joins it.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +35,9 @@ const DRAIN_CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) struct PipelinedConnection {
     lease: Option<ConnectionLease>,
     moving: Mutex<PipelineProgress>,
-    /// A read left before its answer, which is still to come.
+    /// Whether a read left before its answer, which is still to arrive.
     is_abandoned: AtomicBool,
-    /// A read failed in a way that may be the connection's fault.
+    /// Whether a read failed in a way that may be the connection's fault.
     is_broken: AtomicBool,
 }
 
@@ -107,7 +107,7 @@ impl ReadConnection {
         }
     }
 
-    /// The read was answered.
+    /// Releases the slot after the read was answered.
     pub(super) fn complete(self) {
         match self {
             Self::Exclusive(lease) => lease.return_to_pool(),
@@ -115,15 +115,15 @@ impl ReadConnection {
         }
     }
 
-    /// The read failed: no other read uses this connection.
+    /// Releases the slot after the read failed: no other read uses this connection.
     pub(super) fn mark_broken(self) {
         if let Self::Pipelined(slot) = self {
             slot.pipeline.is_broken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// There is no answer yet. The statement on an exclusive connection is cancelled, and its connection
-    /// closed.
+    /// Releases the slot before there is an answer. The statement on an exclusive connection is cancelled,
+    /// and its connection closed.
     pub(super) fn abandon(self) {
         if let Self::Exclusive(lease) = self {
             lease.spawn_cancel();
@@ -180,14 +180,14 @@ impl Drop for PipelinedConnection {
 /// connection cannot be reused.
 async fn drain(lease: ConnectionLease) {
     let Some(connection) = lease.connection() else { return };
-    // Answers come in order, so the answer to an empty query comes after all others.
+    // Answers arrive in order, so the answer to an empty query arrives last.
     let mut last = pin!(connection.client.batch_execute(""));
     let cleared = async {
         while timeout(DRAIN_CANCEL_INTERVAL, last.as_mut()).await.is_err() {
             lease.cancel_and_wait().await;
         }
     };
-    // After the timeout the connection is closed, whatever the network does.
+    // After the timeout the connection is closed, even if the network hangs.
     let _ = timeout(DRAIN_TIMEOUT, cleared).await;
 }
 

@@ -1,7 +1,7 @@
 //! Connection pool of one worker thread: a bounded number of connections, each leased to one request.
 //!
 //! Each connection caches its prepared statements (LRU).
-//! The one surprising thing: writes may not take every connection, so that writes queued for the row lock of
+//! The one surprising thing: writes may not use every connection, so that writes queued for the row lock of
 //! a hot item do not starve reads.
 
 use std::future::poll_fn;
@@ -105,11 +105,11 @@ impl DatabaseConnection {
     }
 }
 
-/// What a connection is leased for.
+/// The purpose of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeasePurpose {
     Read,
-    /// A list that may scan every row; lists may not take every connection either.
+    /// A list that may scan every row; lists may not use every connection either.
     List,
     Write,
 }
@@ -125,10 +125,10 @@ pub(super) struct ConnectionPool {
     pub(super) slots: Arc<Semaphore>,
     write_slots: Arc<Semaphore>,
     list_slots: Arc<Semaphore>,
-    /// For connections that were abandoned before the database had answered. Up to this many, the pool slot
-    /// of such a connection is free at once; beyond that it is free when the connection closes. A commit
-    /// that waits for a standby keeps its backend for as long as the standby is away, so without this limit
-    /// a server would use up all connections that the database has.
+    /// Slots for connections that were abandoned before the database had answered. Up to this many, the pool
+    /// slot of such a connection is free immediately; beyond that it is free when the connection closes. A
+    /// commit that waits for a standby keeps its backend for as long as the standby is away, so without this
+    /// limit a server would use up all connections that the database has.
     abandoned_slots: Arc<Semaphore>,
     pub(super) connections_max: usize,
     /// Requests that wait for a slot, for any purpose.
@@ -138,9 +138,9 @@ pub(super) struct ConnectionPool {
     metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
-    /// Cleared too: after a failover the new primary may have fewer entries.
+    /// Cleared when a connection ends: after a failover the new primary may have fewer entries.
     low_watermark: Arc<AtomicI64>,
-    /// Each new connection takes a reading for it.
+    /// The shared clock; each new connection records a reading for it.
     clock: Arc<DatabaseClock>,
 }
 
@@ -248,7 +248,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes slots without waiting. The semaphores are fair, so requests that wait come first.
+    /// Acquires slots without waiting. The semaphores are fair: requests that wait are served first.
     fn try_acquire_slots(&self, purpose: LeasePurpose) -> Option<PoolSlots> {
         let share = match self.purpose_limit(purpose) {
             Some(share) => Some(Arc::clone(share).try_acquire_owned().ok()?),
@@ -261,7 +261,7 @@ impl ConnectionPool {
         self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a request waits for a slot; then the pipelined connection has to be given back some time.
+    /// Whether a request waits for a slot; then the pipelined connection has to be returned eventually.
     pub(super) fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) > 0
     }
@@ -296,7 +296,7 @@ impl ConnectionPool {
         tokio::task::spawn_local(async move { pool.cancel_and_wait(token).await });
     }
 
-    /// Sends a cancel request, and waits until the database has taken it or does not answer.
+    /// Sends a cancel request, and waits until the database has received it or does not answer.
     pub(super) async fn cancel_and_wait(&self, token: CancelToken) {
         let _ = tokio::time::timeout(LEASE_WAIT_MAX, self.address.cancel(token)).await;
     }
@@ -391,7 +391,7 @@ impl ConnectionLease {
         }
     }
 
-    /// Sends a cancel request, and waits until the database has taken it or does not answer.
+    /// Sends a cancel request, and waits until the database has received it or does not answer.
     pub(super) async fn cancel_and_wait(&self) {
         if let Some(connection) = &self.connection {
             self.pool.cancel_and_wait((*connection.cancel).clone()).await;
@@ -412,7 +412,7 @@ impl ConnectionLease {
         let Some(connection) = self.connection.take() else { return };
         let (pool, permit) = (Arc::clone(&self.pool), self.permit_while_draining());
         tokio::task::spawn_local(async move {
-            // Answers come in order, so the answer to an empty query comes after all others.
+            // Answers arrive in order, so the answer to an empty query arrives last.
             if connection.client.batch_execute("").await.is_err() || !pool.has_idle_room(&permit) {
                 pool.metrics.lost.add(1);
                 return;

@@ -1,5 +1,5 @@
-//! Replay protection across servers: each count of a Digest nonce (`nc`) is accepted once, whichever of
-//! the servers that share the database it is sent to.
+//! Replay protection across servers: all servers that share the database together accept each count of a
+//! Digest nonce (`nc`) once.
 //!
 //! The tables (`tables`) are unlogged, so a crash of PostgreSQL empties them. The epoch is lost with
 //! them, and every older nonce is then stale at every server; a claim checks the epoch in the same
@@ -11,8 +11,8 @@
 //! a block of its counts in the database. A server that gets a count of a leased block requests a
 //! handover, and waits until the holder has written back which counts it has used.
 //!
-//! The one surprising thing: a claim whose answer was lost is sent again. If it is accepted then, that is
-//! the truth; if it is rejected as used, our own first attempt may be the cause, and the claim fails.
+//! The one surprising thing: a claim whose answer was lost is sent again. If it is accepted then, it is
+//! valid; if it is rejected as used, our own first attempt may be the cause, and the claim fails.
 
 mod lease_handover;
 mod claim_queue;
@@ -140,7 +140,7 @@ impl PostgresWorker {
         let (answer, answered) = oneshot::channel();
         if self.0.claims.enqueue(ClaimRequest { claim: *claim, answer })? {
             let inner = Arc::clone(&self.0);
-            // A task of its own: it carries the claims of others, so it outlives this request.
+            // A separate task: it sends the claims of other requests too, so it outlives this one.
             tokio::task::spawn_local(Box::pin(async move { inner.send_claim_batches().await }));
         }
         let lost =
@@ -316,7 +316,7 @@ impl PostgresWorkerState {
         Ok(results)
     }
 
-    /// Of blocks of one table, those that were accepted, and whether this server has leased them.
+    /// Claims blocks of one table. Returns the accepted ones, and whether this server has leased them.
     async fn insert_blocks(
         &self,
         bucket: i64,

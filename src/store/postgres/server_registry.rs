@@ -2,7 +2,7 @@
 //! checks whether another server relies on it.
 //!
 //! Each server has a row, written in the transaction of its start, renewed every `RENEW_EVERY`, also while it
-//! builds indexes or sweeps, and removed when it stops. One whose row was not renewed for `LIVE_SECONDS`
+//! builds indexes or sweeps, and removed when it stops. A server whose row was not renewed for `LIVE_SECONDS`
 //! counts as stopped. A server that was suspended for longer finds its row deleted, and checks what changed
 //! in the meantime.
 //! Rows are used instead of session-level locks, because behind a pooling proxy a server has no session.
@@ -18,7 +18,7 @@ use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use crate::store::schema_migration::{self, MigrationError};
 use crate::store::sql::POSTGRES;
 
-/// Six renewals may fail.
+/// The lifetime of a row: six renewals may fail.
 const LIVE_SECONDS: i64 = 150;
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(20);
 
@@ -26,16 +26,16 @@ const TABLE_PRESENT: &str = "SELECT to_regclass('nouns_servers') IS NOT NULL";
 const CREATE_TABLE: &str = "CREATE TABLE nouns_servers (
   id text COLLATE \"C\" NOT NULL PRIMARY KEY, model text NOT NULL, seen timestamptz NOT NULL
 )";
-/// 1: id, 2: model.
+/// Registers a server. 1: id, 2: model.
 const REGISTER: &str = "INSERT INTO nouns_servers (id, model, seen) VALUES ($1, $2, clock_timestamp()) \
     ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
-/// 1: id. The model is long, and known. No standby is waited for: after a failover the row is a little
-/// older.
+/// 1: id. The model is long, and known. The renewal waits for no standby: after a failover the row is a
+/// little older.
 const RENEW: &str = "WITH setting AS (SELECT set_config('synchronous_commit', 'local', true)) \
     UPDATE nouns_servers SET seen = clock_timestamp() FROM setting WHERE id = $1";
-/// 1: id.
+/// Removes a registration. 1: id.
 const REMOVE: &str = "DELETE FROM nouns_servers WHERE id = $1";
-/// 1: the lifetime of a row in seconds.
+/// Deletes expired registrations. 1: the lifetime of a row in seconds.
 const DELETE_EXPIRED: &str =
     "DELETE FROM nouns_servers WHERE seen < clock_timestamp() - make_interval(secs => $1::bigint)";
 /// 1: id, 2: model. Returns the distinct models of other servers.
@@ -50,7 +50,7 @@ pub(super) struct ServerRegistration {
     is_registered: Cell<bool>,
 }
 
-/// What a renewal found.
+/// The result of a renewal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Renewal {
     Done,
@@ -147,8 +147,8 @@ impl ServerRegistration {
         self.is_registered.get()
     }
 
-    /// Registers the server again and checks what others have changed meanwhile, in a transaction, which is
-    /// ended here.
+    /// Registers the server again and checks what others have changed meanwhile, in a transaction, which this
+    /// function ends.
     pub(super) async fn register_again(
         &self,
         driver: &mut PostgresDriver<'_>,

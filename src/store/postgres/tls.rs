@@ -5,7 +5,7 @@
 //! connections are few, and PostgreSQL issues no session tickets.
 //! The crypto provider is named here: the process has no default one that another crate could change.
 //! The one surprising thing: where the certificate is not verified, a host name that is invalid in TLS is
-//! accepted; the handshake then goes without SNI.
+//! accepted; the handshake then has no SNI.
 
 mod certificate;
 mod verify;

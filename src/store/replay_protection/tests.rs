@@ -15,7 +15,7 @@ fn claim_of(nonce: u128, count: u32) -> NonceClaim {
 }
 
 proptest! {
-    /// Never `First` twice; and while nothing is evicted, exactly what a set says.
+    /// No count is `First` twice; and while nothing is evicted, the results are those of a set.
     #[test]
     fn nonce_count_is_accepted_once(uses in prop::collection::vec((0u128..6, 1u32..700), 1..800)) {
         let claims = UsedNonces::with_capacity(7, 2, 64);
@@ -26,7 +26,7 @@ proptest! {
         }
     }
 
-    /// With a small capacity, distant counts and old nonces, evicted state is never taken for unused.
+    /// With a small capacity, distant counts and old nonces, evicted state never counts as unused.
     #[test]
     fn nonce_evicted_is_stale_and_never_first(
         uses in prop::collection::vec((0u128..40, 0u32..=u32::MAX, -60i64..20, any::<bool>()), 1..600),

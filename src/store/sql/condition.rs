@@ -176,7 +176,7 @@ impl ConditionWriter {
         (left, right): (&ExprNode, &ExprNode),
     ) -> String {
         let words = self.dialect.expressions;
-        // The type of a literal depends on the other operand, so that one comes first.
+        // The type of a literal depends on the other operand, so the other operand is written first.
         let (one, other) = if let ExprNode::Literal(_) = left {
             let other = self.operand(row, right, None);
             (self.operand(row, left, Some(other.kind)), other)

@@ -8,7 +8,7 @@ use super::{Dialect, list, placeholders, quote_name};
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::value::{IdKind, Value};
 
-/// 1: name, 2: value.
+/// Writes a value. 1: name, 2: value.
 pub(in crate::store) fn upsert_system_value(dialect: &Dialect) -> String {
     let values = placeholders(dialect, 1, 2);
     format!(
@@ -17,7 +17,7 @@ pub(in crate::store) fn upsert_system_value(dialect: &Dialect) -> String {
     )
 }
 
-/// 1: name, 2: value, which is written only if there is none.
+/// Writes a value, unless there is one. 1: name, 2: value.
 pub(in crate::store) fn insert_system_value_if_absent(dialect: &Dialect) -> String {
     let values = placeholders(dialect, 1, 2);
     format!(
@@ -25,12 +25,12 @@ pub(in crate::store) fn insert_system_value_if_absent(dialect: &Dialect) -> Stri
     )
 }
 
-/// 1: name.
+/// Deletes a value. 1: name.
 pub(in crate::store) fn forget(dialect: &Dialect) -> String {
     format!("DELETE FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
 
-/// 1: name.
+/// Reads a value. 1: name.
 pub(in crate::store) fn select_system_value(dialect: &Dialect) -> String {
     format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
@@ -134,17 +134,18 @@ pub(in crate::store) struct ForeignKey {
 }
 
 impl ForeignKey {
-    /// For a table without rows.
+    /// The statement for a table without rows.
     pub(in crate::store) fn add(&self) -> &str {
         &self.add
     }
 
-    /// For a table with rows: existing rows are not checked (`NOT VALID`), only later writes are.
+    /// The statement for a table with rows: only later writes are checked, existing rows are not (`NOT
+    /// VALID`).
     pub(in crate::store) fn add_unvalidated(&self) -> String {
         format!("{} NOT VALID", self.add)
     }
 
-    /// Validates the existing rows. Reads and writes are not blocked.
+    /// The statement that validates the existing rows. Reads and writes are not blocked.
     pub(in crate::store) fn validate(&self) -> String {
         format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table, quote_name(&self.name))
     }
@@ -169,7 +170,7 @@ fn default_name(table: &str, column: &str) -> String {
     format!("{table}_{column}{END}")
 }
 
-/// Where foreign keys are added separately from their tables: those of a new table, or of one new field of it.
+/// The foreign keys of a new table, or of one new field, where they are added separately from their tables.
 pub(in crate::store) fn foreign_keys(
     model: &Model,
     resource: &Resource,
@@ -211,7 +212,7 @@ fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
     }
 }
 
-/// Existing rows get the default.
+/// The statement that adds a column. Existing rows get the default.
 pub(in crate::store) fn add_column(
     model: &Model,
     resource: &Resource,

@@ -8,7 +8,7 @@ use crate::model::StorageClass;
 pub(in crate::store) struct Dialect {
     pub(in crate::store) placeholder: char,
     pub(super) column_type: fn(StorageClass) -> &'static str,
-    /// False and true.
+    /// The literals of false and true.
     pub(super) booleans: [&'static str; 2],
     pub(super) uuid_column: &'static str,
     pub(super) uuid_key: &'static str,
@@ -72,12 +72,12 @@ pub(in crate::store) struct Dialect {
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
     /// writer.
     pub(in crate::store) lock_table: Option<fn(&str) -> String>,
-    /// Lists the foreign keys that refer to a table, where a table cannot be dropped before they are: the
-    /// table they are of, quoted; its plain name, if it is in our schema; their names. 1: the table.
+    /// Lists the foreign keys that refer to a table, where these must be dropped first: the referencing
+    /// table, quoted; its plain name, if it is in our schema; the names of the keys. 1: the table.
     pub(in crate::store) foreign_keys_to: Option<&'static str>,
     /// Lists the foreign keys that are not validated yet, where the engine has such a state.
     pub(in crate::store) unvalidated_keys: Option<&'static str>,
-    /// The last id given in a table with integer keys. 1: the table.
+    /// The last allocated id of a table with integer keys. 1: the table.
     pub(in crate::store) last_id: &'static str,
     /// Sets the last allocated id of a new table. 1: the table, 2: the last id.
     pub(in crate::store) set_last_id: &'static str,
@@ -88,9 +88,9 @@ pub(in crate::store) struct Dialect {
 /// The function that the triggers of the users call.
 #[derive(Debug)]
 pub(in crate::store) struct UsersFunction {
-    /// Creates or replaces it.
+    /// Creates or replaces the function.
     pub(in crate::store) create: &'static str,
-    /// Whether the installed one is current.
+    /// Whether the installed function is current.
     pub(in crate::store) is_current: &'static str,
 }
 
@@ -179,7 +179,7 @@ pub(in crate::store) static POSTGRES: Dialect = Dialect {
         // Sorted by bytes, as in SQLite, whatever the database's locale.
         StorageClass::Text => "text COLLATE \"C\"",
         StorageClass::Moment => "timestamptz",
-        // Not jsonb: the stored text must come back unchanged.
+        // Not jsonb: the stored text must be returned unchanged.
         StorageClass::Json => "json",
         StorageClass::Integer | StorageClass::Decimal => "bigint",
         StorageClass::Boolean => "boolean",

@@ -1,23 +1,23 @@
-//! The statements of the idempotency keys and their stored answers, in the table `nouns_keys`.
+//! The statements of the idempotency keys and their stored responses, in the table `nouns_keys`.
 
 use super::Dialect;
 
-/// The bytes that one batch of the sweep deletes, plus one answer: the answer to a bulk create is long.
+/// The bytes that one batch of the sweep deletes, plus one response: the response to a bulk create is long.
 const SWEEP_BYTES_MAX: usize = 8 << 20;
 
 /// The key in `nouns_system` of the last sweep of the idempotency keys; a second time in its value says since
 /// when the clock is doubted.
 pub(in crate::store) const IDEMPOTENCY_CLOCK: &str = "keys_clock";
 
-/// The time of the newest stored answer.
+/// The time of the newest stored response.
 pub(in crate::store) const NEWEST_IDEMPOTENCY_KEY: &str = "SELECT max(time) FROM nouns_keys";
 
 #[derive(Debug)]
 pub(in crate::store) struct IdempotencyStatements {
-    /// Fingerprint and answer. 1: scope, 2: the time before which an answer has expired. While the clock is
-    /// doubted, no answer expires.
+    /// Fingerprint and response. 1: scope, 2: the time before which a response has expired. While the clock
+    /// is doubted, no response expires.
     pub(in crate::store) find: String,
-    /// Stores an answer, or replaces an expired one. 1: scope, 2: fingerprint, 3: time, 4: bytes, 5: answer.
+    /// Stores a response, or replaces an expired one. 1: scope, 2: fingerprint, 3: time, 4: bytes, 5: text.
     pub(in crate::store) store: String,
     /// Whether keys have expired. 1: the cutoff time, 2: how many keys a batch examines.
     pub(in crate::store) due: String,
@@ -67,7 +67,7 @@ mod tests {
     use super::super::SQLITE;
     use super::*;
 
-    /// The number of rows deleted by each batch, for `rows` expired answers of `bytes` bytes each.
+    /// The number of rows deleted by each batch, for `rows` expired responses of `bytes` bytes each.
     fn steps(rows: usize, bytes: i64) -> Vec<usize> {
         let connection = Connection::open_in_memory().unwrap();
         for table in SQLITE.idempotency_tables {

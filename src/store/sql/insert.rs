@@ -54,7 +54,7 @@ fn insert_into(resource: &Resource) -> String {
     format!("INSERT INTO {} ({})", quote_name(&resource.table), select_list(resource, ""))
 }
 
-/// A time, then texts.
+/// The types of the columns of an entry: a time, then texts.
 fn entry_types(dialect: &Dialect) -> impl Iterator<Item = &'static str> {
     let (time, text) =
         ((dialect.column_type)(StorageClass::Moment), (dialect.column_type)(StorageClass::Text));

@@ -1,7 +1,7 @@
 //! Row-level security: the statements of a resource for callers with access to some of its rows.
 //!
-//! They are those of `TableStatements` with conditions added: those of the request's verb for the rows
-//! themselves, those of GET for the rows of their ancestors.
+//! They are the statements of `TableStatements` with conditions added: the conditions of the request's verb
+//! for the rows themselves, and those of GET for the rows of their ancestors.
 
 use super::condition::{ConditionParameter, ConditionWriter, TableAlias};
 use super::{AncestorJoin, Dialect, ddl, select_list, unique_columns};

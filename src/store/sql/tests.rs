@@ -382,7 +382,7 @@ fn unique_violation_names_its_rule() {
     assert_eq!(found, Some(UniqueRule { fields: vec![0, 1], scope: UniqueScope::Resource }));
 }
 
-/// The second of each pair is what PostgreSQL 15 calls a foreign key that is given no name.
+/// The second name of each pair is the one that PostgreSQL 15 gives to an unnamed foreign key.
 #[test]
 fn foreign_key_names_are_ours_and_those_of_postgresql() {
     let text = "title = \"T\"\n[resources.thing]\nplural = \"abcdefghijklmnopqrstuvwxyz_abcdefghijklm\"\n\

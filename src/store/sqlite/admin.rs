@@ -1,6 +1,6 @@
 //! The admin store on SQLite: opens the file beside a server that holds its lock, briefly, for small writes.
 //!
-//! SQLite's own locks serialize the two: a write takes the write lock first, and waits for the server's
+//! SQLite's own locks serialize the two: a write acquires the write lock first, and waits for the server's
 //! commit. The one surprising thing: the model may differ from the server's. The users table is the same for
 //! all models, and no table is migrated here.
 

@@ -1,6 +1,6 @@
 //! The files of a database, checked before SQLite opens them.
 //!
-//! SQLite takes an empty file, and one of a single byte, for a new database, and deletes the write-ahead log
+//! SQLite treats an empty file, and one of a single byte, as a new database, and deletes the write-ahead log
 //! beside it. So these checks run before SQLite opens anything.
 
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -100,7 +100,7 @@ impl DatabaseFiles {
         self.refuse_truncated(&metadata)
     }
 
-    /// SQLite finds the WAL and its locks by the name of the file: a hard link would have its own ones.
+    /// SQLite finds the WAL and its locks by the file's name: a hard link would have another WAL and locks.
     fn refuse_hard_links(&self, metadata: &Metadata) -> Result<(), OpenError> {
         match metadata.nlink() {
             0 | 1 => Ok(()),

@@ -161,7 +161,7 @@ impl SqliteWorker {
         let until = now + self.shared.statement_max;
         let pool = if read.is_full_scan() { &self.shared.scan_pool } else { &self.shared.pool };
         let answer = pool.read(read, until, place)?;
-        // The reader looks at the clock between steps; a disk that hangs gives it none.
+        // The reader checks the clock between steps, and makes no step while the disk hangs.
         match tokio::time::timeout_at((until + FAST_READ_MAX).into(), answer).await {
             Ok(Ok(PooledReadResult { outcome, duration: took })) => {
                 if is_short {
@@ -248,7 +248,7 @@ impl SqliteWorker {
     }
 }
 
-/// Reads of few rows.
+/// Whether a read returns few rows.
 fn is_short(read: &ReadPlan) -> bool {
     match read {
         ReadPlan::Ready

@@ -65,7 +65,7 @@ pub(super) fn with_server_lock<T>(
     let was_there = DatabaseFiles::SUFFIXES.map(|end| file.sibling(end).symlink_metadata().is_ok());
     let opened = file.check().and_then(|()| open(lock));
     if opened.is_err() {
-        // Beside an existing database, a WAL may hold what a command has committed meanwhile: SQLite removes
+        // Beside an existing database, a WAL may hold commits of a command that ran meanwhile: SQLite removes
         // the WAL when the last connection is closed.
         let [database_was_there, ..] = was_there;
         for (end, was_there) in DatabaseFiles::SUFFIXES.iter().zip(was_there) {
@@ -143,7 +143,7 @@ fn open_locked(
     }))
 }
 
-/// Only one server at a time.
+/// Locks the database: only one server at a time may open it.
 fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
     let shown = &files.display_path;
     try_lock(files)?.ok_or_else(|| {
@@ -153,8 +153,8 @@ fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
     })
 }
 
-/// The lock of a server, and whether its file is new; nothing when another process has it. A file of its own
-/// holds the lock, because closing any handle on the database file would release SQLite's own locks.
+/// The lock of a server, and whether its file is new; `None` when another process holds it. The lock is on a
+/// separate file, because closing any handle on the database file would release SQLite's own locks.
 fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
     let path = files.sibling(LOCK_SUFFIX);
     let shown = &files.display_path;
@@ -244,7 +244,7 @@ fn open_inspected(files: &DatabaseFiles) -> Result<(Connection, bool), OpenError
     Ok((connection, is_empty))
 }
 
-/// Opens the database after recovery: what an earlier process left in the WAL is made durable and
+/// Opens the database after recovery: the frames that an earlier process left in the WAL are made durable and
 /// checkpointed first.
 fn open_recovered(
     files: &DatabaseFiles,
@@ -262,8 +262,8 @@ fn open_recovered(
     Ok((connection, is_empty, checkpoint))
 }
 
-/// For commands, before they append to the WAL: the same while no server has the database open. A server that
-/// has it open has done it; where it is unknown whether one has, nothing may be appended.
+/// Recovery for commands, before they append to the WAL, while no server has the database open. A server that
+/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended.
 pub(super) fn recover_unserved(files: &DatabaseFiles) -> Result<(), OpenError> {
     if !recovery::has_wal(files) {
         return Ok(());

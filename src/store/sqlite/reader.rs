@@ -106,7 +106,7 @@ impl SqliteReader {
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
     }
 
-    /// One read, interrupted at the deadline. Each statement reads its own snapshot.
+    /// Runs one read, interrupted at the deadline. Each statement reads its own snapshot.
     pub(super) fn read(&mut self, read: &ReadPlan, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
         self.set_deadline(until);
@@ -125,7 +125,7 @@ struct QueuedRead {
     read: ReadPlan,
     until: Instant,
     answer: oneshot::Sender<PooledReadResult>,
-    /// Of the gate; held until the read has ended.
+    /// The admission permit; held until the read has ended.
     place: Option<OwnedSemaphorePermit>,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// For short reads.
+    /// Starts a pool for short reads.
     pub(super) fn start(
         path: &Path,
         context: &Arc<StoreContext>,
@@ -153,7 +153,7 @@ impl ReaderPool {
         Self::spawn_threads(readers.collect::<Result<_, _>>()?, "reader", None)
     }
 
-    /// For scans. Their sorts spill to disk, and they are held back while the WAL is about to be reset.
+    /// Starts a pool for scans. Sorts spill to disk, and scans are held back before a reset of the WAL.
     pub(super) fn start_for_scans(
         path: &Path,
         context: &Arc<StoreContext>,
@@ -219,7 +219,7 @@ fn run_reader(
     asked: &Mutex<Receiver<QueuedRead>>,
     gate: Option<&ReadGate>,
 ) {
-    // A panic outside a read drops one answer; the thread continues.
+    // A panic outside a read loses one result; the thread continues.
     while !matches!(
         catch_unwind(AssertUnwindSafe(|| serve_next(&mut reader, asked, gate))),
         Ok(ControlFlow::Break(()))

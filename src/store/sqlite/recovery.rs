@@ -1,5 +1,5 @@
-//! Crash recovery at startup: what an earlier process left in the write-ahead log (WAL) is made durable and
-//! checkpointed before anything is appended to the WAL.
+//! Crash recovery at startup: the frames that an earlier process left in the write-ahead log (WAL) are made
+//! durable and checkpointed before anything is appended to the WAL.
 //!
 //! A failed fsync leaves its pages in the page cache, marked clean: every process continues to read them, no
 //! later fsync writes them, and a power cut loses them (the kernel's behaviour after EIO on fsync). A server
@@ -25,7 +25,7 @@ use super::database_files::DatabaseFiles;
 use super::open::explain_error;
 use crate::store::OpenError;
 
-/// How much of the WAL is copied at once.
+/// How much of the WAL is copied in one step.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// The result of the checkpoint at startup.

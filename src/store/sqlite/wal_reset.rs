@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::model::settings::ServerLimits;
 
-/// SQLite's default, which we never change.
+/// The page size: SQLite's default, which we never change.
 const PAGE_BYTES: usize = 4_096;
 /// The WAL size that triggers a checkpoint (8 MiB). With fewer pages, a hot page is copied too often; with
 /// more, recovery after a crash reads longer, and from 4,096 pages on so does every reader.
@@ -113,11 +113,11 @@ pub(super) struct WalReset {
     holding_until: Cell<Option<Instant>>,
     /// The WAL size at which the next hold begins.
     next_hold: Cell<usize>,
-    /// Its length, unless the WAL is at its limit.
+    /// The length of the next hold, unless the WAL is at its limit.
     hold_length: Cell<Duration>,
 }
 
-/// What the writer has to do about the WAL after a commit.
+/// The action that the writer has to take on the WAL after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalAction {
     Nothing,
@@ -129,7 +129,7 @@ pub(super) enum WalAction {
     GiveUp(WalBlocker),
 }
 
-/// What blocked a reset.
+/// The cause that blocked a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WalBlocker {
     Scans,
@@ -192,7 +192,7 @@ impl WalReset {
         self.holding_until.get().is_none_or(|until| clock::now() >= until)
     }
 
-    /// The WAL was reset.
+    /// Ends the hold after the WAL was reset.
     pub(super) fn finish(&self) {
         self.next_hold.set(self.hold_pages);
         self.hold_length.set(FIRST_HOLD_MAX.min(self.statement_max));

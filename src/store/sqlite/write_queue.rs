@@ -22,10 +22,10 @@ const QUEUED_WRITES_MAX: usize = 4_096;
 pub(super) struct QueuedWrite {
     pub(super) write: Box<WritePlan>,
     pub(super) bytes: usize,
-    /// Set by whichever comes first: the writer that starts it, or its deadline.
+    /// Set by the writer that starts the write, or by its deadline, whichever is first.
     pub(super) is_claimed: Arc<AtomicBool>,
     pub(super) reply_handle: ReplyHandle,
-    /// The memory reservation of the request, held while the write is here.
+    /// The memory reservation of the request, held while the write is queued.
     pub(super) memory: Option<Arc<SharedReservation>>,
 }
 
@@ -70,7 +70,7 @@ impl WriteQueue {
     pub(super) fn push(&self, job: QueuedWrite) -> Result<(), StoreError> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = sender.as_ref().ok_or(StoreError::Busy)?;
-        // Before the writer can take it, so that the gauge never goes below zero.
+        // Incremented before the writer can receive the write, so that the gauge never goes below zero.
         self.metrics.waiting.increment();
         sender.try_send(job).map_err(|refused| {
             self.metrics.waiting.decrement();

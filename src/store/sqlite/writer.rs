@@ -70,18 +70,18 @@ pub(super) struct SqliteWriter {
 /// How a refused request is rolled back without its commit group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RollbackScope {
-    /// It writes one row, and only the statement that writes it can be refused, as a whole.
+    /// The request writes one row, and only the statement that writes it can be refused, as a whole.
     Statement,
-    /// It may be refused after some of its rows are written. A savepoint copies every page it changes.
+    /// The request may be refused after some rows are written. A savepoint copies every page it changes.
     Savepoint,
-    /// It has a commit of its own.
+    /// The request has a separate commit.
     Transaction,
 }
 
 impl RollbackScope {
     fn for_write(write: &WritePlan, pace: CommitMode) -> Self {
         match &write.action {
-            // The stored answer of a refusal outlives the rolled-back writes.
+            // The stored response of a refusal outlives the rolled-back writes.
             _ if write.idempotency.is_some() => Self::Savepoint,
             _ if pace == CommitMode::Exclusive => Self::Transaction,
             WriteAction::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
@@ -96,7 +96,7 @@ enum QueuedWriteOutcome {
     Done(ReplyHandle, WriteResult),
     /// Its client has disconnected, or its deadline has passed.
     Skipped,
-    /// It needs a commit of its own.
+    /// The request needs a separate commit.
     ExceedsGroup(QueuedWrite),
     /// The storage failed, and with it everything since the last commit.
     Failed(ReplyHandle, String),
@@ -117,7 +117,7 @@ impl SqliteWriter {
         }
     }
 
-    /// A panic rolls back the group; the thread continues.
+    /// Runs one iteration. A panic rolls back the group; the thread continues.
     pub(super) fn run_once(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let turn = AssertUnwindSafe(|| self.group_or_sweep(next_sweep));
         catch_unwind(turn).unwrap_or_else(|panic| {
@@ -141,7 +141,7 @@ impl SqliteWriter {
         }
         let now = clock::now();
         if now >= *next_sweep {
-            // Set first, so that a sweep that panics is not repeated at once.
+            // Set first, so that a sweep that panics is not repeated immediately.
             *next_sweep = now + SWEEP_EVERY;
             *next_sweep = now + self.sweep();
         }

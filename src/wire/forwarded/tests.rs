@@ -153,8 +153,8 @@ fn forwarded_malformed_element_ends_the_walk() {
     }
 }
 
-/// A client cannot open a quote that swallows what a proxy appends, so that the client's own text is
-/// believed.
+/// A client cannot open a quote that swallows the elements that a proxy appends, to make the server believe
+/// the client's own text.
 #[test]
 fn forwarded_unbalanced_quote_hides_no_hop() {
     for mine in ["for=\"x", "for=1.1.1.1;x=\"", "for=\"x\\", "for=\"x\\\"", "for=1.1.1.1, \""] {

@@ -1,7 +1,7 @@
 //! Two other implementations as Digest clients: the crate `http-auth`, and one in Python.
 //!
-//! They answer our challenges with random names, passwords and targets. What they send is accepted, and
-//! with any byte of it changed it is not, unless the change means nothing.
+//! They answer our challenges with random names, passwords and targets. The server accepts their credentials,
+//! and refuses them after a change of any byte, unless the changed text has the same meaning.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -106,7 +106,7 @@ impl ChallengedRequest {
         ha1(algorithm, &self.name, &self.realm.name, &self.password)
     }
 
-    /// No single byte can be changed to another one, unless that means the same.
+    /// The server refuses the credentials after a change of any byte, unless the meaning stays the same.
     fn refuses_changes(&self, header: &[u8], body: &[u8], numbers: &mut SeededRandom) {
         let mut changed = header.to_vec();
         let at = numbers.below(changed.len());
@@ -126,7 +126,7 @@ fn digest_requests_of_http_auth_are_accepted_and_changed_ones_refused() {
     let mut numbers = SeededRandom(1);
     for number in 0..REQUESTS {
         let mut asked = ChallengedRequest::random(&mut numbers);
-        // It sends only ASCII in quotes, and has another way for names only.
+        // The client sends only ASCII in quotes; it can encode other characters in names, but not in realms.
         if !asked.realm.name.is_ascii() {
             asked.realm.name = "store".into();
         }
@@ -163,7 +163,7 @@ fn answers(requests: &[Value]) -> Vec<Value> {
         .spawn()
         .unwrap_or_else(|error| panic!("python3: {error}"));
     let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
-    // It reads all of it before it writes anything.
+    // The client reads all of its input before it writes anything.
     python.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -1,7 +1,7 @@
 //! The cost of Digest: parsing, checking the nonce, verifying, and building `Authentication-Info`.
 //!
-//! The bound fails only if something is done twice or a thousand times over; the figure itself is printed,
-//! and is meaningful only in a release build.
+//! The bound fails only after a gross regression: work that is done twice, or a thousand times. The figure
+//! itself is printed, and is meaningful only in a release build.
 
 use std::hint::black_box;
 

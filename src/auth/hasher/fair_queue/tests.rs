@@ -102,8 +102,8 @@ fn fair_queue_close_drops_all_jobs() {
 }
 
 proptest! {
-    /// Whatever arrives from wherever: the queue stays short, no job runs twice, each address keeps its
-    /// order, and between two jobs of one address every other one has had a turn.
+    /// For any sequence of arrivals: the queue stays short, no job runs twice, each address keeps its order,
+    /// and between two jobs of one address every other address has had a turn.
     #[test]
     fn fair_queue_stays_short_and_fair(arrivals in proptest::collection::vec(0..12u8, 0..300)) {
         let mut line = FairQueue::new();

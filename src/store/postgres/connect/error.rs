@@ -1,4 +1,4 @@
-//! Errors of opening a connection: whether to retry, and what to tell the operator.
+//! Errors of opening a connection: whether to retry, and the message for the operator.
 //!
 //! tokio_postgres does not expose the kind of its errors, so a few are identified by their text; the tests
 //! get each of them from a real server.
@@ -18,9 +18,9 @@ use crate::model::settings::Pooling;
 /// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectError {
-    /// It may resolve itself: the server is starting, full, or not there yet.
+    /// It may resolve itself: the server is starting, full, or not reachable yet.
     Transient(String),
-    /// It will fail until somebody changes the configuration.
+    /// It will fail until the operator changes the configuration.
     Permanent(String),
 }
 
@@ -38,7 +38,7 @@ pub(super) enum HostFailure {
     TimedOut(Duration),
     /// The server closed the connection during the session check.
     Closed,
-    /// A standby.
+    /// The host is a standby.
     ReadOnly,
     AsynchronousCommit,
     /// Transactions have another isolation level than the one we rely on.
@@ -61,7 +61,7 @@ const INVALID_CONFIGURATION: &str = "invalid configuration";
 const AUTHENTICATION_ERROR: &str = "authentication error";
 
 impl HostFailure {
-    /// Whether every host would answer the same, because it is about the user or the database.
+    /// Whether every host would give the same error, because the error is about the user or the database.
     pub(super) fn is_same_for_all_hosts(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         let code = error.code().map_or("", SqlState::code);
@@ -308,8 +308,8 @@ fn describe_tls_error(
     ))
 }
 
-/// One message about all hosts that were tried. It is transient if that of any host is, and none of them is
-/// about the user or the database.
+/// One message about all hosts that were tried. It is transient if the error of any host is transient, and
+/// none of the errors is about the user or the database.
 pub(super) fn report_failures(
     address: &PostgresUrl,
     pooling: Pooling,

@@ -24,7 +24,7 @@ pub enum TlsMode {
     Require,
     /// TLS, with a certificate signed by a trust anchor (`verify-ca`).
     VerifyCa,
-    /// The same, and the certificate has the host's name (`verify-full`).
+    /// As `verify-ca`, and the certificate has the host's name (`verify-full`).
     VerifyFull,
 }
 
@@ -170,7 +170,7 @@ fn parse_keepalive(
     }
 }
 
-/// A value of more than a day is as good as none, and could overflow an instant.
+/// A value of more than a day is equivalent to none, and could overflow an instant.
 const NUMBER_MAX: u64 = 86_400_000;
 
 fn parse_number(text: Option<String>, key: &str) -> Result<Option<u64>, String> {

@@ -121,7 +121,7 @@ mod tests {
             (("three", 1, "x", "ann"), Some("a:b\\c")),
             (("one", 5432, "*", "bob"), Some("star")),
             (("one", 5432, "shop", "bob"), None),
-            // As in libpq, what follows a fifth colon is ignored.
+            // As in libpq, text after a fifth colon is ignored.
             (("two", 5432, "shop", "bob"), Some("with")),
             (("", 0, "", ""), None),
         ];

@@ -1,4 +1,4 @@
-//! Connection URLs: what is parsed, how errors read, and that no password is shown.
+//! Tests of connection URLs: the parsed parts, the error messages, and that no password is shown.
 
 mod passwords;
 

@@ -40,7 +40,7 @@ impl BatchScenario {
             .await
     }
 
-    /// Resets the statistics: one create is sent at once and the others wait for it, however long earlier
+    /// Resets the statistics: one create is sent immediately and the others wait for it, however long earlier
     /// statements took.
     fn reset_statistics(&self) {
         let line =
@@ -102,8 +102,7 @@ impl BatchScenario {
         self.other_session.query_one(text, &[]).await.unwrap().get(0)
     }
 
-    /// Whether the item is stored. It is there once, with exactly one matching change-log entry, or not at
-    /// all.
+    /// Whether the item is stored. It exists once, with exactly one matching change-log entry, or not at all.
     async fn is_stored_once(&self, name: &str) -> bool {
         let things = format!("SELECT count(*) FROM things WHERE name = '{name}'");
         let entries = format!(
@@ -365,7 +364,7 @@ fn insert_batch_failure_of_all_is_reported_to_each_member() {
     );
 }
 
-/// The duration of recent statements decides how many are in flight at once.
+/// The duration of recent statements decides how many run concurrently.
 #[test]
 fn insert_batch_slow_statements_run_concurrently() {
     let line = BatchQueue::new();

@@ -111,7 +111,7 @@ async fn shared_wait_is_limited(pool: &Arc<ConnectionPool>) {
     second.complete();
     let [first, second] =
         <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
-    // The statement of the first read may be what blocks the second.
+    // The statement of the first read may block the second.
     first.abandon();
     assert!(!second.is_sole_read());
     second.abandon();
@@ -132,7 +132,7 @@ async fn abandoned_pipeline_is_drained_and_closed(
         <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
     let first = backend_pid(&ahead).await;
     for way in [&ahead, &behind] {
-        // Sent, and its answer not awaited.
+        // The statement is sent, and its answer is not awaited.
         let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
         assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
@@ -156,7 +156,7 @@ async fn abandoned_pipeline_is_drained_and_closed(
     timeout(TEST_TIMEOUT, gone).await.unwrap();
 }
 
-/// A request that waits for a pool slot gets the pipeline's, however many reads would like to join.
+/// A request that waits for a pool slot gets that of the pipeline, even if many reads would like to join.
 async fn pipeline_yields_its_slot_to_waiters(pool: &Arc<ConnectionPool>) {
     let now = clock::now();
     let shared = lease_one(pool, now).await;

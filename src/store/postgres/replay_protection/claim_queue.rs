@@ -37,7 +37,7 @@ struct PendingClaims {
 
 #[derive(Debug, Default)]
 struct LeaseWatch {
-    /// When the last lease that this server has taken expires.
+    /// When the last lease that this server has acquired expires.
     until: Option<Instant>,
     is_running: bool,
 }
@@ -54,7 +54,7 @@ pub(super) enum ClaimAttemptResult {
     Decided(NonceClaimResult),
     /// Another server has leased the block.
     LeasedElsewhere,
-    /// An earlier attempt got no answer: the count may have been claimed by ourselves.
+    /// An earlier attempt got no answer: this server itself may have claimed the count.
     Unknown,
 }
 

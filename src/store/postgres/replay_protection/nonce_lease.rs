@@ -1,10 +1,9 @@
 //! Nonce leases: blocks of a nonce's counts that one server may accept from memory, without a round trip.
 //!
-//! A nonce whose counts have all come to one server is likely to stay there. That server leases a whole
-//! block, 63 counts, in the database at once, and then accepts each of its counts from memory. This module
-//! does not query the database.
-//! The one surprising thing: eviction is always safe. A block that was leased and is evicted counts as used
-//! up.
+//! A nonce whose counts were all sent to one server is likely to stay there. That server leases a whole
+//! block, 63 counts, in the database in one step, and then accepts each of its counts from memory. This
+//! module does not query the database. The one surprising thing: eviction is always safe. A block that was
+//! leased and is evicted counts as used up.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,9 +14,9 @@ use crate::store::{NonceClaim, NonceClaimResult};
 
 /// Counts in one block: as many bits as a `bigint` has without its sign, which marks the block as leased.
 const BLOCK_COUNTS: u32 = 63;
-/// So many counts of a nonce must have come to this server before it leases a block.
+/// How many counts of a nonce must have been sent to this server before it leases a block.
 const LEASE_USES_MIN: u32 = 8;
-/// So many counts may be missing, plus one for every `USED_PER_GAP` seen: requests overtake each other, and
+/// How many counts may be missing, plus one for every `USED_PER_GAP` seen: requests overtake each other, and
 /// a client with many connections has many in flight. Where a load balancer alternates between servers,
 /// more are missing.
 const GAPS_MAX: u32 = 4;
@@ -51,7 +50,7 @@ impl CountBlock {
     }
 }
 
-/// How the nonces that come to this server are used, and which blocks it has leased.
+/// The usage of the nonces that are sent to this server, and the blocks that it has leased.
 pub(super) struct NonceLeases(Cache<u128, Arc<Mutex<NonceUsage>>>);
 
 impl fmt::Debug for NonceLeases {
@@ -80,7 +79,7 @@ impl NonceLeases {
         self.with_usage(place.nonce, |run| run.claim(place.index, bit, claim.count))?
     }
 
-    /// If this server should lease the rest of a block: the counts of it that it has claimed.
+    /// The counts of a block that this server has claimed, if it should lease the rest of the block.
     pub(super) fn lease_request(&self, place: CountBlock) -> Option<u64> {
         self.with_usage(place.nonce, |run| run.lease_request(place.index))?
     }
@@ -119,7 +118,7 @@ impl NonceLeases {
         })?
     }
 
-    /// Whether this server may have leased the block and evicted it, so that nobody can hand it over.
+    /// Whether this server may have leased the block and evicted it, so that no server can hand it over.
     pub(super) fn has_evicted(&self, place: CountBlock) -> bool {
         self.with_usage(place.nonce, |run| place.index < run.evicted_before).unwrap_or(false)
     }
@@ -132,7 +131,7 @@ impl NonceLeases {
     }
 }
 
-/// How this server has seen one nonce used.
+/// The usage of one nonce, as far as this server has seen it.
 #[derive(Debug, Default)]
 struct NonceUsage {
     first_count: u32,
@@ -179,7 +178,7 @@ impl NonceUsage {
         if let Some(known) = self.find(part) {
             return Some(known.used_bits);
         }
-        // What was claimed of an earlier block may have been evicted.
+        // The claims of an earlier block may have been evicted.
         self.is_latest(part).then_some(0)
     }
 

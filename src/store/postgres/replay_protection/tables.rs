@@ -5,11 +5,11 @@
 //! expired nonces is truncated.
 //!
 //! The epoch is valid only where it was created. A copy of the tables may lack claims that the original has
-//! taken since, so a server that finds a copy starts a new epoch (`epoch_is_original`), after which every
+//! accepted since, so a server that finds a copy starts a new epoch (`epoch_is_original`), after which every
 //! older nonce is stale. Three things that no copy can carry over identify the original:
 //!
-//! - `written_by` names the transaction that wrote the row, and so does its `xmin`. Whatever restores a
-//!   dump, in full or data alone, writes the row in a transaction of its own.
+//! - `written_by` names the transaction that wrote the row, and so does its `xmin`. Any restore of a
+//!   dump, in full or data alone, writes the row in another transaction.
 //! - `database` is the OID of the database: `CREATE DATABASE … TEMPLATE` copies rows with their `xmin`.
 //! - `started` is when this PostgreSQL was started: data files that were copied while it was stopped are
 //!   the same in everything else, and transactions of other clusters have the same numbers.
@@ -77,9 +77,9 @@ macro_rules! epoch_is_original {
     };
 }
 
-/// The same, and a new nonce is not below the floor. It is where the database's clock was ahead when the
-/// floor was raised: without a new epoch every nonce would be stale until the time has caught up, and then
-/// older nonces would be valid again, although all their claims were swept.
+/// As `epoch_is_original`, and a new nonce is not below the floor. It would be below if the database's clock
+/// was ahead when the floor was raised: without a new epoch every nonce would be stale until the time has
+/// caught up, and then older nonces would be valid again, although all their claims were swept.
 macro_rules! epoch_is_usable {
     ($skew:literal) => {
         concat!(

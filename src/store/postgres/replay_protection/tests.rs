@@ -81,7 +81,7 @@ fn replay_protection_against_postgres() {
     }
 }
 
-/// The sweep removes expired claims by whole tables, and keeps what may still be claimed.
+/// The sweep removes expired claims by whole tables, and keeps those of nonces that may still be used.
 async fn sweep_removes_only_expired_claims(
     cluster: &TestCluster,
     worker: &PostgresWorker,
@@ -106,8 +106,7 @@ async fn sweep_removes_only_expired_claims(
     assert_eq!(worker.claim(live).await.unwrap(), NonceClaimResult::Replay);
 }
 
-/// Claims from a clock that was ahead may be deleted only with their epoch: the time of their nonces will
-/// come.
+/// Claims from a clock that was ahead may be deleted only with their epoch: their nonces will be valid later.
 async fn claims_from_the_future_end_the_epoch(cluster: &TestCluster, worker: &PostgresWorker) {
     let epoch = worker.epoch().await.unwrap();
     let future = format!("{:08x}-0000-4000-8000-000000000000", now_seconds() + 86_400);

@@ -1,6 +1,6 @@
 //! The filters of a list as SQL conditions.
 //!
-//! `intent` defines what they mean; this module writes them in a form that the indexes can serve.
+//! `intent` defines their meaning; this module writes them in a form that the indexes can serve.
 //! The one surprising thing: an index holds a prefix of a long text, so a condition may appear twice, for the
 //! prefix and for the whole text.
 

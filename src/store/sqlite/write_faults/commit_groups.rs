@@ -1,4 +1,4 @@
-//! Faults that affect a whole commit group, and writes with a commit of their own.
+//! Faults that affect a whole commit group, and writes with a separate commit.
 
 use expect_test::expect;
 

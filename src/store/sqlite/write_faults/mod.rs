@@ -72,7 +72,7 @@ stage = { type = "state", initial = "open", next = { open = ["done"], done = [] 
 static LOG: LazyLock<Logger> =
     LazyLock::new(|| Logger::start_to(LogStyle::Json, std::io::sink()).unwrap());
 
-/// It sends what is stored already.
+/// A request that sends the stored values.
 const UNCHANGED: &str = "PUT /people/2";
 
 /// A writer without a thread, on an in-memory database.
@@ -202,7 +202,7 @@ impl WriterHarness {
             letter == 'o' && !is_noop,
             "{request_id}: {letter}, {entries} entries"
         );
-        // An answer is stored only with a completed write or a refusal.
+        // A response is stored only with a completed write or a refusal.
         let sql = format!("SELECT count(*) FROM nouns_keys WHERE scope = '{request_id}'");
         let is_kept = self.count(&sql) > 0;
         assert!(!is_kept || "ok".contains(letter), "{request_id}: {letter}, and kept");
@@ -226,7 +226,7 @@ impl WriterHarness {
         assert_eq!(told, versions(there));
     }
 
-    /// `POST /teams/team/tasks`: a name in place of an id stands for the first item of its kind.
+    /// `POST /teams/team/tasks`: a name instead of an id stands for the first item of its kind.
     fn write(&mut self, (line, body): &(&str, &str)) -> Box<WritePlan> {
         let keyed = line.strip_prefix("KEYED ");
         let (method, path) = keyed.unwrap_or(line).split_once(' ').unwrap();

@@ -2,7 +2,7 @@
 //! answers to the three requests that share the commit.
 //!
 //! o: done. c, r: refused, as without the fault. t: timed out. i: internal. u: unavailable.
-//! k: refused, with a stored answer. p: the writer panicked (reported as internal).
+//! k: refused, with a stored response. p: the writer panicked (reported as internal).
 //! `!`: the writer has stopped.
 
 use expect_test::{Expect, expect};

@@ -163,7 +163,7 @@ impl TestCluster {
         }
     }
 
-    /// Masks what differs from run to run.
+    /// Masks the parts that differ from run to run.
     pub(super) fn mask(&self, text: &str) -> String {
         text.replace(self.folder.to_str().unwrap(), "FOLDER")
             .replace(&format!(":{}", self.port), ":PORT")

@@ -1,4 +1,4 @@
-//! Where a password comes from, and that it is never shown.
+//! Tests of the sources of a password, and that it is never shown.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
