@@ -15,6 +15,7 @@ Examples:
   nouns completions zsh > ~/.zfunc/_nouns
   nouns completions fish > ~/.config/fish/completions/nouns.fish")]
 pub(super) struct CompletionsArgs {
+    #[arg(value_name = "bash|elvish|fish|powershell|zsh", hide_possible_values = true)]
     shell: Shell,
 }
 

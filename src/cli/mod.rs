@@ -50,7 +50,7 @@ const STYLES: Styles = Styles::styled()
 #[command(after_help = "\
 Try it:
   nouns serve                                      the store, at http://127.0.0.1:8080
-  curl --digest -u admin http://127.0.0.1:8080/customers
+  curl -u \"admin:$(cat nouns.admin-password)\" http://127.0.0.1:8080/customers
   nouns init && nouns check                        a model file of your own to start from")]
 struct Cli {
     #[command(subcommand)]
@@ -84,7 +84,7 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  Every flag is also an environment variable and a key of the model's [server] table:
+  Every flag but --port is also an environment variable and a key of the model's [server] table:
   --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
   A variable NOUNS_... that looks like a misspelled setting is refused.
 

@@ -80,7 +80,10 @@ fn read<'t>(
         );
         return None;
     }
-    let kind = read_type(entry, &table, context.place, mistakes)?;
+    let Some(kind) = read_type(entry, &table, context.place, mistakes) else {
+        field_keys::check_without_type(&table, mistakes);
+        return None;
+    };
     field_keys::check(&table, kind, context.place, mistakes);
     if let Some(help) =
         kind.replacement_when_nested().filter(|_| !field_keys::is_type_allowed(context.place, kind))

@@ -92,6 +92,20 @@ pub(super) fn check(
     }
 }
 
+/// Adds a mistake for every key that no field has, when the type of this one is unknown.
+pub(super) fn check_without_type(table: &TomlTable<'_>, mistakes: &mut Mistakes) {
+    let known = || keys::names(keys::FIELD);
+    for entry in table.entries() {
+        let (key, span) = (entry.key, entry.key_span.clone());
+        if let Some(help) = keys::reserved_key_help(key) {
+            mistakes.add_reserved(span, key, help);
+        } else if !known().any(|name| name == key) {
+            let message = format!("unknown key `{key}`: no field has such a key");
+            mistakes.add_unknown(span, message, key, known());
+        }
+    }
+}
+
 /// Why a key that the type allows is not allowed at this position.
 fn position_refusal(
     key: &str,

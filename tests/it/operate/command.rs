@@ -227,7 +227,7 @@ fn help_is_printed() {
 
         Try it:
           nouns serve                                      the store, at http://127.0.0.1:8080
-          curl --digest -u admin http://127.0.0.1:8080/customers
+          curl -u "admin:$(cat nouns.admin-password)" http://127.0.0.1:8080/customers
           nouns init && nouns check                        a model file of your own to start from
     "#]]
     .assert_eq(&run_and_print(&["--help"]));
@@ -289,7 +289,7 @@ fn help_of_serve_is_printed() {
           -h, --help                 Print help
 
         Settings:
-          Every flag is also an environment variable and a key of the model's [server] table:
+          Every flag but --port is also an environment variable and a key of the model's [server] table:
           --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
           A variable NOUNS_... that looks like a misspelled setting is refused.
 
