@@ -6,9 +6,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::{Folder, Postgres, Process};
+use rusqlite::Connection;
+use rusqlite::types::ValueRef;
+
+use super::{Folder, Postgres, TIMEOUT};
 
 /// The storage backend of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,17 +68,43 @@ impl Backend {
     }
 }
 
-/// Runs SQL next to the server, as an operator with the database's own tool would. The columns of a row
-/// are separated by `|`.
+/// Runs SQL on a separate connection next to the server, as an operator would. The columns of a row are
+/// separated by `|`.
 pub fn run_sql(backend: Backend, folder: &Path, text: &str) -> String {
     match backend {
         Backend::Sqlite => {
-            let mut command = Command::new("sqlite3");
-            command.arg(folder.join("nouns.db")).arg(text);
-            let ended = Process::spawn(&mut command).end();
-            assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
-            ended.stdout
+            let connection = Connection::open(folder.join("nouns.db")).unwrap();
+            connection.busy_timeout(TIMEOUT).unwrap();
+            query_sqlite(&connection, text).unwrap_or_else(|error| panic!("{error} in {text}"))
         }
         Backend::Postgres => Postgres::shared().sql(&Postgres::database_name(folder), text),
     }
+}
+
+/// The rows of a statement in the format of `sqlite3`'s list mode, or nothing for several statements.
+fn query_sqlite(connection: &Connection, text: &str) -> rusqlite::Result<String> {
+    let mut statement = match connection.prepare(text) {
+        Err(rusqlite::Error::MultipleStatement) => {
+            return connection.execute_batch(text).map(|()| String::new());
+        }
+        prepared => prepared?,
+    };
+    let mut lines = String::new();
+    let columns = statement.column_count();
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next()? {
+        let values = (0..columns).map(|column| {
+            Ok(match row.get_ref(column)? {
+                ValueRef::Null => String::new(),
+                ValueRef::Integer(number) => number.to_string(),
+                ValueRef::Real(number) => format!("{number:?}"),
+                ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                    String::from_utf8_lossy(bytes).into_owned()
+                }
+            })
+        });
+        lines += &values.collect::<rusqlite::Result<Vec<_>>>()?.join("|");
+        lines.push('\n');
+    }
+    Ok(lines)
 }

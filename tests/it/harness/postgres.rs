@@ -8,6 +8,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
 use super::{FakeClock, FinishedProcess, Folder, Process};
 
@@ -38,20 +43,18 @@ impl Postgres {
 
     /// Creates an empty database on the shared server.
     pub fn create_database(name: &str) {
-        Self::shared().sql("postgres", &format!("CREATE DATABASE {name}"));
+        AdminConnection::run(&format!("CREATE DATABASE {name}")).unwrap();
     }
 
     /// Creates a copy of another database, which no session may have open.
     pub fn copy_database(from: &str, name: &str) {
-        let text = format!("CREATE DATABASE {name} TEMPLATE {from}");
-        Self::shared().sql("postgres", &text);
+        AdminConnection::run(&format!("CREATE DATABASE {name} TEMPLATE {from}")).unwrap();
     }
 
     /// Terminates all sessions of a database, and drops it.
     pub fn drop_database(name: &str) {
-        let text = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
         // Also called while a test fails: an error is ignored, since the database goes with the server.
-        drop(Self::shared().try_sql("postgres", &text));
+        drop(AdminConnection::run(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")));
     }
 
     /// Fills an empty database with a dump of another one, by `pg_dump` without options.
@@ -69,12 +72,13 @@ impl Postgres {
         }
     }
 
+    /// Runs statements and returns their rows, one a line, as `psql` below does.
     pub fn sql(&self, database: &str, text: &str) -> String {
-        let ended = self.try_sql(database, text);
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{text}");
-        ended.stdout
+        let connection = AdminConnection::open(&self.database_url(database)).unwrap();
+        connection.query(text).unwrap_or_else(|error| panic!("{error:?} in {text}"))
     }
 
+    /// Runs statements that may fail.
     pub fn try_sql(&self, database: &str, text: &str) -> FinishedProcess {
         Process::spawn(self.psql(database).args(["-c", text])).end()
     }
@@ -86,6 +90,53 @@ impl Postgres {
         command.arg(self.database_url(database));
         command.env("PGTZ", "UTC").env("PGOPTIONS", "-c client_min_messages=warning");
         command
+    }
+}
+
+/// A connection for statements of the tests, which costs less than a process of `psql`.
+#[derive(Debug)]
+pub(super) struct AdminConnection {
+    runtime: Runtime,
+    client: Client,
+}
+
+/// Idle connections to the database `postgres` of the shared server.
+static IDLE: Mutex<Vec<AdminConnection>> = Mutex::new(Vec::new());
+
+impl AdminConnection {
+    pub(super) fn open(url: &str) -> Result<Self, tokio_postgres::Error> {
+        let mut config: Config = url.parse()?;
+        config.options("-c timezone=UTC").connect_timeout(Duration::from_secs(10));
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(config.connect(NoTls))?;
+        runtime.spawn(connection);
+        Ok(Self { runtime, client })
+    }
+
+    /// The rows in the text format of PostgreSQL, one a line, with `|` between columns.
+    pub(super) fn query(&self, text: &str) -> Result<String, tokio_postgres::Error> {
+        let mut lines = String::new();
+        for message in self.runtime.block_on(self.client.simple_query(text))? {
+            if let SimpleQueryMessage::Row(row) = message {
+                let columns = (0..row.len()).map(|column| row.get(column).unwrap_or_default());
+                lines += &columns.collect::<Vec<_>>().join("|");
+                lines.push('\n');
+            }
+        }
+        Ok(lines)
+    }
+
+    /// Runs a statement in the database `postgres` of the shared server.
+    fn run(statement: &str) -> Result<String, tokio_postgres::Error> {
+        let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => Self::open(&Postgres::shared().database_url("postgres"))?,
+        };
+        let result = connection.query(statement);
+        idle().push(connection);
+        result
     }
 }
 

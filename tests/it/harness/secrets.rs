@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -18,6 +17,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use regex::bytes::Regex;
 use sha2::{Digest as _, Sha256};
 
+use super::postgres::AdminConnection;
 use super::{Answer, Backend, Process, md5};
 
 /// Shorter secrets would be found by chance.
@@ -315,12 +315,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// All rows of all tables. Empty where the database is gone, or locked by the test.
 pub fn dump_database(database: &str) -> Vec<u8> {
-    let mut command = Command::new("psql");
-    command.args(["-X", "-A", "-t", "-q", "-d", database]);
-    command.args(["-c", "SELECT database_to_xml(true, false, '')"]);
-    command.env("PGCONNECT_TIMEOUT", "5");
-    command.env("PGOPTIONS", "-c statement_timeout=10000 -c lock_timeout=2000");
-    command.output().map(|output| output.stdout).unwrap_or_default()
+    let dump = "SET statement_timeout = 10000; SET lock_timeout = 2000; \
+                SELECT database_to_xml(true, false, '')";
+    let rows = AdminConnection::open(database).and_then(|connection| connection.query(dump));
+    rows.unwrap_or_default().into_bytes()
 }
 
 #[cfg(test)]
