@@ -160,7 +160,7 @@ fn send_bulks(
 
 /// Runs this part alone.
 pub fn run() -> Result<()> {
-    let nouns = crate::process::build_release()?;
+    let nouns = crate::process::build_dist()?;
     let folder = crate::process::Folder::new()?;
     measure(&nouns, &folder.0.join("bulk")).map(|_| ())
 }

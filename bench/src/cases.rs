@@ -20,7 +20,7 @@ pub fn list_request() -> RequestTemplate {
 }
 
 pub fn run(rows_large: usize) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     let path = |name: &str| folder.0.join(name);
     let small = store::fill(&nouns, &path("small"), ROWS)?;

@@ -45,7 +45,7 @@ struct ColdReadBenchmark {
 }
 
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     let filled = fill(&nouns, &folder.0.join("cold"), 4 * MEMORY_BYTES)?;
     let file_bytes = std::fs::metadata(filled.file())?.len();

@@ -118,7 +118,7 @@ fn read_export(address: SocketAddr, accept: &str, end: &[u8]) -> Result<usize> {
 
 /// Runs this part alone.
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = crate::process::build_release()?;
+    let nouns = crate::process::build_dist()?;
     let folder = crate::process::Folder::new()?;
     measure(&nouns, &folder.0.join("export"), if is_quick { 20_000 } else { 1_000_000 })
 }

@@ -49,7 +49,7 @@ pub fn run_attack_process(name: &str, address: &str, force: &[&str]) -> Result<(
 
 /// Measures every attack whose name contains this.
 pub fn measure_attacks(part: &str) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     std::fs::write(folder.0.join("model.toml"), MODEL)?;
     let items = fill(&nouns, &folder.0)?;
@@ -73,7 +73,7 @@ pub fn measure_attacks(part: &str) -> Result<()> {
 
 /// Every attack one after another on one server: what each leaves behind adds up.
 pub fn measure_in_turn() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     std::fs::write(folder.0.join("model.toml"), MODEL)?;
     let items = fill(&nouns, &folder.0)?;

@@ -14,7 +14,7 @@ use crate::report::{self, BenchmarkCase};
 use crate::store::{self, FilledDatabase};
 
 pub fn run() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     println!("\nSQLite:");
     let filled = store::fill(&nouns, &folder.0.join("sqlite"), ROWS)?;

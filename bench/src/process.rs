@@ -26,11 +26,18 @@ impl Drop for Folder {
     }
 }
 
-/// Builds the release executable of the server, and returns its path.
-pub fn build_release() -> Result<PathBuf> {
-    run_to_success(Command::new("cargo").args(["build", "--release", "--package", "nouns"]))?;
-    // Next to this program: both are release builds of one workspace.
-    Ok(std::env::current_exe()?.with_file_name("nouns"))
+/// Builds the executable of the server as packages contain it, and returns its path.
+pub fn build_dist() -> Result<PathBuf> {
+    run_to_success(Command::new("cargo").args([
+        "build",
+        "--profile",
+        "dist",
+        "--package",
+        "nouns",
+    ]))?;
+    // This program is in `target/release`, or in the folder of another profile.
+    let profile = std::env::current_exe()?.with_file_name("");
+    Ok(profile.with_file_name("dist").join("nouns"))
 }
 
 /// Runs a command to its end; a failure is an error.

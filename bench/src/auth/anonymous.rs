@@ -17,7 +17,7 @@ const REQUESTS_QUICK: usize = 50_000;
 const GROWTH_MEGABYTES_MAX: f64 = 2.0;
 
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let closed = AuthenticatedDatabase::fill(&nouns, &folder, 1_000, "")?;
     let (server, _) = closed.serve(&nouns)?;

@@ -11,7 +11,7 @@ use crate::store;
 
 /// Basic and Digest on SQLite, by CPU of the server.
 pub fn sqlite() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let open = store::fill(&nouns, &folder.0.join("open"), ROWS)?;
     let closed = AuthenticatedDatabase::fill(&nouns, &folder, ROWS, "")?;
@@ -45,7 +45,7 @@ pub fn sqlite() -> Result<()> {
 
 /// Digest on PostgreSQL, by throughput: each use of a nonce is claimed in the database.
 pub fn postgres() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let database = PostgresServer::start()?;
     let closed = AuthenticatedDatabase::fill_at(&nouns, &folder, ROWS, &database.address)?;

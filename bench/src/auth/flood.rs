@@ -44,7 +44,7 @@ pub fn run(is_quick: bool) -> Result<()> {
         true => FloodDurations { flood_seconds: 10, measurement_duration: Duration::from_secs(2) },
         false => FloodDurations { flood_seconds: 60, measurement_duration: Duration::from_secs(5) },
     };
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let closed = AuthenticatedDatabase::fill(&nouns, &folder, ROWS, "")?;
     let mut judged = Vec::new();

@@ -33,7 +33,7 @@ const P_MIN: f64 = 0.001;
 const NO_LOCKOUT: &str = "\n[server.limits]\nfailed_logins_max = 2000000000\n";
 
 pub fn run(is_quick: bool) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let closed = AuthenticatedDatabase::fill(&nouns, &folder, 1_000, NO_LOCKOUT)?;
     let (server, _) = closed.serve(&nouns)?;

@@ -17,7 +17,7 @@ use pocketbase::PocketBase;
 const CREATES: usize = 200;
 
 pub fn run() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     println!("PocketBase {} goes to {}", pocketbase::VERSION, folder.0.display());
     let pocketbase = PocketBase::install(&folder.0.join("pocketbase"))?;

@@ -48,7 +48,7 @@ impl Drop for PostgresServer {
 }
 
 pub fn run() -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = process::Folder::new()?;
     let database = PostgresServer::start()?;
     let filled = store::fill_at(&nouns, &folder.0.join("bench"), ROWS, &database.address)?;

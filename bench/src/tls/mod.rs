@@ -36,7 +36,7 @@ const PARTS: &[(&str, TlsBenchmarkPart)] = &[
 
 /// Runs the parts whose names begin with this.
 pub fn run(part: &str, is_quick: bool) -> Result<()> {
-    let nouns = process::build_release()?;
+    let nouns = process::build_dist()?;
     let folder = Folder::new()?;
     let pair = ServerPair::start(&nouns, &folder.0)?;
     let mut has_run = false;
