@@ -1,6 +1,6 @@
 //! Contention: many clients write one item; they may wait, but none fails and no update is lost.
 //!
-//! `NOUNS_SOAK=1` runs a thousand rounds for each of the 64 clients instead of sixteen.
+//! `NOUNS_SOAK=1` runs a thousand rounds for each of the clients instead of eight.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Client, Server, Setup};
 
-pub const CLIENTS: usize = 64;
+pub const CLIENTS: usize = 32;
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 fn rounds() -> usize {
-    if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 16 }
+    if std::env::var_os("NOUNS_SOAK").is_some() { 1_000 } else { 8 }
 }
 
-/// Runs `rounds` requests on each of 64 connections concurrently; `ask` makes the request line and
+/// Runs `rounds` requests on each of many connections concurrently; `ask` makes the request line and
 /// body.
 pub fn run_concurrently(
     server: &Server,
@@ -70,7 +70,7 @@ on_every_backend! {
         let model = "title = \"T\"\n[resources.counter.fields]\nvalue = { type = \"integer\", default = 0 }\n";
         let server = Setup::new(backend).model(model).start();
         let path = server.create("/counters", r#"{"counter":{}}"#);
-        let (address, rounds) = (server.address, if rounds() > 16 { 1_000 } else { 30 });
+        let (address, rounds) = (server.address, if rounds() == 1_000 { 1_000 } else { 30 });
         let start = Barrier::new(32);
         let done: usize = thread::scope(|scope| {
             let clients: Vec<_> = (0..32).map(|_| scope.spawn(|| {

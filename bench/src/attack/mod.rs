@@ -79,7 +79,12 @@ pub struct AttackStrength {
     /// Of all connections together: bytes, frames, requests or connections, depending on the attack.
     pub actions_per_second: u32,
     pub time: Duration,
+    /// The attack continues until each of these has occurred, but not longer than `LONGEST`.
+    pub awaited_ends: &'static [ConnectionEnd],
 }
+
+/// The longest attack whose awaited ends do not occur.
+const LONGEST: Duration = Duration::from_secs(60);
 
 type AttackFuture = Pin<Box<dyn Future<Output = io::Result<ConnectionEnd>>>>;
 
@@ -135,7 +140,10 @@ impl fmt::Display for AttackResult {
 #[derive(Debug)]
 struct AttackState {
     address: SocketAddr,
-    until: Instant,
+    began: Instant,
+    /// When the attack is over; later while an awaited end has not occurred.
+    until: Cell<Instant>,
+    awaited_ends: &'static [ConnectionEnd],
     /// Interval between two actions.
     interval: Duration,
     /// When the next action is due.
@@ -148,6 +156,20 @@ struct AttackState {
 }
 
 impl AttackState {
+    /// Whether the attack goes on; prolongs it while an awaited end has not occurred.
+    fn continues(&self, result: &AttackResult) -> bool {
+        const STEP: Duration = Duration::from_millis(50);
+        let now = Instant::now();
+        let is_awaited = |end: &ConnectionEnd| result.count(*end) == 0;
+        if now >= self.until.get()
+            && now < self.began + LONGEST
+            && self.awaited_ends.iter().any(is_awaited)
+        {
+            self.until.set(now + STEP);
+        }
+        now < self.until.get()
+    }
+
     /// Limits the rate at which connections are opened and closed to that of a peer on a network: each
     /// costs this machine as much on the attacker's side as on the server's.
     async fn wait_for_connection_turn(&self) {
@@ -222,7 +244,9 @@ pub fn run(
     let now = Instant::now();
     let campaign = Rc::new(AttackState {
         address,
-        until: now + force.time,
+        began: now,
+        until: Cell::new(now + force.time),
+        awaited_ends: force.awaited_ends,
         interval: Duration::from_secs(1) / force.actions_per_second.max(1),
         next: Cell::new(now),
         next_connection: Cell::new(now),
@@ -262,18 +286,20 @@ async fn run_connections(
     /// Backoff, so that a server that refuses every connection is not called in a tight loop.
     const PAUSE: Duration = Duration::from_millis(20);
     loop {
-        let now = Instant::now();
-        if now >= campaign.until {
+        if !campaign.continues(&ends.borrow()) {
             return;
         }
-        let front =
-            Rc::new(AttackConnection { state: Rc::clone(&campaign), connected_at: Cell::new(now) });
+        let connected_at = Cell::new(Instant::now());
+        let front = Rc::new(AttackConnection { state: Rc::clone(&campaign), connected_at });
         let mut life = life(Rc::clone(&front));
-        let end = match timeout_at(campaign.until.into(), &mut life).await {
-            Ok(Ok(end)) => end,
-            Ok(Err(error)) if is_local(&error) => ConnectionEnd::Refused,
-            Ok(Err(error)) => ConnectionEnd::from_error(&error),
-            Err(_) => ConnectionEnd::StillOpen,
+        let end = loop {
+            match timeout_at(campaign.until.get().into(), &mut life).await {
+                Ok(Ok(end)) => break end,
+                Ok(Err(error)) if is_local(&error) => break ConnectionEnd::Refused,
+                Ok(Err(error)) => break ConnectionEnd::from_error(&error),
+                Err(_) if campaign.continues(&ends.borrow()) => {}
+                Err(_) => break ConnectionEnd::StillOpen,
+            }
         };
         ends.borrow_mut().add(end, front.connected_at.get().elapsed());
         if end == ConnectionEnd::StillOpen {
@@ -309,6 +335,7 @@ macro_rules! attacks {
                 connections: $connections,
                 actions_per_second: $rate,
                 time: Duration::from_secs($seconds),
+                awaited_ends: &[],
             },
             life: |front| Box::pin($life(front)),
         },)*];

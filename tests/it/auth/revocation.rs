@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::exports::{Export, ExportEnd, NDJSON, insert_rows};
 use crate::harness::{
     Answer, Backend, Client, EXECUTABLE, ForeignLock, Http2, Person, Process, Server, Setup,
-    wait_until,
+    Stopwatch, wait_until,
 };
 
 const MODEL: &str = r#"
@@ -313,7 +313,7 @@ on_every_backend! {
         assert!(over_http_2.read_until(|frame| frame.kind == Http2::DATA));
         wait_until("both are under way", || (metric(&server, "nouns_exports_in_flight") == 2).then_some(()));
         user(&server, &["disable", "ann"]);
-        let returned = Instant::now();
+        let returned = Stopwatch::start();
         wait_until("the exports are over", || (metric(&server, "nouns_exports_in_flight") == 0).then_some(()));
         wait_until("the responses are cut", || (metric(&server, "nouns_streams_in_flight") == 0).then_some(()));
         let took = returned.elapsed();

@@ -1,9 +1,10 @@
 //! PostgreSQL responses that arrive after the deadline, or never.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ProxiedServer;
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
+use crate::harness::Stopwatch;
 use crate::harness::wait_until;
 
 const LIMITS: &str = "request_seconds_max = 1\nstatement_seconds_max = 10";
@@ -47,7 +48,7 @@ fn rollback_without_confirmation_does_not_delay_the_refusal() {
         position: MessagePosition::Before,
         kind: FaultKind::Blackhole,
     });
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let answer = bench.request(&request);
     assert!(!bench.proxy.is_planted());
     assert_eq!(answer.status, 404, "{answer:?}");
@@ -63,7 +64,7 @@ fn write_waiting_for_a_lock_is_cancelled_at_its_deadline() {
     let path = bench.create("/people", person("Ann").1);
     bench.session.rows("BEGIN");
     bench.session.rows("SELECT * FROM people FOR UPDATE");
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let answer = bench.request(&(format!("PUT {path}"), person("Bob").1));
     assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
     assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");

@@ -5,12 +5,12 @@
 //! stored under the name that it sent.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ProxiedServer;
 use super::locks::metric_value;
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
-use crate::harness::{Answer, Client, wait_until};
+use crate::harness::{Answer, Client, Stopwatch, wait_until};
 
 const MODEL: &str = r#"
 title = "Groups"
@@ -157,7 +157,7 @@ fn insert_batch_of_a_locked_table_does_not_delay_other_tables() {
     let mut scene = InsertBatchFixture::start();
     let told = scene.create_behind_a_lock(|scene| {
         let address = scene.server.server.address;
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let clients = (0..clients()).map(|number| {
             let body = format!(r#"{{"label":{{"name":"{number}"}}}}"#);
             thread::spawn(move || Client::connect(address).request("POST /labels", &[], body))

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::session::PostgresSession;
 use super::{ProxiedServer, model, postgres_address};
-use crate::harness::{Answer, Client, OwnPostgres, Postgres, Setup, TIMEOUT, wait_until};
+use crate::harness::{
+    Answer, Client, OwnPostgres, Postgres, Setup, Stopwatch, TIMEOUT, wait_until,
+};
 
 /// How many of the server's sessions wait for a lock.
 const WAITING_SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity \
@@ -105,7 +107,7 @@ fn deadlock_that_recurs_is_given_up_at_the_deadline() {
     let (team, tasks) = create_team(&mut bench);
     let (address, line) = (bench.server.address, format!("DELETE {team}"));
     lock_task(&mut other, &tasks[1]);
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let delete = thread::spawn(move || Client::connect(address).request(&line, &[], ""));
     // The session keeps its lock and requests the other one again, until the server has given up.
     while !delete.is_finished() {
@@ -169,7 +171,7 @@ fn connection_pool_full_of_waiting_writes_serves_reads() {
         (bench.session.value(WAITING_SESSIONS).parse::<usize>().unwrap() >= 3).then_some(())
     });
     for _ in 0..20 {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         // Each on a connection of its own, so that every thread of the server has some.
         let answer = bench.server.get(&ann);
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -206,7 +208,7 @@ fn table_lock_held_too_long_is_unavailable() {
     let (mut bench, mut other, [ann, _]) = start_with_people(limits);
     other.rows("BEGIN");
     other.rows("LOCK TABLE people IN EXCLUSIVE MODE");
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let write = (format!("PUT {ann}"), r#"{"person":{"name":"Eve"}}"#.to_owned());
     let answer = bench.request(&write);
     assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
@@ -237,7 +239,7 @@ fn pipelined_reads_of_a_locked_table_do_not_delay_other_tables() {
     let (team, _) = create_team(&mut bench);
     let (address, is_over) = (bench.server.address, AtomicBool::new(false));
     let read = |path: &str| {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let answer = Client::connect(address).request(&format!("GET {path}"), &[], "");
         assert_eq!(answer.status, 200, "{answer:?}");
         began.elapsed()
@@ -365,7 +367,7 @@ fn statement_timeout_cancels_a_long_computation() {
          'BEGIN PERFORM pg_sleep(60); RETURN new; END'",
     );
     other.rows("CREATE TRIGGER slow BEFORE UPDATE ON people FOR EACH ROW EXECUTE FUNCTION slow()");
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let write = (format!("PUT {ann}"), r#"{"person":{"name":"Eve"}}"#.to_owned());
     let answer = bench.request(&write);
     assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"), "{answer:?}");

@@ -6,11 +6,12 @@
 //! others.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender};
 use super::{ProxiedServer, RETRIES_MAX, StoredCounts};
 use crate::harness::Answer;
+use crate::harness::Stopwatch;
 
 /// A kind of request: creates what it needs, and returns the line and the body.
 pub(super) type RequestKind = fn(&mut FaultFixture) -> (String, String);
@@ -220,7 +221,7 @@ impl FaultFixture {
         }
         let before = self.server.counts();
         self.server.proxy.plant_fault(fault);
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let answer = self.server.request(&request);
         assert!(start.elapsed() < ANSWER_MAX, "{:?} for {fault:?}", start.elapsed());
         if self.server.proxy.is_planted() {
@@ -384,7 +385,7 @@ fn run_at_every_message(
     (lanes, one_of): (usize, usize),
 ) {
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { one_of };
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let lane = |lane: usize| {
         let mut scene = FaultFixture::new(limits);
         let (mut met, mut number) = (0, 0);

@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::session::PostgresSession;
 use super::{ProxiedServer, model, postgres_address};
-use crate::harness::{Client, OwnPostgres, Setup, wait_until};
+use crate::harness::{Client, OwnPostgres, Setup, Stopwatch, wait_until};
 
 const CLIENTS: usize = 16;
 const LIMITS: &str = "request_seconds_max = 2\nstatement_seconds_max = 2";
@@ -39,7 +39,7 @@ fn write_until_over(
     while !progress.is_over.load(Ordering::Relaxed) {
         let name = format!("w{number}-{}", told.len());
         let body = format!(r#"{{"person":{{"name":"{name}"}}}}"#);
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let answer = client.request("POST /people", &[], body);
         assert!(start.elapsed() < ANSWER_MAX, "{:?} for {answer:?}", start.elapsed());
         if answer.status == 201 {

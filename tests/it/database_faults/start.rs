@@ -1,18 +1,18 @@
 //! A start without its database: the message, and the time until it.
 
 use std::io::{Read, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
 use super::proxy::Proxy;
 use super::{model, postgres_address, proxied_url};
-use crate::harness::{FinishedProcess, Folder, Postgres, Process, Setup, wait_until};
+use crate::harness::{FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, wait_until};
 
 /// The start fails with this message, well before a supervisor gives up on it.
 fn assert_start_fails(setup: Setup, expected: &Expect, masked: &[(&str, &str)]) {
     let folder = Folder::new();
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let (FinishedProcess { code, stdout, mut stderr }, _folder) =
         setup.try_start_in(folder).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());

@@ -16,6 +16,7 @@ mod masks;
 mod postgres;
 mod process;
 mod secrets;
+mod stopwatch;
 mod tls;
 
 use std::fmt::Debug;
@@ -40,10 +41,11 @@ pub use postgres::{OpenTransaction, OwnPostgres, Postgres};
 use process::parse_address;
 pub use process::{FinishedProcess, Process};
 pub use secrets::{LeakSearch, Secrets};
+pub use stopwatch::Stopwatch;
 pub use tls::{CertificatePair, trusting_client};
 
 /// Long enough for the slowest machine; a test that reaches it has failed.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The executable under test: the one that cargo has built for these tests, or another one, such as a
 /// release build, by its full path in `NOUNS_EXECUTABLE` while they are built.

@@ -18,6 +18,7 @@ pub(super) struct AttackRun {
     pub(super) page_bytes: usize,
     pub(super) connections: usize,
     pub(super) actions_per_second: u32,
+    /// At least this long, and until each of the expected ends has occurred.
     pub(super) milliseconds: u64,
     /// At least one connection ends like this...
     pub(super) expected_ends: &'static [ConnectionEnd],
@@ -92,6 +93,7 @@ impl AttackRun {
             connections: self.connections,
             actions_per_second: self.actions_per_second,
             time: Duration::from_millis(self.milliseconds),
+            awaited_ends: self.expected_ends,
         }
     }
 

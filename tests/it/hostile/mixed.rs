@@ -107,7 +107,8 @@ fn series() -> Vec<(&'static str, AttackStrength)> {
         return ALL.iter().map(|attack| (attack.name, attack.force)).collect();
     }
     let short = |&(name, connections, actions_per_second)| {
-        (name, AttackStrength { connections, actions_per_second, time: Duration::from_secs(4) })
+        let time = Duration::from_secs(4);
+        (name, AttackStrength { connections, actions_per_second, time, awaited_ends: &[] })
     };
     ATTACKS.iter().map(short).collect()
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::ANN;
-use crate::harness::{Answer, Backend, Client, ForeignLock, Server, Setup, wait_until};
+use crate::harness::{Answer, Backend, Client, ForeignLock, Server, Setup, Stopwatch, wait_until};
 
 /// How long the server waits for another process's lock.
 const LOCKED_MAX: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ on_every_backend! {
     fn foreign_lock_all_waiting_writes_time_out_together(server: Server) {
         server.create("/customers", ANN);
         let lock = ForeignLock::hold(&server);
-        let began = Instant::now();
+        let (began, waited) = (Stopwatch::start(), Instant::now());
         let answers = write_concurrently(&server, 6);
         // Reads still succeed, and the readiness check says so.
         assert_eq!(names(&server), 1);
@@ -55,7 +55,7 @@ on_every_backend! {
             assert!(!answer.text().contains("lock"), "the cause is for the log alone: {answer:?}");
         }
         let took = began.elapsed();
-        assert!(took >= LOCKED_MAX && took < LOCKED_MAX * 2, "{took:?}");
+        assert!(waited.elapsed() >= LOCKED_MAX && took < LOCKED_MAX * 2, "{took:?}");
         wait_until("the log says why", || server.log().contains("another process has locked the database").then_some(()));
         drop(lock);
         server.create("/customers", ANN);
@@ -66,13 +66,19 @@ on_every_backend! {
     fn write_queued_beyond_its_deadline_is_dropped(backend: Backend) {
         let server = start_limited(backend, "request_seconds_max = 1");
         let lock = ForeignLock::hold(&server);
-        let began = Instant::now();
+        let (began, waited) = (Stopwatch::start(), Instant::now());
         let answer = server.post("/customers", ANN);
         assert_eq!((answer.status, answer.problem().as_str()), (503, "timed-out"));
         assert_eq!(answer.header("Retry-After"), Some("1"));
-        assert!(began.elapsed() >= Duration::from_secs(1) && began.elapsed() < LOCKED_MAX, "{:?}", began.elapsed());
+        assert!(waited.elapsed() >= Duration::from_secs(1), "{:?}", waited.elapsed());
+        assert!(began.elapsed() < LOCKED_MAX, "{:?}", began.elapsed());
         drop(lock);
-        server.create("/customers", ANN);
+        // A machine that is busy with something else may need more than the second it has.
+        wait_until("a write succeeds", || {
+            let answer = server.post("/customers", ANN);
+            assert!(answer.status == 201 || answer.problem() == "timed-out", "{answer:?}");
+            (answer.status == 201).then_some(())
+        });
         assert_eq!(names(&server), 1);
     }
 
@@ -81,7 +87,7 @@ on_every_backend! {
         let server = start_limited(backend, "requests_max = 1");
         server.create("/customers", ANN);
         let lock = ForeignLock::hold(&server);
-        let began = Instant::now();
+        let began = Stopwatch::start();
         let answers = write_concurrently(&server, 3);
         let refused = answers.recv().unwrap();
         assert_eq!((refused.status, refused.problem().as_str()), (503, "busy"));

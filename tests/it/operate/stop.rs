@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::ANN;
-use crate::harness::{Backend, CertificatePair, Client, Server, Setup, wait_until};
+use crate::harness::{Backend, CertificatePair, Client, Server, Setup, Stopwatch, wait_until};
 
 /// Serves HTTP/2 with prior knowledge as well.
 const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
@@ -75,7 +75,7 @@ on_every_backend! {
     fn shutdown_does_not_wait_for_idle_connections(server: Server) {
         let mut idle = server.client();
         assert_eq!(idle.request("GET /customers", &[], "").status, 200);
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         server.stop();
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert!(idle.is_closed());
@@ -113,7 +113,7 @@ on_every_backend! {
         // A request with a complete head is awaited.
         let mut under_way = begin(format!("POST /customers HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\r\n", ANN.len()).as_bytes());
         assert_eq!(under_way.read_answer(false).status, 100);
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         server.terminate();
         for mut client in waiting {
             client.read_to_close();
@@ -125,41 +125,9 @@ on_every_backend! {
         assert_eq!(status.code(), Some(0));
     }
 
-    /// Heads that were begun before the stop and are completed while it waits for them.
-    fn stop_answers_a_head_completed_within_the_grace_period(server: Server) {
-        let half = b"GET /customers HTTP/1.1\r\nHos";
-        let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
-        let mut parked = server.client();
-        parked.write(half);
-        let mut idle = server.client();
-        assert_eq!(idle.request("GET /customers", &[], "").status, 200);
-        let begun = Instant::now();
-        wait_until("both wait without buffers", || (begun.elapsed() > Duration::from_secs(1)).then_some(()));
-        let mut fresh = server.client();
-        fresh.write(half);
-        let mut kept = server.client();
-        kept.write(&[&whole[..], half].concat());
-        assert_eq!(kept.read_answer(false).status, 200);
-        // A head that has arrived and was not read yet is whole.
-        server.pause();
-        idle.write(whole);
-        server.terminate();
-        server.resume();
-        wait_until("the signal is heard", || server.log().contains("shutting down: finishing").then_some(()));
-        for client in [&mut parked, &mut fresh, &mut kept] {
-            client.write(b"t: localhost\r\n\r\n");
-        }
-        for (name, mut client) in [("idle", idle), ("parked", parked), ("fresh", fresh), ("kept", kept)] {
-            let answer = client.read_answer(false);
-            assert_eq!(answer.status, 200, "{name}: {answer:?}");
-            // Its request may have been answered before the stop began.
-            if name != "idle" {
-                assert_eq!(answer.header("Connection"), Some("close"), "{name}: {answer:?}");
-            }
-            client.read_to_close();
-        }
-        let (status, _) = server.wait();
-        assert_eq!(status.code(), Some(0));
+    fn stop_answers_a_head_completed_within_the_grace_period(backend: Backend) {
+        let is_conclusive = (0..20).any(|_| complete_heads_during_a_stop(Server::on(backend)));
+        assert!(is_conclusive, "the machine was too slow each time");
     }
 
     /// Where HTTP/2 with prior knowledge is offered, the first bytes are read to tell the protocols apart.
@@ -197,7 +165,59 @@ fn shutdown_does_not_wait_for_an_unfinished_handshake() {
     let mut silent = TcpStream::connect(server.address).unwrap();
     // The header of a record, and one byte of 256.
     silent.write_all(&[22, 3, 1, 1, 0, 1]).unwrap();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     server.stop();
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+/// Completes heads that were begun before the stop. Returns false when that took nearly as long as the
+/// server waits for them, so that it may have closed their connections.
+fn complete_heads_during_a_stop(server: Server) -> bool {
+    const GRACE: Duration = Duration::from_secs(1);
+    let half = b"GET /customers HTTP/1.1\r\nHos";
+    let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut parked = server.client();
+    parked.write(half);
+    let mut idle = server.client();
+    assert_eq!(idle.request("GET /customers", &[], "").status, 200);
+    let begun = Instant::now();
+    wait_until("both wait without buffers", || (begun.elapsed() > GRACE).then_some(()));
+    let mut fresh = server.client();
+    fresh.write(half);
+    let mut kept = server.client();
+    kept.write(&[&whole[..], half].concat());
+    assert_eq!(kept.read_answer(false).status, 200);
+    // A head that has arrived and was not read yet is whole.
+    server.pause();
+    idle.write(whole);
+    server.terminate();
+    let stopped = Instant::now();
+    server.resume();
+    wait_until("the signal is heard", || {
+        server.log().contains("shutting down: finishing").then_some(())
+    });
+    if stopped.elapsed() > GRACE / 2 {
+        return false;
+    }
+    for client in [&mut parked, &mut fresh, &mut kept] {
+        client.write(b"t: localhost\r\n\r\n");
+    }
+    let clients = [("idle", idle), ("parked", parked), ("fresh", fresh), ("kept", kept)];
+    for (name, mut client) in clients {
+        if client.is_closed() {
+            let after = stopped.elapsed();
+            assert!(after > GRACE / 2, "{name} was closed {after:?} after the signal");
+            return false;
+        }
+        let answer = client.read_answer(false);
+        assert_eq!(answer.status, 200, "{name}: {answer:?}");
+        // Its request may have been answered before the stop began.
+        if name != "idle" {
+            assert_eq!(answer.header("Connection"), Some("close"), "{name}: {answer:?}");
+        }
+        client.read_to_close();
+    }
+    let (status, _) = server.wait();
+    assert_eq!(status.code(), Some(0));
+    true
 }

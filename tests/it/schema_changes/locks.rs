@@ -1,11 +1,11 @@
 //! Table locks of a start that changes tables in use: no request waits for it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{STRICT, note};
 use crate::harness::{
-    Backend, Folder, OpenTransaction, Process, Server, Setup, run_sql, wait_until,
+    Backend, Folder, OpenTransaction, Process, Server, Setup, Stopwatch, run_sql, wait_until,
 };
 
 const BACKEND: Backend = Backend::Postgres;
@@ -37,7 +37,7 @@ pub(super) fn wait_for(folder: &Path, form: &str) {
 /// Reads and writes, all answered as if there were no start.
 pub(super) fn check_served(server: &Server, path: &str, round: usize) {
     for number in 0..5 {
-        let began = Instant::now();
+        let began = Stopwatch::start();
         assert_eq!(server.get(path).status, 200);
         assert_eq!(server.post("/notes", note(&format!("{round}-{number}"))).status, 201);
         assert!(began.elapsed() < 2 * ANSWER_MAX, "{:?}", began.elapsed());
