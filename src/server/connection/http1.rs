@@ -55,7 +55,7 @@ where
 {
     if !stream.begin_head() {
         watch.set_parked(true);
-        let waited = poll_fn(|cx| {
+        let mut wait = poll_fn(|cx| {
             let ask = watch.poll_signal(cx);
             if ask == WatchdogSignal::Abort {
                 return Poll::Ready(Some(EndCause::Aborted));
@@ -69,8 +69,13 @@ where
                 }
                 Poll::Pending => Poll::Pending,
             }
-        })
-        .await;
+        });
+        let mut waited = (&mut wait).await;
+        if matches!(waited, Some(EndCause::Drained)) {
+            // The signal may precede the runtime's next poll of the sockets, which tells what has arrived.
+            tokio::task::yield_now().await;
+            waited = wait.await;
+        }
         if waited.is_some() {
             return waited;
         }
