@@ -1,7 +1,7 @@
 //! The benchmark: cost of each kind of request, compared in one run with a bare hyper server that sends
 //! the same bytes.
 //!
-//! `cargo run --release -p bench` starts everything, measures each case several times in turn, and
+//! `cargo run --profile dist -p bench` starts everything, measures each case several times in turn, and
 //! prints medians as ratios to the bare server: absolute times say more about the machine than about
 //! the program.
 //! CPU per request comes from the kernel's accounting of the server's process, so that other processes

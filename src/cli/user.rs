@@ -172,10 +172,14 @@ fn passwd(flags: &PasswdArgs) -> Result<(), CommandError> {
 
 /// Removes the password files of the first start, whose password is no longer valid.
 fn remove_password_files(files: &[PasswordFile]) -> Result<(), CommandError> {
+    let mut result = Ok(());
     for file in files {
-        print_done(format_args!("{}", file.remove_password_file()?));
+        match file.remove_password_file() {
+            Ok(message) => print_done(format_args!("{message}")),
+            Err(error) => result = Err(error),
+        }
     }
-    Ok(())
+    result
 }
 
 fn set_roles(flags: &RolesArgs) -> Result<(), CommandError> {

@@ -267,7 +267,13 @@ impl MaintenanceTask {
                                that version";
                 self.log.event(Level::Error, message, &[]);
             }
-            Renewal::Returned { lost, .. } => {
+            Renewal::Returned { lost, has_unreadable: true } => {
+                let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
+                               rules that it relies on; some of them are of a newer version, whose model it cannot read; \
+                               replace it by a server of that version";
+                self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
+            }
+            Renewal::Returned { lost, has_unreadable: false } => {
                 let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
                                rules that it relies on; stop it, and start it with their model";
                 self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);

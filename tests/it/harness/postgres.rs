@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
-use super::{FakeClock, FinishedProcess, Folder, Process};
+use super::{FakeClock, FinishedProcess, Folder, Process, TIMEOUT};
 
 /// The script next to the tests that starts a server for a command and stops it.
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
@@ -116,7 +116,12 @@ impl AdminConnection {
     /// The rows in the text format of PostgreSQL, one a line, with `|` between columns.
     pub(super) fn query(&self, text: &str) -> Result<String, tokio_postgres::Error> {
         let mut lines = String::new();
-        for message in self.runtime.block_on(self.client.simple_query(text))? {
+        let result = self.runtime.block_on(async {
+            // Also a statement that waits for a lock of its own test has to end.
+            tokio::time::timeout(TIMEOUT, self.client.simple_query(text)).await
+        });
+        let messages = result.unwrap_or_else(|_| panic!("no end after {TIMEOUT:?}: {text}"))?;
+        for message in messages {
             if let SimpleQueryMessage::Row(row) = message {
                 let columns = (0..row.len()).map(|column| row.get(column).unwrap_or_default());
                 lines += &columns.collect::<Vec<_>>().join("|");
@@ -135,7 +140,9 @@ impl AdminConnection {
             None => Self::open(&Postgres::shared().database_url("postgres"))?,
         };
         let result = connection.query(statement);
-        idle().push(connection);
+        if !connection.client.is_closed() {
+            idle().push(connection);
+        }
         result
     }
 }
