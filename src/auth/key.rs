@@ -128,7 +128,7 @@ impl KeySet {
         self.iter().map(|key| (key.id(), derive(&key.bytes, REQUEST_FINGERPRINT_LABEL))).collect()
     }
 
-    /// The id of the key that seals.
+    /// The id of the key that encrypts new values: the first one.
     pub fn id(&self) -> KeyId {
         self.first.id()
     }

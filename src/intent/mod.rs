@@ -1,7 +1,7 @@
 //! Stage 1, parse: the request as an `Intent`, in terms of the model.
 //!
-//! Pure. It parses the query and the body's wrapper, and needs no stored data. Field values stay JSON here;
-//! `plan` validates them against the model.
+//! No I/O. It parses the query and strips the body's outer key (`{"task": …}`), and needs no stored data.
+//! Field values stay JSON here; `plan` validates them against the model.
 
 pub mod preconditions;
 pub mod cursor;

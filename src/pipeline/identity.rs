@@ -67,8 +67,8 @@ pub(super) async fn identify(
     }
 }
 
-/// Step 5: authorizes the caller and counts the request. An anonymous caller without the grant is
-/// challenged.
+/// Step 5: authorizes the caller and counts the request. An anonymous caller whose role does not grant the
+/// request gets 401 with a challenge, or 403 where the realm could only offer Basic in clear text.
 pub(super) async fn permit(
     app: &App,
     asked: &RequestContext<'_>,

@@ -191,7 +191,7 @@ fn diff_unique_implied_by_another_is_allowed() {
 }
 
 #[test]
-fn loosened_rules_lists_dropped_rules() {
+fn loosened_rules_lists_rules_removed_or_relaxed() {
     let strict = "[resources.r]\nunique = [[\"a\", \"b\"]]\n[resources.r.fields]\n\
         a = { type = \"text\", required = true, unique = true, max_length = 5 }\n\
         b = { type = \"integer\", min = 3 }\n\

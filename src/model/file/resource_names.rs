@@ -216,12 +216,12 @@ fn read_header<'t>(entry: &TomlEntry<'t>, mistakes: &mut Mistakes) -> ResourceHe
 
 /// `category` → `categories`, `box` → `boxes`, `order` → `orders`.
 fn default_plural(name: &str) -> String {
-    let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|end| name.ends_with(end));
+    let takes_es = ["s", "x", "z", "ch", "sh"].iter().any(|end| name.ends_with(end));
     match name.strip_suffix('y') {
         Some(stem) if !stem.is_empty() && !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => {
             format!("{stem}ies")
         }
-        _ if hisses => format!("{name}es"),
+        _ if takes_es => format!("{name}es"),
         _ => format!("{name}s"),
     }
 }
@@ -231,7 +231,7 @@ mod tests {
     use super::default_plural;
 
     #[test]
-    fn default_plural_follows_three_rules() {
+    fn default_plural_adds_ies_es_or_s() {
         for (name, expected) in [
             ("customer", "customers"),
             ("category", "categories"),

@@ -49,7 +49,7 @@ fn close_times_out_when_the_client_does_not_read() {
 
 /// Bytes that arrived before the stop may be a whole request.
 #[test]
-fn drained_connection_still_reads_what_has_arrived() {
+fn draining_connection_reads_bytes_that_arrived_before_the_stop() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let watch = ConnectionWatchdog::new(&Rc::default());
     watch.set_signal(WatchdogSignal::Drain);

@@ -19,11 +19,11 @@ use crate::store::OpenError;
 use crate::store::driver::{Columns, DatabaseDriver};
 
 /// The interval between two checks of what a commit waits for.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a start waits for the standbys to confirm a commit.
 const COMMIT_MAX: Duration = Duration::from_secs(15);
-/// The timeout of one check.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// The timeout of one query for what a commit waits for, including its connection.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A transaction that writes only a message to the WAL, so that standbys have to confirm it.
 const PROBE: &str = "SELECT pg_logical_emit_message(true, 'nouns', 'start')";
@@ -66,7 +66,7 @@ impl StartupMigration<'_> {
         let mut work = pin!(work);
         let began = clock::now();
         loop {
-            if let Ok(done) = timeout(LOOK_EVERY, work.as_mut()).await {
+            if let Ok(done) = timeout(CHECK_INTERVAL, work.as_mut()).await {
                 return done;
             }
             if self.is_patient && self.has_reported_wait.get() {
@@ -92,8 +92,8 @@ impl StartupMigration<'_> {
 
     /// The standbys that commits wait for; `None` when no commit waits, or when the query fails.
     async fn find_standbys(&self) -> Option<String> {
-        let look = async {
-            let connection = self.pool.open_connection(clock::now() + LOOK_MAX).await.ok()?;
+        let check = async {
+            let connection = self.pool.open_connection(clock::now() + CHECK_TIMEOUT).await.ok()?;
             let ids = std::sync::Mutex::default();
             let mut driver =
                 PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::Autocommit);
@@ -103,7 +103,7 @@ impl StartupMigration<'_> {
             let found = driver.query(WAITS, &[], read).await.ok()?.pop();
             found.filter(|(waits, _)| *waits).map(|(_, names)| names)
         };
-        timeout(LOOK_MAX, look).await.ok().flatten()
+        timeout(CHECK_TIMEOUT, check).await.ok().flatten()
     }
 
     fn unconfirmed(&self, names: &str) -> OpenError {

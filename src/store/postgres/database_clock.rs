@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn database_clock_advances_from_the_midpoint_of_the_round_trip() {
+    fn database_clock_reading_is_dated_at_the_midpoint_of_its_round_trip() {
         let clock = DatabaseClock::default();
         clock.record_reading(millis(&clock, 100), millis(&clock, 120), DAY_2020);
         assert_eq!(offset(&clock), -110_000);

@@ -109,7 +109,8 @@ impl DatabaseConnection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeasePurpose {
     Read,
-    /// A list that may scan every row; lists may not use every connection either.
+    /// A list that may scan every row. `list_slots` limits lists to half of the connections (rounded up), as
+    /// `write_slots` limits writes, so that of two connections or more, scans leave one to other requests.
     List,
     Write,
 }

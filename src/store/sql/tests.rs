@@ -298,7 +298,7 @@ fn sql_of_users() {
 }
 
 #[test]
-fn ddl_index_name_states_its_definition() {
+fn ddl_index_name_contains_table_purpose_and_columns() {
     let model = shelves();
     let indexes = BOTH.into_iter().flat_map(|dialect| {
         let indexes = model.declared().flat_map(|resource| indexes(resource, dialect));

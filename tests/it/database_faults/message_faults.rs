@@ -328,7 +328,7 @@ pub(super) fn fault_points(messages: &[(MessageSender, char)]) -> Vec<FaultPoint
     }
     let FaultPoint { side, number, .. } = *all.last().unwrap();
     all.push(FaultPoint {
-        label: "behind it all".to_owned(),
+        label: "after the last message".to_owned(),
         side,
         number,
         positions: &[MessagePosition::After],

@@ -3,7 +3,7 @@
 //!
 //! A row for each message, `>` to the database and `<` from it, over a connection that is in use
 //! already; a column for each kind of loss; in each cell the kind of response when the connection is
-//! lost before the message, and in the middle of it; the last row is behind the last message.
+//! lost before the message, and in the middle of it; the last row is after the last message.
 //! o: as without a fault. u: unavailable. t: timed out. b: busy. ?: outcome unknown.
 
 use std::fmt::Write;
@@ -17,12 +17,12 @@ pub(super) fn check_table(kind: RequestKind, expected: &Expect) {
     let ways = [("cut", FaultKind::Close), ("away", FaultKind::Outage)];
     let mut scene = FaultFixture::new(LIMITS);
     let usual = scene.run_baseline(kind, false);
-    let mut text = format!("{:14}", usual.status);
+    let mut text = format!("{:22}", usual.status);
     ways.iter().for_each(|(word, _)| write!(text, " {word:5}").unwrap());
     for FaultPoint { label, side, number, positions: places } in
         message_faults::fault_points(&usual.messages)
     {
-        write!(text, "\n{label:14}").unwrap();
+        write!(text, "\n{label:22}").unwrap();
         for (_, way) in ways {
             // New connections are refused too, wherever in the message it was.
             let places = if way == FaultKind::Outage { &places[..1] } else { places };
@@ -46,213 +46,213 @@ pub(super) fn check_table(kind: RequestKind, expected: &Expect) {
 }
 
 #[test]
-fn connection_loss_during_create() {
+fn connection_loss_outcomes_of_create() {
     check_table(
         message_faults::create,
         &expect![[r#"
-                       201 cut   away
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               201 cut   away
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_create_with_integer_id() {
+fn connection_loss_outcomes_of_create_with_integer_id() {
     check_table(
         message_faults::create_with_integer_id,
         &expect![[r#"
-                       201 cut   away
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               201 cut   away
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_create_with_parent_and_reference() {
+fn connection_loss_outcomes_of_create_with_parent_and_reference() {
     check_table(
         message_faults::create_child,
         &expect![[r#"
-                       201 cut   away
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               201 cut   away
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_bulk_create() {
+fn connection_loss_outcomes_of_bulk_create() {
     check_table(
         message_faults::create_many,
         &expect![[r#"
-                       201 cut   away
-            > query        ??    ?
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            > query        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               201 cut   away
+            > query                ??    ?
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            > query                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_replace() {
+fn connection_loss_outcomes_of_replace() {
     check_table(
         message_faults::put,
         &expect![[r#"
-                       200 cut   away
-            > query        oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < complete     oo    u
-            < ready        oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            > query        ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               200 cut   away
+            > query                oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < complete             oo    u
+            < ready                oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            > query                ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_unchanged_replace() {
+fn connection_loss_outcomes_of_unchanged_replace() {
     check_table(
         message_faults::put_unchanged,
         &expect![[r#"
-                       200 cut   away
-            > query        oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < complete     oo    u
-            < ready        oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > query        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               200 cut   away
+            > query                oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < complete             oo    u
+            < ready                oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > query                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }
 
 #[test]
-fn connection_loss_during_cascading_delete() {
+fn connection_loss_outcomes_of_cascading_delete() {
     check_table(
         message_faults::delete,
         &expect![[r#"
-                       204 cut   away
-            > query        oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < complete     oo    u
-            < ready        oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            > bind         oo    u
-            > execute      oo    u
-            > sync         oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            < bound        oo    u
-            < row          oo    u
-            < complete     oo    u
-            < ready        oo    u
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            > bind         ??    ?
-            > execute      ??    ?
-            > sync         ??    ?
-            > query        ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < bound        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            < complete     ??    ?
-            < ready        ??    ?
-            behind it all  o     o
+                               204 cut   away
+            > query                oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < complete             oo    u
+            < ready                oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            > bind                 oo    u
+            > execute              oo    u
+            > sync                 oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            < bound                oo    u
+            < row                  oo    u
+            < complete             oo    u
+            < ready                oo    u
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            > bind                 ??    ?
+            > execute              ??    ?
+            > sync                 ??    ?
+            > query                ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < bound                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            < complete             ??    ?
+            < ready                ??    ?
+            after the last message o     o
         "#]],
     );
 }

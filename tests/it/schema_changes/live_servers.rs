@@ -134,7 +134,7 @@ fn server_renews_its_registration_while_its_sweep_waits() {
 }
 
 #[test]
-fn server_with_an_expired_registration_logs_the_rules_that_were_dropped() {
+fn server_whose_registration_was_deleted_logs_the_rules_that_were_dropped() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     let looser = Setup::replica(server.database()).model(LOOSE).start();
@@ -147,7 +147,7 @@ fn server_with_an_expired_registration_logs_the_rules_that_were_dropped() {
 }
 
 #[test]
-fn server_with_an_expired_registration_registers_again_when_nothing_changed() {
+fn server_whose_registration_was_deleted_registers_again_if_the_model_is_unchanged() {
     let server = start_strict();
     run_sql(BACKEND, server.folder(), "DELETE FROM nouns_servers");
     wait_until("it is back", || (!seen(server.folder()).is_empty()).then_some(()));
@@ -158,7 +158,7 @@ fn server_with_an_expired_registration_registers_again_when_nothing_changed() {
 
 /// Regression: the registration failed for ever, so other servers could drop rules that this one relies on.
 #[test]
-fn server_with_an_expired_registration_registers_again_beside_a_model_it_cannot_read() {
+fn server_whose_registration_was_replaced_registers_again_beside_a_model_it_cannot_read() {
     let server = start_strict();
     run_sql(
         BACKEND,

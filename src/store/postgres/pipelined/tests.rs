@@ -28,7 +28,7 @@ async fn lease_one(pool: &Arc<ConnectionPool>, now: Instant) -> ReadConnection {
 }
 
 #[test]
-fn pipelined_reads_against_postgres() {
+fn pipelined_reads_are_limited_drained_and_closed() {
     let cluster = TestCluster::start();
     cluster.restart("fast");
     let stores =

@@ -173,7 +173,8 @@ async fn sweep_until_new_epoch(cluster: &TestCluster, worker: &PostgresWorker, f
     panic!("no sweep began a new epoch");
 }
 
-/// Rows that were written again, as by a data-only restore, are a copy: claims may be missing.
+/// If the epoch's row was inserted again (as a data-only restore does), it counts as a copy, which may lack
+/// claims; the server starts a new epoch.
 async fn copied_epoch_is_replaced(cluster: &TestCluster, worker: &PostgresWorker) {
     let epoch = worker.epoch().await.unwrap();
     let claim = NonceClaim { epoch, nonce: 77, count: 1, issued: now_seconds() };

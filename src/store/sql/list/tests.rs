@@ -68,7 +68,7 @@ fn uuid() -> Id {
 }
 
 #[test]
-fn list_sql_in_both_dialects() {
+fn list_sql_matches_snapshot_in_both_dialects() {
     let model = model();
     let shown = |resource, list: &ListQuery| {
         let mut all = String::new();

@@ -1,9 +1,11 @@
 //! Faults in each kind of request: a row for each step, a column for each kind of fault, and in each cell the
 //! answers to the three requests that share the commit.
 //!
-//! o: done. c, r: refused, as without the fault. t: timed out. i: internal. u: unavailable.
-//! k: refused, with a stored response. p: the writer panicked (reported as internal).
-//! `!`: the writer has stopped.
+//! A cell has a letter for each request, in order; the fault is in the second. o: done. c, r: refused, as
+//! without the fault. t: timed out. i: internal. u: unavailable. k: refused, with a stored response.
+//! p: the writer panicked (reported as internal). `!`: the writer has stopped.
+//! So `oio`: the second gets an internal error, and the others are done; `uuu!`: none is done, and the writer
+//! has stopped.
 
 use expect_test::{Expect, expect};
 
@@ -41,7 +43,7 @@ fn check(request: (&str, &str), expected: &Expect) {
 }
 
 #[test]
-fn fault_in_create() {
+fn fault_outcomes_of_create() {
     check(
         ("POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
@@ -54,7 +56,7 @@ fn fault_in_create() {
 }
 
 #[test]
-fn fault_in_create_with_parent_and_reference() {
+fn fault_outcomes_of_create_with_parent_and_reference() {
     check(
         ("POST /teams/team/tasks", r#"{"task":{"title":"z","owner":1}}"#),
         &expect![[r#"
@@ -69,7 +71,7 @@ fn fault_in_create_with_parent_and_reference() {
 }
 
 #[test]
-fn fault_in_bulk_create() {
+fn fault_outcomes_of_bulk_create() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve"}]}"#;
     check(
         ("POST /people", body),
@@ -87,7 +89,7 @@ fn fault_in_bulk_create() {
 }
 
 #[test]
-fn fault_in_refused_create() {
+fn fault_outcomes_of_refused_create() {
     let body = r#"{"person":{"name":"Dan","badge":"a"}}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
@@ -99,7 +101,7 @@ fn fault_in_refused_create() {
 }
 
 #[test]
-fn fault_in_bulk_create_with_last_refused() {
+fn fault_outcomes_of_bulk_create_with_last_refused() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
@@ -116,7 +118,7 @@ fn fault_in_bulk_create_with_last_refused() {
 }
 
 #[test]
-fn fault_in_replace() {
+fn fault_outcomes_of_replace() {
     check(
         ("PUT /people/1", r#"{"person":{"name":"Anna","badge":"a"}}"#),
         &expect![[r#"
@@ -129,7 +131,7 @@ fn fault_in_replace() {
 }
 
 #[test]
-fn fault_in_unchanged_replace() {
+fn fault_outcomes_of_unchanged_replace() {
     check(
         (UNCHANGED, r#"{"person":{"name":"Bob"}}"#),
         &expect![[r#"
@@ -140,7 +142,7 @@ fn fault_in_unchanged_replace() {
 }
 
 #[test]
-fn fault_in_state_transition_with_reference() {
+fn fault_outcomes_of_state_transition_with_reference() {
     let body = r#"{"task":{"title":"x","owner":2,"stage":"done"}}"#;
     check(
         ("PUT /teams/team/tasks/task", body),
@@ -155,7 +157,7 @@ fn fault_in_state_transition_with_reference() {
 }
 
 #[test]
-fn fault_in_delete() {
+fn fault_outcomes_of_delete() {
     check(
         ("DELETE /people/3", ""),
         &expect![[r#"
@@ -174,7 +176,7 @@ fn fault_in_delete() {
 }
 
 #[test]
-fn fault_in_delete_cascading_to_children() {
+fn fault_outcomes_of_delete_cascading_to_children() {
     check(
         ("DELETE /teams/team", ""),
         &expect![[r#"
@@ -195,7 +197,7 @@ fn fault_in_delete_cascading_to_children() {
 }
 
 #[test]
-fn fault_in_delete_cascading_to_referrers() {
+fn fault_outcomes_of_delete_cascading_to_referrers() {
     check(
         ("DELETE /people/2", ""),
         &expect![[r#"
@@ -218,7 +220,7 @@ fn fault_in_delete_cascading_to_referrers() {
 }
 
 #[test]
-fn fault_in_refused_delete() {
+fn fault_outcomes_of_refused_delete() {
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
@@ -232,7 +234,7 @@ fn fault_in_refused_delete() {
 }
 
 #[test]
-fn fault_in_idempotent_create() {
+fn fault_outcomes_of_idempotent_create() {
     check(
         ("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
@@ -249,7 +251,7 @@ fn fault_in_idempotent_create() {
 }
 
 #[test]
-fn fault_in_refused_idempotent_bulk_create() {
+fn fault_outcomes_of_refused_idempotent_bulk_create() {
     let body = r#"{"people":[{"name":"Dan"},{"name":"Eve","badge":"a"}]}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
