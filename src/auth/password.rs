@@ -211,8 +211,8 @@ impl PasswordRecord {
                 Some(had) => had.clone(),
                 None => {
                     let ha1 = ha1(algorithm, &name, realm, &password);
-                    let place = seal_context(&name, realm, algorithm);
-                    let sealed = seal::seal(keys, &place, ha1.as_text().as_bytes())
+                    let context = seal_context(&name, realm, algorithm);
+                    let sealed = seal::seal(keys, &context, ha1.as_text().as_bytes())
                         .ok_or(PasswordError::System)?;
                     (realm.to_owned(), algorithm, sealed)
                 }
@@ -229,11 +229,11 @@ impl PasswordRecord {
         let name = credential_text::to_nfc(name);
         let mut digests = Vec::new();
         for (realm, algorithm, sealed) in &before {
-            let place = seal_context(&name, realm, *algorithm);
+            let context = seal_context(&name, realm, *algorithm);
             if seal::is_sealed_by_first_key(keys, sealed) {
                 digests.push((realm.clone(), *algorithm, sealed.clone()));
-            } else if let Ok(ha1) = seal::open(keys, &place, sealed) {
-                digests.push((realm.clone(), *algorithm, seal::seal(keys, &place, &ha1)?));
+            } else if let Ok(ha1) = seal::open(keys, &context, sealed) {
+                digests.push((realm.clone(), *algorithm, seal::seal(keys, &context, &ha1)?));
             }
         }
         self.digests = digests;

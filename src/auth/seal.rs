@@ -41,24 +41,24 @@ pub enum SealError {
 }
 
 /// Seals a secret with the first key. `None`: the system has no randomness.
-pub fn seal(keys: &KeySet, place: &SealContext<'_>, secret: &[u8]) -> Option<String> {
+pub fn seal(keys: &KeySet, context: &SealContext<'_>, secret: &[u8]) -> Option<String> {
     let (id, key) = keys.sealing_key();
     let mut nonce = [0; NONCE_LEN];
     getrandom::fill(&mut nonce).ok()?;
     let mut sealed = secret.to_vec();
-    let aad = Aad::from(place.associated_data());
+    let aad = Aad::from(context.associated_data());
     key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).ok()?;
     Some(STANDARD.encode([&id[..], &nonce, &sealed].concat()))
 }
 
-pub fn open(keys: &KeySet, place: &SealContext<'_>, text: &str) -> Result<Vec<u8>, SealError> {
+pub fn open(keys: &KeySet, context: &SealContext<'_>, text: &str) -> Result<Vec<u8>, SealError> {
     let (id, nonce, sealed) = split_sealed(text).ok_or(SealError::Broken)?;
     if !keys.has_id(id) {
         return Err(SealError::UnknownKey);
     }
     let opened = keys.opening_keys(id).find_map(|key| {
         let mut sealed = sealed.clone();
-        let aad = Aad::from(place.associated_data());
+        let aad = Aad::from(context.associated_data());
         let length = key
             .open_in_place(Nonce::assume_unique_for_key(nonce), aad, &mut sealed)
             .map(|secret| secret.len())
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: SealContext<'_> = SealContext { user: "ann", realm: "store", algorithm: "MD5" };
+    const CONTEXT: SealContext<'_> = SealContext { user: "ann", realm: "store", algorithm: "MD5" };
 
     fn keys(byte: u8) -> KeySet {
         KeySet::parse(&STANDARD.encode([byte; 32])).unwrap()
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn sealed_text_opens_only_in_its_own_context() {
         let keys = keys(1);
-        let sealed = seal(&keys, &PLACE, b"secret").unwrap();
-        assert_eq!(open(&keys, &PLACE, &sealed).unwrap(), b"secret");
+        let sealed = seal(&keys, &CONTEXT, b"secret").unwrap();
+        assert_eq!(open(&keys, &CONTEXT, &sealed).unwrap(), b"secret");
         let others = [
-            SealContext { user: "bob", ..PLACE },
-            SealContext { realm: "stor", ..PLACE },
-            SealContext { algorithm: "SHA-256", ..PLACE },
+            SealContext { user: "bob", ..CONTEXT },
+            SealContext { realm: "stor", ..CONTEXT },
+            SealContext { algorithm: "SHA-256", ..CONTEXT },
             // The same bytes, split at other positions.
             SealContext { user: "an", realm: "nstore", algorithm: "MD5" },
             SealContext { user: "annstore", realm: "", algorithm: "MD5" },
@@ -121,21 +121,22 @@ mod tests {
     #[test]
     fn sealed_text_of_an_unknown_key_is_distinguished_from_damage() {
         let (old, new) = (keys(1), keys(2));
-        let sealed = seal(&old, &PLACE, b"secret").unwrap();
-        assert_eq!(open(&new, &PLACE, &sealed), Err(SealError::UnknownKey));
+        let sealed = seal(&old, &CONTEXT, b"secret").unwrap();
+        assert_eq!(open(&new, &CONTEXT, &sealed), Err(SealError::UnknownKey));
         assert!(is_sealed_by_first_key(&old, &sealed) && !is_sealed_by_known_key(&new, &sealed));
         let both = old.begin_rotation(new);
-        assert_eq!(open(&both, &PLACE, &sealed).unwrap(), b"secret");
+        assert_eq!(open(&both, &CONTEXT, &sealed).unwrap(), b"secret");
         assert!(is_sealed_by_known_key(&both, &sealed) && !is_sealed_by_first_key(&both, &sealed));
-        let again = seal(&both, &PLACE, b"secret").unwrap();
+        let again = seal(&both, &CONTEXT, b"secret").unwrap();
         assert!(is_sealed_by_first_key(&both, &again));
-        assert_eq!(open(&both.end_rotation(), &PLACE, &again).unwrap(), b"secret");
+        assert_eq!(open(&both.end_rotation(), &CONTEXT, &again).unwrap(), b"secret");
     }
 
     #[test]
     fn sealed_texts_are_never_equal() {
         let keys = keys(1);
-        let all: HashSet<_> = (0..1000).map(|_| seal(&keys, &PLACE, b"secret").unwrap()).collect();
+        let all: HashSet<_> =
+            (0..1000).map(|_| seal(&keys, &CONTEXT, b"secret").unwrap()).collect();
         assert_eq!(all.len(), 1000);
     }
 
@@ -143,24 +144,24 @@ mod tests {
         #[test]
         fn sealed_text_with_any_change_is_refused(at in 0..50usize, bit in 0..8u32) {
             let keys = keys(1);
-            let mut bytes = STANDARD.decode(seal(&keys, &PLACE, &[7; 18]).unwrap()).unwrap();
+            let mut bytes = STANDARD.decode(seal(&keys, &CONTEXT, &[7; 18]).unwrap()).unwrap();
             prop_assert_eq!(bytes.len(), 50);
             bytes[at] ^= 1 << bit;
-            prop_assert!(open(&keys, &PLACE, &STANDARD.encode(&bytes)).is_err());
+            prop_assert!(open(&keys, &CONTEXT, &STANDARD.encode(&bytes)).is_err());
             bytes.truncate(at);
-            prop_assert!(open(&keys, &PLACE, &STANDARD.encode(&bytes)).is_err());
+            prop_assert!(open(&keys, &CONTEXT, &STANDARD.encode(&bytes)).is_err());
         }
 
         #[test]
         fn sealed_text_any_input_is_opened_or_refused(text in "\\PC{0,100}") {
-            prop_assert!(open(&keys(1), &PLACE, &text).is_err());
+            prop_assert!(open(&keys(1), &CONTEXT, &text).is_err());
         }
 
         #[test]
         fn sealed_text_round_trips(secret in proptest::collection::vec(any::<u8>(), 0..100), user in "\\PC{0,20}") {
-            let place = SealContext { user: &user, ..PLACE };
-            let sealed = seal(&keys(1), &place, &secret).unwrap();
-            prop_assert_eq!(open(&keys(1), &place, &sealed).unwrap(), secret);
+            let context = SealContext { user: &user, ..CONTEXT };
+            let sealed = seal(&keys(1), &context, &secret).unwrap();
+            prop_assert_eq!(open(&keys(1), &context, &sealed).unwrap(), secret);
         }
     }
 }

@@ -35,15 +35,15 @@ impl Drop for DelaySlot<'_> {
 impl DelayedFailures {
     /// Waits until this moment, if there is a free slot.
     pub(super) async fn wait(&self, until: Instant) {
-        if let Some(_place) = self.acquire_slot() {
+        if let Some(_slot) = self.acquire_slot() {
             tokio::time::sleep_until(until.into()).await;
         }
     }
 
     fn acquire_slot(&self) -> Option<DelaySlot<'_>> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = DelaySlot(self);
-        (before < WAITING_MAX).then_some(place)
+        let slot = DelaySlot(self);
+        (before < WAITING_MAX).then_some(slot)
     }
 }
 
@@ -53,14 +53,13 @@ mod tests {
 
     #[test]
     fn tarpit_limits_the_number_of_delayed_responses() {
-        let patience = DelayedFailures::default();
-        let mut places: Vec<_> =
-            (0..WAITING_MAX).map(|_| patience.acquire_slot().unwrap()).collect();
-        assert!(patience.acquire_slot().is_none());
-        assert!(patience.acquire_slot().is_none(), "one who does not wait takes no place");
-        places.pop();
-        assert!(patience.acquire_slot().is_some());
-        drop(places);
-        assert_eq!(patience.waiting.load(Ordering::Relaxed), 0);
+        let delays = DelayedFailures::default();
+        let mut slots: Vec<_> = (0..WAITING_MAX).map(|_| delays.acquire_slot().unwrap()).collect();
+        assert!(delays.acquire_slot().is_none());
+        assert!(delays.acquire_slot().is_none(), "a response that is not delayed takes no slot");
+        slots.pop();
+        assert!(delays.acquire_slot().is_some());
+        drop(slots);
+        assert_eq!(delays.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -189,15 +189,15 @@ mod tests {
     }
 
     fn start() -> (Arc<LogWriter>, Arc<Mutex<()>>, mpsc::Receiver<Vec<u8>>) {
-        let gate = Arc::new(Mutex::new(()));
+        let write_lock = Arc::new(Mutex::new(()));
         let (sent, received) = mpsc::channel();
-        let target = BlockingTarget { gate: Arc::clone(&gate), sent };
-        (LogWriter::start(LogStyle::Json, target).unwrap(), gate, received)
+        let target = BlockingTarget { gate: Arc::clone(&write_lock), sent };
+        (LogWriter::start(LogStyle::Json, target).unwrap(), write_lock, received)
     }
 
     #[test]
     fn log_lines_are_written_in_order_without_a_flush() {
-        let (writer, _gate, received) = start();
+        let (writer, _write_lock, received) = start();
         for number in 0..1000 {
             writer.append(format!("{number}\n").as_bytes(), Level::Info);
         }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn flush_returns_when_all_lines_are_written() {
-        let (writer, _gate, received) = start();
+        let (writer, _write_lock, received) = start();
         writer.append(b"one\n", Level::Info);
         writer.flush();
         assert_eq!(received.try_iter().flatten().collect::<Vec<_>>(), b"one\n");
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn log_full_buffer_drops_and_counts_lines() {
-        let (writer, gate, received) = start();
-        let closed = gate.lock().unwrap();
+        let (writer, write_lock, received) = start();
+        let closed = write_lock.lock().unwrap();
         let line = vec![b'x'; 1 << 20];
         // The thread may write one buffer while another one fills: more than two never fit.
         for _ in 0..12 {

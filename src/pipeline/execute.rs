@@ -49,8 +49,8 @@ pub(super) async fn fetch(
     deadline: Instant,
     read: ReadPlan,
 ) -> Result<Outcome, StoreError> {
-    let place = Some(app.shared.admission.admit(deadline).await?);
-    app.store.read_in(place, read).await
+    let permit = Some(app.shared.admission.admit(deadline).await?);
+    app.store.read_in(permit, read).await
 }
 
 pub(super) async fn write(
@@ -89,8 +89,8 @@ pub(super) async fn submit_write(
     write: Box<WritePlan>,
     BodyReservation { bytes, reservation }: BodyReservation<'_>,
 ) -> Result<Outcome, StoreError> {
-    let place = Some(app.shared.admission.admit(deadline).await?);
-    let options = WriteOptions { bytes, deadline, memory: reservation.share(), place };
+    let permit = Some(app.shared.admission.admit(deadline).await?);
+    let options = WriteOptions { bytes, deadline, memory: reservation.share(), place: permit };
     app.store.write(write, options).await
 }
 
@@ -118,10 +118,10 @@ pub(super) async fn build_reply(
         return Err(Problem::new(&problem::BUSY).detail("too many large responses in memory"));
     }
     let (shared, memory) = (Arc::clone(&app.shared), reservation.share());
-    let say = move || {
+    let build = move || {
         let _held = memory;
         let asked = (about, list.as_deref(), &conditions);
         shared.replies.outcome(&shared.model, asked, format, &outcome)
     };
-    Box::pin(run_blocking(say)).await?
+    Box::pin(run_blocking(build)).await?
 }

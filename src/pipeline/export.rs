@@ -60,7 +60,7 @@ pub(super) async fn start_export(
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
     let shared = &app.shared;
-    let place = acquire_stream(app, asked)?;
+    let permit = acquire_stream(app, asked)?;
     let (about, asked_for) = (collection.clone(), list.clone());
     let mut head = Vec::new();
     (lines.head)(&mut head, reply::view(&shared.model, &about, Some(&list)));
@@ -89,7 +89,7 @@ pub(super) async fn start_export(
                 first,
                 fetcher,
                 rights,
-                _permit: place,
+                _permit: permit,
             }))
         }
     };

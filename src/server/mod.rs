@@ -181,7 +181,7 @@ async fn serve_until_signal(
         }
     }
     let keeping = (log.clone(), Arc::clone(&acceptor.refusals.metrics));
-    let keeper = tokio::task::spawn_local(tls::watch_certificate(tls, hangups, keeping));
+    let certificate_watch = tokio::task::spawn_local(tls::watch_certificate(tls, hangups, keeping));
     ready(&shown);
     let mut working = JoinSet::new();
     for report in reports {
@@ -202,7 +202,7 @@ async fn serve_until_signal(
     }
     // Dropping the accept loops closes the sockets: the kernel refuses new connections.
     accepting.shutdown().await;
-    keeper.abort();
+    certificate_watch.abort();
     // This fails only when all workers have died.
     let _ = stage.send(ShutdownStage::Draining);
     let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);

@@ -380,8 +380,8 @@ impl ConnectionWatchdog {
     }
 
     /// The signal that this connection should get now.
-    fn next_signal(&self, patience: &PhaseTimeouts, pressure: MemoryPressure) -> WatchdogSignal {
-        if self.is_unread_too_long(patience, pressure) || self.exceeds_fair_share(patience) {
+    fn next_signal(&self, timeouts: &PhaseTimeouts, pressure: MemoryPressure) -> WatchdogSignal {
+        if self.is_unread_too_long(timeouts, pressure) || self.exceeds_fair_share(timeouts) {
             return WatchdogSignal::Abort;
         }
         if self.phase.get() == ConnectionPhase::Streams {
@@ -389,7 +389,7 @@ impl ConnectionWatchdog {
         } else if self.has_revoked_stream() {
             return WatchdogSignal::Abort;
         }
-        if self.delays_shutdown(patience) {
+        if self.delays_shutdown(timeouts) {
             return WatchdogSignal::Abort;
         }
         let age = self.age(self.since.get());
@@ -401,30 +401,30 @@ impl ConnectionWatchdog {
             ask => ask,
         };
         let hurry = |limit: u64, is_hurried| {
-            if is_hurried { limit.min(patience.under_pressure) } else { limit }
+            if is_hurried { limit.min(timeouts.under_pressure) } else { limit }
         };
         let is_short = pressure >= MemoryPressure::High;
         match self.phase.get() {
             ConnectionPhase::Head => {
-                over(hurry(patience.head, pressure.hurries(self.head_bytes.get())))
+                over(hurry(timeouts.head, pressure.hurries(self.head_bytes.get())))
             }
             ConnectionPhase::Handshake => {
-                over(hurry(patience.handshake, is_short || self.is_excess_handshake()))
+                over(hurry(timeouts.handshake, is_short || self.is_excess_handshake()))
             }
-            ConnectionPhase::Fresh => over(hurry(patience.head, is_short && self.holds_buffers())),
-            ConnectionPhase::Idle => over(hurry(patience.idle, is_short && self.holds_buffers())),
-            ConnectionPhase::Sending => over(patience.sending),
+            ConnectionPhase::Fresh => over(hurry(timeouts.head, is_short && self.holds_buffers())),
+            ConnectionPhase::Idle => over(hurry(timeouts.idle, is_short && self.holds_buffers())),
+            ConnectionPhase::Sending => over(timeouts.sending),
             ConnectionPhase::Busy | ConnectionPhase::Closing => self.signal.get(),
             ConnectionPhase::Streams if !self.is_idle() => self.signal.get(),
             ConnectionPhase::Streams if self.requests.get() == 0 => {
-                over(hurry(patience.head, is_short))
+                over(hurry(timeouts.head, is_short))
             }
             ConnectionPhase::Streams => match self.signal.get() {
-                WatchdogSignal::Continue if age >= hurry(patience.idle, is_short) => {
+                WatchdogSignal::Continue if age >= hurry(timeouts.idle, is_short) => {
                     WatchdogSignal::Drain
                 }
                 // Bytes of hyper itself may still wait for a client that does not read.
-                WatchdogSignal::Drain => over(patience.sending),
+                WatchdogSignal::Drain => over(timeouts.sending),
                 ask @ (WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Abort) => {
                     ask
                 }
@@ -436,28 +436,28 @@ impl ConnectionWatchdog {
         self.worker.handshakes.get() > HANDSHAKES_SOFT_MAX && !self.is_waiting_on_server.get()
     }
 
-    fn is_unread_too_long(&self, patience: &PhaseTimeouts, pressure: MemoryPressure) -> bool {
+    fn is_unread_too_long(&self, timeouts: &PhaseTimeouts, pressure: MemoryPressure) -> bool {
         let stands_still = self.phase.get() == ConnectionPhase::Streams
-            && self.age(self.progress.get()) >= patience.sending;
+            && self.age(self.progress.get()) >= timeouts.sending;
         let under_way = self.in_flight.borrow();
         under_way.iter().filter_map(|request| request.response_ready).any(|(since, bytes)| {
             let age = self.age(since);
             let ticks = u64::try_from(bytes / RESPONSE_BYTES_PER_TICK_MIN).unwrap_or(u64::MAX);
-            age >= patience.sending.saturating_add(ticks)
-                || (age >= patience.sending && stands_still)
-                || (age >= patience.under_pressure && pressure.hurries(bytes))
+            age >= timeouts.sending.saturating_add(ticks)
+                || (age >= timeouts.sending && stands_still)
+                || (age >= timeouts.under_pressure && pressure.hurries(bytes))
         })
     }
 
     /// Whether the connection has more streams than its share, and has not finished them for long.
-    fn exceeds_fair_share(&self, patience: &PhaseTimeouts) -> bool {
+    fn exceeds_fair_share(&self, timeouts: &PhaseTimeouts) -> bool {
         self.worker.has_many_streams()
             && self.has_many_streams()
             && self
                 .in_flight
                 .borrow()
                 .iter()
-                .any(|it| self.age(it.begun) >= patience.under_pressure)
+                .any(|it| self.age(it.begun) >= timeouts.under_pressure)
     }
 
     /// Whether the connection has more streams in flight than every connection may have.

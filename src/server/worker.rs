@@ -117,7 +117,7 @@ async fn run_worker(
     say_ready: oneshot::Sender<()>,
 ) {
     let limits = &seed.settings.limits;
-    let patience = PhaseTimeouts {
+    let timeouts = PhaseTimeouts {
         handshake: PhaseTimeouts::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
         head: PhaseTimeouts::ticks(Duration::from_secs(limits.header_seconds_max.into())),
         idle: PhaseTimeouts::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
@@ -164,7 +164,7 @@ async fn run_worker(
                 tokio::task::spawn_local(place.serve(stream, listener_kind));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
-                watches.sweep(&patience, |bytes| {
+                watches.sweep(&timeouts, |bytes| {
                     memory.set(bytes);
                     shared.app.shared.admission.memory_pressure()
                 });

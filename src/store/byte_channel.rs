@@ -93,7 +93,7 @@ impl ChannelState {
 
 impl ByteChannel {
     /// Creates a channel; returns both ends.
-    pub(super) fn new_pair(patience: ChannelTimeouts) -> (Producer, Consumer) {
+    pub(super) fn new_pair(timeouts: ChannelTimeouts) -> (Producer, Consumer) {
         let state = ChannelState {
             chunks: VecDeque::with_capacity(CHUNKS_MAX),
             end: ChannelEnd::Open,
@@ -105,12 +105,8 @@ impl ByteChannel {
             full_since: None,
         };
         let (state, has_room) = (Mutex::new(state), Condvar::new());
-        let pipe = Arc::new(Self {
-            state,
-            capacity_available: has_room,
-            began: clock::now(),
-            timeouts: patience,
-        });
+        let pipe =
+            Arc::new(Self { state, capacity_available: has_room, began: clock::now(), timeouts });
         (Producer(Arc::clone(&pipe)), Consumer(pipe))
     }
 

@@ -85,10 +85,10 @@ impl TestPostgres {
         }
         let mut command = Command::new(WITH_POSTGRES);
         command.args(["sh", "-c", "echo \"$NOUNS_TEST_POSTGRES\"; exec cat"]);
-        let mut keeper = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        Self { address: line.trim_end().to_owned(), process: Some(keeper) }
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        Self { address: line.trim_end().to_owned(), process: Some(process) }
     }
 
     fn run_sql(&self, text: &str) {
@@ -101,9 +101,9 @@ impl TestPostgres {
 
 impl Drop for TestPostgres {
     fn drop(&mut self) {
-        if let Some(keeper) = &mut self.process {
-            drop(keeper.stdin.take());
-            drop(keeper.wait());
+        if let Some(process) = &mut self.process {
+            drop(process.stdin.take());
+            drop(process.wait());
         }
     }
 }

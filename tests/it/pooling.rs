@@ -75,8 +75,8 @@ impl PgBouncer {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
         // Each version of the proxy has its own wording.
         let words = Regex::new(r"\(unsupported startup parameter[^)]*\)").unwrap();
-        let told = ended.stderr.replace(&format!(":{}", self.port), ":PORT");
-        message.assert_eq(&words.replace(&told, "(…)"));
+        let output = ended.stderr.replace(&format!(":{}", self.port), ":PORT");
+        message.assert_eq(&words.replace(&output, "(…)"));
     }
 }
 
@@ -100,10 +100,10 @@ fn start_listening(folder: &Path, port: u16) -> Option<Child> {
         command.args(["-u", "nobody"]);
     }
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = format!("listening on 127.0.0.1:{port}");
+    let line = format!("listening on 127.0.0.1:{port}");
     wait_until("pgbouncer listens", || {
         let text = fs::read_to_string(&log).unwrap();
-        if text.contains(&said) {
+        if text.contains(&line) {
             return Some(true);
         }
         let ended = child.try_wait().unwrap();
@@ -124,21 +124,21 @@ fn pgbouncer_requests_of_every_kind_succeed() {
         r#"{"order":{"items":[{"product":"cup","quantity":2,"unit_price":250}],"note":"\u00fc"}}"#;
     let order = server.create(&format!("{customer}/orders"), order);
     let many = json!({"customers": [{"name": "Bea", "email": "b@x.org"}, {"name": "Cem", "email": "c@x.org"}]});
-    let mut told = String::new();
-    let mut tell = |line: &str, body: &str| {
+    let mut outcomes = String::new();
+    let mut send = |line: &str, body: &str| {
         let answer = server.request(line, &[], body);
         let (verb, _) = line.split_once(' ').unwrap();
-        told += &format!("{verb} {} {}\n", answer.status, masks.text(answer.text()));
+        outcomes += &format!("{verb} {} {}\n", answer.status, masks.text(answer.text()));
     };
-    tell("POST /customers", &many.to_string());
-    tell(&format!("GET {customer}"), "");
-    tell(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
-    tell(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
-    tell(&format!("GET {order}"), "");
-    tell("GET /customers?limit=2", "");
-    tell(&format!("DELETE {customer}"), "");
-    tell(&format!("GET {order}"), "");
-    tell("GET /-/ready", "");
+    send("POST /customers", &many.to_string());
+    send(&format!("GET {customer}"), "");
+    send(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
+    send(&format!("PUT {customer}"), &ANN.replace("Ann", "Ada"));
+    send(&format!("GET {order}"), "");
+    send("GET /customers?limit=2", "");
+    send(&format!("DELETE {customer}"), "");
+    send(&format!("GET {order}"), "");
+    send("GET /-/ready", "");
     expect![[r#"
         POST 201 {"customers":[{"id":"<id-1>","name":"Bea","email":"b@x.org","created_at":"<time-1>","updated_at":"<time-1>","version":1},{"id":"<id-2>","name":"Cem","email":"c@x.org","created_at":"<time-1>","updated_at":"<time-1>","version":1}]}
         GET 200 {"customer":{"id":"<id-3>","name":"Ann","email":"ann@example.com","created_at":"<time-2>","updated_at":"<time-2>","version":1}}
@@ -149,7 +149,7 @@ fn pgbouncer_requests_of_every_kind_succeed() {
         DELETE 204 
         GET 404 {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/customers/<id-3>/orders/<id-4>","request_id":"<request-1>"}
         GET 200 {"status":"ready"}
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&outcomes);
     let name = Postgres::database_name(proxy.folder.path());
     let changes = Postgres::shared().sql(&name, "SELECT count(*) FROM nouns_changes");
     assert_eq!(changes.trim(), "7", "two removed by one request");

@@ -50,10 +50,10 @@ fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
-/// `place` begins with the name of the resource.
-fn add_refusal(differences: &mut Vec<Difference>, place: &str, reason: &str) {
-    let resource = place.split('.').next().unwrap_or(place).into();
-    differences.push(Difference::Refused { resource, reason: format!("{place}: {reason}") });
+/// `path` begins with the name of the resource.
+fn add_refusal(differences: &mut Vec<Difference>, path: &str, reason: &str) {
+    let resource = path.split('.').next().unwrap_or(path).into();
+    differences.push(Difference::Refused { resource, reason: format!("{path}: {reason}") });
 }
 
 type ModelResource<'m> = (&'m Model, &'m Resource);
@@ -100,7 +100,7 @@ fn compare_resources(
     }
     compare_keys(before, after, differences);
     for (index, field) in after.fields.iter().enumerate() {
-        let place = format!("{}.{}", after.name, field.name);
+        let field_path = format!("{}.{}", after.name, field.name);
         match before.field(&field.name) {
             Some((_, was)) => {
                 let target = |model: &Model, field: &Field| {
@@ -109,21 +109,21 @@ fn compare_resources(
                 if was.kind.name() == field.kind.name() && target(old, was) != target(new, field) {
                     add_refusal(
                         differences,
-                        &place,
+                        &field_path,
                         "the ref points to another resource, but the stored ids do not",
                     );
                 }
-                compare_fields(&place, was, field, differences);
+                compare_fields(&field_path, was, field, differences);
             }
             None => add_field(after, index, field, differences),
         }
     }
     for field in &before.fields {
         if after.field(&field.name).is_none() {
-            let place = format!("{}.{}", before.name, field.name);
+            let field_path = format!("{}.{}", before.name, field.name);
             add_refusal(
                 differences,
-                &place,
+                &field_path,
                 "the field was removed, but the database keeps values for it",
             );
         }
@@ -132,17 +132,17 @@ fn compare_resources(
 }
 
 fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut Vec<Difference>) {
-    let place = format!("{}.{}", resource.name, field.name);
+    let field_path = format!("{}.{}", resource.name, field.name);
     if field.computed.is_some() {
         add_refusal(
             differences,
-            &place,
+            &field_path,
             "the new field is computed, but the items that are there have no value for it",
         );
     } else if field.required {
         add_refusal(
             differences,
-            &place,
+            &field_path,
             "the new field is required, but the items that are there have no value for it; give it a default instead",
         );
     } else {
@@ -158,10 +158,10 @@ fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Di
             .any(|field| before.field(&field.name).is_none() && field.default.is_none());
         if !harmless && !is_implied(after, unique, before) {
             let names: Vec<&str> = unique_fields(unique, after).map(|field| &*field.name).collect();
-            let place = format!("{}.{}", after.name, names.join("+"));
+            let path = format!("{}.{}", after.name, names.join("+"));
             add_refusal(
                 differences,
-                &place,
+                &path,
                 "the values are unique now, but those that are there may not be",
             );
         }
@@ -185,31 +185,40 @@ fn unique_fields<'r>(
     unique.fields.iter().filter_map(|index| resource.fields.get(*index))
 }
 
-fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut Vec<Difference>) {
+fn compare_fields(
+    field_path: &str,
+    before: &Field,
+    after: &Field,
+    differences: &mut Vec<Difference>,
+) {
     if before.kind.name() != after.kind.name() {
         let message =
             format!("the type changed from {} to {}", before.kind.name(), after.kind.name());
-        return add_refusal(differences, place, &message);
+        return add_refusal(differences, field_path, &message);
     }
     if before.rules.scale != after.rules.scale {
         let message =
             format!("the scale changed from {} to {}", before.rules.scale, after.rules.scale);
-        return add_refusal(differences, place, &message);
+        return add_refusal(differences, field_path, &message);
     }
     let text = |field: &Field| field.computed.as_ref().map(|expression| expression.text.clone());
     match (text(before), text(after)) {
         (before, after) if before == after => {}
         (Some(_), None) => {
-            add_refusal(differences, place, "the field is no longer computed, but its values were");
+            add_refusal(
+                differences,
+                field_path,
+                "the field is no longer computed, but its values were",
+            );
         }
         (None, Some(_)) => add_refusal(
             differences,
-            place,
+            field_path,
             "the field is computed now, but the values that are there were sent",
         ),
         _ => add_refusal(
             differences,
-            place,
+            field_path,
             "the expression changed, but the values that are there were computed by the old one",
         ),
     }
@@ -219,17 +228,17 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
     if may_be_absent && after.required && !after.nullable {
         add_refusal(
             differences,
-            place,
+            field_path,
             "the field is required now, but items may be without it; give it a default instead",
         );
     }
     for rule in tightened_rules(&before.rules, &after.rules) {
         let reason = format!("{rule} is stricter now, and values that are there may break it");
-        add_refusal(differences, place, &reason);
+        add_refusal(differences, field_path, &reason);
     }
     if has_fewer_choices(&before.rules, &after.rules) {
         let reason = "one_of is stricter now, and values that are there may break it";
-        add_refusal(differences, place, reason);
+        add_refusal(differences, field_path, reason);
     }
     if let (Some(was), Some(is)) = (&before.rules.states, &after.rules.states) {
         for (state, _) in
@@ -237,46 +246,46 @@ fn compare_fields(place: &str, before: &Field, after: &Field, differences: &mut 
         {
             add_refusal(
                 differences,
-                place,
+                field_path,
                 &format!("the state {state} was removed, but items may be in it"),
             );
         }
     }
     if let (Some(was), Some(is)) = (&before.rules.element, &after.rules.element) {
-        compare_fields(&format!("{place}[]"), was, is, differences);
+        compare_fields(&format!("{field_path}[]"), was, is, differences);
     }
-    compare_members(place, &before.rules.fields, &after.rules.fields, differences);
+    compare_members(field_path, &before.rules.fields, &after.rules.fields, differences);
 }
 
 /// The fields of an object are inside stored JSON text, which is not rewritten.
 fn compare_members(
-    place: &str,
+    field_path: &str,
     before: &[Field],
     after: &[Field],
     differences: &mut Vec<Difference>,
 ) {
     for field in after {
-        let place = format!("{place}.{}", field.name);
+        let field_path = format!("{field_path}.{}", field.name);
         match before.iter().find(|other| other.name == field.name) {
             Some(was) => {
-                compare_fields(&place, was, field, differences);
+                compare_fields(&field_path, was, field, differences);
                 if was.nullable != field.nullable {
                     add_refusal(
                         differences,
-                        &place,
+                        &field_path,
                         "nullable changed inside an object, but stored objects are not rewritten",
                     );
                 }
             }
             None if field.required => add_refusal(
                 differences,
-                &place,
+                &field_path,
                 "the new field is required, but stored objects do not have it",
             ),
             None if field.default.is_some() || field.nullable => {
                 add_refusal(
                     differences,
-                    &place,
+                    &field_path,
                     "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
                 );
             }
@@ -286,7 +295,7 @@ fn compare_members(
     for field in before.iter().filter(|field| !after.iter().any(|other| other.name == field.name)) {
         add_refusal(
             differences,
-            &format!("{place}.{}", field.name),
+            &format!("{field_path}.{}", field.name),
             "the field was removed, but stored objects may have it",
         );
     }
@@ -347,21 +356,21 @@ pub fn loosened_rules(strict: &Model, loose: &Model) -> Vec<String> {
     lines
 }
 
-fn loosened_field(place: &str, strict: &Field, loose: &Field, lines: &mut Vec<String>) {
+fn loosened_field(field_path: &str, strict: &Field, loose: &Field, lines: &mut Vec<String>) {
     let is_required = |field: &Field| field.required && !field.nullable;
     if is_required(strict) && !is_required(loose) {
-        lines.push(format!("{place}: the field is required"));
+        lines.push(format!("{field_path}: the field is required"));
     }
     for rule in tightened_rules(&loose.rules, &strict.rules) {
-        lines.push(format!("{place}: {rule} is stricter"));
+        lines.push(format!("{field_path}: {rule} is stricter"));
     }
     if let (Some(strict), Some(loose)) = (&strict.rules.element, &loose.rules.element) {
-        loosened_field(&format!("{place}[]"), strict, loose, lines);
+        loosened_field(&format!("{field_path}[]"), strict, loose, lines);
     }
     for field in &strict.rules.fields {
         let other = loose.rules.fields.iter().find(|other| other.name == field.name);
         if let Some(other) = other {
-            loosened_field(&format!("{place}.{}", field.name), field, other, lines);
+            loosened_field(&format!("{field_path}.{}", field.name), field, other, lines);
         }
     }
 }

@@ -39,10 +39,10 @@ impl AsyncWrite for StalledStream {
 fn close_times_out_when_the_client_does_not_read() {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let patience = LINGER_TIMEOUT * 10;
+        let limit = LINGER_TIMEOUT * 10;
         assert!(
-            timeout(patience, lingering_close(StalledStream)).await.is_ok(),
-            "waited {patience:?} in vain"
+            timeout(limit, lingering_close(StalledStream)).await.is_ok(),
+            "waited {limit:?} in vain"
         );
     });
 }

@@ -174,7 +174,7 @@ fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     };
     assert_eq!(cut_at(&large, &mut watches), Some(3));
     large.end();
-    assert_eq!(cut_at(&small, &mut watches), Some(2), "with the patience of every head");
+    assert_eq!(cut_at(&small, &mut watches), Some(2), "with the timeout of every head");
 }
 
 /// How many sweeps a connection survives in this state when all memory is in use.
@@ -308,7 +308,7 @@ fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
         (WatchdogSignal::Abort, WatchdogSignal::Continue)
     );
     sweep(&mut watches, MemoryPressure::None);
-    assert_eq!(held_up.signal.get(), WatchdogSignal::Abort, "with the patience of every handshake");
+    assert_eq!(held_up.signal.get(), WatchdogSignal::Abort, "with the timeout of every handshake");
     for (number, watch) in others.iter().enumerate() {
         // However a handshake ends, it is counted once.
         if number % 2 == 0 {

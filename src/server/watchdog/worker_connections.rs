@@ -37,14 +37,14 @@ impl WorkerConnections {
     /// `pressure` is called with the memory of all connections.
     pub(in crate::server) fn sweep(
         &mut self,
-        patience: &PhaseTimeouts,
+        timeouts: &PhaseTimeouts,
         pressure: impl FnOnce(usize) -> MemoryPressure,
     ) {
         self.worker.ticks.set(self.worker.ticks.get() + 1);
         self.connections.retain(|watch| !watch.ended.get());
         let pressure = pressure(self.connections.iter().map(|watch| watch.held_bytes()).sum());
         for watch in &self.connections {
-            watch.set_signal(watch.next_signal(patience, pressure));
+            watch.set_signal(watch.next_signal(timeouts, pressure));
         }
     }
 
@@ -77,7 +77,7 @@ impl WorkerConnections {
 
 impl ConnectionWatchdog {
     /// Whether it delays the shutdown without a request: an unfinished head or handshake is not a request.
-    pub(super) fn delays_shutdown(&self, patience: &PhaseTimeouts) -> bool {
+    pub(super) fn delays_shutdown(&self, timeouts: &PhaseTimeouts) -> bool {
         let last = match self.phase.get() {
             ConnectionPhase::Handshake
             | ConnectionPhase::Fresh
@@ -93,7 +93,7 @@ impl ConnectionWatchdog {
         self.worker
             .stopping_since
             .get()
-            .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= patience.shutdown)
+            .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= timeouts.shutdown)
     }
 
     /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.

@@ -233,17 +233,17 @@ impl ConnectAttempt<'_> {
     async fn verify_session(&self, client: &Client) -> Result<(), HostFailure> {
         let pooled = self.session.pooling == Pooling::Transaction;
         let statement = if pooled { SESSION_QUERY } else { SESSION_QUERY_AND_PIN };
-        let asked = clock::now();
+        let sent_at = clock::now();
         let statement = format!("{statement}, {DATABASE_MICROS}");
         let answer = client.simple_query(&statement).await?;
-        let answered = clock::now();
+        let received_at = clock::now();
         let row = answer.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
         let value = |index| row.and_then(|row| row.try_get(index).ok().flatten());
         if let Some(micros) = value(3).and_then(|text: &str| text.parse().ok()) {
-            self.database_clock.record_reading(asked, answered, micros);
+            self.database_clock.record_reading(sent_at, received_at, micros);
         }
         if value(0) == Some("on") && self.address.target_session == TargetSession::Writable {
             return Err(HostFailure::ReadOnly);

@@ -60,11 +60,11 @@ impl DatabaseClock {
 
     /// Records a reading: the query was sent and answered at these instants, and the database's clock showed
     /// `micros` at some instant in between.
-    pub(super) fn record_reading(&self, asked: Instant, answered: Instant, micros: i64) {
-        let (asked, answered) = (self.micros_at(asked), self.micros_at(answered));
-        let error = (answered - asked) / 2;
-        let Some(offset) = micros.checked_sub(asked + error) else { return };
-        let reading = Reading { offset, error, at: answered };
+    pub(super) fn record_reading(&self, sent_at: Instant, received_at: Instant, micros: i64) {
+        let (sent_at, received_at) = (self.micros_at(sent_at), self.micros_at(received_at));
+        let error = (received_at - sent_at) / 2;
+        let Some(offset) = micros.checked_sub(sent_at + error) else { return };
+        let reading = Reading { offset, error, at: received_at };
         let mut best = self.best.lock().unwrap_or_else(PoisonError::into_inner);
         let chosen = best.map_or(reading, |last| last.more_exact(reading));
         *best = Some(chosen);

@@ -72,8 +72,8 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Records a reading of the database's clock.
-    pub(super) fn record_clock(&self, asked: Instant, answered: Instant, database: Moment) {
-        self.connection.clock.record_reading(asked, answered, database.micros());
+    pub(super) fn record_clock(&self, sent_at: Instant, received_at: Instant, database: Moment) {
+        self.connection.clock.record_reading(sent_at, received_at, database.micros());
     }
 
     pub(super) fn error_class(&self) -> Option<ErrorClass> {

@@ -103,7 +103,7 @@ pub(super) fn open(
     let context = StoreContext::with_metrics(model, &POSTGRES, Arc::clone(&metrics.damaged_items));
     let session = session_settings(&model.server);
     let (address, counted) = (Arc::clone(address), (log, metrics));
-    let keeper = MaintenanceThread::start(
+    let maintenance = MaintenanceThread::start(
         Arc::clone(&address),
         Arc::clone(&context),
         session,
@@ -120,8 +120,8 @@ pub(super) fn open(
         exports: Arc::new(PostgresExports::new(&model.server.limits, metrics)),
         claims: Arc::new(ClaimQueue::new(&epoch)),
         epoch,
-        clock: Arc::clone(&keeper.clock),
-        keeper: Mutex::new(Some(keeper)),
+        clock: Arc::clone(&maintenance.clock),
+        keeper: Mutex::new(Some(maintenance)),
     }))
 }
 
@@ -139,9 +139,10 @@ fn session_settings(settings: &ServerTable) -> SessionSettings {
 
 impl PostgresStore {
     pub(super) fn close(&self) {
-        let keeper = self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        if let Some(keeper) = keeper {
-            keeper.stop();
+        let maintenance =
+            self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(maintenance) = maintenance {
+            maintenance.stop();
         }
     }
 }
@@ -306,7 +307,7 @@ impl PostgresWorkerState {
             | WriteAction::Patch { .. }
             | WriteAction::Remove { .. } => TransactionStage::BeginPending,
         };
-        let mut patience = IdempotencyKeyWait::new(write);
+        let mut key_wait = IdempotencyKeyWait::new(write);
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
@@ -320,8 +321,8 @@ impl PostgresWorkerState {
                 .await
             };
             match self.attempt_write(stage, until, work).await {
-                WriteAttempt::Done(Err(error)) if patience.should_retry(&error) => {
-                    patience.wait().await;
+                WriteAttempt::Done(Err(error)) if key_wait.should_retry(&error) => {
+                    key_wait.wait().await;
                     continue;
                 }
                 WriteAttempt::Done(done) => return done,

@@ -202,10 +202,10 @@ impl ConnectionPool {
 
     /// Leases an idle connection if a slot is free and no request waits for one.
     pub(super) fn try_lease(self: &Arc<Self>, purpose: LeasePurpose) -> Option<ConnectionLease> {
-        let places = self.try_acquire_slots(purpose)?;
+        let slots = self.try_acquire_slots(purpose)?;
         let connection = self.pop_idle()?;
         self.record_no_wait();
-        Some(self.new_lease(connection, places))
+        Some(self.new_lease(connection, slots))
     }
 
     pub(super) async fn wait_for_lease(
@@ -216,7 +216,7 @@ impl ConnectionPool {
         let began = clock::now();
         let deadline = until.min(began + LEASE_WAIT_MAX);
         let waiting = GaugeGuard::new(&self.metrics, |counted| &counted.waiting);
-        let places = async {
+        let slots = async {
             let share = match self.purpose_limit(purpose) {
                 Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
@@ -224,8 +224,8 @@ impl ConnectionPool {
             let _queued = WaiterGuard::new(&self.waiters);
             Some((share, Arc::clone(&self.slots).acquire_owned().await.ok()?))
         };
-        let places = match tokio::time::timeout_at(deadline.into(), places).await {
-            Ok(Some(places)) => places,
+        let slots = match tokio::time::timeout_at(deadline.into(), slots).await {
+            Ok(Some(slots)) => slots,
             Ok(None) | Err(_) => return Err(StoreError::Busy),
         };
         let connection = match self.pop_idle() {
@@ -237,7 +237,7 @@ impl ConnectionPool {
         };
         drop(waiting);
         self.metrics.wait.observe_time(clock::now().saturating_duration_since(began));
-        Ok(self.new_lease(connection, places))
+        Ok(self.new_lease(connection, slots))
     }
 
     /// The additional limit for this purpose, beside the pool's slots.
@@ -280,13 +280,9 @@ impl ConnectionPool {
     fn new_lease(
         self: &Arc<Self>,
         connection: Box<DatabaseConnection>,
-        places: PoolSlots,
+        slots: PoolSlots,
     ) -> ConnectionLease {
-        ConnectionLease {
-            connection: Some(connection),
-            pool: Arc::clone(self),
-            slots: Some(places),
-        }
+        ConnectionLease { connection: Some(connection), pool: Arc::clone(self), slots: Some(slots) }
     }
 
     /// Sends a cancel request without waiting for it. The answer on the cancelled connection shows whether

@@ -32,16 +32,16 @@ struct AccountsFixture {
 impl AccountsFixture {
     /// A database without users and without a key, as a server under `--open` leaves it.
     fn on(backend: Backend) -> Self {
-        let desk = Self::without_database(backend);
-        desk.create_tables(&desk.database());
-        desk
+        let accounts = Self::without_database(backend);
+        accounts.create_tables(&accounts.database());
+        accounts
     }
 
     /// No database yet; with PostgreSQL, one without tables.
     fn without_database(backend: Backend) -> Self {
-        let desk = Self { backend, folder: Folder::new() };
-        desk.database();
-        desk
+        let accounts = Self { backend, folder: Folder::new() };
+        accounts.database();
+        accounts
     }
 
     /// Creates the tables of a database.

@@ -9,20 +9,20 @@ use crate::harness::{Backend, Person, Setup, md5, wait_until};
 
 on_every_backend! {
     fn secrets_are_not_stored_shown_or_logged(backend: Backend) {
-        let desk = AccountsFixture::on(backend);
-        desk.run_to_success(&["user", "add", "ann", "--role", "admin", "--password-stdin"], PASSWORD);
-        let server = desk.serve();
+        let accounts = AccountsFixture::on(backend);
+        accounts.run_to_success(&["user", "add", "ann", "--role", "admin", "--password-stdin"], PASSWORD);
+        let server = accounts.serve();
         assert_eq!(server.statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
-        desk.run_to_success(&["key", "rotate"], "");
+        accounts.run_to_success(&["key", "rotate"], "");
         assert_eq!(server.statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
-        desk.run_to_success(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
-        desk.run_to_success(&["user", "list", "--json"], "");
-        let changes = desk.run_to_end(&mut desk.command(&["changes"]), "").stdout;
+        accounts.run_to_success(&["user", "passwd", "ann", "--password-stdin"], PASSWORD);
+        accounts.run_to_success(&["user", "list", "--json"], "");
+        let changes = accounts.run_to_end(&mut accounts.command(&["changes"]), "").stdout;
         assert!(changes.contains("-/user"), "{changes}");
         assert_eq!(server.leak_search.findings(), [""; 0]);
         let known = server.leak_search.secrets.find(md5(format!("ann:store:{PASSWORD}")).as_bytes());
         assert_eq!(known.as_deref(), Some("the HA1 of ann in store"), "it was looked for");
-        let stored = desk.sql("SELECT password FROM nouns_users");
+        let stored = accounts.sql("SELECT password FROM nouns_users");
         assert!(stored.contains("$argon2id"), "{stored}");
     }
 

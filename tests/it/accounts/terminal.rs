@@ -20,17 +20,17 @@ struct Terminal {
 
 impl Terminal {
     /// Runs `nouns user …`, then prints the terminal's settings.
-    fn run(desk: &AccountsFixture, arguments: &str) -> Self {
+    fn run(accounts: &AccountsFixture, arguments: &str) -> Self {
         let line = format!(
             "{EXECUTABLE} user {arguments} --database {}; echo code $?; stty -a; echo ended",
-            desk.database()
+            accounts.database()
         );
         let mut command = Command::new("script");
         command
             .args(["-q", "-c", &line, "/dev/null"])
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap());
-        command.env("TERM", "dumb").env("SHELL", "/bin/sh").current_dir(desk.folder.path());
+        command.env("TERM", "dumb").env("SHELL", "/bin/sh").current_dir(accounts.folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let keyboard = child.stdin.take().unwrap();
@@ -75,20 +75,20 @@ impl Terminal {
 
 #[test]
 fn password_prompt_asks_twice_without_echo() {
-    let desk = AccountsFixture::on(Backend::Sqlite);
-    let mut terminal = Terminal::run(&desk, "add ann --role clerk");
+    let accounts = AccountsFixture::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&accounts, "add ann --role clerk");
     terminal.type_at_prompt("password for ann: ", "Circle of Live\x7f\x7ffe\n");
     terminal.type_at_prompt("once more: ", "Circle of Life\n");
     let screen = terminal.end();
     assert!(screen.contains("nouns: added ann\r\ncode 0"), "{screen}");
     assert!(!screen.contains("Circle"), "{screen}");
-    assert_eq!(desk.serve().statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
+    assert_eq!(accounts.serve().statuses_by_both_schemes("ann", PASSWORD), ["200", "200"]);
 }
 
 #[test]
 fn password_prompt_refuses_two_different_entries() {
-    let desk = AccountsFixture::on(Backend::Sqlite);
-    let mut terminal = Terminal::run(&desk, "add ann");
+    let accounts = AccountsFixture::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&accounts, "add ann");
     terminal.type_at_prompt("password for ann: ", "Circle of Life\n");
     terminal.type_at_prompt("once more: ", "Circle of Live\n");
     let screen = terminal.end();
@@ -96,17 +96,17 @@ fn password_prompt_refuses_two_different_entries() {
         screen.contains("the two passwords are not the same; nothing was changed\r\ncode 2"),
         "{screen}"
     );
-    assert_eq!(desk.sql("SELECT count(*) FROM nouns_users").trim(), "0");
-    assert!(!desk.key_file().exists());
+    assert_eq!(accounts.sql("SELECT count(*) FROM nouns_users").trim(), "0");
+    assert!(!accounts.key_file().exists());
 }
 
 #[test]
 fn password_prompt_interrupted_restores_the_terminal() {
-    let desk = AccountsFixture::on(Backend::Sqlite);
-    let mut terminal = Terminal::run(&desk, "add ann");
+    let accounts = AccountsFixture::on(Backend::Sqlite);
+    let mut terminal = Terminal::run(&accounts, "add ann");
     terminal.type_at_prompt("password for ann: ", "Circle\x03");
     let screen = terminal.end();
     assert!(screen.contains("interrupted; nothing was changed\r\ncode 2"), "{screen}");
     assert!(!screen.contains("Circle"), "{screen}");
-    assert_eq!(desk.sql("SELECT count(*) FROM nouns_users").trim(), "0");
+    assert_eq!(accounts.sql("SELECT count(*) FROM nouns_users").trim(), "0");
 }

@@ -30,21 +30,21 @@ on_every_backend! {
             (REALMS[2], WITHOUT_FETCH_METADATA, "evil.shop.test"),
         ] {
             let server = start_store(backend, realm.1, "cors_origins = \"http://app.example:1\"");
-            let scene = VisitorSession::new(&chromium, &server, (victim, page), elsewhere);
+            let session = VisitorSession::new(&chromium, &server, (victim, page), elsewhere);
             let logouts = if victim == WITH_FETCH_METADATA { LOGOUTS } else { &[] };
             for attempt in READS.iter().chain(WRITES).chain(logouts) {
-                let before = scene.state();
-                let got = scene.run_attempt(attempt);
-                scene.assert_nothing_leaked(attempt, &got, &before.1);
+                let before = session.state();
+                let got = session.run_attempt(attempt);
+                session.assert_nothing_leaked(attempt, &got, &before.1);
                 if victim == WITH_FETCH_METADATA {
-                    scene.assert_refused(attempt, before.0);
+                    session.assert_refused(attempt, before.0);
                 }
             }
             // Chromium partitions its credential cache by site, except for top-level windows.
             let is_sent = page != "evil.example";
-            assert_eq!(!scene.tab.credentials().is_empty(), is_sent, "{victim} {page}");
-            scene.assert_logged_in();
-            scene.assert_windows_reveal_nothing(victim == WITH_FETCH_METADATA);
+            assert_eq!(!session.tab.credentials().is_empty(), is_sent, "{victim} {page}");
+            session.assert_logged_in();
+            session.assert_windows_reveal_nothing(victim == WITH_FETCH_METADATA);
         }
     }
 
@@ -59,17 +59,17 @@ on_every_backend! {
             let port = elsewhere.port();
             let declared = format!("cors_origins = [\"https://a.example\", \"http://{page}:{port}\"]");
             let server = start_store(backend, realm.1, &declared);
-            let scene = VisitorSession::new(&chromium, &server, (victim, page), elsewhere);
+            let session = VisitorSession::new(&chromium, &server, (victim, page), elsewhere);
             for attempt in READS.iter().chain(WRITES) {
                 let before = stored_data(&server);
-                let got = scene.run_attempt(attempt);
+                let got = session.run_attempt(attempt);
                 let what = format!("{} at {victim} from {page}: {got}", attempt.name);
                 assert_eq!(stored_data(&server) != before, attempt.declared_result == DeclaredOriginResult::Changes, "{what}");
                 if let DeclaredOriginResult::Reads(text) = attempt.declared_result {
                     assert!(got.to_string().contains(text), "{what}");
                 }
             }
-            scene.assert_logged_in();
+            session.assert_logged_in();
         }
     }
 

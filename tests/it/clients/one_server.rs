@@ -48,10 +48,10 @@ fn test_rows(place: &ClientTestServer, driver: &mut ClientDriver, rows: &[&Clien
         // These would be half of all logins: so over HTTP on the one backend, over HTTPS on the other.
         let is_their_turn =
             place.base.starts_with("https") == (place.server.backend() == Backend::Postgres);
-        for (person, fate) in
+        for (person, expected) in
             people.iter().zip(kind.login_results).filter(|_| is_their_turn || kind.is_tls_only)
         {
-            visitor.check_login(person, fate);
+            visitor.check_login(person, expected);
         }
     }
 }
@@ -134,7 +134,7 @@ impl ClientTest<'_> {
     }
 
     /// Names and passwords of any script. Where they fail, the row says how.
-    fn check_login(&mut self, person: &Person, fate: LoginResult) {
+    fn check_login(&mut self, person: &Person, expected: LoginResult) {
         let mut watch = RequestLog::new(std::slice::from_ref(&self.server.server));
         self.log_in(person);
         let step = self.client.driver.step("GET /customers", "");
@@ -152,7 +152,7 @@ impl ClientTest<'_> {
             assert!(asked.iter().all(|asked| asked.status == 401), "{what}");
         }
         let is_better = !self.client.is_tested_version && seen == LoginResult::Works;
-        assert!(seen == fate || is_better, "expected {fate:?}, {what}");
+        assert!(seen == expected || is_better, "expected {expected:?}, {what}");
     }
 }
 

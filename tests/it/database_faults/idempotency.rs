@@ -14,9 +14,9 @@ use crate::harness::Answer;
 
 const REPLAYED: &str = "Idempotent-Replayed";
 
-fn patch(scene: &mut FaultFixture) -> (String, String) {
-    let (before, after) = (scene.next_name(), scene.next_name());
-    let path = scene.server.create("/people", format!(r#"{{"person":{{"name":"{before}"}}}}"#));
+fn patch(fixture: &mut FaultFixture) -> (String, String) {
+    let (before, after) = (fixture.next_name(), fixture.next_name());
+    let path = fixture.server.create("/people", format!(r#"{{"person":{{"name":"{before}"}}}}"#));
     (format!("PATCH {path}"), format!(r#"{{"person":{{"name":"{after}"}}}}"#))
 }
 
@@ -38,13 +38,13 @@ struct IdempotentRequest {
 }
 
 impl IdempotentRequest {
-    fn new(scene: &mut FaultFixture, kind: RequestKind) -> Self {
-        let (line, body) = kind(scene);
-        Self { key: scene.next_name(), line, body }
+    fn new(fixture: &mut FaultFixture, kind: RequestKind) -> Self {
+        let (line, body) = kind(fixture);
+        Self { key: fixture.next_name(), line, body }
     }
 
-    fn send(&self, scene: &mut FaultFixture) -> Answer {
-        scene.server.client.request(&self.line, &[("Idempotency-Key", &self.key)], &self.body)
+    fn send(&self, fixture: &mut FaultFixture) -> Answer {
+        fixture.server.client.request(&self.line, &[("Idempotency-Key", &self.key)], &self.body)
     }
 }
 
@@ -55,14 +55,14 @@ struct IdempotentBaseline {
     change: StoredCounts,
 }
 
-fn run_baseline(scene: &mut FaultFixture, kind: RequestKind) -> IdempotentBaseline {
-    IdempotentRequest::new(scene, kind).send(scene);
-    let keyed = IdempotentRequest::new(scene, kind);
-    let before = scene.server.counts();
-    scene.server.proxy.record_messages();
-    let status = keyed.send(scene).status;
-    let messages = normalize_order(scene.server.proxy.recorded_messages());
-    let change = difference(&scene.server.counts(), &before);
+fn run_baseline(fixture: &mut FaultFixture, kind: RequestKind) -> IdempotentBaseline {
+    IdempotentRequest::new(fixture, kind).send(fixture);
+    let keyed = IdempotentRequest::new(fixture, kind);
+    let before = fixture.server.counts();
+    fixture.server.proxy.record_messages();
+    let status = keyed.send(fixture).status;
+    let messages = normalize_order(fixture.server.proxy.recorded_messages());
+    let change = difference(&fixture.server.counts(), &before);
     IdempotentBaseline { status, messages, change }
 }
 
@@ -75,31 +75,31 @@ fn is_same_response(first: &Answer, other: &Answer) -> bool {
 /// Runs a request with a fault; returns the kind of the first response: as usual, refused, or outcome
 /// unknown.
 fn run_with_fault(
-    scene: &mut FaultFixture,
+    fixture: &mut FaultFixture,
     kind: RequestKind,
     usual: &IdempotentBaseline,
     fault: Fault,
 ) -> char {
     // The connection is open, and its statements are prepared.
     assert_eq!(
-        IdempotentRequest::new(scene, kind).send(scene).status,
+        IdempotentRequest::new(fixture, kind).send(fixture).status,
         usual.status,
         "before {fault:?}"
     );
-    let keyed = IdempotentRequest::new(scene, kind);
-    let before = scene.server.counts();
-    scene.server.proxy.plant_fault(fault);
-    let told = keyed.send(scene);
-    assert!(!scene.server.proxy.is_planted(), "{fault:?} was not met");
-    scene.server.close_database_connections();
-    let again = keyed.send(scene);
-    let change = difference(&scene.server.counts(), &before);
+    let keyed = IdempotentRequest::new(fixture, kind);
+    let before = fixture.server.counts();
+    fixture.server.proxy.plant_fault(fault);
+    let told = keyed.send(fixture);
+    assert!(!fixture.server.proxy.is_planted(), "{fault:?} was not met");
+    fixture.server.close_database_connections();
+    let again = keyed.send(fixture);
+    let change = difference(&fixture.server.counts(), &before);
     assert_eq!(
         (again.status, &change),
         (usual.status, &usual.change),
         "{fault:?}\n{told:?}\n{again:?}"
     );
-    let once_more = keyed.send(scene);
+    let once_more = keyed.send(fixture);
     assert!(is_same_response(&again, &once_more), "{fault:?}\n{again:?}\n{once_more:?}");
     assert_eq!(once_more.header(REPLAYED), Some("true"));
     if told.status == usual.status {
@@ -122,8 +122,8 @@ fn run_at_every_message(way: FaultKind) {
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 4 };
     let mut all = String::new();
     for (lane, kind) in REQUEST_KINDS.into_iter().enumerate() {
-        let mut scene = FaultFixture::new(LIMITS);
-        let usual = run_baseline(&mut scene, kind);
+        let mut fixture = FaultFixture::new(LIMITS);
+        let usual = run_baseline(&mut fixture, kind);
         let points = message_faults::fault_points(&usual.messages);
         let places = points
             .iter()
@@ -132,10 +132,10 @@ fn run_at_every_message(way: FaultKind) {
             if number % one_of == lane % one_of {
                 let fault =
                     Fault { side: point.side, number: point.number, position: place, kind: way };
-                all.push(run_with_fault(&mut scene, kind, &usual, fault));
+                all.push(run_with_fault(&mut fixture, kind, &usual, fault));
             }
         }
-        scene.server.check_log();
+        fixture.server.check_log();
         all.push(' ');
     }
     println!("keys, {way:?}: {all}");

@@ -69,15 +69,15 @@ impl InsertBatchFixture {
     fn create_behind_a_lock(&mut self, then: impl FnOnce(&mut Self)) -> CreateResponses {
         self.server.session.rows("BEGIN");
         self.server.session.rows("LOCK TABLE notes IN EXCLUSIVE MODE");
-        self.create_concurrently(|scene| {
+        self.create_concurrently(|fixture| {
             wait_until("all are there", || {
-                let under_way = metric_value(&scene.server, "nouns_requests_in_flight");
+                let under_way = metric_value(&fixture.server, "nouns_requests_in_flight");
                 (under_way >= clients() as f64).then_some(())
             });
             // Creates that wait for their batch wait no longer than that.
             thread::sleep(Duration::from_millis(50));
-            then(scene);
-            scene.server.session.rows("COMMIT");
+            then(fixture);
+            fixture.server.session.rows("COMMIT");
         })
     }
 
@@ -116,7 +116,7 @@ impl InsertBatchFixture {
 
 #[test]
 fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
-    let mut scene = InsertBatchFixture::start();
+    let mut fixture = InsertBatchFixture::start();
     let mut said = String::new();
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { 7 };
     let ways = [
@@ -128,25 +128,25 @@ fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
     for (number, place, way) in faults.step_by(one_of) {
         // A fault in the response, behind the lock: the statement is done, and the outcome is unknown.
         let fault = Fault { side: MessageSender::Database, number, position: place, kind: way };
-        let told = scene.create_behind_a_lock(|scene| scene.server.proxy.plant_fault(fault));
-        said += &scene.check_outcomes(&told);
+        let told = fixture.create_behind_a_lock(|fixture| fixture.server.proxy.plant_fault(fault));
+        said += &fixture.check_outcomes(&told);
         // A fault in the request.
-        scene.server.proxy.plant_fault(Fault { side: MessageSender::Server, ..fault });
-        let told = scene.create_concurrently(|_| {});
-        said += &scene.check_outcomes(&told);
+        fixture.server.proxy.plant_fault(Fault { side: MessageSender::Server, ..fault });
+        let told = fixture.create_concurrently(|_| {});
+        said += &fixture.check_outcomes(&told);
         // All connections at once, while some have committed and some have not.
-        let told = scene.create_behind_a_lock(|scene| {
-            scene.server.session.rows("COMMIT; BEGIN");
+        let told = fixture.create_behind_a_lock(|fixture| {
+            fixture.server.session.rows("COMMIT; BEGIN");
             thread::sleep(Duration::from_micros(300) * (number as u32 % 5));
-            scene.server.proxy.close_all();
+            fixture.server.proxy.close_all();
         });
-        said += &scene.check_outcomes(&told);
+        said += &fixture.check_outcomes(&told);
     }
     let count = |word| said.chars().filter(|said| *said == word).count();
     println!("{} created, {} unknown, {} not done", count('o'), count('?'), count('n'));
     assert!(count('o') > clients() && count('?') > clients(), "{said}");
-    let statements = metric_value(&scene.server, "nouns_pool_batch_requests_count");
-    let creates = metric_value(&scene.server, "nouns_pool_batch_requests_sum");
+    let statements = metric_value(&fixture.server, "nouns_pool_batch_requests_count");
+    let creates = metric_value(&fixture.server, "nouns_pool_batch_requests_sum");
     println!("{creates} creates in {statements} statements");
     assert!(creates >= 1.5 * statements, "{creates} in {statements}: they did not go together");
 }
@@ -154,9 +154,9 @@ fn insert_batch_any_fault_each_client_gets_the_true_outcome() {
 /// Creates into a locked table do not delay creates into another table.
 #[test]
 fn insert_batch_of_a_locked_table_does_not_delay_other_tables() {
-    let mut scene = InsertBatchFixture::start();
-    let told = scene.create_behind_a_lock(|scene| {
-        let address = scene.server.server.address;
+    let mut fixture = InsertBatchFixture::start();
+    let told = fixture.create_behind_a_lock(|fixture| {
+        let address = fixture.server.server.address;
         let began = Stopwatch::start();
         let clients = (0..clients()).map(|number| {
             let body = format!(r#"{{"label":{{"name":"{number}"}}}}"#);
@@ -169,5 +169,5 @@ fn insert_batch_of_a_locked_table_does_not_delay_other_tables() {
         // Far less than the creates into the locked table wait.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     });
-    assert_eq!(scene.check_outcomes(&told), "o".repeat(clients()));
+    assert_eq!(fixture.check_outcomes(&told), "o".repeat(clients()));
 }

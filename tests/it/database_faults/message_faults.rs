@@ -43,10 +43,10 @@ impl FaultFixture {
         let team = bench.create("/teams", r#"{"team":{"name":"One"}}"#.to_owned());
         let other = bench.create("/teams", r#"{"team":{"name":"Two"}}"#.to_owned());
         let may_time_out = limits == SHORT_LIMITS;
-        let mut scene = Self { server: bench, person, team: other, serial: 0, may_time_out };
-        let (line, body) = create_child(&mut scene);
-        scene.server.create(line.strip_prefix("POST ").unwrap(), body);
-        Self { team, ..scene }
+        let mut fixture = Self { server: bench, person, team: other, serial: 0, may_time_out };
+        let (line, body) = create_child(&mut fixture);
+        fixture.server.create(line.strip_prefix("POST ").unwrap(), body);
+        Self { team, ..fixture }
     }
 
     pub(super) fn next_name(&mut self) -> String {
@@ -59,63 +59,63 @@ impl FaultFixture {
     }
 }
 
-pub(super) fn create(scene: &mut FaultFixture) -> (String, String) {
-    ("POST /people".to_owned(), format!(r#"{{"person":{{"name":"{}"}}}}"#, scene.next_name()))
+pub(super) fn create(fixture: &mut FaultFixture) -> (String, String) {
+    ("POST /people".to_owned(), format!(r#"{{"person":{{"name":"{}"}}}}"#, fixture.next_name()))
 }
 
-pub(super) fn create_with_integer_id(scene: &mut FaultFixture) -> (String, String) {
-    ("POST /teams".to_owned(), format!(r#"{{"team":{{"name":"{}"}}}}"#, scene.next_name()))
+pub(super) fn create_with_integer_id(fixture: &mut FaultFixture) -> (String, String) {
+    ("POST /teams".to_owned(), format!(r#"{{"team":{{"name":"{}"}}}}"#, fixture.next_name()))
 }
 
-pub(super) fn create_child(scene: &mut FaultFixture) -> (String, String) {
-    let (title, owner) = (scene.next_name(), scene.person_id());
+pub(super) fn create_child(fixture: &mut FaultFixture) -> (String, String) {
+    let (title, owner) = (fixture.next_name(), fixture.person_id());
     let body = format!(r#"{{"task":{{"title":"{title}","owner":"{owner}"}}}}"#);
-    (format!("POST {}/tasks", scene.team), body)
+    (format!("POST {}/tasks", fixture.team), body)
 }
 
-pub(super) fn create_many(scene: &mut FaultFixture) -> (String, String) {
+pub(super) fn create_many(fixture: &mut FaultFixture) -> (String, String) {
     let names =
-        [scene.next_name(), scene.next_name()].map(|name| format!(r#"{{"name":"{name}"}}"#));
+        [fixture.next_name(), fixture.next_name()].map(|name| format!(r#"{{"name":"{name}"}}"#));
     ("POST /people".to_owned(), format!(r#"{{"people":[{}]}}"#, names.join(",")))
 }
 
-pub(super) fn create_taken(scene: &mut FaultFixture) -> (String, String) {
-    let body = format!(r#"{{"person":{{"name":"{}","badge":"a"}}}}"#, scene.next_name());
+pub(super) fn create_taken(fixture: &mut FaultFixture) -> (String, String) {
+    let body = format!(r#"{{"person":{{"name":"{}","badge":"a"}}}}"#, fixture.next_name());
     ("POST /people".to_owned(), body)
 }
 
-pub(super) fn create_many_taken(scene: &mut FaultFixture) -> (String, String) {
-    let name = scene.next_name();
+pub(super) fn create_many_taken(fixture: &mut FaultFixture) -> (String, String) {
+    let name = fixture.next_name();
     let body = format!(r#"{{"people":[{{"name":"{name}"}},{{"name":"{name}","badge":"a"}}]}}"#);
     ("POST /people".to_owned(), body)
 }
 
-pub(super) fn create_without_parent(scene: &mut FaultFixture) -> (String, String) {
-    let body = format!(r#"{{"task":{{"title":"{}"}}}}"#, scene.next_name());
+pub(super) fn create_without_parent(fixture: &mut FaultFixture) -> (String, String) {
+    let body = format!(r#"{{"task":{{"title":"{}"}}}}"#, fixture.next_name());
     ("POST /teams/999999/tasks".to_owned(), body)
 }
 
-pub(super) fn put(scene: &mut FaultFixture) -> (String, String) {
-    let (before, after) = (scene.next_name(), scene.next_name());
-    let path = scene.server.create("/people", format!(r#"{{"person":{{"name":"{before}"}}}}"#));
+pub(super) fn put(fixture: &mut FaultFixture) -> (String, String) {
+    let (before, after) = (fixture.next_name(), fixture.next_name());
+    let path = fixture.server.create("/people", format!(r#"{{"person":{{"name":"{before}"}}}}"#));
     (format!("PUT {path}"), format!(r#"{{"person":{{"name":"{after}"}}}}"#))
 }
 
-pub(super) fn put_unchanged(scene: &mut FaultFixture) -> (String, String) {
+pub(super) fn put_unchanged(fixture: &mut FaultFixture) -> (String, String) {
     let person = r#"{"person":{"name":"Ann","badge":"a"}}"#;
-    (format!("PUT {}", scene.person), person.to_owned())
+    (format!("PUT {}", fixture.person), person.to_owned())
 }
 
-pub(super) fn put_taken(scene: &mut FaultFixture) -> (String, String) {
-    let (line, _) = put(scene);
+pub(super) fn put_taken(fixture: &mut FaultFixture) -> (String, String) {
+    let (line, _) = put(fixture);
     (line, r#"{"person":{"name":"Bob","badge":"a"}}"#.to_owned())
 }
 
-pub(super) fn put_with_missing_reference(scene: &mut FaultFixture) -> (String, String) {
-    let (line, _) = create_child(scene);
-    let task = scene.server.create(
+pub(super) fn put_with_missing_reference(fixture: &mut FaultFixture) -> (String, String) {
+    let (line, _) = create_child(fixture);
+    let task = fixture.server.create(
         line.strip_prefix("POST ").unwrap(),
-        format!(r#"{{"task":{{"title":"{}"}}}}"#, scene.serial),
+        format!(r#"{{"task":{{"title":"{}"}}}}"#, fixture.serial),
     );
     let owner = "00000000-0000-7000-8000-000000000000";
     (format!("PUT {task}"), format!(r#"{{"task":{{"title":"x","owner":"{owner}"}}}}"#))
@@ -126,27 +126,27 @@ pub(super) fn put_missing(_: &mut FaultFixture) -> (String, String) {
     (line.to_owned(), r#"{"person":{"name":"Nobody"}}"#.to_owned())
 }
 
-pub(super) fn delete_referenced(scene: &mut FaultFixture) -> (String, String) {
-    (format!("DELETE {}", scene.person), String::new())
+pub(super) fn delete_referenced(fixture: &mut FaultFixture) -> (String, String) {
+    (format!("DELETE {}", fixture.person), String::new())
 }
 
-pub(super) fn delete(scene: &mut FaultFixture) -> (String, String) {
-    let name = scene.next_name();
-    let team = scene.server.create("/teams", format!(r#"{{"team":{{"name":"{name}"}}}}"#));
-    scene.server.create(&format!("{team}/tasks"), format!(r#"{{"task":{{"title":"{name}"}}}}"#));
+pub(super) fn delete(fixture: &mut FaultFixture) -> (String, String) {
+    let name = fixture.next_name();
+    let team = fixture.server.create("/teams", format!(r#"{{"team":{{"name":"{name}"}}}}"#));
+    fixture.server.create(&format!("{team}/tasks"), format!(r#"{{"task":{{"title":"{name}"}}}}"#));
     (format!("DELETE {team}"), String::new())
 }
 
-pub(super) fn get(scene: &mut FaultFixture) -> (String, String) {
-    (format!("GET {}", scene.person), String::new())
+pub(super) fn get(fixture: &mut FaultFixture) -> (String, String) {
+    (format!("GET {}", fixture.person), String::new())
 }
 
 pub(super) fn list(_: &mut FaultFixture) -> (String, String) {
     ("GET /people?limit=1".to_owned(), String::new())
 }
 
-pub(super) fn list_without_parent(scene: &mut FaultFixture) -> (String, String) {
-    (format!("GET {}/tasks", scene.team), String::new())
+pub(super) fn list_without_parent(fixture: &mut FaultFixture) -> (String, String) {
+    (format!("GET {}/tasks", fixture.team), String::new())
 }
 
 /// A request without a fault, as the baseline.
@@ -318,12 +318,12 @@ pub(super) fn fault_points(messages: &[(MessageSender, char)]) -> Vec<FaultPoint
     for (side, kind) in messages {
         let number = &mut numbers[*side as usize];
         *number += 1;
-        let places = &[MessagePosition::Before, MessagePosition::Middle];
+        let positions = &[MessagePosition::Before, MessagePosition::Middle];
         all.push(FaultPoint {
             label: message_name(*side, *kind),
             side: *side,
             number: *number,
-            positions: places,
+            positions,
         });
     }
     let FaultPoint { side, number, .. } = *all.last().unwrap();
@@ -382,35 +382,35 @@ fn run_at_every_message(
     way: FaultKind,
     limits: &str,
     is_new: bool,
-    (lanes, one_of): (usize, usize),
+    (workers, one_of): (usize, usize),
 ) {
     let one_of = if std::env::var_os("NOUNS_SOAK").is_some() { 1 } else { one_of };
     let start = Stopwatch::start();
-    let lane = |lane: usize| {
-        let mut scene = FaultFixture::new(limits);
+    let run_worker = |worker: usize| {
+        let mut fixture = FaultFixture::new(limits);
         let (mut met, mut number) = (0, 0);
         for kind in REQUEST_KINDS {
-            let usual = scene.run_baseline(kind, is_new);
-            for FaultPoint { side, number: message, positions: places, .. } in
-                fault_points(&usual.messages)
+            let usual = fixture.run_baseline(kind, is_new);
+            for FaultPoint { side, number: message, positions, .. } in fault_points(&usual.messages)
             {
-                for &place in places {
+                for &position in positions {
                     number += 1;
-                    if number % one_of == 0 && (number / one_of) % lanes == lane {
-                        let fault = Fault { side, number: message, position: place, kind: way };
-                        scene.run_with_fault(kind, &usual, fault, is_new);
+                    if number % one_of == 0 && (number / one_of) % workers == worker {
+                        let fault = Fault { side, number: message, position, kind: way };
+                        fixture.run_with_fault(kind, &usual, fault, is_new);
                         met += 1;
                     }
                 }
             }
         }
-        scene.server.check_log();
+        fixture.server.check_log();
         met
     };
-    let lane = &lane;
+    let run_worker = &run_worker;
     let met: usize = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lanes).map(|number| scope.spawn(move || lane(number))).collect();
-        lanes.into_iter().map(|lane| lane.join().unwrap()).sum()
+        let threads: Vec<_> =
+            (0..workers).map(|number| scope.spawn(move || run_worker(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     println!("{way:?}: {met} faults in {:?}", start.elapsed());
     assert!(met > 0);

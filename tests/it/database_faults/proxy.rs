@@ -253,8 +253,8 @@ async fn forward_connection(
     shared: &SharedProxyState,
     mut round: watch::Receiver<u64>,
 ) {
-    let door = shared.state().accept_mode;
-    let connected = match door {
+    let accept_mode = shared.state().accept_mode;
+    let connected = match accept_mode {
         AcceptMode::Open => TcpStream::connect(shared.target).await.ok(),
         AcceptMode::Refuse => None,
         AcceptMode::Silent => {

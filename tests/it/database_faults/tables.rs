@@ -15,32 +15,32 @@ use super::proxy::{Fault, FaultKind};
 
 pub(super) fn check_table(kind: RequestKind, expected: &Expect) {
     let ways = [("cut", FaultKind::Close), ("away", FaultKind::Outage)];
-    let mut scene = FaultFixture::new(LIMITS);
-    let usual = scene.run_baseline(kind, false);
+    let mut fixture = FaultFixture::new(LIMITS);
+    let usual = fixture.run_baseline(kind, false);
     let mut text = format!("{:22}", usual.status);
     ways.iter().for_each(|(word, _)| write!(text, " {word:5}").unwrap());
-    for FaultPoint { label, side, number, positions: places } in
+    for FaultPoint { label, side, number, positions } in
         message_faults::fault_points(&usual.messages)
     {
         write!(text, "\n{label:22}").unwrap();
         for (_, way) in ways {
             // New connections are refused too, wherever in the message it was.
-            let places = if way == FaultKind::Outage { &places[..1] } else { places };
-            let told: String = places
+            let positions = if way == FaultKind::Outage { &positions[..1] } else { positions };
+            let outcomes: String = positions
                 .iter()
-                .map(|&place| {
-                    scene.run_with_fault(
+                .map(|&position| {
+                    fixture.run_with_fault(
                         kind,
                         &usual,
-                        Fault { side, number, position: place, kind: way },
+                        Fault { side, number, position, kind: way },
                         false,
                     )
                 })
                 .collect();
-            write!(text, " {told:5}").unwrap();
+            write!(text, " {outcomes:5}").unwrap();
         }
     }
-    scene.server.check_log();
+    fixture.server.check_log();
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     expected.assert_eq(&(lines.join("\n") + "\n"));
 }

@@ -104,8 +104,8 @@ impl Http2 {
         let (mut sent, mut window) = (0, None);
         while sent < body.len() {
             let mine = *window.get_or_insert(self.stream_window);
-            let room = usize::try_from(self.window.min(mine).min(16_384)).unwrap_or(0);
-            if room == 0 {
+            let remaining = usize::try_from(self.window.min(mine).min(16_384)).unwrap_or(0);
+            if remaining == 0 {
                 let before = self.stream_window;
                 let Some(frame) = self.next() else { return };
                 match frame.kind {
@@ -118,7 +118,7 @@ impl Http2 {
                 }
                 continue;
             }
-            let end = body.len().min(sent + room);
+            let end = body.len().min(sent + remaining);
             let count = i64::try_from(end - sent).unwrap();
             self.send(Self::DATA, u8::from(end == body.len()), stream, &body[sent..end]);
             (self.window, window) = (self.window - count, Some(mine - count));

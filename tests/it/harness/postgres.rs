@@ -177,13 +177,13 @@ impl OwnPostgres {
         let words = [script, &["sh", "-c", show]].concat();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut keeper = command.spawn().unwrap();
+        let mut process = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let Some((address, folder)) = line.trim_end().split_once(' ') else {
-            panic!("PostgreSQL did not start: {:?}", keeper.wait());
+            panic!("PostgreSQL did not start: {:?}", process.wait());
         };
-        Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), script: keeper }
+        Self { server: Postgres(address.to_owned()), folder: folder.to_owned(), script: process }
     }
 
     /// With a clock of its own.

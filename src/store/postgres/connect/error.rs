@@ -86,7 +86,7 @@ impl HostFailure {
         pooling: Pooling,
         target: &HostTarget,
     ) -> ConnectError {
-        let place = target.display_name();
+        let host = target.display_name();
         let lasting = |text: String| ConnectError::Permanent(text);
         match self {
             Self::Engine(error) => match error.as_db_error() {
@@ -94,28 +94,28 @@ impl HostFailure {
                 None => describe_failure(error, address, target),
             },
             Self::TimedOut(limit) => {
-                unreachable_host(&place, &format!("no answer within {limit:.1?}"))
+                unreachable_host(&host, &format!("no answer within {limit:.1?}"))
             }
-            Self::Closed => unreachable_host(&place, "it closed the connection"),
+            Self::Closed => unreachable_host(&host, "it closed the connection"),
             Self::ReadOnly => ConnectError::Transient(format!(
-                "PostgreSQL at {place} takes no writes; it is a standby, or default_transaction_read_only \
+                "PostgreSQL at {host} takes no writes; it is a standby, or default_transaction_read_only \
                  is on: name the primary too, as in postgres://USER@HOST,HOST/NAME"
             )),
             Self::AsynchronousCommit => lasting(format!(
-                "synchronous_commit is off at {place}, so an acknowledged write could be lost; run: \
+                "synchronous_commit is off at {host}, so an acknowledged write could be lost; run: \
                  ALTER ROLE {} SET synchronous_commit = on",
                 quoted(&address.user)
             )),
             Self::WrongIsolation(found) => lasting(format!(
-                "transactions at {place} are {found}, and we rely on read committed; run: \
+                "transactions at {host} are {found}, and we rely on read committed; run: \
                  ALTER ROLE {} SET default_transaction_isolation = 'read committed'",
                 quoted(&address.user)
             )),
             Self::SettingsIgnored => lasting(format!(
-                "a proxy at {place} does not pass our settings on to PostgreSQL; {POOLING_HINT}"
+                "a proxy at {host} does not pass our settings on to PostgreSQL; {POOLING_HINT}"
             )),
             Self::NotUtf8(name) => lasting(format!(
-                "the database {:?} at {place} has the encoding {name}, which cannot store all of Unicode; make one \
+                "the database {:?} at {host} has the encoding {name}, which cannot store all of Unicode; make one \
                  with: createdb --encoding=UTF8 --template=template0 NAME",
                 address.database
             )),
@@ -126,9 +126,9 @@ impl HostFailure {
 /// The remedy for servers behind pgbouncer.
 pub(super) const POOLING_HINT: &str = "if it is a pooling proxy such as pgbouncer, put database_pooling = \"transaction\" into [server]";
 
-fn unreachable_host(place: &str, why: &str) -> ConnectError {
+fn unreachable_host(host: &str, why: &str) -> ConnectError {
     ConnectError::Transient(format!(
-        "cannot reach PostgreSQL at {place} ({why}); start it, or check --database"
+        "cannot reach PostgreSQL at {host} ({why}); start it, or check --database"
     ))
 }
 
@@ -139,13 +139,13 @@ fn describe_refusal(
     pooling: Pooling,
     target: &HostTarget,
 ) -> ConnectError {
-    let place = target.display_name();
+    let host = target.display_name();
     let message = refusal.message();
     let code = refusal.code().code();
     let passing =
-        |why: &str| ConnectError::Transient(format!("PostgreSQL at {place} {why} ({message})"));
+        |why: &str| ConnectError::Transient(format!("PostgreSQL at {host} {why} ({message})"));
     let lasting = |why: &str, way: &str| {
-        ConnectError::Permanent(format!("PostgreSQL at {place} {why} ({message}); {way}"))
+        ConnectError::Permanent(format!("PostgreSQL at {host} {why} ({message}); {way}"))
     };
     let name = quoted(&address.database);
     match code {
@@ -205,7 +205,7 @@ const PASSWORD_HINT: &str = "set the right one: in NOUNS_DATABASE, PGPASSWORD or
 
 /// The error for a failure without an error message of the server.
 fn describe_failure(error: &Error, address: &PostgresUrl, target: &HostTarget) -> ConnectError {
-    let place = target.display_name();
+    let host = target.display_name();
     if let Some(tls) = tls_error(error) {
         return describe_tls_error(tls, address, target);
     }
@@ -213,31 +213,31 @@ fn describe_failure(error: &Error, address: &PostgresUrl, target: &HostTarget) -
     let lasting = |text: String| ConnectError::Permanent(text);
     match &*error.to_string() {
         INVALID_CONFIGURATION => {
-            lasting(format!("PostgreSQL at {place} requires a password; {PASSWORD_HINT}"))
+            lasting(format!("PostgreSQL at {host} requires a password; {PASSWORD_HINT}"))
         }
         TLS_HANDSHAKE_ERROR if cause.contains("does not support TLS") => lasting(format!(
-            "PostgreSQL at {place} does not support TLS, and sslmode requires it; turn ssl on there, or use \
+            "PostgreSQL at {host} does not support TLS, and sslmode requires it; turn ssl on there, or use \
              sslmode=prefer on a trusted network"
         )),
         TLS_HANDSHAKE_ERROR => {
-            lasting(format!("TLS with PostgreSQL at {place} failed ({cause}); check sslmode"))
+            lasting(format!("TLS with PostgreSQL at {host} failed ({cause}); check sslmode"))
         }
         AUTHENTICATION_ERROR => lasting(format!(
-            "PostgreSQL at {place} failed authentication ({cause}); check the password and channel_binding"
+            "PostgreSQL at {host} failed authentication ({cause}); check the password and channel_binding"
         )),
         UNEXPECTED_MESSAGE | PARSE_ERROR => {
-            lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
+            lasting(format!("what answers at {host} is not PostgreSQL; check host and port"))
         }
         _ => match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
             Some(error) if error.kind() == io::ErrorKind::PermissionDenied => lasting(format!(
-                "we may not connect to PostgreSQL at {place} ({error}); check who may use this socket"
+                "we may not connect to PostgreSQL at {host} ({error}); check who may use this socket"
             )),
             Some(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                lasting(format!("what answers at {place} is not PostgreSQL; check host and port"))
+                lasting(format!("what answers at {host} is not PostgreSQL; check host and port"))
             }
-            Some(error) => unreachable_host(&place, &describe_io_error(error, &target.host)),
-            None if error.is_closed() => unreachable_host(&place, "it closed the connection"),
-            None => unreachable_host(&place, &error.to_string()),
+            Some(error) => unreachable_host(&host, &describe_io_error(error, &target.host)),
+            None if error.is_closed() => unreachable_host(&host, "it closed the connection"),
+            None => unreachable_host(&host, &error.to_string()),
         },
     }
 }
@@ -274,7 +274,7 @@ fn describe_tls_error(
         Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
         NotValidYetContext, UnknownIssuer,
     };
-    let place = target.display_name();
+    let host = target.display_name();
     let (what, way) = match error {
         rustls::Error::InvalidCertificate(fault) => match fault {
             Expired | ExpiredContext { .. } => ("has expired", "renew it"),
@@ -294,17 +294,17 @@ fn describe_tls_error(
                 "it may want one of ours: sslcert and sslkey"
             };
             return ConnectError::Permanent(format!(
-                "PostgreSQL at {place} ended the TLS handshake ({alert:?}); {own}"
+                "PostgreSQL at {host} ended the TLS handshake ({alert:?}); {own}"
             ));
         }
         other => {
             return ConnectError::Permanent(format!(
-                "TLS with PostgreSQL at {place} failed ({other}); check sslmode"
+                "TLS with PostgreSQL at {host} failed ({other}); check sslmode"
             ));
         }
     };
     ConnectError::Permanent(format!(
-        "the certificate of PostgreSQL at {place} {what} ({error}); {way}"
+        "the certificate of PostgreSQL at {host} {what} ({error}); {way}"
     ))
 }
 

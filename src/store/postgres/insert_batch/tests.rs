@@ -160,109 +160,120 @@ fn insert_batch_against_postgres() {
         let address = format!("postgres://nouns@127.0.0.1:{}/postgres", cluster.port);
         let (other, connection) = tokio_postgres::connect(&address, NoTls).await.unwrap();
         tokio::task::spawn_local(connection);
-        let scene =
+        let scenario =
             BatchScenario { cluster, worker: PostgresWorker::new(&store, 1), other_session: other };
-        batched_creates_are_stored_once(&scene).await;
-        create_after_a_batch_waits_for_others(&scene).await;
-        refused_create_does_not_fail_the_batch(&scene).await;
-        blocked_create_does_not_delay_others(&scene).await;
-        lost_connection_is_outcome_unknown(&scene).await;
-        batch_at_its_deadline_is_not_cancelled(&scene).await;
-        wrong_row_count_is_not_retried(&scene).await;
-        earlier_deadline_does_not_join(&scene).await;
-        large_or_urgent_creates_are_not_batched(&scene);
+        batched_creates_are_stored_once(&scenario).await;
+        create_after_a_batch_waits_for_others(&scenario).await;
+        refused_create_does_not_fail_the_batch(&scenario).await;
+        blocked_create_does_not_delay_others(&scenario).await;
+        lost_connection_is_outcome_unknown(&scenario).await;
+        batch_at_its_deadline_is_not_cancelled(&scenario).await;
+        wrong_row_count_is_not_retried(&scenario).await;
+        earlier_deadline_does_not_join(&scenario).await;
+        large_or_urgent_creates_are_not_batched(&scenario);
         store.close();
     });
 }
 
-async fn batched_creates_are_stored_once(scene: &BatchScenario) {
+async fn batched_creates_are_stored_once(scenario: &BatchScenario) {
     let names = names("all", 3 * BATCH_MEMBERS_MAX);
-    let told = scene.write_all(&names).await;
-    for (told, name) in told.iter().zip(&names) {
-        let Ok(Outcome::Created(item)) = told else { panic!("{told:?}") };
+    let outcomes = scenario.write_all(&names).await;
+    for (outcome, name) in outcomes.iter().zip(&names) {
+        let Ok(Outcome::Created(item)) = outcome else { panic!("{outcome:?}") };
         assert_eq!(item.values, [Value::text(name)]);
         let stored =
             format!("SELECT count(*) FROM things WHERE id = '{}' AND name = '{name}'", item.id);
-        assert_eq!(scene.sql(&stored).await, 1);
-        assert!(scene.is_stored_once(name).await);
+        assert_eq!(scenario.sql(&stored).await, 1);
+        assert!(scenario.is_stored_once(name).await);
     }
     // The first create alone, and then three full batches.
     let commits = "SELECT count(DISTINCT xmin::text) FROM things WHERE name LIKE 'all-%'";
-    assert_eq!(scene.sql(commits).await, 4);
+    assert_eq!(scenario.sql(commits).await, 4);
 }
 
 /// After a batch the next create waits for others to join; after a single create it does not.
-async fn create_after_a_batch_waits_for_others(scene: &BatchScenario) {
-    let line =
-        scene.worker.0.batch_queue(&scene.create(""), 0, clock::now() + TEST_TIMEOUT).unwrap();
-    scene.reset_statistics();
+async fn create_after_a_batch_waits_for_others(scenario: &BatchScenario) {
+    let line = scenario
+        .worker
+        .0
+        .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
+        .unwrap();
+    scenario.reset_statistics();
     line.try_acquire_permit().unwrap().record_success(3);
     assert!(line.try_acquire_permit().is_none());
-    assert!(scene.write("one").await.is_ok());
+    assert!(scenario.write("one").await.is_ok());
     assert!(line.try_acquire_permit().is_some());
 }
 
 /// The database refuses a create that the model's rules accept.
-async fn refused_create_does_not_fail_the_batch(scene: &BatchScenario) {
-    scene
+async fn refused_create_does_not_fail_the_batch(scenario: &BatchScenario) {
+    scenario
         .other_session
         .batch_execute("ALTER TABLE things ADD CONSTRAINT planted CHECK (name <> 'wrong-3')")
         .await
         .unwrap();
     let names = names("wrong", 8);
-    let told = scene.write_all(&names).await;
-    for (told, name) in told.iter().zip(&names) {
-        assert_eq!(told.is_ok(), name != "wrong-3", "{told:?}");
-        assert_eq!(scene.is_stored_once(name).await, name != "wrong-3");
+    let outcomes = scenario.write_all(&names).await;
+    for (outcome, name) in outcomes.iter().zip(&names) {
+        assert_eq!(outcome.is_ok(), name != "wrong-3", "{outcome:?}");
+        assert_eq!(scenario.is_stored_once(name).await, name != "wrong-3");
     }
-    scene.other_session.batch_execute("ALTER TABLE things DROP CONSTRAINT planted").await.unwrap();
+    scenario
+        .other_session
+        .batch_execute("ALTER TABLE things DROP CONSTRAINT planted")
+        .await
+        .unwrap();
 }
 
 /// Creates that arrive while one is blocked use other connections and do not wait for it.
-async fn blocked_create_does_not_delay_others(scene: &BatchScenario) {
+async fn blocked_create_does_not_delay_others(scenario: &BatchScenario) {
     let names = names("still", 9);
-    let told = scene.write_behind_a_lock(&names, async || scene.unlock().await).await;
-    assert!(told.iter().all(Result::is_ok), "{told:?}");
+    let outcomes = scenario.write_behind_a_lock(&names, async || scenario.unlock().await).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     for name in &names {
-        assert!(scene.is_stored_once(name).await);
+        assert!(scenario.is_stored_once(name).await);
     }
 }
 
 /// A connection that ends may have ended after the commit: every create in the batch gets `OutcomeUnknown`.
-async fn lost_connection_is_outcome_unknown(scene: &BatchScenario) {
-    scene.prepare_connections().await;
+async fn lost_connection_is_outcome_unknown(scenario: &BatchScenario) {
+    scenario.prepare_connections().await;
     let names = names("lost", 9);
     let cut =
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    let cut = async || drop(scene.cluster.sql(cut));
-    for told in scene.write_behind_a_lock(&names, cut).await {
-        assert!(matches!(told, Err(StoreError::OutcomeUnknown(_))), "{told:?}");
+    let cut = async || drop(scenario.cluster.sql(cut));
+    for outcome in scenario.write_behind_a_lock(&names, cut).await {
+        assert!(matches!(outcome, Err(StoreError::OutcomeUnknown(_))), "{outcome:?}");
     }
-    scene.unlock().await;
+    scenario.unlock().await;
     for name in &names {
-        assert!(!scene.is_stored_once(name).await);
+        assert!(!scenario.is_stored_once(name).await);
     }
-    assert!(scene.write("behind it").await.is_ok());
+    assert!(scenario.write("behind it").await.is_ok());
 }
 
 /// The statement includes its commit, so it is not cancelled at the deadline of the first create: the
 /// creates of the batch get `OutcomeUnknown`.
-async fn batch_at_its_deadline_is_not_cancelled(scene: &BatchScenario) {
-    scene.other_session.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
-    scene.reset_statistics();
-    let stands = scene.write("long-first");
+async fn batch_at_its_deadline_is_not_cancelled(scenario: &BatchScenario) {
+    scenario
+        .other_session
+        .batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    scenario.reset_statistics();
+    let stands = scenario.write("long-first");
     let others = async {
-        scene.wait_for_lock_waiters(1).await;
+        scenario.wait_for_lock_waiters(1).await;
         let soon = clock::now() + REQUEST_MAX * 3 / 4;
         let hasty = async {
-            let hasty = scene
+            let hasty = scenario
                 .worker
-                .write(scene.create("long-hasty"), WriteOptions::with_deadline(soon))
+                .write(scenario.create("long-hasty"), WriteOptions::with_deadline(soon))
                 .await;
-            scene.unlock().await;
+            scenario.unlock().await;
             hasty
         };
-        join(hasty, scene.write("long-patient")).await
+        join(hasty, scenario.write("long-patient")).await
     };
     let (first, (hasty, patient)) = join(stands, others).await;
     assert!(first.is_ok(), "{first:?}");
@@ -271,32 +282,35 @@ async fn batch_at_its_deadline_is_not_cancelled(scene: &BatchScenario) {
     // The statement was not cancelled: the database executes it once it has the lock.
     for name in ["long-hasty", "long-patient"] {
         for _ in 0..2_000 {
-            if scene.is_stored_once(name).await {
+            if scenario.is_stored_once(name).await {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(scene.is_stored_once(name).await, "{name}");
+        assert!(scenario.is_stored_once(name).await, "{name}");
     }
 }
 
 /// A statement that wrote another number of rows than it was given is not retried.
-async fn wrong_row_count_is_not_retried(scene: &BatchScenario) {
+async fn wrong_row_count_is_not_retried(scenario: &BatchScenario) {
     let plant = "CREATE FUNCTION planted() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN RETURN CASE WHEN new.request_id = ''odd-3'' THEN NULL ELSE new END; END'; \
          CREATE TRIGGER planted BEFORE INSERT ON nouns_changes FOR EACH ROW EXECUTE FUNCTION planted()";
-    scene.other_session.batch_execute(plant).await.unwrap();
-    let told = scene.write_all(&names("odd", 8)).await;
-    let (first, rest) = told.split_first().unwrap();
+    scenario.other_session.batch_execute(plant).await.unwrap();
+    let outcomes = scenario.write_all(&names("odd", 8)).await;
+    let (first, rest) = outcomes.split_first().unwrap();
     assert!(first.is_ok(), "{first:?}");
-    assert!(rest.iter().all(|told| matches!(told, Err(StoreError::OutcomeUnknown(_)))), "{rest:?}");
-    assert_eq!(scene.sql("SELECT count(*) FROM things WHERE name LIKE 'odd-%'").await, 8);
-    scene.other_session.batch_execute("DROP TRIGGER planted ON nouns_changes").await.unwrap();
+    assert!(
+        rest.iter().all(|outcome| matches!(outcome, Err(StoreError::OutcomeUnknown(_)))),
+        "{rest:?}"
+    );
+    assert_eq!(scenario.sql("SELECT count(*) FROM things WHERE name LIKE 'odd-%'").await, 8);
+    scenario.other_session.batch_execute("DROP TRIGGER planted ON nouns_changes").await.unwrap();
 }
 
-fn large_or_urgent_creates_are_not_batched(scene: &BatchScenario) {
-    let inner = &scene.worker.0;
-    let (plain, until) = (scene.create("plain"), clock::now() + TEST_TIMEOUT);
+fn large_or_urgent_creates_are_not_batched(scenario: &BatchScenario) {
+    let inner = &scenario.worker.0;
+    let (plain, until) = (scenario.create("plain"), clock::now() + TEST_TIMEOUT);
     assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX, until).is_some());
     assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX + 1, until).is_none());
     assert!(inner.batch_queue(&plain, 0, clock::now() + REQUEST_MAX / 3).is_none());
@@ -305,20 +319,27 @@ fn large_or_urgent_creates_are_not_batched(scene: &BatchScenario) {
 }
 
 /// A create with an earlier deadline than the batch's does not join it.
-async fn earlier_deadline_does_not_join(scene: &BatchScenario) {
-    scene.other_session.batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE").await.unwrap();
-    scene.reset_statistics();
-    let line =
-        scene.worker.0.batch_queue(&scene.create(""), 0, clock::now() + TEST_TIMEOUT).unwrap();
+async fn earlier_deadline_does_not_join(scenario: &BatchScenario) {
+    scenario
+        .other_session
+        .batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    scenario.reset_statistics();
+    let line = scenario
+        .worker
+        .0
+        .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
+        .unwrap();
     let turn = line.try_acquire_permit().unwrap();
-    let leads = scene.write("hurry-leads");
+    let leads = scenario.write("hurry-leads");
     let joins = async {
         tokio::task::yield_now().await;
         let soon = clock::now() + REQUEST_MAX * 3 / 4;
-        let told = scene.worker.0.enqueue_create(line, scene.create("hurry"), soon).await;
-        assert!(matches!(told, BatchResult::RetryIndividually(_)), "{told:?}");
+        let result = scenario.worker.0.enqueue_create(line, scenario.create("hurry"), soon).await;
+        assert!(matches!(result, BatchResult::RetryIndividually(_)), "{result:?}");
         drop(turn);
-        scene.unlock().await;
+        scenario.unlock().await;
     };
     let (leads, ()) = join(leads, joins).await;
     assert!(leads.is_ok(), "{leads:?}");

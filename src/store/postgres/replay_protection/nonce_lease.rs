@@ -45,8 +45,8 @@ impl CountBlock {
         let index = claim.count.checked_sub(1)?;
         let time = u128::from(claim.issued.cast_unsigned() & u64::from(u32::MAX)) << TIME_SHIFT;
         let nonce = time | (claim.nonce & ((1 << TIME_SHIFT) - 1));
-        let place = Self { nonce, index: index / BLOCK_COUNTS };
-        Some((place, 1 << (index % BLOCK_COUNTS)))
+        let block = Self { nonce, index: index / BLOCK_COUNTS };
+        Some((block, 1 << (index % BLOCK_COUNTS)))
     }
 }
 
@@ -68,39 +68,39 @@ impl Default for NonceLeases {
 impl NonceLeases {
     /// Whether `claim` can decide.
     pub(super) fn is_leased(&self, claim: &NonceClaim) -> bool {
-        let Some((place, _)) = CountBlock::from_claim(claim) else { return false };
-        let has = |run: &mut NonceUsage| run.find(place.index).is_some_and(|part| part.is_leased);
-        self.with_usage(place.nonce, has).unwrap_or(false)
+        let Some((block, _)) = CountBlock::from_claim(claim) else { return false };
+        let has = |run: &mut NonceUsage| run.find(block.index).is_some_and(|part| part.is_leased);
+        self.with_usage(block.nonce, has).unwrap_or(false)
     }
 
     /// Claims a count of a leased block; `None` if this server has not leased it.
     pub(super) fn claim(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
-        let (place, bit) = CountBlock::from_claim(claim)?;
-        self.with_usage(place.nonce, |run| run.claim(place.index, bit, claim.count))?
+        let (block, bit) = CountBlock::from_claim(claim)?;
+        self.with_usage(block.nonce, |run| run.claim(block.index, bit, claim.count))?
     }
 
     /// The counts of a block that this server has claimed, if it should lease the rest of the block.
-    pub(super) fn lease_request(&self, place: CountBlock) -> Option<u64> {
-        self.with_usage(place.nonce, |run| run.lease_request(place.index))?
+    pub(super) fn lease_request(&self, block: CountBlock) -> Option<u64> {
+        self.with_usage(block.nonce, |run| run.lease_request(block.index))?
     }
 
     /// Records a claim that the database has accepted.
     pub(super) fn record_use(&self, claim: &NonceClaim) {
-        let Some((place, bit)) = CountBlock::from_claim(claim) else { return };
+        let Some((block, bit)) = CountBlock::from_claim(claim) else { return };
         if self
-            .with_usage(place.nonce, |run| run.record_use(place.index, bit, claim.count))
+            .with_usage(block.nonce, |run| run.record_use(block.index, bit, claim.count))
             .is_none()
         {
             let mut run = NonceUsage::default();
-            run.record_use(place.index, bit, claim.count);
-            self.0.insert(place.nonce, Arc::new(Mutex::new(run)));
+            run.record_use(block.index, bit, claim.count);
+            self.0.insert(block.nonce, Arc::new(Mutex::new(run)));
         }
     }
 
     /// Grants the lease of a block, as the database has. `bits`: the counts used so far.
-    pub(super) fn grant(&self, place: CountBlock, bits: u64) {
-        self.with_usage(place.nonce, |run| {
-            if let Some(part) = run.find(place.index) {
+    pub(super) fn grant(&self, block: CountBlock, bits: u64) {
+        self.with_usage(block.nonce, |run| {
+            if let Some(part) = run.find(block.index) {
                 // The nonce may have been evicted meanwhile.
                 part.used_bits |= bits;
                 part.is_leased = true;
@@ -109,18 +109,18 @@ impl NonceLeases {
     }
 
     /// Revokes a lease because another server wants the block. Returns the counts used, if there was one.
-    pub(super) fn revoke(&self, place: CountBlock) -> Option<u64> {
-        self.with_usage(place.nonce, |run| {
+    pub(super) fn revoke(&self, block: CountBlock) -> Option<u64> {
+        self.with_usage(block.nonce, |run| {
             run.is_shared = true;
-            let part = run.find(place.index).filter(|part| part.is_leased)?;
+            let part = run.find(block.index).filter(|part| part.is_leased)?;
             part.is_leased = false;
             Some(part.used_bits)
         })?
     }
 
     /// Whether this server may have leased the block and evicted it, so that no server can hand it over.
-    pub(super) fn has_evicted(&self, place: CountBlock) -> bool {
-        self.with_usage(place.nonce, |run| place.index < run.evicted_before).unwrap_or(false)
+    pub(super) fn has_evicted(&self, block: CountBlock) -> bool {
+        self.with_usage(block.nonce, |run| block.index < run.evicted_before).unwrap_or(false)
     }
 
     fn with_usage<T>(&self, nonce: u128, work: impl FnOnce(&mut NonceUsage) -> T) -> Option<T> {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn nonce_lease_count_maps_to_block_and_bit() {
         let at =
-            |count| CountBlock::from_claim(&claim_of(count)).map(|(place, bit)| (place.index, bit));
+            |count| CountBlock::from_claim(&claim_of(count)).map(|(block, bit)| (block.index, bit));
         assert_eq!(at(0), None);
         assert_eq!(at(1), Some((0, 1)));
         assert_eq!(at(63), Some((0, 1 << 62)));

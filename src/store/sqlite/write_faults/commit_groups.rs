@@ -15,10 +15,10 @@ fn group_fails_whole_at_begin_and_commit() {
         let mut trial = WriterHarness::new();
         let cells = FaultKind::ALL.map(|way| {
             fault_injection::inject(Some((at, way)));
-            let told = trial.run(&group);
+            let outcome = trial.run(&group);
             fault_injection::inject(None);
             assert_eq!(trial.run(&group), "ooo", "afterwards, {way:?}");
-            told
+            outcome
         });
         text.push_str(&line(&all[at - 1], &cells));
     }
@@ -40,8 +40,8 @@ fn writer_stops_when_rollback_fails_too() {
     for at in 2..=count {
         for way in [FaultKind::DiskFull, FaultKind::Locked, FaultKind::Engine] {
             fault_injection::inject_persistent(at, way);
-            let told = trial.run(&[NEIGHBOUR, create]);
-            assert!(told.ends_with('!') && !told.contains('o'), "{way:?} at {at}: {told}");
+            let outcome = trial.run(&[NEIGHBOUR, create]);
+            assert!(outcome.ends_with('!') && !outcome.contains('o'), "{way:?} at {at}: {outcome}");
         }
     }
     fault_injection::inject(None);
@@ -56,13 +56,13 @@ fn exclusive_create_fails_without_failing_adjacent_requests() {
     let group = [NEIGHBOUR, ("POST /people", &*body), NEIGHBOUR];
     let count = steps(&mut WriterHarness::new(), &group).len();
     let mut trial = WriterHarness::new();
-    let alone = |told: &str| ["oio", "ouo", "opo", "ouu!"].contains(&told);
+    let alone = |outcome: &str| ["oio", "ouo", "opo", "ouu!"].contains(&outcome);
     // The first steps, some in the middle, and the last ones before its commit.
     for at in (10..=14).chain([50, 51]).chain(count - 9..count - 5) {
         for way in FaultKind::ALL {
             fault_injection::inject(Some((at, way)));
-            let told = trial.run(&group);
-            assert!(alone(&told) || told == "oto", "{way:?} at {at} of {count}: {told}");
+            let outcome = trial.run(&group);
+            assert!(alone(&outcome) || outcome == "oto", "{way:?} at {at} of {count}: {outcome}");
         }
     }
     fault_injection::inject(None);

@@ -42,12 +42,12 @@ impl TestCluster {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
         let mut command = Command::new(WITH_POSTGRES);
         command.args(["sh", "-c", show]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut keeper = command.spawn().unwrap();
+        let mut process = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(keeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let (address, folder) = line.trim_end().split_once(' ').expect("PostgreSQL did not start");
         let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
-        let cluster = Self { supervisor: keeper, folder: folder.into(), port };
+        let cluster = Self { supervisor: process, folder: folder.into(), port };
         cluster.sql("ALTER SYSTEM SET synchronous_commit = on");
         for user in ["encrypted", "plain", "certified", "reader", "lazy", "remote", "last"] {
             cluster.sql(&format!("CREATE ROLE {user} LOGIN"));
