@@ -3,6 +3,7 @@
 //! Timeouts and intervals use the monotonic clock, which is not changed.
 
 use std::fs;
+use std::path::Path;
 
 use super::Folder;
 
@@ -12,6 +13,7 @@ pub struct FakeClock(Folder);
 
 impl FakeClock {
     pub fn new(seconds: i64) -> Self {
+        remove_leftovers();
         let clock = Self(Folder::new());
         clock.set(seconds);
         clock
@@ -38,5 +40,20 @@ impl FakeClock {
         ]
         .map(str::to_owned)
         .to_vec()
+    }
+}
+
+/// Removes the semaphores and shared memory of killed processes. They are named after the process id, and
+/// a process of another user that gets this id could not start.
+fn remove_leftovers() {
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some((front, id)) = name.rsplit_once('_')
+            && (front.ends_with("faketime_sem") || front.ends_with("faketime_shm"))
+            && !Path::new("/proc").join(id).exists()
+        {
+            // Another test may have removed it, or another user owns it.
+            drop(fs::remove_file(entry.path()));
+        }
     }
 }
