@@ -142,7 +142,7 @@ impl Metrics {
             "nouns_streams_ended_total",
             MetricKind::Counter,
             "Streaming responses that ended: sent completely (whole), client disconnected (left), \
-             aborted by aborted by a limit or a failure (cut)",
+             aborted by a limit or a failure (cut)",
         );
         for (end, count) in [
             ("whole", &server.streams_completed),
