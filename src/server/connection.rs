@@ -264,6 +264,12 @@ async fn begins_with_preface<S: ByteStream>(stream: &mut WatchedStream<S>) -> bo
     found
 }
 
+/// Lets the runtime poll the sockets once more. The watchdog may drain a connection before the runtime has
+/// noticed bytes that the kernel has already received.
+async fn poll_sockets() {
+    tokio::task::yield_now().await;
+}
+
 /// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
 /// connection is drained is read first: it may be a request.
 pub(super) async fn until_ended<F: Future>(
@@ -279,8 +285,7 @@ pub(super) async fn until_ended<F: Future>(
     if done.is_some() || watch.is_aborted() {
         return done;
     }
-    // The runtime learns what has arrived when it next polls the sockets, which the signal may precede.
-    tokio::task::yield_now().await;
+    poll_sockets().await;
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending => Poll::Ready(None),

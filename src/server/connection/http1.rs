@@ -72,8 +72,7 @@ where
         });
         let mut waited = (&mut wait).await;
         if matches!(waited, Some(EndCause::Drained)) {
-            // The signal may precede the runtime's next poll of the sockets, which tells what has arrived.
-            tokio::task::yield_now().await;
+            super::poll_sockets().await;
             waited = wait.await;
         }
         if waited.is_some() {
