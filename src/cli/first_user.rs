@@ -68,7 +68,7 @@ pub(super) fn refuse_lost_database(
 }
 
 /// The same for PostgreSQL, where a first user would be created: refuses while the password file of another
-/// database exists. `create` checks what cannot be checked yet.
+/// database exists. `create` repeats the check under the lock.
 pub(super) fn refuse_foreign_file(
     database: &Database,
     model: &Arc<Model>,

@@ -28,7 +28,7 @@ pub struct Rights {
 
 type VerbGrants = [Option<Access>; VERBS.len()];
 
-/// What a caller may do with one verb on one resource: which rows, which fields.
+/// The rows and fields of one resource that a caller may use with one verb.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Access {
     /// Row filters: a row is accessible if one of them holds; an empty list allows all rows.

@@ -25,7 +25,7 @@ pub(super) struct ScopedStatements<'a> {
     access_scope: &'a AccessScope,
 }
 
-/// The purpose of a row lock: what the transaction is about to do with the item.
+/// The operation for which a transaction locks a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowLock {
     /// To change the item: others may insert children meanwhile.

@@ -27,7 +27,7 @@ const FORBIDDEN_MODE_BITS: u32 = 0o027;
 const LOCK_MAX: Duration = Duration::from_secs(10);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why the keys cannot be used: what is wrong and how to fix it.
+/// The message for keys that cannot be used: the cause and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyError(pub String);
 

@@ -22,7 +22,7 @@ use crate::store::driver::{Columns, DatabaseDriver};
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a start waits for the standbys to confirm a commit.
 const COMMIT_MAX: Duration = Duration::from_secs(15);
-/// The timeout of one query for what a commit waits for, including its connection.
+/// The timeout of one check, which opens a connection and queries the standbys that a commit waits for.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A transaction that writes only a message to the WAL, so that standbys have to confirm it.
