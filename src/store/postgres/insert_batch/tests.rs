@@ -104,17 +104,18 @@ impl BatchScenario {
 
     /// Whether the item is stored. It exists once, with exactly one matching change-log entry, or not at all.
     async fn is_stored_once(&self, name: &str) -> bool {
-        let things = format!("SELECT count(*) FROM things WHERE name = '{name}'");
-        let entries = format!(
-            "SELECT count(*) FROM nouns_changes JOIN things ON things.id::text = nouns_changes.id \
-             WHERE request_id = '{name}' AND kind = 'created' AND resource = 'thing' AND actor = 'open' \
-             AND subject = '/things/' || things.id AND time = things.created_at \
-             AND parent_id IS NULL AND changed IS NULL AND before IS NULL \
-             AND after::json ->> 'name' = things.name AND after::json ->> 'id' = things.id::text"
+        // One statement, and so one snapshot: the item may be committed meanwhile.
+        let counts = format!(
+            "SELECT (SELECT count(*) FROM things WHERE name = '{name}'), \
+             (SELECT count(*) FROM nouns_changes JOIN things ON things.id::text = nouns_changes.id \
+              WHERE request_id = '{name}' AND kind = 'created' AND resource = 'thing' AND actor = 'open' \
+              AND subject = '/things/' || things.id AND time = things.created_at \
+              AND parent_id IS NULL AND changed IS NULL AND before IS NULL \
+              AND after::json ->> 'name' = things.name AND after::json ->> 'id' = things.id::text), \
+             (SELECT count(*) FROM nouns_changes WHERE request_id = '{name}')"
         );
-        let all = format!("SELECT count(*) FROM nouns_changes WHERE request_id = '{name}'");
-        let (things, entries, all) =
-            (self.sql(&things).await, self.sql(&entries).await, self.sql(&all).await);
+        let row = self.other_session.query_one(&counts, &[]).await.unwrap();
+        let (things, entries, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         assert!(
             (things, entries, all) == (1, 1, 1) || (things, entries, all) == (0, 0, 0),
             "{name}"
