@@ -63,8 +63,6 @@ kinds! {
         "Your browser has forgotten the name and password for this server, and so has the server. To log in again, open any other page of it. If you were asked for a password here, you were not logged in: cancel."
     TOO_MANY_LOGINS "too-many-logins" TOO_MANY_REQUESTS "Too many failed logins, or too many logins at once"
         "There were too many failed logins for this name from this address (30 a minute by default), or too many logins are waiting to be checked. Wait for the time in Retry-After. Clients that are logged in already are not affected."
-    TOO_MANY_STREAMS "too-many-streams" TOO_MANY_REQUESTS "Too many concurrent streaming responses"
-        "A caller may have a limited number of exports in progress (20 by default). Read one of them to its end, or close it, and send the request again."
     TOO_MANY_REQUESTS "too-many-requests" TOO_MANY_REQUESTS "Too many requests"
         "The number of requests is limited for your role: RateLimit-Policy has the number (q) and the window in seconds (w), RateLimit the number that is left (r) and the seconds until it is reset (t). Wait for the time in Retry-After. Nothing was changed."
     PASSWORD_IN_CLEAR "password-in-clear" FORBIDDEN "A password may not be sent this way"
@@ -73,18 +71,18 @@ kinds! {
         "None of your roles allows this. GET / lists what you may use."
     NOT_ACCEPTABLE "not-acceptable" NOT_ACCEPTABLE "None of the types you accept can be sent"
         "The Accept header lists no type that this path can be sent as. Use application/json, or leave the header out."
-    UNSUPPORTED_TYPE "unsupported-type" UNSUPPORTED_MEDIA_TYPE "The type of the body cannot be read"
-        "Send the body as application/json; new items also as application/x-ndjson, or as text/csv in UTF-8 with a header line. The Accept header of the response lists the types that are accepted here."
+    BAD_IDEMPOTENCY_KEY "bad-idempotency-key" BAD_REQUEST "The Idempotency-Key cannot be used"
+        "Send one Idempotency-Key header with 1 to 255 characters: a text in double quotes, with \\ before a quote or a backslash, or a bare word such as a UUID. A server that was started with --open and has no key file does not accept the header where passwords are sent."
     UNSUPPORTED_CODING "unsupported-coding" UNSUPPORTED_MEDIA_TYPE "The coding of the body cannot be read"
         "Send the body without Content-Encoding. The Accept-Encoding header of the response lists the codings that are accepted here."
+    UNSUPPORTED_TYPE "unsupported-type" UNSUPPORTED_MEDIA_TYPE "The type of the body cannot be read"
+        "Send the body as application/json; new items also as application/x-ndjson, or as text/csv in UTF-8 with a header line. The Accept header of the response lists the types that are accepted here."
     PARTIAL_PUT "partial-put" BAD_REQUEST "A part cannot be put in place of the whole"
         "Content-Range says that the body is a part of the item (RFC 9110, section 14.5), and PUT replaces the whole. Send the whole item without that header, or use PATCH. Nothing was changed."
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
         "By default one item may have 1 MiB, and a list of new items 8 MiB and 1,000 items. Send several smaller requests."
     TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"
         "By default the headers of a request must arrive within 10 seconds and its body within 30. Nothing was changed; send the request again."
-    BAD_IDEMPOTENCY_KEY "bad-idempotency-key" BAD_REQUEST "The Idempotency-Key cannot be used"
-        "Send one Idempotency-Key header with 1 to 255 characters: a text in double quotes, with \\ before a quote or a backslash, or a bare word such as a UUID. A server that was started with --open and has no key file does not accept the header where passwords are sent."
     BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"
         "The body must be one JSON value in UTF-8 (RFC 8259): no byte-order mark, no duplicate keys, no text after it, at most 32 levels deep. The detail says where reading stopped."
     BAD_LINES "bad-lines" BAD_REQUEST "A line of the body cannot be read"
@@ -97,6 +95,8 @@ kinds! {
         "Unknown or repeated parameters, and values that do not fit, are refused. The detail names the parameter and, if there is one, the nearest known name."
     BAD_CURSOR "bad-cursor" BAD_REQUEST "The cursor does not belong to this list"
         "A cursor continues one list. Take it from page.next or from the Link header, unchanged, and keep filters and sort as they were, or start again without a cursor."
+    TOO_MANY_STREAMS "too-many-streams" TOO_MANY_REQUESTS "Too many concurrent streaming responses"
+        "A caller may have a limited number of exports in progress (20 by default). Read one of them to its end, or close it, and send the request again."
     IDEMPOTENCY_KEY_USED "idempotency-key-used" UNPROCESSABLE_ENTITY "The Idempotency-Key belongs to another request"
         "You have sent another request to this path with the same key, and its response is still kept. A retry must have the same body, query, types and conditions. Nothing was changed; use a new key for a new request."
     REQUEST_UNDER_WAY "request-under-way" CONFLICT "The same request is still in progress"
@@ -107,14 +107,14 @@ kinds! {
         "This resource requires If-Match for changes, so that no concurrent change is lost. Read the item, and send its ETag in If-Match."
     PRECONDITION_FAILED "precondition-failed" PRECONDITION_FAILED "The item is not as the request expects it"
         "A condition of the request (If-Match, If-None-Match, If-Unmodified-Since) does not hold, and nothing was changed. Somebody else may have changed the item: read it, make your change again, and send it with the current ETag, which is also in this response. A tag has quotes: If-Match: \"3\"."
+    PATCH_FAILED "patch-failed" CONFLICT "The patch does not fit the item"
+        "An operation names a path that the item does not have, or a test failed. Nothing was changed: a patch is applied as a whole or not at all. Read the item, and make a new patch."
     INVALID_FIELDS "invalid-fields" UNPROCESSABLE_ENTITY "Some fields are not valid"
         "Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100."
     READ_ONLY_FIELD "read-only-field" FORBIDDEN "Your roles do not let you change a field"
         "Each entry of errors points to a field that you may see and not change. Send the stored value (or, for a new item, the default), or leave the field out. Nothing was changed."
-    OUTSIDE_GRANT "outside-grant" FORBIDDEN "Your roles do not reach that far"
+    OUTSIDE_GRANT "outside-grant" FORBIDDEN "Your roles do not allow an item with these values"
         "Your roles are limited to some items, and the changed item would not be one of them, or would clash with an item that you may not see. Errors, if any, point to the fields that decide it. Nothing was changed."
-    PATCH_FAILED "patch-failed" CONFLICT "The patch does not fit the item"
-        "An operation names a path that the item does not have, or a test failed. Nothing was changed: a patch is applied as a whole or not at all. Read the item, and make a new patch."
     TRANSITION_NOT_ALLOWED "transition-not-allowed" CONFLICT "The state cannot be reached from where the item is"
         "The model declares which state may follow which. state is the current one, allowed lists those that may follow. A new item starts in its initial state."
     TAKEN "taken" CONFLICT "A value that must be unique is already in use"
@@ -307,7 +307,7 @@ impl FaultCode {
             Self::Reference => "the item referred to does not exist",
             Self::Taken => "another item has this value",
             Self::Overflow => "the computed value is out of range",
-            Self::Outside => "your roles do not reach items with this value",
+            Self::Outside => "your roles do not allow items with this value",
         }
     }
 }

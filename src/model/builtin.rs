@@ -13,7 +13,7 @@ use crate::value::{IdKind, Item, Value};
 
 /// The role with all rights; no model can declare it.
 pub const ADMIN: &str = "admin";
-/// The role of a caller without credentials.
+/// The role that every caller has, also without credentials.
 pub const ANYONE: &str = "anyone";
 
 /// Indices of the fields of a user.
