@@ -2,9 +2,8 @@
 //! the server hold; requests beyond these limits are refused (load shedding).
 //!
 //! Memory of bodies and responses is counted when it is allocated and released, memory of connections by the
-//! sweep of their worker (`ConnectionBytes`). The one surprising thing: memory pressure begins at half of the
-//! limit. From then on slow requests are aborted early, because a few that never finish would otherwise keep
-//! all others out.
+//! sweep of their worker (`ConnectionBytes`). Memory pressure begins at half of the limit. From then on slow
+//! requests are aborted early, because a few that never finish would otherwise keep all others out.
 
 mod stream_limit;
 mod keyed_mutex;

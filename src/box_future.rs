@@ -1,8 +1,8 @@
 //! Boxing of a future in place, so that a large future is not built on the stack and then copied.
 //!
 //! `Box::pin(work())` first builds the future on the stack, at its full size, and then copies it: its parts
-//! must still be dropped if there is no memory for the box. The one surprising thing: allocating the box
-//! first lets the compiler write only the arguments of the future.
+//! must still be dropped if there is no memory for the box. Allocating the box first lets the compiler write
+//! only the arguments of the future.
 
 use std::pin::Pin;
 

@@ -1,7 +1,7 @@
 //! The clock: every other module gets the time as an argument or from here.
 //!
-//! Nothing here waits; tokio has the timers. The one surprising thing: a system clock outside the years 0001
-//! to 9999 reads as 1970, so that a machine with a broken clock still serves.
+//! Nothing here waits; tokio has the timers. A system clock outside the years 0001 to 9999 reads as 1970, so
+//! that a machine with a broken clock still serves.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

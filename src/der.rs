@@ -1,8 +1,7 @@
 //! A minimal DER parser (X.690), as far as certificates need it.
 //!
-//! It only finds where an element ends; its callers interpret the elements. The one surprising thing: it
-//! accepts a length in any encoding of up to four bytes, since other programs made the input and it is only
-//! inspected.
+//! It only finds where an element ends; its callers interpret the elements. It accepts a length in any
+//! encoding of up to four bytes, since other programs made the input and it is only inspected.
 
 /// X.690 §8.9: a sequence of elements.
 pub const SEQUENCE: u8 = 0x30;

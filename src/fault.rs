@@ -2,7 +2,7 @@
 //!
 //! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
 //! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
-//! It catches nothing. The one surprising thing: a release build contains only `panic_message` of this.
+//! It catches nothing. A release build contains only `panic_message` of this file.
 
 use std::any::Any;
 

@@ -1,10 +1,10 @@
 //! Fixed-window counters for rate limits: a window begins with a key's first event, and the count is
 //! reset after its end.
 //!
-//! There is no clock here. The one surprising thing: the memory is fixed. It is a set-associative table: a
-//! keyed hash that no client can predict chooses a key's set, and a new key evicts the entry with the
-//! lowest count among those below their limit. To evict a key that is at its limit, an attacker has to fill
-//! a whole set with keys at their limits, and cannot aim at a set.
+//! There is no clock here. The memory is fixed: a set-associative table. A keyed hash that no client can
+//! predict chooses a key's set, and a new key evicts the entry with the lowest count among those below their
+//! limit. To evict a key that is at its limit, an attacker has to fill a whole set with keys at their limits,
+//! and cannot aim at a set.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,8 +1,8 @@
 //! Shared memory reservations: bytes that stay reserved until their last holder drops them.
 //!
-//! Admission control decides how much may be reserved, and whom to refuse. The one surprising thing: a
-//! request shares its reservation with the work that it started, because that work continues when the client
-//! resets the stream or closes the connection.
+//! Admission control decides how much may be reserved, and whom to refuse. A request shares its reservation
+//! with the work that it started, because that work continues when the client resets the stream or closes the
+//! connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

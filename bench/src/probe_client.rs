@@ -1,9 +1,8 @@
 //! A well-behaved client that measures the effect of others: a few keep-alive connections at a modest,
 //! steady rate.
 //!
-//! The one surprising thing: a request that is sent late because the one before it took long is timed
-//! from when it was due, so that a stall counts for every request that it delayed (coordinated
-//! omission).
+//! A request that is sent late because the one before it took long is timed from when it was due, so
+//! that a stall counts for every request that it delayed (coordinated omission).
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,8 @@
 //! A keyed mutex: of all requests with the same key one at a time proceeds, and the others wait in order.
 //!
-//! A key without a holder has no entry, so there are never more entries than requests. The one surprising
-//! thing: the number of waiting requests is limited, in all and per key, because each of them holds memory.
-//! Requests over the limit are refused immediately.
+//! A key without a holder has no entry, so there are never more entries than requests. The number of waiting
+//! requests is limited, in all and per key, because each of them holds memory. Requests over the limit are
+//! refused immediately.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Limits on concurrent streaming responses, in all and per caller.
 //!
-//! Streams are counted separately from requests: a stream holds no permit of admission control. The one
-//! surprising thing: anonymous callers are distinguished by address, where an IPv6 /64 is one caller, since
-//! it is the smallest network that a client gets.
+//! Streams are counted separately from requests: a stream holds no permit of admission control. Anonymous
+//! callers are distinguished by address, where an IPv6 /64 is one caller, since it is the smallest network
+//! that a client gets.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

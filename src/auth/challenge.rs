@@ -1,12 +1,12 @@
 //! Challenges: the `WWW-Authenticate` lines of a realm.
 //!
 //! They are written in the form that most clients understand. All challenges of one response share a nonce
-//! and an `opaque`, because many clients mix their parameters. Lines are built in advance except for the
-//! nonce, since challenges are most of the cost of a flood of anonymous requests. The one surprising thing: a
-//! line of several challenges has `charset` once, in the last of them. wget 1.21 crashes when a line of 256
-//! bytes or more is followed by another one, so the first line has at most 255 bytes for a realm name of up
-//! to eight. `stale=true` may make the line longer, which is harmless: wget uses no nonce twice, and reads no
-//! second challenge.
+//! and an `opaque`, because many clients combine parameters of different challenges. Lines are built in
+//! advance except for the nonce, since challenges are most of the cost of a flood of anonymous requests. When
+//! a header line has several challenges, only the last has `charset`. wget 1.21 crashes if a
+//! `WWW-Authenticate` line of 256 bytes or more is followed by another, so the line with both Digest
+//! challenges has at most 255 bytes if the realm name has at most eight. `stale=true` may make it longer,
+//! which is harmless: wget never reuses a nonce, so it never gets `stale=true`.
 
 use http::HeaderValue;
 

@@ -1,8 +1,8 @@
 //! The thread that hashes passwords, one at a time.
 //!
-//! It knows neither what it hashes nor the consequences of a wrong password. The one surprising thing: after
-//! a wrong password it pauses three times as long as that hash took, so that wrong passwords never use more
-//! than a quarter of a core, and correct ones wait only while there are wrong ones.
+//! It knows neither what it hashes nor the consequences of a wrong password. After a wrong password it pauses
+//! three times as long as that hash took, so that wrong passwords never use more than a quarter of a core,
+//! and correct ones wait only while there are wrong ones.
 
 mod fair_queue;
 

@@ -1,9 +1,9 @@
 //! The server's secret key: 32 bytes in a file or in `NOUNS_KEY`, and the keys derived from it.
 //!
 //! It encrypts the stored Digest credentials (HA1) and signs nonces; the database never stores the key, only
-//! its fingerprint. This file neither encrypts nor signs, and does not touch the database. The one surprising
-//! thing: there may be several keys, one a line. The first seals and signs, the others only open and verify,
-//! so that a rotation can be interrupted at any point.
+//! its fingerprint. This file neither encrypts nor signs, and does not touch the database. There may be
+//! several keys, one a line. The first seals and signs, the others only open and verify, so that a rotation
+//! can be interrupted at any point.
 
 mod source;
 
@@ -196,7 +196,7 @@ pub mod tests {
 
     use super::*;
 
-    /// One key for each byte: 32 times that byte.
+    /// A key set with one key for each of `bytes`: that byte repeated 32 times.
     pub fn keys(bytes: &[u8]) -> KeySet {
         let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
         KeySet::parse(&lines.collect::<String>()).unwrap()

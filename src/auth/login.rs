@@ -1,9 +1,9 @@
 //! Authentication by Basic and Digest: the schemes combined with stored users, caches and used nonces.
 //!
 //! A request that the credential cache can verify uses nothing else. Any other request costs the same
-//! whether its user exists or not: one read, one hash. The one surprising thing: Digest credentials are
-//! verified before their nonce. Only a client that knows the password learns that the nonce is stale, and
-//! retries with a new one without prompting its user.
+//! whether its user exists or not: one read, one hash. Digest credentials are verified before their nonce.
+//! Only a client that knows the password learns that the nonce is stale, and retries with a new one without
+//! prompting its user.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! 401, and when that 401 has no challenge that it knows, it does not prompt its user and shows the response.
 //! So a request with credentials gets a 401 with an unknown scheme. A request without credentials gets the
 //! usual challenge first: a browser that has credentials for the realm, from a path that is not above this
-//! one, then sends them without a prompt. The one surprising thing: nothing is verified. The browser forgets
-//! correct and wrong credentials alike, and a wrong password here counts as no failure.
+//! one, then sends them without a prompt. Nothing is verified. The browser forgets correct and wrong
+//! credentials alike, and a wrong password here counts as no failure.
 
 use http::{HeaderName, HeaderValue, header};
 

@@ -2,8 +2,8 @@
 //!
 //! `Authenticator::identify` dispatches by the scheme of the credentials; `permit` decides what the caller
 //! may do. Each scheme is in separate, pure files (`basic`, `digest`, `nonce`, `challenge`); `login` combines
-//! them with stored users, used nonces and time. The one surprising thing: Digest with `auth-int` covers the
-//! body too, so the caller may be known only after the body was read.
+//! them with stored users, used nonces and time. Digest with `auth-int` covers the body too, so the caller
+//! may be known only after the body was read.
 
 pub mod basic;
 mod challenge;

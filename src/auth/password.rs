@@ -1,8 +1,8 @@
 //! Password records: an Argon2id hash, and for each realm with Digest the sealed HA1.
 //!
 //! Slow on purpose: `make_record` and `verify` belong on the hasher's thread. The throttle limits who may
-//! try, and how often. The one surprising thing: verification takes as long for an unknown user as for an
-//! existing one, because it uses a dummy hash.
+//! try, and how often. Verification takes as long for an unknown user as for an existing one, because it uses
+//! a dummy hash.
 
 mod argon;
 

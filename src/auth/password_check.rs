@@ -1,7 +1,7 @@
 //! Password checks for Basic and Digest: each guess is compared and counted in one step.
 //!
-//! `login` decides which response the client gets, and when. The one surprising thing: a check may refuse a
-//! correct password without comparing it, because too many failures came before.
+//! `login` decides which response the client gets, and when. A check may refuse a correct password without
+//! comparing it, because too many failures came before.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Authenticated encryption of stored credentials, so that the database alone does not reveal them.
 //!
 //! AES-256-GCM with a random nonce; the user, the realm and the algorithm are associated data, so that a
-//! sealed text moved to another row does not open. The caller stores the sealed text. The one surprising
-//! thing: a sealed text begins with the id of its key, so that after a rotation a text that was missed can be
-//! distinguished from a damaged one.
+//! sealed text moved to another row does not open. The caller stores the sealed text. A sealed text begins
+//! with the id of its key, so that after a rotation a text that was missed can be distinguished from a
+//! damaged one.
 
 use aws_lc_rs::aead::{Aad, NONCE_LEN, Nonce};
 use base64::Engine as _;

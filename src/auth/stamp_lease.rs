@@ -2,9 +2,9 @@
 //!
 //! Stamp and time are one state behind one lock. Were they stored one after the other, a thread could trust
 //! the stamp of one read for the time of another: a slow read that began before a change of the users would
-//! put its old stamp under the lease of a later read that has seen the change. The one surprising thing: a
-//! read that ends is discarded when one that began later has ended before it, or when the lease was
-//! invalidated meanwhile. Its stamp may be from before the change.
+//! put its old stamp under the lease of a later read that has seen the change. A read that ends is discarded
+//! when one that began later has ended before it, or when the lease was invalidated meanwhile. Its stamp may
+//! be from before the change.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};

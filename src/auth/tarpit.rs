@@ -2,9 +2,8 @@
 //!
 //! The response to a wrong password is sent at a fixed time after its request, so that timing does not reveal
 //! whether the user exists. The response to a locked-out client is sent later still, so that an immediate
-//! retry gains nothing. The one surprising thing: a delayed response holds a timer and no other resource. The
-//! number of delayed responses is limited, so that the memory is bounded; further responses are sent
-//! immediately.
+//! retry gains nothing. A delayed response holds a timer and no other resource. The number of delayed
+//! responses is limited, so that the memory is bounded; further responses are sent immediately.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -2,9 +2,8 @@
 //!
 //! The database has a stamp that every change of the users updates, and a server trusts it for
 //! `LEASE` after reading it. So every server sees a change within that time, and a writer that waits that
-//! long knows that all servers have seen its change. The one surprising thing: there is no negative caching.
-//! A failed login reads the database once, for a known name as for an unknown one, so that timing reveals
-//! nothing.
+//! long knows that all servers have seen its change. There is no negative caching. A failed login reads the
+//! database once, for a known name as for an unknown one, so that timing reveals nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -314,8 +313,9 @@ impl UserCache {
         Some(rights)
     }
 
-    /// The user name that a `userhash` stands for; our challenges do not offer `userhash`. Nothing is stored
-    /// for this: the server hashes all names once, and again when a user has changed.
+    /// Finds the user name for a `userhash` (RFC 7616 §3.4.4). Our challenges do not offer `userhash`, but
+    /// clients may send it. The hashes are not stored: the server computes those of all names at the first
+    /// use, and again after a user has changed.
     pub async fn find_by_userhash(
         &self,
         store: &store::StoreWorker,

@@ -1,7 +1,7 @@
 //! Access to users and the key for `nouns user` and `nouns key`, while servers run.
 //!
-//! This file neither prompts nor prints. The one surprising thing: a command that revokes access waits until
-//! every server has seen the change, so that no server grants the revoked access after the command has ended.
+//! This file neither prompts nor prints. A command that revokes access waits until every server has seen the
+//! change, so that no server grants the revoked access after the command has ended.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //!
 //! By default glibc raises its threshold for mapping memory separately, up to 32 MiB, with each large block
 //! that is freed; from then on large bodies and responses leave gaps between small blocks, and stay resident.
-//! The surprising thing: without unsafe code these settings can only be given by the environment, which is
-//! read before `main`; so the program executes itself once more, with the same process id and arguments.
+//! Without unsafe code these settings can only be given by the environment, which is read before `main`; so
+//! the program executes itself once more, with the same process id and arguments.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -1,8 +1,8 @@
 //! `nouns cert`: a self-signed certificate and its key, to try HTTPS with; never overwrites.
 //!
 //! Clients must be configured to trust it; a public server needs a certificate from a certificate authority.
-//! The one surprising thing: the names of this machine are always in it, also when others are given, so
-//! that the printed commands work.
+//! The names of this machine are always in the certificate, also when others are given, so that the printed
+//! commands work.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write};

@@ -1,9 +1,8 @@
 //! `nouns key rotate`: key rotation, while servers run.
 //!
 //! It writes the new key before the old one into the file, reseals all records, stores the new fingerprint
-//! in the database, and removes the old key. The one surprising thing: interrupted at any point, the file
-//! holds all keys that are needed, and the same command resumes, because a file with two keys means that a
-//! rotation is in progress.
+//! in the database, and removes the old key. Interrupted at any point, the file holds all keys that are
+//! needed, and the same command resumes, because a file with two keys means that a rotation is in progress.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Password input: from a terminal without echo, or from standard input.
 //!
 //! A password never comes from an argument or the environment. The caller validates the password.
-//! The one surprising thing: while it prompts, the terminal passes Ctrl-C on as a byte, so that the
-//! terminal is always restored before the program ends.
+//! During a prompt the terminal passes Ctrl-C on as a byte, so that the terminal is always restored before
+//! the program ends.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Write};

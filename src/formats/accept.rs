@@ -1,8 +1,8 @@
 //! Content negotiation of the media type (RFC 9110 §12.5.1), and parsing of `Content-Type` (§8.3).
 //!
-//! The offered types are an argument; only the fast path for the most common header knows one by name. The
-//! one surprising thing: an `Accept` without any valid element counts as absent. It expresses no preference,
-//! and §12.5.1 lets the server disregard it; `*/*;q=0` is valid and is honoured.
+//! The offered types are an argument; only the fast path for the most common header knows one by name. An
+//! `Accept` without any valid element counts as absent. It expresses no preference, and §12.5.1 lets the
+//! server disregard it; `*/*;q=0` is valid and is honoured.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,7 @@
 //! Content codings, gzip and zstd (RFC 9110 §8.4.1): negotiation (§12.5.3) and compression.
 //!
-//! Pure: bytes in, bytes out. Without an `Accept-Encoding` header it does nothing. The one surprising thing:
-//! zstd must be named. `*` means gzip unless that is refused, because every client that can decode anything
-//! can decode gzip.
+//! Pure: bytes in, bytes out. Without an `Accept-Encoding` header it does nothing. The header must name zstd.
+//! `*` means gzip unless that is refused, because every client that can decode anything can decode gzip.
 
 use std::fmt;
 use std::io::Write;

@@ -1,10 +1,9 @@
 //! CSV output (RFC 4180) of a collection, for spreadsheets and bulk tools.
 //!
 //! Only for collections; a single item is JSON. The header line has the names of the members, in the same
-//! order as in JSON; values of type list, object and json are their JSON text. The one surprising thing: a
-//! missing value is an empty cell, and an empty text is `""`, so that a parser can tell them apart. Values
-//! are never changed, not even those that a spreadsheet would evaluate as a formula: an import must get back
-//! what is stored.
+//! order as in JSON; values of type list, object and json are their JSON text. A missing value is an empty
+//! cell, and an empty text is `""`, so that a parser can tell them apart. Values are never changed, not even
+//! those that a spreadsheet would evaluate as a formula: an import must get back what is stored.
 
 use http::HeaderValue;
 

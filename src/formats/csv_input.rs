@@ -2,8 +2,8 @@
 //!
 //! The header line names the columns, and the class of the field decides how a cell is written as JSON; the
 //! field type validates the value, as for any JSON. Nothing is guessed: a misplaced quote, a row of another
-//! length or a duplicate name is an error with its line number. The one surprising thing: an empty cell is no
-//! value and `""` is the empty text, so it matters whether a cell is quoted.
+//! length or a duplicate name is an error with its line number. An empty cell is no value and `""` is the
+//! empty text, so it matters whether a cell is quoted.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,7 +1,7 @@
 //! NDJSON output of a collection: one JSON object a line, without a wrapper.
 //!
-//! Only for collections; a single item is JSON. The one surprising thing: the media type is not registered,
-//! so it has no parameters; this name is the customary one.
+//! Only for collections; a single item is JSON. The media type is not registered, so it has no parameters;
+//! this name is the customary one.
 
 use http::HeaderValue;
 

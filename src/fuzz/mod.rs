@@ -1,7 +1,7 @@
 //! Fuzz targets: one function each, which panics when a property is violated.
 //!
 //! `fuzz/` has the executables and the corpora; this module is compiled only for them and for the unit tests.
-//! The one surprising thing: the corpora also run as an ordinary test, so that they cannot go stale.
+//! The corpora also run as an ordinary test, so that they cannot go stale.
 
 mod accept;
 mod authorization;

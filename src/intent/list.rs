@@ -1,8 +1,8 @@
 //! List queries: filters, sort order, pagination and field selection.
 //!
-//! The names in a query are checked against the model here; stored data is not needed. The one surprising
-//! thing: the id, which breaks ties, has the direction of the last sort key, so that the reverse order is
-//! exactly the same list backwards, and one index serves both.
+//! The names in a query are checked against the model here; stored data is not needed. The id, which breaks
+//! ties, has the direction of the last sort key, so that the reverse order is exactly the same list
+//! backwards, and one index serves both.
 
 mod attribute;
 mod page_link;

@@ -3,8 +3,8 @@
 //! Pure. `read` parses the client's entity tags once, into the versions they stand for; `evaluate` compares
 //! them where the stored item is known. `If-Match` compares the version alone, so that a client can use the
 //! `version` from a body; `If-None-Match` compares the whole tag, since the client asks whether it has these
-//! bytes. The one surprising thing: a precondition that cannot be parsed never lets a change through. A tag
-//! that this server did not make matches nothing.
+//! bytes. A precondition that cannot be parsed never lets a change through. A tag that this server did not
+//! make matches nothing.
 
 use http::HeaderMap;
 use http::header::{

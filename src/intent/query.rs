@@ -1,7 +1,7 @@
 //! Query strings: splitting and percent-decoding.
 //!
-//! Knows no parameter by name; its callers decide which ones exist. The one surprising thing: it repairs
-//! nothing. A `%` that is not an escape, and bytes that are not UTF-8, are refused.
+//! Knows no parameter by name; its callers decide which ones exist. It repairs nothing. A `%` that is not an
+//! escape, and bytes that are not UTF-8, are refused.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,7 @@
 //! New items without a wrapper: NDJSON (one JSON object a line) or CSV.
 //!
-//! The result is the same list as that of a JSON body under the plural, so that no later stage differs. The
-//! one surprising thing: CSV is converted to NDJSON in a buffer first, since the parsed JSON borrows from its
-//! text.
+//! The result is the same list as that of a JSON body under the plural, so that no later stage differs. CSV
+//! is converted to NDJSON in a buffer first, since the parsed JSON borrows from its text.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! Strict JSON: RFC 8259, with the rules of I-JSON (RFC 7493) that prevent data loss and ambiguity.
 //!
-//! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. The one
-//! surprising thing: a number stays the text it was sent as. `number_exact`, `integer` and `decimal_units`
-//! convert that text without loss, or not at all.
+//! Knows nothing of models, fields or wrappers: field types decide which numbers and texts are valid. A
+//! number stays the text it was sent as. `number_exact`, `integer` and `decimal_units` convert that text
+//! without loss, or not at all.
 
 #[cfg(any(fuzzing, test))]
 pub mod serde_comparison;

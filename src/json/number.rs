@@ -1,8 +1,7 @@
 //! Lossless conversion of JSON numbers from their text: to an integer, a decimal or a double.
 //!
 //! Every conversion starts from the exact decimal value of the text, so `1`, `1.0` and `10e-1` are the same
-//! number. The one surprising thing: no number is ever expanded, so `1e999999999` costs no more than its
-//! length.
+//! number. No number is ever expanded, so `1e999999999` costs no more than its length.
 
 use crate::value::INTEGER_MAX;
 

@@ -1,8 +1,8 @@
 //! The JSON parser: one value from bytes, or the position of the first error.
 //!
 //! Stricter than RFC 8259: it refuses duplicate keys and lone surrogates (RFC 7493), and too deep nesting.
-//! Noncharacters such as U+FFFF are accepted, as in other parsers. The one surprising thing: keys are
-//! compared after unescaping, so `{"a":1,"\u0061":2}` is refused.
+//! Noncharacters such as U+FFFF are accepted, as in other parsers. Keys are compared after unescaping, so
+//! `{"a":1,"\u0061":2}` is refused.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,8 +1,7 @@
 //! JSON Merge Patch (RFC 7396) and JSON Patch (RFC 6902).
 //!
-//! Knows nothing of items: callers decide what may be changed and validate the result. The one surprising
-//! thing: the work is limited, not only the size. A short patch can copy a document again and again, or shift
-//! a long list to and fro.
+//! Knows nothing of items: callers decide what may be changed and validate the result. The work is limited,
+//! not only the size. A short patch can copy a document again and again, or shift a long list to and fro.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -1,7 +1,7 @@
 //! The JSON writer: compact, UTF-8, escaping only what must be escaped.
 //!
-//! `formats` decides the shape of a response. The one surprising thing: `Value::Json` is text that this
-//! module wrote before, so it is copied without being parsed.
+//! `formats` decides the shape of a response. `Value::Json` is text that this module wrote before, so it is
+//! copied without being parsed.
 
 use std::io::Write as _;
 

@@ -1,8 +1,7 @@
 //! Formatting of log lines, as JSON and for people.
 //!
-//! Pure text, no I/O. The one surprising thing: more is escaped than JSON requires. Clients choose some of
-//! the text, and it must not move a terminal's cursor, end a line or change the direction of writing (log
-//! injection).
+//! Pure text, no I/O. More is escaped than JSON requires. Clients choose some of the text, and it must not
+//! move a terminal's cursor, end a line or change the direction of writing (log injection).
 
 use std::fmt::{Display, Write};
 use std::net::SocketAddr;

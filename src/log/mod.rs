@@ -1,8 +1,8 @@
 //! The log: one line per request and one line per event, to stderr.
 //!
-//! No function logs a header, a query or a body: a value that may hold a secret has no field here. The one
-//! surprising thing: when a terminal or a pipe is slow, lines are dropped and counted (load shedding)
-//! rather than slowing requests down.
+//! No function logs a header, a query or a body: a value that may hold a secret has no field here. When a
+//! terminal or a pipe is slow, lines are dropped and counted (load shedding) rather than slowing requests
+//! down.
 
 mod line;
 mod writer;

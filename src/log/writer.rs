@@ -1,7 +1,7 @@
 //! The log's writer thread, and the buffer between it and the requests.
 //!
-//! It handles bytes and does not look into them. The one surprising thing: the thread batches lines for a
-//! few milliseconds, so that under load a request pays for a copy and not for a system call.
+//! It handles bytes and does not look into them. The thread batches lines for a few milliseconds, so that
+//! under load a request pays for a copy and not for a system call.
 
 use std::io::Write;
 use std::mem;

@@ -1,9 +1,9 @@
 //! Metric instruments: counters, gauges and histograms that threads update and a scrape reads.
 //!
 //! Nothing here locks, hashes or allocates, and all memory accesses are relaxed: a scrape sees each number
-//! as of some moment, not all of them as of the same one. The one surprising thing: `…_single_writer` loads
-//! and stores instead of adding atomically. It is for numbers that only one thread writes, and spares
-//! that thread a locked instruction.
+//! as of some moment, not all of them as of the same one. `…_single_writer` loads and stores instead of
+//! adding atomically. It is for numbers that only one thread writes, and spares that thread a locked
+//! instruction.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;

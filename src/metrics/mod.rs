@@ -2,8 +2,8 @@
 //!
 //! Every number is allocated before the first request: the counting code holds the handle, and counting is an
 //! addition. Numbers that other modules keep anyway (admission control, the log, the store) are not counted
-//! twice: the scrape passes them in, as `ScrapeGauges`. The one surprising thing: the metrics of a backend
-//! exist only once the backend has asked for their handles.
+//! twice: the scrape passes them in, as `ScrapeGauges`. The metrics of a backend exist only once the backend
+//! has asked for their handles.
 
 mod instruments;
 mod process;
@@ -30,7 +30,7 @@ pub struct Metrics {
     started: SystemTime,
     /// The labels of the resources, by index.
     resources: Box<[Box<str>]>,
-    /// The tables of the worker threads; locked when a thread starts and at a scrape.
+    /// One shard for each worker thread; locked when a thread starts and at a scrape.
     shards: Mutex<Vec<Arc<MetricsShard>>>,
     pub server: ServerMetrics,
     /// Entries that the sweep deleted from the change log.

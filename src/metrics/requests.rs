@@ -1,8 +1,8 @@
 //! Request metrics: counters by resource, verb and status, and a histogram for each stage.
 //!
 //! Each worker thread has a separate table, made once, from the model: two threads never write to the same
-//! cache line, and nothing a client sends can make the table larger. The one surprising thing: a status or
-//! verb without a column is not dropped; it counts as `other`.
+//! cache line, and nothing a client sends can make the table larger. A status or verb without a column is not
+//! dropped; it counts as `other`.
 
 use std::array;
 use std::cell::Cell;
@@ -91,7 +91,7 @@ impl StatusCounters {
     }
 }
 
-/// The counters of one resource, by verb. Aligned, so that the tables of two threads share no cache line, nor
+/// The counters of one resource, by verb. Aligned, so that the shards of two threads share no cache line, nor
 /// the pair of lines that the processor prefetches together (false sharing).
 #[derive(Debug, Default)]
 #[repr(align(128))]

@@ -1,7 +1,7 @@
 //! The Prometheus scrape: every metric family, with its name and help.
 //!
-//! `docs/reference/metrics.md` shows the same list. The one surprising thing: label values without a count are
-//! left out, and so are numbers that are not available at the moment.
+//! `docs/reference/metrics.md` shows the same list. Label values without a count are left out, and so are
+//! numbers that are not available at the moment.
 
 use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;

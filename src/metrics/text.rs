@@ -1,8 +1,8 @@
 //! The Prometheus text format, version 0.0.4.
 //!
 //! It formats lines and does not know what is counted. Names and label values are ours or the model's:
-//! nothing in them needs escaping. The one surprising thing: a family has its HELP and TYPE lines also when
-//! it has no samples, so that every server prints the same list of families.
+//! nothing in them needs escaping. A family has its HELP and TYPE lines also when it has no samples, so that
+//! every server prints the same list of families.
 
 use std::fmt::{Display, Write};
 

@@ -1,8 +1,8 @@
 //! The built-in resources, which no model file declares: the users.
 //!
 //! They are ordinary resources, so that all code for resources serves them too; their paths are under `/-/`,
-//! and their tables begin with `nouns_`. The one surprising thing: they are not part of the shape that a
-//! database stores, because they belong to the program and not to the model.
+//! and their tables begin with `nouns_`. They are not part of the shape that a database stores, because they
+//! belong to the program and not to the model.
 
 use super::file::field::new_field;
 use super::{

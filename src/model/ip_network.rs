@@ -1,8 +1,7 @@
 //! IP networks in CIDR notation, for the trusted proxies.
 //!
-//! Pure: nothing is resolved, so host names are refused. The one surprising thing: an IPv4-mapped IPv6
-//! address (`::ffff:10.0.0.1`) is treated as the IPv4 address, in networks and in the addresses compared with
-//! them.
+//! Pure: nothing is resolved, so host names are refused. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) is
+//! treated as the IPv4 address, in networks and in the addresses compared with them.
 
 use std::fmt;
 // Only the address types, without the sockets of `std::net`.

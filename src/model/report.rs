@@ -1,7 +1,7 @@
 //! Error reports for model files: position, message and help of every mistake.
 //!
-//! All mistakes of a file are shown in one report. The one surprising thing: a mistake is stored as a byte
-//! span and rendered late, so that collecting is cheap and the caller chooses the colour.
+//! All mistakes of a file are shown in one report. A mistake is stored as a byte span and rendered late, so
+//! that collecting is cheap and the caller chooses the colour.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! The access scope of one request: its caller's row filters and hidden fields, carried along with the plan.
 //!
-//! The one surprising thing: the item itself is checked for the request's own verb, but the ancestors in its
-//! path, and the items it references, are checked for GET.
+//! The item itself is checked for the request's own verb, but the ancestors in its path, and the items it
+//! references, are checked for GET.
 
 use std::sync::{Arc, LazyLock};
 

@@ -2,8 +2,8 @@
 //!
 //! Computed once for each set, from the model alone. A row is accessible if one role grants it. A field is
 //! shown if, for every accessible row, a role that grants the row shows the field; likewise for changes. So a
-//! role's rights to some rows never extend to the rows of another role. The one surprising thing: every
-//! caller also has the rights of `anyone`. Sending credentials never reduces the rights.
+//! role's rights to some rows never extend to the rows of another role. Every caller also has the rights of
+//! `anyone`. Sending credentials never reduces the rights.
 
 use sha2::{Digest, Sha256};
 

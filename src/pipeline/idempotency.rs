@@ -3,8 +3,8 @@
 //! The key is looked up after all checks that need only the request (steps 1 to 9). So a caller who gets a
 //! stored response has been authenticated and authorized again, and a malformed request uses up no key. Of
 //! all requests with the same key only one at a time accesses the store, which holds the stored responses.
-//! The one surprising thing: a response is stored in one format, so the negotiated format is part of the
-//! request's fingerprint: a client never gets a type that it did not list.
+//! A response is stored in one format, so the negotiated format is part of the request's fingerprint: a
+//! client never gets a type that it did not list.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Rate limits per caller: where a role has a limit, each request counts, and every response states how many
 //! requests are left (draft-ietf-httpapi-ratelimit-headers).
 //!
-//! Users are counted by name, anonymous callers by address. Each server counts separately. The one surprising
-//! thing: a request that is answered with a challenge does not count; otherwise a few anonymous clients
-//! behind one address could keep all users there from logging in.
+//! Users are counted by name, anonymous callers by address. Each server counts separately. A request that is
+//! answered with a challenge does not count; otherwise a few anonymous clients behind one address could keep
+//! all users there from logging in.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The redirect to HTTPS of a request that arrives without TLS at a redirecting listener.
 //!
 //! This code uses neither the model nor the store, and reads no body: the response is 308 with the same
-//! path and query, or a problem with the head. The one surprising thing: every response closes its
-//! connection, since the client sends its next request to another port.
+//! path and query, or a problem with the head. Every response closes its connection, since the client sends
+//! its next request to another port.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,9 +1,9 @@
 //! Streaming responses that end when the rights of their caller change.
 //!
 //! No request arrives while a stream runs, and a stalled client triggers no event at all. So the periodic
-//! sweep of each worker thread checks the rights: one read tells whether any user has changed. The one
-//! surprising thing: this code cancels only the source of the stream. The sweep itself closes a connection
-//! whose client does not read, when it sees that the stream is revoked.
+//! sweep of each worker thread checks the rights: one read tells whether any user has changed. This code
+//! cancels only the source of the stream. The sweep itself closes a connection whose client does not read,
+//! when it sees that the stream is revoked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

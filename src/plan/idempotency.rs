@@ -1,8 +1,8 @@
 //! Idempotent requests (`Idempotency-Key`): how a retry is recognized, and how the response is stored.
 //!
 //! Pure, and free of HTTP: a function passed with the request renders the response, so that the store can
-//! keep it together with the change. The one surprising thing: that function runs inside the transaction,
-//! which makes the response part of it.
+//! keep it together with the change. That function runs inside the transaction, which makes the response part
+//! of it.
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //!
 //! Pure: the store calls it inside its transaction, with the item it has locked. The patched document is what
 //! the caller would read with GET. So a patch can neither see nor change a hidden field, and members that the
-//! server sets are ignored in the result. The one surprising thing: a field that the caller may patch but not
-//! read is not in the document either. A `test` operation on it always fails, an `add` sets it, and a field
-//! that the patch does not name keeps its value.
+//! server sets are ignored in the result. A field that the caller may patch but not read is not in the
+//! document either. A `test` operation on it always fails, an `add` sets it, and a field that the patch does
+//! not name keeps its value.
 
 use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
 use super::{Collection, RequestRefusal};

@@ -1,8 +1,8 @@
 //! Stored responses for `Idempotency-Key`, as text: status, headers, an empty line, the body.
 //!
-//! Pure. The first client gets the stored form too, so that every retry gets the same response. The one
-//! surprising thing: headers that belong to the request rather than to the response (request id, date,
-//! CORS) are added after this step, and are new every time.
+//! Pure. The first client gets the stored form too, so that every retry gets the same response. Headers that
+//! belong to the request rather than to the response (request id, date, CORS) are added after this step, and
+//! are new every time.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};

@@ -1,8 +1,8 @@
 //! Entity tags of lists, and `304 Not Modified` for a client that has the list already.
 //!
 //! Pure. The tag is weak: it is made from the list's position in the change log, which tells whether anything
-//! was changed, and not from the bytes. The one surprising thing: under row-level security the tag is made
-//! from the bytes, because the position would reveal when a row changes that the caller cannot see.
+//! was changed, and not from the bytes. Only under row-level security is the tag made from the bytes, because
+//! the position would reveal when a row changes that the caller cannot see.
 
 use http::StatusCode;
 use http::header::ETAG;

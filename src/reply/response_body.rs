@@ -1,8 +1,8 @@
 //! Response bodies: whole, or a stream of chunks.
 //!
 //! The producer of the chunks is unknown here, and nothing is buffered: a producer is polled for each chunk
-//! (backpressure). The one surprising thing: a stream may fail in the middle, and then reports the reason.
-//! The server closes the connection, so that the client cannot mistake the truncated body for the whole.
+//! (backpressure). A stream may fail in the middle, and then reports the reason. The server closes the
+//! connection, so that the client cannot mistake the truncated body for the whole.
 
 use std::error::Error;
 use std::fmt;

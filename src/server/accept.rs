@@ -1,7 +1,7 @@
 //! The accept loop, and the distribution of connections over the worker threads.
 //!
-//! It reads no bytes. The one surprising thing: a connection over the limit is still accepted, to get a 503:
-//! a client that is left in the kernel's queue cannot know why.
+//! It reads no bytes. A connection over the limit is still accepted, to get a 503: a client that is left in
+//! the kernel's queue cannot know why.
 
 use std::cell::Cell;
 use std::io;

@@ -1,8 +1,7 @@
 //! Binding of the listening sockets.
 //!
-//! It accepts no connections. The one surprising thing: a name such as `localhost` may resolve to several
-//! addresses, and all of them are bound, with one port; otherwise it would depend on the client whether it
-//! can connect.
+//! It accepts no connections. A name such as `localhost` may resolve to several addresses, and all of them
+//! are bound, with one port; otherwise it would depend on the client whether it can connect.
 
 use std::fmt;
 use std::io;

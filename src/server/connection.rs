@@ -1,8 +1,7 @@
 //! One connection, from its first byte to its last, over any kind of stream.
 //!
-//! The pipeline handles its requests. The one surprising thing: closing takes three steps (send, shut down
-//! our side, drain what still arrives: lingering close), because a socket closed over unread bytes may lose
-//! the response: RFC 9112 §9.6.
+//! The pipeline handles its requests. Closing takes three steps (send, shut down our side, drain what still
+//! arrives: lingering close), because a socket closed over unread bytes may lose the response: RFC 9112 §9.6.
 
 mod http1;
 

@@ -1,7 +1,6 @@
 //! The limit of open files, and the number of connections it allows.
 //!
-//! The one surprising thing: most systems give a process a soft limit far below its hard limit, so the
-//! server raises it.
+//! Most systems give a process a soft limit far below its hard limit, so the server raises it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

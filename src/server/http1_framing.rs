@@ -2,9 +2,9 @@
 //!
 //! hyper parses the messages. This module decides how many bytes hyper gets from one read, keeps the
 //! head that is being parsed, and refuses the one thing that hyper's chunked decoder wrongly accepts.
-//! The surprising thing: the framing of a body is not parsed a second time. A read never crosses the end
-//! of a head, so hyper has consumed every byte it got when it hands over a request, and the body that
-//! follows has exactly the length that hyper found.
+//! The framing of a body is not parsed a second time. A read never crosses the end of a head, so hyper has
+//! consumed every byte it got when it hands over a request, and the body that follows has exactly the length
+//! that hyper found.
 
 use std::io::{self, BufRead};
 

@@ -1,7 +1,7 @@
 //! HTTP/2 frame accounting, against control-frame floods and rapid reset.
 //!
-//! It tracks frames; hyper interprets them. The one surprising thing: hyper answers PING and SETTINGS frames
-//! without limit; RFC 9113 §10.5 leaves it to the server to decide how many are too many.
+//! It tracks frames; hyper interprets them. By itself, hyper answers PING and SETTINGS frames without limit;
+//! RFC 9113 §10.5 leaves it to the server to decide how many are too many.
 
 use std::cell::Cell;
 

@@ -1,8 +1,8 @@
 //! The HTTP server around the pipeline: sockets, threads, timeouts and graceful shutdown.
 //!
-//! It handles requests and responses as bytes; the pipeline interprets them. The one surprising thing:
-//! one thread accepts for all, and hands each connection to the worker that has the fewest. Sockets do not
-//! share the port (no `SO_REUSEPORT`), so that a second server on it fails to start.
+//! It handles requests and responses as bytes; the pipeline interprets them. One thread accepts for all, and
+//! hands each connection to the worker that has the fewest. Sockets do not share the port (no
+//! `SO_REUSEPORT`), so that a second server on it fails to start.
 
 mod accept;
 mod outgoing_body;

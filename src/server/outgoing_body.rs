@@ -1,7 +1,7 @@
 //! Response bodies as hyper sends them, with guards that live as long as their bytes.
 //!
-//! The pipeline decides on their content. The one surprising thing: hyper drops a chunk of a body when its
-//! last byte is sent, so a guard that must live until then is part of the chunk.
+//! The pipeline decides on their content. When the last byte of a chunk is sent, hyper drops the chunk, so a
+//! guard that must live until then is part of the chunk.
 
 use std::pin::Pin;
 use std::rc::Rc;

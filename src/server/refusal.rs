@@ -1,8 +1,8 @@
 //! Responses that bypass the pipeline: to heads that cannot be parsed or do not arrive, and to connections
 //! over the limit.
 //!
-//! They are serialized by hand, since there is no request for hyper to answer. The one surprising thing: each
-//! of these responses closes the connection, because it is unknown where the next request would begin.
+//! They are serialized by hand, since there is no request for hyper to answer. Each of these responses closes
+//! the connection, because it is unknown where the next request would begin.
 
 use std::sync::Arc;
 

@@ -1,9 +1,8 @@
 //! TLS: the certificate that is served, its reload, and the warnings before it expires.
 //!
 //! `handshake` runs handshakes, `certificate_pair` checks the files. The cryptography provider is named
-//! there: the process has no default one that another crate could change. The one surprising thing: a pair
-//! that cannot be used prevents the start, but at a reload it only causes a warning, because the pair in
-//! use is better than none.
+//! there: the process has no default one that another crate could change. A pair that cannot be used prevents
+//! the start, but at a reload it only causes a warning, because the pair in use is better than none.
 
 mod certificate;
 mod handshake;

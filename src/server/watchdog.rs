@@ -2,9 +2,9 @@
 //! time out (slowloris, stalled readers).
 //!
 //! Time is counted in ticks of the sweep, not read from a clock: a request sets no timer and reads no
-//! clock. A timeout may therefore be late by a tick, and never early. The one surprising thing: only the
-//! socket sees the first byte of a head, and only the service knows that a request is in flight, so both
-//! report here; the service does it through `Exchange`.
+//! clock. A timeout may therefore be late by a tick, and never early. Only the socket sees the first byte of
+//! a head, and only the service knows that a request is in flight, so both report here; the service does it
+//! through `Exchange`.
 
 mod exchange;
 mod memory;

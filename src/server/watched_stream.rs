@@ -1,8 +1,8 @@
 //! A byte stream that reports to its watchdog, and suppresses hyper's own error responses.
 //!
-//! It does not know HTTP beyond that; `http1_framing` tells it where heads and bodies end. The one
-//! surprising thing: when a head cannot be parsed, hyper writes a bare response by itself. This stream
-//! swallows such a write and defers the close, because `connection` then writes a full response instead.
+//! It does not know HTTP beyond that; `http1_framing` tells it where heads and bodies end. When a head cannot
+//! be parsed, hyper writes a bare response by itself. This stream swallows such a write and defers the close,
+//! because `connection` then writes a full response instead.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,8 +1,8 @@
 //! The worker thread, which serves its share of the connections, each from first to last.
 //!
 //! It does not accept. A request never leaves its thread, so the contents of the thread's `App` need no lock.
-//! The one surprising thing: a panic in a connection ends that connection and is logged; the thread
-//! continues, because tokio catches it and every count has a guard.
+//! A panic in a connection ends that connection and is logged; the thread continues, because tokio catches it
+//! and every count has a guard.
 
 use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};

@@ -1,8 +1,8 @@
 //! A bounded byte channel from the thread that produces an export to the task that sends it.
 //!
 //! It buffers a few chunks; when it is full, the producer waits (backpressure), and is cancelled if it waits
-//! too long. The one surprising thing: cancelling discards the chunks that were not consumed yet, so that the
-//! consumer sees an error and never a truncated body that ends cleanly.
+//! too long. Cancelling discards the chunks that were not consumed yet, so that the consumer sees an error
+//! and never a truncated body that ends cleanly.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

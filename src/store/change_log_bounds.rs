@@ -1,7 +1,7 @@
 //! The bounds of the change log: its first and last entry, for the metrics.
 //!
-//! Written once for both backends. The one surprising thing: a failure is `None` and no error. A scrape must
-//! succeed while the database is down, without waiting for it.
+//! Written once for both backends. A failure is `None`, not an error: a scrape must succeed while the
+//! database is down, without waiting for it.
 
 use std::time::Duration;
 

@@ -3,9 +3,9 @@
 //! A model change that is refused for a resource with items recreates the table of a resource without
 //! items, together with the empty tables that refer to it. Other data of the resource stays:
 //! its entries in the change log, and the last allocated id, so that no id is allocated twice.
-//! The one surprising thing: a table with rows may refer to one without, as long as no row does. Its foreign
-//! key is dropped and added again; on SQLite, which can do neither, the foreign key follows a table that is
-//! renamed. A foreign key that is not ours is never dropped: the migration is refused.
+//! A table with rows may refer to one without, as long as no row does. Its foreign key is dropped and added
+//! again; on SQLite, which can do neither, the foreign key follows a table that is renamed. A foreign key
+//! that is not ours is never dropped: the migration is refused.
 
 use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use super::schema_migration::MigrationError;

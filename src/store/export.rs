@@ -2,8 +2,8 @@
 //!
 //! The caller passes the encoder of an item; this module chooses the statements that read the items, once for
 //! both backends. Each backend has its own file that runs them.
-//! The one surprising thing: a collection that fits into one chunk is returned whole, so that a small
-//! collection gets an ordinary response.
+//! A collection that fits into one chunk is returned whole, so that a small collection gets an ordinary
+//! response.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Fault injection for tests: a driver that fails at the N-th step, in a chosen way.
 //!
 //! It wraps the real driver. The writer's own statements (`BEGIN`, `COMMIT` and the like) count as steps too.
-//! The one surprising thing: an injected fault belongs to its thread, so that tests run in parallel.
+//! An injected fault belongs to its thread, so that tests run in parallel.
 
 use std::cell::RefCell;
 

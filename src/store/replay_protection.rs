@@ -5,8 +5,8 @@
 //! that share a database share the table there (`postgres/replay_protection.rs`).
 //! A clock that is set back starts a new epoch: the floors of the old epoch would make every nonce stale
 //! until the clock has caught up.
-//! The invariant: state that is evicted for lack of memory never counts as unused. Eviction raises a floor,
-//! and every nonce issued before the floor is stale, so that the client asks for a new one.
+//! Invariant: a nonce whose state was evicted is reported as stale, never accepted. Eviction raises a floor:
+//! every nonce issued before it is stale, and the client gets a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

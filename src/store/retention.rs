@@ -5,8 +5,8 @@
 //! tables the database stores the last time at which a server swept it (`ClockMark`). If the clock is further
 //! ahead of the mark than a usual downtime, and something would be deleted, nothing is swept until the clock
 //! has stayed ahead for a day by its own count. So a database unused for a month is swept a day after its
-//! next start, and an operator who started with a wrong clock has a day to see the warning. The one
-//! surprising thing: while the clock is doubted, no stored response expires, however old it looks.
+//! next start, and an operator who started with a wrong clock has a day to see the warning. While the clock
+//! is doubted, no stored response expires, however old it looks.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

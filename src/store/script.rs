@@ -1,7 +1,7 @@
 //! Execution of a script: each row is written with its entry in the change log.
 //!
-//! No function here writes one without the other. The one surprising thing: rows are deleted before their
-//! entries are written, because an entry records what `DELETE … RETURNING` returns.
+//! No function here writes one without the other. Rows are deleted before their entries are written, because
+//! an entry records what `DELETE … RETURNING` returns.
 
 use super::InternalError;
 use super::cascade::is_referred_to;

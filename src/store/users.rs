@@ -4,8 +4,8 @@
 //! that it exists: a number that a trigger changes with every change of the table, by any program. In
 //! SQLite, where one server owns the file, the stamp counts up; in PostgreSQL it is random, so that it does
 //! not repeat after a failover that lost changes.
-//! The one surprising thing: its index is not among those that startup reconciles, so that an older program
-//! that does not know the table leaves the index alone.
+//! The index of the table is not among those that startup reconciles, so that an older program that does not
+//! know the table leaves the index alone.
 
 use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use super::rows::read_item;

@@ -1,8 +1,8 @@
 //! The domain types that all stages share: `Value`, `Id`, `Item`, `Page`, `Change`.
 //!
-//! Nothing here knows the model, the wire or the store. The one surprising thing: a stored list, object or
-//! json value is canonical JSON text (`Value::Json`), so that a read copies it to the response unchanged;
-//! `List` and `Object` exist only while a body is validated.
+//! Nothing here knows the model, the wire or the store. A stored list, object or json value is canonical JSON
+//! text (`Value::Json`), so that a read copies it to the response unchanged; `List` and `Object` exist only
+//! while a body is validated.
 
 use std::borrow::Cow;
 mod moment;

@@ -1,8 +1,8 @@
 //! The request body: read completely within a size limit and a deadline (slowloris), or drained so that the
 //! connection can be reused.
 //!
-//! Does not interpret the bytes. The one surprising thing: the first poll makes hyper send `100 Continue`, so
-//! the body of a client that waits for it is never polled once the request is refused.
+//! Does not interpret the bytes. The first poll makes hyper send `100 Continue`, so the body of a client that
+//! waits for it is never polled once the request is refused.
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! CORS (Fetch standard, "CORS protocol"): the response headers for pages of the origins in `cors_origins`.
 //!
-//! Pure. It determines which page made a request; the caller is authenticated and authorized as usual. The
-//! one surprising thing: an origin that is not declared gets no CORS headers at all, not even a refusal.
+//! Pure. It determines which page made a request; the caller is authenticated and authorized as usual. An
+//! origin that is not declared gets no CORS headers at all, not even a refusal.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};

@@ -5,8 +5,8 @@
 //! responses the page may read, from the response headers: `ISOLATION_HEADERS`, which every response has. For
 //! a request made by a page, and not by a person who follows a link, the browser sends `Sec-Fetch-…` (fetch
 //! metadata), which pages cannot forge. `check_fetch_metadata` refuses such requests before authentication:
-//! neither the status nor the timing tells the page anything about its visitor. The one surprising thing:
-//! browsers send `Sec-Fetch-…` only over TLS and to loopback. Elsewhere only the headers protect.
+//! neither the status nor the timing tells the page anything about its visitor. Browsers send `Sec-Fetch-…`
+//! only over TLS and to loopback. Elsewhere only the headers protect.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};

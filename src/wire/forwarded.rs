@@ -2,9 +2,8 @@
 //! `X-Forwarded-Proto`.
 //!
 //! Pure. Other headers of proxies are ignored, and nothing from these headers ever becomes part of a URL in a
-//! response. The one surprising thing: a proxy that writes one of the two kinds of header may pass through
-//! the other kind as its client sent it, so where both are present only the facts on which both agree are
-//! trusted.
+//! response. A proxy that writes one of the two kinds of header may pass through the other kind as its client
+//! sent it, so where both are present only the facts on which both agree are trusted.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

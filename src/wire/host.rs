@@ -1,8 +1,7 @@
 //! Host and origin checks: protection against DNS rebinding and cross-site requests (CSRF).
 //!
-//! Pure. The addresses that the server listens on are arguments. The one surprising thing: Host is never used
-//! to build a URL, except in the redirect to HTTPS (`https_redirect`); otherwise it can only lead to a
-//! refusal.
+//! Pure. The addresses that the server listens on are arguments. Host is never used to build a URL, except in
+//! the redirect to HTTPS (`https_redirect`); otherwise it can only lead to a refusal.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,8 +1,7 @@
 //! Redirects from HTTP to HTTPS, and HSTS (RFC 6797).
 //!
-//! Pure. Runs after `check_head`, so target and Host are valid. The one surprising thing: the client chooses
-//! the Host, so it can have itself redirected anywhere; an operator who sets `base_url` fixes the redirect's
-//! host.
+//! Pure. Runs after `check_head`, so target and Host are valid. The client chooses the Host, so it can have
+//! itself redirected anywhere; an operator who sets `base_url` fixes the redirect's host.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! HTTP-level checks that every request must pass before routing: framing, Host, origin, body.
 //!
-//! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. The one surprising
-//! thing: a refused request may leave its body unread, so every path out must call `RequestBody::finish` to
-//! learn whether the connection can be reused.
+//! hyper parses; this module checks what hyper leaves open. Nothing here knows the model. A refused request
+//! may leave its body unread, so every path out must call `RequestBody::finish` to learn whether the
+//! connection can be reused.
 
 mod cross_origin_isolation;
 mod body;

@@ -1,7 +1,7 @@
 //! Request ids: 26 characters that sort by time and identify one request in responses, logs and changes.
 //!
-//! They are not secret and prove nothing. The one surprising thing: each thread has its own random generator,
-//! seeded once from the system, so that an id costs no system call.
+//! They are not secret and prove nothing. Each thread has its own random generator, seeded once from the
+//! system, so that an id costs no system call.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};

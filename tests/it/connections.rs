@@ -1,8 +1,8 @@
 //! The end of a connection: by its client, by timeouts, by limits; and its line in the log.
 //!
 //! `framing` tests the messages.
-//! The one surprising thing: timeouts are set to one second, and a test only asserts that no connection
-//! is closed earlier; how much later depends on the machine.
+//! Timeouts are set to one second, and a test only asserts that no connection is closed earlier; how
+//! much later depends on the machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,8 +1,8 @@
 //! HTTP/1.1 message framing: RFC 9112 and the limits of a head, byte by byte.
 //!
 //! Other files test the meaning of well-framed requests.
-//! The one surprising thing: a test checks whether the connection stays open by using it, since a
-//! server may say one thing and do another.
+//! A test checks whether the connection stays open by using it, since a server may say one thing and
+//! do another.
 
 use crate::harness::{Answer, Backend, Client, Server};
 

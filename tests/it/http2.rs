@@ -1,8 +1,7 @@
 //! HTTP/2 with prior knowledge, without TLS: the same responses as over HTTP/1.1.
 //!
 //! `curl` is the client; hyper is responsible for the frames, except for requests that no client sends.
-//! The one surprising thing: responses are not checked frame by frame, since curl itself fails when one
-//! breaks the protocol.
+//! Responses are not checked frame by frame, since curl itself fails when one breaks the protocol.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

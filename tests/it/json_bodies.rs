@@ -1,7 +1,7 @@
 //! JSON bodies: valid, nearly valid and invalid ones, each sent with POST to a running server.
 //!
-//! The table is `json_bodies.txt`. The one surprising thing: a stored value is compared as text, so
-//! that a number in another spelling, or rounded, would be noticed.
+//! The table is `json_bodies.txt`. A stored value is compared as text, so that a number in another
+//! spelling, or rounded, would be noticed.
 
 mod table;
 

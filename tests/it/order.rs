@@ -1,8 +1,8 @@
 //! The order of the change log: a polling reader gets every change once, in order, however late it is
 //! committed.
 //!
-//! The one surprising thing: a second reader, which relies on the largest number it has seen, runs in
-//! the same test, and must miss changes where numbers are assigned before they are committed.
+//! A second reader, which relies on the largest number it has seen, runs in the same test, and must
+//! miss changes where numbers are assigned before they are committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};

@@ -2,8 +2,8 @@
 //! other.
 //!
 //! The executable under test is a debug build, which panics where `NOUNS_FAULT` says (`src/fault.rs`).
-//! The one surprising thing: the same request may be answered with an error and its change be stored,
-//! when the panic comes after the commit; a write that is answered as done is always stored.
+//! The same request may be answered with an error and its change be stored, when the panic comes
+//! after the commit; a write that is answered as done is always stored.
 
 use serde_json::Value;
 

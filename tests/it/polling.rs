@@ -4,8 +4,7 @@
 //! Answered writes are recorded in a book, of which the poller takes a copy before each poll; after a
 //! 304 all of it must be in the poller's list. On PostgreSQL there are three servers, and in each round
 //! a transaction that takes its number early and commits after all the others.
-//! The one surprising thing: each round ends with a pause, because a change that is followed by another
-//! one cannot stay hidden.
+//! Each round ends with a pause, because a change that is followed by another one cannot stay hidden.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

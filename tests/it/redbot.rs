@@ -2,7 +2,7 @@
 //!
 //! It sends requests of its own, conditional and unconditional ones. Its notes are compared with
 //! `docs/explanation/http-conformance.md`: no bad note, and no warning that is not explained there.
-//! The one surprising thing: the tests use its HAR output, the only one with the level of a note.
+//! The tests use its HAR output, the only one with the level of a note.
 
 use std::fs;
 use std::path::Path;

@@ -2,8 +2,8 @@
 //!
 //! The primary and the standby are real, and of the test's own. A stopped standby makes every commit
 //! wait; PostgreSQL ends that wait with a warning, and reports success, when the session is cancelled.
-//! The one surprising thing: a primary whose standby has never existed is enough to cause that wait,
-//! and most tests have no other.
+//! A primary whose standby has never existed is enough to cause that wait, and most tests have no
+//! other.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! The sweep of the change log and of stored responses, with a wrong clock or an idle database.
 //!
 //! `changes.rs` and `retries/limits.rs` test the sweep with right clocks.
-//! The one surprising thing: libfaketime moves the clock of a server, and PostgreSQL keeps its own, so
-//! that a server that is ahead of its database runs under libfaketime.
+//! The tests move the clock of a server with libfaketime, and PostgreSQL keeps its own, so that a
+//! server that is ahead of its database runs under libfaketime.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! A minimal HTTP/2 client for attacks: hand-made frames, and detection of the end of a connection.
 //!
 //! It validates nothing that the server sends.
-//! The one surprising thing: it answers the server's pings while it reads, so that an attacker looks
-//! alive whatever else it leaves undone.
+//! It answers the server's pings while it reads, so that an attacker looks alive whatever else it
+//! leaves undone.
 
 use std::cell::Cell;
 use std::io;

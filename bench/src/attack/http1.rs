@@ -1,7 +1,7 @@
 //! Slow HTTP/1.1 clients (slowloris, slow POST, slow read).
 //!
-//! The one surprising thing: a client that does not read cannot notice the end of its connection by
-//! reading, so these ask the kernel whether the connection is closed.
+//! A client that does not read cannot notice the end of its connection by reading, so these ask the
+//! kernel whether the connection is closed.
 
 use std::io;
 use std::rc::Rc;

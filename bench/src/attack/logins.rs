@@ -1,7 +1,7 @@
 //! Password guessing: wrong passwords for one user or for many, as fast as the server answers.
 //!
-//! The one surprising thing: nothing is hashed here. A wrong Digest response is a fixed text, so that
-//! an attack costs the attacker as little as possible.
+//! Nothing is hashed here. A wrong Digest response is a fixed text, so that an attack costs the
+//! attacker as little as possible.
 
 use std::io;
 use std::rc::Rc;

@@ -2,8 +2,8 @@
 //!
 //! Each connection of an attack connects, does its harm and records how it ended; then the next begins,
 //! until the time is over. The caller decides which ends are right.
-//! The one surprising thing: all connections share one rate limit, so that an attack is as strong as a
-//! peer on a network, not as strong as a program that shares the machine with its victim.
+//! All connections share one rate limit, so that an attack is as strong as a peer on a network, not as
+//! strong as a program that shares the machine with its victim.
 
 mod connection_floods;
 mod frames;

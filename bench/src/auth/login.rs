@@ -1,8 +1,8 @@
 //! Client-side authentication: a fixed Basic header, or a Digest response for each request.
 //!
 //! All connections of a load share one nonce and its counter, as a client with a connection pool does.
-//! The one surprising thing: a nonce lives for five minutes and a run may take longer, so each load
-//! begins with a nonce that is young enough to last.
+//! A nonce lives for five minutes and a run may take longer, so each load begins with a nonce that is
+//! young enough to last.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,9 +4,9 @@
 //! The two kinds of request alternate at random over one connection.
 //!
 //! The names have the same length, and the password of both is the same wrong one.
-//! The one surprising thing: after each wrong Basic password the client waits until the hasher has
-//! paused, as an attacker would who wants to measure one hash alone: otherwise the time of one response
-//! could include three times the work for the one before.
+//! After each wrong Basic password the client waits until the hasher has paused, as an attacker would
+//! who wants to measure one hash alone: otherwise the time of one response could include three times
+//! the work for the one before.
 
 use std::net::SocketAddr;
 use std::thread;

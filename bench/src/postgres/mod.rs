@@ -1,8 +1,8 @@
 //! PostgreSQL: the server compared with a client that runs the same statements and nothing else.
 //!
 //! `tests/with-postgres` starts the database, with fsync on.
-//! The one surprising thing: CPU is the server's own; PostgreSQL's own CPU is in neither figure, and
-//! shows in the throughput alone.
+//! CPU is the server's own; PostgreSQL's own CPU is in neither figure, and shows in the throughput
+//! alone.
 
 mod raw;
 

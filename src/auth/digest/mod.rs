@@ -2,8 +2,8 @@
 //!
 //! Pure: other modules know the age of nonces, used counts and users. First `read`, then
 //! `DigestCredentials::check_scope` (are they for this realm and this request), then
-//! `DigestCredentials::verify` with the user's HA1. The one surprising thing: hashes cover values as they
-//! were sent, also where two spellings mean the same, such as the digits of `nc`.
+//! `DigestCredentials::verify` with the user's HA1. Hashes cover values as they were sent, also where two
+//! spellings mean the same, such as the digits of `nc`.
 
 mod extended;
 mod hash;

@@ -1,9 +1,8 @@
 //! A fair queue for the hasher: round robin over client addresses, so that an address with a thousand
 //! requests delays only itself.
 //!
-//! Pure: the time is an argument. The one surprising thing: a full queue still accepts a newcomer, by
-//! evicting the last job of the address with the most jobs, as long as that address has more than the
-//! newcomer's would.
+//! Pure: the time is an argument. A full queue still accepts a newcomer, by evicting the last job of the
+//! address with the most jobs, as long as that address has more than the newcomer's would.
 
 use std::collections::VecDeque;
 use std::mem;

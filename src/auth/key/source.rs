@@ -1,8 +1,8 @@
 //! Sources of the keys: the key file (found, read, created and replaced) or `NOUNS_KEY`.
 //!
-//! Every message says what is wrong and how to fix it, and shows nothing of a key. The one surprising thing:
-//! the key file is never written in place. A new file beside it is written, synced and renamed, so that at
-//! every moment the key file holds either all old keys or all new ones.
+//! Every message says what is wrong and how to fix it, and shows nothing of a key. The key file is never
+//! written in place. A new file beside it is written, synced and renamed, so that at every moment the key
+//! file holds either all old keys or all new ones.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};

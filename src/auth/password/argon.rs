@@ -1,7 +1,7 @@
 //! Argon2id, stored as a PHC string: `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH`.
 //!
-//! It knows no users and no throttle. The one surprising thing: a stored hash is verified with its own
-//! parameters, within bounds: a database from elsewhere cannot make one password cost gigabytes.
+//! It knows no users and no throttle. A stored hash is verified with its own parameters, within bounds: a
+//! database from elsewhere cannot make one password cost gigabytes.
 
 use std::cell::RefCell;
 

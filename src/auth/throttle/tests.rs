@@ -81,11 +81,12 @@ fn throttle_many_names_neither_grow_memory_nor_evict_locked_pairs() {
     for name in 0..10_000 {
         fail(&throttle, 1, &name.to_string(), here, now + seconds(1));
     }
-    // A hundred times as many, so that every set has been full many times.
+    // 1,000,000 names in 32,768 entries: every set of the set-associative table fills up and evicts many
+    // times.
     for name in 0..1_000_000 {
         fail(&throttle, 1, &format!("{name}"), here, now + seconds(2));
     }
-    assert!(throttle.locked_out_for(ANN, here, now + seconds(3)).is_some(), "still shut");
+    assert!(throttle.locked_out_for(ANN, here, now + seconds(3)).is_some(), "still locked out");
     fail(&throttle, 1, "bob", here, now + seconds(3));
     assert!(throttle.locked_out_for("bob", here, now + seconds(3)).is_some(), "still counted");
     let pairs = throttle.failures.len(now + seconds(3));

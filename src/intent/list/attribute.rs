@@ -1,8 +1,8 @@
 //! Attributes: the values that a list can be filtered and sorted by, and their names in a query.
 //!
 //! Attributes are the fields that the model declares `filter = true`, and the id and timestamps that every
-//! item has. The one surprising thing: a field that is hidden from the caller is unknown here, so that a
-//! message about it is the same as one about an undeclared name.
+//! item has. A field that is hidden from the caller is unknown here, so that a message about it is the same
+//! as one about an undeclared name.
 
 use crate::json;
 use crate::model::types::parse_canonical;

@@ -2,8 +2,8 @@
 //!
 //! Expressions are parsed and type-checked once, when the model is read; afterwards evaluation can only
 //! overflow. No I/O and no SQL here; the syntax tree is public so that the store can translate a `where` to
-//! SQL. The one surprising thing: three-valued logic, as in SQL. A comparison with null is null, `not` of
-//! null is null, and a `where` holds only when it is true.
+//! SQL. Expressions have three-valued logic, as in SQL: a comparison with null is null, `not` of null is
+//! null, and a `where` holds only when it is true.
 
 mod check;
 mod evaluate;

@@ -1,9 +1,8 @@
 //! The reader of the model file: TOML text in, a checked `Model` out, or a list of all mistakes.
 //!
 //! It does no I/O and guesses nothing: unknown words are refused with the nearest known one as a suggestion.
-//! Limits bound the cost of any text: 1 MiB, 1,000 resources, 500 fields each, 16 levels. The one surprising
-//! thing: a mistake does not stop the reader. It replaces an unusable part by a harmless one, and discards
-//! the model at the end.
+//! Limits bound the cost of any text: 1 MiB, 1,000 resources, 500 fields each, 16 levels. The reader does not
+//! stop at a mistake: it replaces an unusable part by a harmless one, and discards the model at the end.
 
 mod expression;
 pub(in crate::model) mod field;

@@ -1,8 +1,8 @@
 //! Realms: their authentication schemes and Digest parameters.
 //!
 //! If the model declares none, it has one realm, named `nouns`, with all defaults. Stored Digest credentials
-//! depend on the name of their realm, so the default name does not depend on the title. The one surprising
-//! thing: algorithms are offered strongest first, whatever their order in the file.
+//! depend on the name of their realm, so the default name does not depend on the title. Algorithms are
+//! offered strongest first, whatever their order in the file.
 
 use super::keys;
 use super::toml_tree::{TomlEntry, TomlTable};

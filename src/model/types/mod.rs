@@ -1,9 +1,9 @@
 //! The field types: one file each, one line each in `ALL`.
 //!
 //! A type parses the syntax of a value; `read` in this file checks null and the declared rules, in the same
-//! way for all types. Nothing here knows where a value is stored or who sent it. The one surprising thing:
-//! `canonicalize` and `parse_canonical` convert lists and objects to canonical JSON text and back, because
-//! the store keeps that text and responses show it.
+//! way for all types. Nothing here knows where a value is stored or who sent it. `canonicalize` and
+//! `parse_canonical` convert lists and objects to canonical JSON text and back, because the store keeps that
+//! text and responses show it.
 
 mod boolean;
 mod date;

@@ -2,8 +2,8 @@
 //!
 //! A name has one spelling, because Digest hashes its bytes: clients and RFC 7616 §3.4.4 use the composed
 //! form (NFC), so no other is accepted. New names follow RFC 8265 (PRECIS, UsernameCasePreserved) for each
-//! word, with one space between words. The one surprising thing: PRECIS does not check scripts. A name of
-//! Cyrillic letters that looks like a Latin one is another name, and is accepted.
+//! word, with one space between words. PRECIS does not check scripts. A name of Cyrillic letters that looks
+//! like a Latin one is another name, and is accepted.
 
 use precis_profiles::UsernameCasePreserved;
 use precis_profiles::precis_core::profile::Profile as _;

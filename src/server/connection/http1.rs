@@ -1,9 +1,9 @@
 //! One HTTP/1 connection, from hyper's first read to the closing of its socket.
 //!
-//! The parent module begins and closes connections; `http1_framing` finds where messages end. The
-//! surprising thing: a connection may have several hyper connections, one after the other. While it waits
-//! for a request it has none (it is parked), since each takes some 20 KiB; and a head with HTTP/1.2 to
-//! HTTP/1.9, which hyper refuses, is parsed again by a new one with HTTP/1.1 in its request line.
+//! The parent module begins and closes connections; `http1_framing` finds where messages end. A connection
+//! may have several hyper connections, one after the other. While it waits for a request it has none (it is
+//! parked), since each takes some 20 KiB; and a head with HTTP/1.2 to HTTP/1.9, which hyper refuses, is
+//! parsed again by a new one with HTTP/1.1 in its request line.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The certificate and its key: two files, read and checked as one.
 //!
-//! Each error says how to fix it, and reading changes nothing. The one surprising thing: only the server's
-//! own certificate is checked for expiry. A chain may hold an expired one that no client needs any more.
+//! Each error says how to fix it, and reading changes nothing. Only the server's own certificate is checked
+//! for expiry. A chain may hold an expired one that no client needs any more.
 
 use std::fmt;
 use std::fs::File;

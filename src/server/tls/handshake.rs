@@ -1,9 +1,9 @@
 //! TLS handshakes, up to the point where HTTP begins.
 //!
-//! `certificate_pair` has the TLS configuration; the watchdog limits the duration of a handshake. The one
-//! surprising thing: handshakes run at lower priority than requests. One costs as much as dozens of requests,
-//! so in each round of the event loop one step of one handshake is computed, after everything else that is
-//! ready; and while requests are served, handshakes pause as long as they have computed.
+//! `certificate_pair` has the TLS configuration; the watchdog limits the duration of a handshake. Handshakes
+//! run at lower priority than requests. One costs as much as dozens of requests, so in each round of the
+//! event loop one step of one handshake is computed, after everything else that is ready; and while requests
+//! are served, handshakes pause as long as they have computed.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -3,8 +3,8 @@
 //! The source of such a response is cancelled already (`pipeline::end_revoked`), but nothing polls it, so
 //! its error is not noticed. With HTTP/1 the connection is aborted. With HTTP/2 its other streams may belong
 //! to other callers, so only the task of the stream ends: h2 resets a stream that was dropped before its end.
-//! The surprising thing: hyper passes no stream id to its executor. It spawns the task of a request right
-//! after it has called the service, so the task belongs to the request that has begun and has no task yet.
+//! The executor gets no stream id from hyper, which spawns the task of a request right after it has called
+//! the service, so the task belongs to the request that has begun and has no task yet.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};

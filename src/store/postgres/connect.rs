@@ -4,9 +4,9 @@
 //! remaining time, so that a host that drops packets leaves time for the next. The session settings are sent
 //! with the startup message (`options`), and one statement after it verifies them. A transaction-pooling
 //! proxy gives every transaction to another session: no setting can be made behind it, and that statement
-//! only verifies. The one surprising thing: `synchronous_commit` is pinned to the value found, and `off` is
-//! raised to `on`. An acknowledged write is on disk, and a reload of the server's settings must not change
-//! that for sessions that live for days.
+//! only verifies. `synchronous_commit` is pinned to the value found, and `off` is raised to `on`. An
+//! acknowledged write is on disk, and a reload of the server's settings must not change that for sessions
+//! that live for days.
 
 mod error;
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! The form is libpq's `postgres://user:password@host:port/name?key=value`; the environment supplies the
 //! parts that it leaves out, as in libpq. This module opens no connection; it reads files, because one may
-//! hold the password. The one surprising thing: error messages never repeat the text before the query,
-//! because a password with an unescaped character can end up in any part of it.
+//! hold the password. Error messages never repeat the text before the query, because a password with an
+//! unescaped character can end up in any part of it.
 
 mod parameters;
 mod passfile;

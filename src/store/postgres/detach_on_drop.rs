@@ -2,7 +2,7 @@
 //!
 //! While the caller waits, the work is polled in place and costs no task. Dropped before its end, it is
 //! spawned as a task: a connection in the middle of a statement is of no use to other requests.
-//! The one surprising thing: work that panicked is dropped, and not polled again.
+//! Work that panicked is dropped, and not polled again.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

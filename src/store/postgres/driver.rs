@@ -2,8 +2,8 @@
 //!
 //! Independent statements are pipelined, without waiting for the first answer: a plain read or create is
 //! one round trip, an update two.
-//! The one surprising thing: `BEGIN` is sent together with the first statement and `COMMIT` with the last;
-//! a single statement needs neither.
+//! `BEGIN` is sent together with the first statement and `COMMIT` with the last; a single statement needs
+//! neither.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;

@@ -4,8 +4,8 @@
 //! The number of concurrent exports per server is limited. They do not use the pool, so they cannot exhaust
 //! it. Each fetch is a statement with its own timeout; the time that the client takes in between does not
 //! count.
-//! The one surprising thing: while an export is in flight, the database cannot vacuum rows that others
-//! change, so the timeouts protect it from a client that does not read.
+//! While an export is in flight, the database cannot vacuum rows that others change, so the timeouts protect
+//! it from a client that does not read.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;

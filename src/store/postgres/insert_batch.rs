@@ -4,8 +4,8 @@
 //! flight. Creates that arrive later wait until those inserts have ended, and are sent as one batch: one
 //! round trip, one commit and one sync for all of them. So the cost of a create falls as the load rises.
 //! After a batch the next create is not sent immediately either: its thread first collects the creates that
-//! have arrived meanwhile. The one surprising thing: when the database refuses the statement, it rolls back
-//! the whole batch, and each create is retried individually, so that only the wrong one gets the error.
+//! have arrived meanwhile. When the database refuses the statement, it rolls back the whole batch, and each
+//! create is retried individually, so that only the wrong one gets the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -38,8 +38,8 @@ const IN_FLIGHT_MAX: u32 = 4;
 const FAST_STATEMENT_MAX: Duration = Duration::from_millis(1);
 /// How long a batch waits for the statements before it, which may be blocked by something else.
 const FLUSH_WAIT_MAX: Duration = Duration::from_millis(2);
-/// How often the batch leader yields before it sends: its thread then reads all its sockets once, and the
-/// requests found there can join.
+/// How many times the batch leader yields to the event loop before it sends. At each yield the thread polls
+/// its sockets, and creates that have arrived can join the batch.
 const YIELDS_BEFORE_FLUSH: usize = 2;
 /// How many creates one batch holds.
 const BATCH_MEMBERS_MAX: usize = 64;

@@ -1,8 +1,7 @@
 //! LRU cache of values by text, for prepared statements.
 //!
-//! The one surprising thing: nothing is hashed. Statements are long and few, two of the same length are
-//! rare, and those in use come first: a lookup compares few of them, whereas hashing would read the whole
-//! text.
+//! Nothing is hashed. Statements are long and few, two of the same length are rare, and those in use come
+//! first: a lookup compares few of them, whereas hashing would read the whole text.
 
 /// A bounded cache that evicts the least recently used value.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 //! one creates the tables, and the others wait, compare models, and serve or fail. Indexes of tables in use
 //! are built after it, and foreign keys validated (`index_build`); a second transaction then puts the
 //! model into force.
-//! The one surprising thing: a session that waits for a table lock blocks all later sessions, so a start
-//! never waits longer than `TABLE_LOCK_MS`. Without its locks the transaction is rolled back and retried,
-//! with pauses, for as long as a start may take. Behind a pooling proxy session settings have no effect, so
-//! each transaction sets its own timeouts.
+//! A session that waits for a table lock blocks all later sessions, so a start never waits longer than
+//! `TABLE_LOCK_MS`. Without its locks the transaction is rolled back and retried, with pauses, for as long as
+//! a start may take. Behind a pooling proxy session settings have no effect, so each transaction sets its own
+//! timeouts.
 
 use std::cell::Cell;
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! Pipelined sending of statements.
 //!
-//! The one surprising thing: several statements are sent before the first is answered (`join_pipelined`); the
-//! answers arrive in the order of the statements.
+//! Several statements are sent before the first is answered (`join_pipelined`); the answers arrive in the
+//! order of the statements.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

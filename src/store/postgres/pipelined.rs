@@ -3,10 +3,10 @@
 //!
 //! One write to the socket carries several reads, and one backend serves them without being woken for each.
 //! It is an ordinary connection of the pool, which gets it back when the last read has left.
-//! The one surprising thing is head-of-line blocking: answers arrive in order, so a read that waits for a
-//! lock holds up all reads behind it. A read does not join a pipeline that has stalled, and reads that are
-//! stalled together leave it and run on separate connections. A read that is stalled alone stays, and no
-//! other read joins it.
+//! Reads are subject to head-of-line blocking: answers arrive in order, so a read that waits for a lock holds
+//! up all reads behind it. A read does not join a pipeline that has stalled, and reads that are stalled
+//! together leave it and run on separate connections. A read that is stalled alone stays, and no other read
+//! joins it.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};

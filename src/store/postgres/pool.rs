@@ -1,8 +1,8 @@
 //! Connection pool of one worker thread: a bounded number of connections, each leased to one request.
 //!
 //! Each connection caches its prepared statements (LRU).
-//! The one surprising thing: writes may not use every connection, so that writes queued for the row lock of
-//! a hot item do not starve reads.
+//! Writes may not use every connection, so that writes queued for the row lock of a hot item do not starve
+//! reads.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};

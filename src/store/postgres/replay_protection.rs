@@ -11,8 +11,8 @@
 //! a block of its counts in the database. A server that gets a count of a leased block requests a
 //! handover, and waits until the holder has written back which counts it has used.
 //!
-//! The one surprising thing: a claim whose answer was lost is sent again. If it is accepted then, it is
-//! valid; if it is rejected as used, our own first attempt may be the cause, and the claim fails.
+//! A claim whose answer was lost is sent again. If it is accepted then, it is valid; if it is rejected as
+//! used, our own first attempt may be the cause, and the claim fails.
 
 mod lease_handover;
 mod claim_queue;

@@ -4,8 +4,8 @@
 //! The files are read for each connection, as libpq does, so that a renewed certificate needs no restart;
 //! connections are few, and PostgreSQL issues no session tickets.
 //! The crypto provider is named here: the process has no default one that another crate could change.
-//! The one surprising thing: where the certificate is not verified, a host name that is invalid in TLS is
-//! accepted; the handshake then has no SNI.
+//! Where the certificate is not verified, a host name that is invalid in TLS is accepted; the handshake then
+//! has no SNI.
 
 mod certificate;
 mod verify;

@@ -1,7 +1,7 @@
 //! Encoding and decoding of values in PostgreSQL's binary format.
 //!
-//! The one surprising thing: column types are not checked. The tables are ours, and a value that does not
-//! have its class's format is reported as damaged data.
+//! Column types are not checked. The tables are ours, and a value that does not have its class's format is
+//! reported as damaged data.
 
 use std::error::Error;
 

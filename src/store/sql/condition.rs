@@ -3,8 +3,7 @@
 //! The text is true for exactly the rows for which the condition holds, and NULL where the condition is
 //! absent, so that `not` means the same as in our own evaluator. Values are bound: each placeholder has its
 //! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
-//! The one surprising thing: exact numbers of different scales are compared within 64-bit integers where the
-//! engine has nothing larger.
+//! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
 use super::expressions::OperandType;
 use super::{Dialect, quote_name};

@@ -1,8 +1,7 @@
 //! Keyset pagination: the statements of one filtered and sorted list, made for its query and used once.
 //!
-//! Every value is bound. The one surprising thing: where the first sort key may be NULL, a page is read in
-//! two sections, the items with the key and those without, so that each section is one range of the index,
-//! however the engine sorts NULL.
+//! Every value is bound. Where the first sort key may be NULL, a page is read in two sections, the items with
+//! the key and those without, so that each section is one range of the index, however the engine sorts NULL.
 
 mod filter;
 

@@ -1,8 +1,8 @@
 //! The admin store on SQLite: opens the file beside a server that holds its lock, briefly, for small writes.
 //!
 //! SQLite's own locks serialize the two: a write acquires the write lock first, and waits for the server's
-//! commit. The one surprising thing: the model may differ from the server's. The users table is the same for
-//! all models, and no table is migrated here.
+//! commit. The model may differ from the server's. The users table is the same for all models, and no table
+//! is migrated here.
 
 use std::path::Path;
 use std::sync::Arc;

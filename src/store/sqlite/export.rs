@@ -1,9 +1,8 @@
 //! Exports on SQLite: each runs on its own thread and connection, in one read transaction (snapshot).
 //!
 //! Their number is bounded, and they do not use the reader pool, so they cannot starve it.
-//! The one surprising thing: while an export is in flight, its snapshot keeps the WAL from being reset, so
-//! the WAL grows with every write. So the writer cancels exports: first those whose clients do not read,
-//! later all.
+//! While an export is in flight, its snapshot keeps the WAL from being reset, so the WAL grows with every
+//! write. So the writer cancels exports: first those whose clients do not read, later all.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

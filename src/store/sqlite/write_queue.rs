@@ -1,7 +1,6 @@
 //! The bounded queue of writes for the writer thread.
 //!
-//! The one surprising thing: a write whose client has disconnected stays in the queue, and the writer skips
-//! it.
+//! A write whose client has disconnected stays in the queue, and the writer skips it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};

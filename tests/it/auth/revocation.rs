@@ -1,8 +1,8 @@
 //! Revocation of rights while a request waits, a response streams or a connection is idle.
 //!
 //! `nouns user` makes the change, and returns when every server has seen it.
-//! The one surprising thing: the transaction itself refuses a request that waited for a lock, since the
-//! rights count that are in force when the lock is granted.
+//! The transaction itself refuses a request that waited for a lock, since the rights count that are
+//! in force when the lock is granted.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

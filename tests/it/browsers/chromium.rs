@@ -2,8 +2,8 @@
 //!
 //! It knows nothing of our server. The tests answer the login dialogs: the credentials go into the
 //! browser's own credential cache, as a person's would.
-//! The one surprising thing: the protocol uses the browser's descriptors 3 and 4, which a shell
-//! connects to standard input and output; when this end closes, the browser exits.
+//! The protocol uses the browser's descriptors 3 and 4, which a shell connects to standard input and
+//! output; when this end closes, the browser exits.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

@@ -2,8 +2,8 @@
 //! pages of declared origins can do, and how a person logs in and out.
 //!
 //! Pages of other origins try everything in `cross_origin_attempts`; after each attempt the data is unchanged.
-//! The one surprising thing: browsers send fetch metadata only over TLS and to loopback addresses, so
-//! each attempt is made at an address of either kind.
+//! Browsers send fetch metadata only over TLS and to loopback addresses, so each attempt is made at
+//! an address of either kind.
 
 mod response_headers;
 mod cross_origin_attempts;

@@ -1,8 +1,8 @@
 //! A load balancer that sends each request to the next server, whatever connection it arrives on.
 //!
 //! A client's connection stays open; each request gets a new connection to a server.
-//! The one surprising thing: it reads complete messages and rewrites the responses with a length in
-//! place of chunks, since no client can tell the difference.
+//! It reads complete messages and rewrites the responses with a length in place of chunks, since no
+//! client can tell the difference.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,8 +1,8 @@
 //! A row of the client table: a client with one of its schemes, and its known behaviour.
 //!
-//! The one surprising thing: a row is checked exactly only with the version for which it was written.
-//! With another version a client may be better than its row, and never worse, since the newest version
-//! of each is not on every machine.
+//! A row is checked exactly only with the version for which it was written. With another version a
+//! client may be better than its row, and never worse, since the newest version of each is not on
+//! every machine.
 
 /// A client with one of its schemes.
 #[derive(Debug, Clone, Copy)]

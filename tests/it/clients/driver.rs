@@ -7,8 +7,8 @@
 //! Any other line is a step, `METHOD PATH BODY`, where the body may be empty: it writes a line when it
 //! has its response, `STATUS BODY`, or `0 REASON` when it cannot send the request at all. It keeps its
 //! state from step to step, as a program that uses it would.
-//! The one surprising thing: a client inherits nothing of our environment but `PATH`, so that no proxy
-//! and no settings of the developer take effect.
+//! A client inherits nothing of our environment but `PATH`, so that no proxy and no settings of the
+//! developer take effect.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! The requests of a client, read from the servers' logs.
 //!
-//! The one surprising thing: a browser sends more requests than the test asks for, so that only the
-//! store's own paths count.
+//! A browser sends more requests than the test asks for, so only the store's own paths count.
 
 use std::borrow::Borrow;
 

@@ -1,8 +1,7 @@
 //! `docs/explanation/tested-clients.md` shows what the tests hold the clients to, and
 //! `docs/reference/clients.md` how the tests use them.
 //!
-//! The one surprising thing: the code in the document is that of `tests/clients/`, between two
-//! comments.
+//! The code in the document is that of `tests/clients/`, between two comments.
 
 use std::fs;
 use std::path::Path;

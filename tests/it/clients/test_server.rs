@@ -1,7 +1,7 @@
 //! The server at which clients log in, with or without TLS, whose clock can be moved.
 //!
-//! The one surprising thing: its clock is behind from the start, because PostgreSQL uses its own clock,
-//! and accepts only nonces that are not much older or newer than that.
+//! Its clock is behind from the start, because PostgreSQL uses its own clock, and accepts only nonces
+//! that are not much older or newer than that.
 
 use std::fs;
 use std::path::{Path, PathBuf};

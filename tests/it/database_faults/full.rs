@@ -2,7 +2,7 @@
 //!
 //! The disk is a small tmpfs in a mount namespace of PostgreSQL's own, with one table on it: PostgreSQL
 //! panics when the disk of its WAL is full, which is a different case.
-//! The one surprising thing: SQL fills and empties it, since no other process sees it.
+//! SQL fills and empties the disk, since no other process sees it.
 
 use super::session::PostgresSession;
 use super::{model, postgres_address};

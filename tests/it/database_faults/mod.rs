@@ -2,9 +2,8 @@
 //!
 //! A proxy (`proxy`) sits between the server and PostgreSQL; `session` reads what is stored, bypassing
 //! it.
-//! The one surprising thing: a test checks whether a change is stored only after every connection of
-//! the server is gone from PostgreSQL, since a statement may complete after the server has given up on
-//! it.
+//! A test checks whether a change is stored only after every connection of the server is gone from
+//! PostgreSQL, since a statement may complete after the server has given up on it.
 
 mod outages;
 mod full;

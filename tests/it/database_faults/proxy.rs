@@ -2,8 +2,8 @@
 //! is planted.
 //!
 //! It parses the boundaries and the kinds of messages, not their contents.
-//! The one surprising thing: messages are counted from the moment a fault is planted, over all
-//! connections, so that a fault fires once, on whichever connection reaches it first.
+//! Messages are counted from the moment a fault is planted, over all connections, so that a fault
+//! fires once, on whichever connection reaches it first.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

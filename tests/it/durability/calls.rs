@@ -1,9 +1,10 @@
 //! Kills at the n-th write or sync of the server: while it creates its tables, while it recovers, in
 //! the middle of a burst, in a checkpoint, and while it stops.
 //!
-//! `NOUNS_SOAK=1` tests every n up to 300; without it a spread of them.
-//! The one surprising thing: strace kills as the call begins, so the n-th write itself is not done; n +
-//! 1 tests the state in which it is done.
+//! `NOUNS_SOAK=1` tests every n up to the limit of each test (at a shutdown, every fifth write);
+//! without it a sample.
+//! The kill comes as the call begins, so the n-th write itself is not done; n + 1 tests the state in
+//! which it is done.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,9 +1,8 @@
 //! A disk that fills up during a burst of 64 connections, and has room again.
 //!
 //! The disk is a small tmpfs in a mount namespace of the server's own.
-//! The one surprising thing: the files are read through `/proc/PID/root` while the process is stopped,
-//! since the mount vanishes with the process; a stopped process leaves the same files as one killed at
-//! that point.
+//! The files are read through `/proc/PID/root` while the process is stopped, since the mount vanishes
+//! with the process; a stopped process leaves the same files as one killed at that point.
 
 use std::fs;
 use std::path::{Path, PathBuf};

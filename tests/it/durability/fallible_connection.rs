@@ -1,7 +1,7 @@
 //! A connection to a server that may be killed at any moment.
 //!
 //! It does not check the framing: `harness::Client` does, and panics where this one gives up.
-//! The one surprising thing: an incomplete response counts as none.
+//! An incomplete response counts as none.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -2,8 +2,8 @@
 //! and the log says what happened.
 //!
 //! `NOUNS_SOAK=1` fails many more calls than the few of `./test`.
-//! The one surprising thing: strace fails a call instead of making it, as a disk does that writes
-//! nothing; `partial_writes.rs` tests partial writes.
+//! With strace, a call fails instead of being made, as on a disk that writes nothing;
+//! `partial_writes.rs` tests partial writes.
 
 use super::judge::JudgeVerdict;
 use super::ledger::Ledger;

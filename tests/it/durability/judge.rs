@@ -3,9 +3,8 @@
 //!
 //! It reads the files alone, so that it can judge the database of a killed server as well as that of a
 //! running one.
-//! The one surprising thing: the change log is the evidence. Replayed from its first entry it must give
-//! the tables as they are, row by row, and each of its entries must belong to exactly one request of
-//! the ledger.
+//! The change log is the evidence. Replayed from its first entry it must give the tables as they are,
+//! row by row, and each of its entries must belong to exactly one request of the ledger.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;

@@ -2,8 +2,8 @@
 //!
 //! `NOUNS_SOAK=1` kills a thousand times in place of twenty.
 //! `NOUNS_SEED` repeats the choices of a run, though not those of the scheduler.
-//! The one surprising thing: a database is killed five times before a new one begins, so that recovery
-//! also runs on a recovered database.
+//! A database is killed five times before a new one begins, so that recovery also runs on a recovered
+//! database.
 
 use std::fs::File;
 use std::sync::Mutex;

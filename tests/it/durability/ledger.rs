@@ -2,9 +2,9 @@
 //!
 //! 64 connections create, replace and remove customers and orders, one by one and many at once, and
 //! send requests that must be refused. `judge.rs` checks whether a database agrees with the ledger.
-//! The one surprising thing: each connection has items of its own, so that the right response is known
-//! before it asks; three customers are shared by all. Every new text in an item is a token that occurs
-//! once, by which the judge recognizes a write although its response never arrived.
+//! Each connection has items of its own, so that the right response is known before it asks; three
+//! customers are shared by all. Every new text in an item is a token that occurs once, by which the
+//! judge recognizes a write although its response never arrived.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -2,9 +2,8 @@
 //!
 //! `ledger.rs` sends requests and records them with their responses, `judge.rs` compares a database
 //! with the record; the other files end the server.
-//! The one surprising thing: all of it is about the files of SQLite, so nothing here runs on every
-//! backend; PostgreSQL's durability is for its own tests. `tests/it/replicas/` uses the ledger and the
-//! judge as well.
+//! All of it is about the files of SQLite, so nothing here runs on every backend; PostgreSQL's
+//! durability is for its own tests. `tests/it/replicas/` uses the ledger and the judge as well.
 
 mod calls;
 pub mod seeded_random;

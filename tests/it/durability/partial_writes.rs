@@ -3,8 +3,7 @@
 //! strace could only pretend that a part was written; the kernel does it, with a limit on the size of
 //! files: the write that crosses the limit ends there, at any byte, and the next one fails. This stands
 //! for a file system that runs out in the middle of a page, with another error than ENOSPC.
-//! The one surprising thing: the signal that comes with it (SIGXFSZ) has to be ignored, or it ends the
-//! server.
+//! The signal that comes with it (SIGXFSZ) has to be ignored, or it ends the server.
 
 use std::fs;
 

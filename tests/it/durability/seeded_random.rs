@@ -1,7 +1,7 @@
 //! A seeded random number generator: equal seeds give equal choices.
 //!
 //! It is SplitMix64, and only for tests.
-//! The one surprising thing: `NOUNS_SEED` sets the seed of a run; without it the clock does.
+//! `NOUNS_SEED` sets the seed of a run; without it the clock does.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,8 +1,8 @@
 //! A server with a ledger: starts it, runs the burst, and judges what it serves.
 //!
 //! The tests end the server.
-//! The one surprising thing: the data is read twice, over HTTP and from the files of the running
-//! server, and both must be equal.
+//! The data is read twice, over HTTP and from the files of the running server, and both must be
+//! equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicUsize;

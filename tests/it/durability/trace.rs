@@ -2,8 +2,8 @@
 //! the call, or delay it.
 //!
 //! The kernel does the rest, and the executable is not modified.
-//! The one surprising thing: strace counts calls per thread. The main thread creates and upgrades the
-//! tables, the writer thread writes requests, so `when=7` is the first seventh call of either.
+//! Each thread has its own count of calls. The main thread creates and upgrades the tables, the
+//! writer thread writes requests, so `when=7` is the first seventh call of either.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,8 @@ impl Injection<'_> {
     pub fn set_up(&self, setup: Setup, folder: &Folder) -> Setup {
         let mut words = self.strace_arguments(folder.path());
         words.extend(["-D", "-qq"].map(str::to_owned));
-        // Faster, since other calls do not stop; but a signal cannot be injected at such a stop.
+        // With `--seccomp-bpf` only the traced system calls stop the server, which is faster. strace
+        // cannot inject signals in this mode.
         if !self.effect.starts_with("signal") {
             words.push("--seccomp-bpf".to_owned());
         }

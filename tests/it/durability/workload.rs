@@ -1,8 +1,8 @@
 //! The workload of one connection: the choice of its next request.
 //!
 //! It sends nothing: it knows the connection's items, and chooses.
-//! The one surprising thing: it must not learn of an unknown outcome, since a request that must be
-//! refused is chosen by what is stored.
+//! It must not learn of an unknown outcome, since a request that must be refused is chosen by what is
+//! stored.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Exports: whole collections streamed as NDJSON and CSV.
 //!
-//! The one surprising thing: the database's own tool inserts the rows, because the HTTP interface could
-//! not create so many so quickly.
+//! The database's own tool inserts the rows, because the HTTP interface could not create so many so
+//! quickly.
 
 mod third_party_parsers;
 mod disconnects;

@@ -3,8 +3,7 @@
 //!
 //! Writers never touch some items, and only these are counted: their position in the order does not
 //! change.
-//! The one surprising thing: the writers do not stop until the last walk has ended, so that every page
-//! is read during writes.
+//! The writers do not stop until the last walk has ended, so that every page is read during writes.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

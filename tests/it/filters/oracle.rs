@@ -1,7 +1,7 @@
 //! The oracle: the expected contents of a list, computed from the items as they were shown, by plain
 //! loops and comparisons.
 //!
-//! The one surprising thing: texts are sorted by their first 256 characters, as documented.
+//! Texts are sorted by their first 256 characters, as documented.
 
 use std::cmp::Ordering;
 

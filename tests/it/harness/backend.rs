@@ -1,8 +1,8 @@
 //! The storage backends, and access to a server's database with the backend's own tool.
 //!
 //! It knows none of our tables.
-//! The one surprising thing: a PostgreSQL database has the name of the test's folder, so that the owner
-//! of the folder finds it again, also after a restart.
+//! A PostgreSQL database has the name of the test's folder, so that the owner of the folder finds it
+//! again, also after a restart.
 
 use std::fs;
 use std::path::{Path, PathBuf};

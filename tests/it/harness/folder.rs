@@ -1,6 +1,6 @@
 //! A temporary folder for one test, and the database with its name.
 //!
-//! The one surprising thing: its name may have been taken by an earlier run that was killed.
+//! The folder's name may have been taken by an earlier run that was killed.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -2,8 +2,7 @@
 //! might.
 //!
 //! It changes nothing.
-//! The one surprising thing: `psql` creates a file to report that it has the lock, since its standard
-//! output is buffered.
+//! `psql` creates a file to report that it has the lock, since its standard output is buffered.
 
 use std::fs;
 use std::io::Write;

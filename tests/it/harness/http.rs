@@ -1,9 +1,8 @@
 //! A small, strict HTTP/1.1 client.
 //!
 //! It uses one connection, encrypted or not, and follows no redirects.
-//! The one surprising thing: it checks the bytes of each response while it reads (CR LF at the end of
-//! every line, three digits and a reason, no space before a colon), so that every test tests the
-//! framing as well.
+//! It checks the bytes of each response while it reads (CR LF at the end of every line, three digits
+//! and a reason, no space before a colon), so that every test tests the framing as well.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};

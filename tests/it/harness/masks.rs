@@ -2,8 +2,8 @@
 //!
 //! They hide no header and no member, only values, and number them by their first appearance, so that a
 //! snapshot still shows which two values are equal.
-//! The one surprising thing: an ETag keeps its version, `"2-<tag-1>"`: that part does not vary. The tag
-//! of a list does not keep its number, which may differ from one backend to the other.
+//! An ETag keeps its version, `"2-<tag-1>"`: that part does not vary. The tag of a list does not keep
+//! its number, which may differ from one backend to the other.
 
 use regex::{Captures, Regex};
 use std::sync::LazyLock;

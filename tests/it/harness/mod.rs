@@ -1,8 +1,8 @@
 //! The test harness: starts the real executable, sends requests to it, and stops it.
 //!
 //! It knows no rule of the interface: the tests say what a response should be.
-//! The one surprising thing: a server gets an empty environment and its own folder as the working
-//! directory, so that no `NOUNS_…` variable and no `nouns.toml` of the developer reaches a test.
+//! A server gets an empty environment and its own folder as the working directory, so that no
+//! `NOUNS_…` variable and no `nouns.toml` of the developer reaches a test.
 
 mod backend;
 mod fake_clock;

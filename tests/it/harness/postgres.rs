@@ -1,8 +1,8 @@
 //! PostgreSQL servers: the one that all tests share, or one of a test's own that may be restarted.
 //!
 //! `tests/with-postgres` starts and stops both.
-//! The one surprising thing: a test's own server stops when the input of a process is closed, so that
-//! it ends even when the test is killed.
+//! A test's own server stops when the input of a process is closed, so that it ends even when the
+//! test is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;

@@ -3,7 +3,7 @@
 //! The harness records every secret that a test sends or a server creates; it searches every response,
 //! and when a server ends its log, its arguments, its database and all its files.
 //! So each test looks for leaks, whatever else it is about.
-//! The one surprising thing: secrets belong to a database, since replicas and restarts share them.
+//! Secrets belong to a database, since replicas and restarts share them.
 
 use std::collections::HashMap;
 use std::fs;

@@ -2,8 +2,8 @@
 //!
 //! It uses the same libraries as the server; other tests use `openssl`, `curl` and the like for a
 //! second opinion.
-//! The one surprising thing: an end without `close_notify` is an error here, so that every test that
-//! reads to the end of a connection tests the TLS closure as well.
+//! An end without `close_notify` is an error here, so that every test that reads to the end of a
+//! connection tests the TLS closure as well.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -41,7 +41,7 @@ pub(super) fn start(limits: &str) -> Server {
     Setup::new(Backend::Sqlite).model(&besieged(limits)).start()
 }
 
-/// Makes the first page of customers about this large.
+/// Creates 500 customers, so that `GET /customers?limit=500` returns about `page_bytes`.
 pub(super) fn fill_first_page(server: &Server, page_bytes: usize) {
     const ITEMS: usize = 500;
     let note = "x".repeat(page_bytes / ITEMS);

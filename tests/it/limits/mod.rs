@@ -1,8 +1,7 @@
 //! Every configurable limit, at the limit and beyond it, with small settings.
 //!
 //! Limits that cannot be set are tested with their features.
-//! The one surprising thing: for a timeout, "at" says that nothing is cancelled earlier; how much later
-//! depends on the machine.
+//! For a timeout, "at" says that nothing is cancelled earlier; how much later depends on the machine.
 
 mod memory;
 mod numbers;

@@ -1,7 +1,7 @@
 //! `/-/metrics`: the counts match the requests, and Prometheus can parse the text.
 //!
-//! The one surprising thing: a request is counted before its response is sent, so a client that has the
-//! response finds it counted; tests only wait for what happens outside requests.
+//! A request is counted before its response is sent, so a client that has the response finds it
+//! counted; tests only wait for what happens outside requests.
 
 mod prometheus_parser;
 mod numbers;

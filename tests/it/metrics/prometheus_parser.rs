@@ -1,8 +1,8 @@
 //! A strict parser of the Prometheus text format, version 0.0.4.
 //!
 //! It is written from the description of the format and knows nothing of the server's metrics.
-//! The one surprising thing: it is stricter than Prometheus. Each family occurs once, complete and with
-//! its help text, a counter ends in `_total`, and no series occurs twice.
+//! It is stricter than Prometheus. Each family occurs once, complete and with its help text, a
+//! counter ends in `_total`, and no series occurs twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,8 +5,8 @@
 //! sync of the folder, a file's bytes and length only after a sync of the file, and no order of writes
 //! is kept. A failed sync leaves its pages clean in the page cache: the processes still read them, and
 //! no later sync writes them, until they are written to again.
-//! The one surprising thing: overwritten data may survive. A sector can be as it was after any of the
-//! writes to it, independently of other sectors.
+//! Overwritten data may survive. A sector can be as it was after any of the writes to it,
+//! independently of other sectors.
 
 use std::collections::{BTreeMap, HashMap};
 

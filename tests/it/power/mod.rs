@@ -3,8 +3,7 @@
 //!
 //! `strace.rs` parses the trace, `run.rs` records one, `disk.rs` is a disk that loses unsynced data,
 //! and `replay.rs` judges each state by the ledger of what had been answered.
-//! The one surprising thing: it is all about the files of SQLite, so nothing here runs on every
-//! backend.
+//! All of it is about the files of SQLite, so nothing here runs on every backend.
 //! `NOUNS_SOAK=1` runs 516 requests and judges every state in place of 120 and a sample.
 
 mod disk;

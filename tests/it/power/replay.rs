@@ -2,8 +2,8 @@
 //!
 //! `durability::judge` defines a sound database; here each state is created, opened as a restart would
 //! open it, and compared with what had been answered at that point of the trace.
-//! The one surprising thing: equal states are opened once. A hash identifies a state and its contents,
-//! which are then compared with each list of responses that they must agree with.
+//! Equal states are opened once. A hash identifies a state and its contents, which are then compared
+//! with each list of responses that they must agree with.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;

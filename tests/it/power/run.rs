@@ -1,8 +1,8 @@
 //! A run of the real server under strace: its system calls on files, and the times of its responses.
 //!
 //! It only checks itself: the files derived from the trace must equal those on disk.
-//! The one surprising thing: a response counts from the moment at which the server began to send it, in
-//! the same trace as its writes and syncs, so that it is known at every point what had been answered.
+//! A response counts from the moment at which the server began to send it, in the same trace as its
+//! writes and syncs, so that it is known at every point what had been answered.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};

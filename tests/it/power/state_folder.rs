@@ -1,8 +1,7 @@
 //! A folder that holds one state after the other.
 //!
 //! It writes only the difference to the previous state, since most states are almost equal.
-//! The one surprising thing: it assumes that no other program changes its files; `mark_changed` reports
-//! such a change.
+//! It assumes that no other program changes its files; `mark_changed` reports such a change.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

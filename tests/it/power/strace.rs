@@ -2,8 +2,8 @@
 //!
 //! It parses the calls it was asked to log and no others; the comparison of the derived files with the
 //! real ones shows whether these were all that matter.
-//! The one surprising thing: a call has two positions in the log. It may have taken effect from the
-//! first on, and has certainly done so only from the second on; calls of several threads overlap.
+//! A call has two positions in the log. It may have taken effect from the first on, and has certainly
+//! done so only from the second on; calls of several threads overlap.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

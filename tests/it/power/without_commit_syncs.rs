@@ -2,8 +2,8 @@
 //!
 //! It is what SQLite does with `synchronous=NORMAL`: the same writes in the same order, and every sync
 //! but those of commits. The server has no such setting, so its own trace stands in for it.
-//! The one surprising thing: a sync of the WAL belongs to a commit when frames were written since the
-//! one before; the sync after the WAL's header, and the one before a checkpoint, occur in both modes.
+//! A sync of the WAL belongs to a commit when frames were written since the one before; the sync
+//! after the WAL's header, and the one before a checkpoint, occur in both modes.
 
 use super::strace::{TraceLog, TraceStep, TracedCall};
 

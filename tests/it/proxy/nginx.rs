@@ -1,8 +1,8 @@
 //! An nginx in front of a server, by the configuration of `docs/guides/run-as-a-service.md`.
 //!
 //! It has a folder of its own and no privileges beyond the test's.
-//! The one surprising thing: it cannot report the port it was given, so the test picks a free one, and
-//! retries where another program was faster.
+//! It cannot report the port it was given, so the test picks a free one, and retries where another
+//! program was faster.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};

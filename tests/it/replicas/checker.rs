@@ -3,7 +3,7 @@
 //!
 //! It uses the search of Wing and Gong: of the remaining calls, any that began before the first of them
 //! ended may be next; a state reached by the same calls is not searched twice.
-//! The one surprising thing: it uses no clock but that of the test process, in which all clients run.
+//! It uses no clock but that of the test process, in which all clients run.
 
 use std::collections::HashSet;
 use std::time::Instant;

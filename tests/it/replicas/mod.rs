@@ -1,8 +1,7 @@
 //! Replicas: several servers on one database.
 //!
 //! Other tests cover the behaviour of one server.
-//! The one surprising thing: a test that also runs on SQLite has one server there, since a file allows
-//! no more.
+//! A test that also runs on SQLite has one server there, since a file allows no more.
 
 mod checker;
 mod load;

@@ -2,7 +2,7 @@
 //! check.
 //!
 //! `src/model/diff.rs` computes the difference of two models, and `tests/it/operate/` tests it.
-//! The one surprising thing: a running server with the older model works with the changed tables.
+//! A running server with the older model works with the changed tables.
 
 use std::thread;
 

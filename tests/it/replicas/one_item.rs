@@ -1,8 +1,8 @@
 //! Linearizability of concurrent calls on one item through every replica.
 //!
 //! `NOUNS_SOAK=1` runs 4,000 rounds in place of 150.
-//! The one surprising thing: the server generates the ids, so that clients cannot create the same item;
-//! they create into the same slot, by a unique value.
+//! The server generates the ids, so that clients cannot create the same item; they create into the
+//! same slot, by a unique value.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;

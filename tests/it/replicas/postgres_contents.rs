@@ -1,8 +1,8 @@
 //! The contents of a PostgreSQL database, for the judge of `tests/it/durability/`.
 //!
 //! The judge decides whether they are right.
-//! The one surprising thing: the database formats times as the interface does, so that stored values
-//! can be compared with responses.
+//! The database formats times as the interface does, so that stored values can be compared with
+//! responses.
 
 use std::collections::HashMap;
 use std::rc::Rc;

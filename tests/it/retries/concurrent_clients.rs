@@ -3,8 +3,8 @@
 //!
 //! `NOUNS_SOAK=1` makes 200 rounds in place of 15. In every third a server is killed (SIGKILL) after
 //! some responses, and started again.
-//! The one surprising thing: a client that gets 409, 503 or nothing sends the very same request to the
-//! next server: that is all that it has to know.
+//! A client that gets 409, 503 or nothing sends the very same request to the next server: that is all
+//! that it has to know.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};

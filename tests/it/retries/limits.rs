@@ -1,8 +1,8 @@
 //! Idempotency keys: waiting and its limit, stored responses and their lifetime, and the cost to
 //! others.
 //!
-//! The one surprising thing: a lock on the customers' table, as an operator might hold it, makes a
-//! request take long; reads still succeed.
+//! A lock on the customers' table, as an operator might hold it, makes a request take long; reads
+//! still succeed.
 
 use std::sync::mpsc;
 use std::thread;

@@ -4,8 +4,8 @@
 //! This file tests one client and one server; `concurrent_clients` has many clients, killed servers and
 //! replicas, `limits` has waiting, storage and expiry; `tests/it/database_faults/idempotency.rs` loses the
 //! database at every message.
-//! The one surprising thing: a replayed problem names the request of its first response, so its
-//! `request_id` is not that of the retry.
+//! A replayed problem names the request of its first response, so its `request_id` is not that of the
+//! retry.
 
 mod limits;
 mod concurrent_clients;

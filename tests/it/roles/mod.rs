@@ -1,8 +1,8 @@
 //! Permissions over HTTP: the same rows, routes and tables as in `src/pipeline/grants/`, which tests
 //! them from inside.
 //!
-//! The one surprising thing: there is one user, whose roles change from column to column; hashing a
-//! password takes time, and a change of roles takes effect at the next request.
+//! There is one user, whose roles change from column to column; hashing a password takes time, and a
+//! change of roles takes effect at the next request.
 
 mod write_responses;
 mod hidden_fields;

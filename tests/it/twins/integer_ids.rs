@@ -2,9 +2,8 @@
 //!
 //! PostgreSQL uses up a number for a create that is then refused, SQLite gives it to the next one:
 //! neither reuses a number, and only the order can be compared.
-//! The one surprising thing: both begin high up, each resource at its own value, so that all numbers
-//! have six digits and none is an id of two resources; otherwise a length or a conflict would differ by
-//! chance.
+//! Both begin high up, each resource at its own value, so that all numbers have six digits and none
+//! is an id of two resources; otherwise a length or a conflict would differ by chance.
 
 use std::sync::LazyLock;
 

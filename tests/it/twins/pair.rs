@@ -1,9 +1,8 @@
 //! Two servers that get the same requests, and the first difference between their responses.
 //!
 //! Others choose the requests.
-//! The one surprising thing: after a connection was closed, the next one waits for the clock's next
-//! millisecond: each thread of a server generates its own ids, and these are ordered only by the
-//! millisecond.
+//! After a connection was closed, the next one waits for the clock's next millisecond: each thread of
+//! a server generates its own ids, and these are ordered only by the millisecond.
 
 use std::fmt::Write as _;
 use std::thread;

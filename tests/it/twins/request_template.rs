@@ -1,9 +1,9 @@
 //! A request as data, with placeholders for the values that a server generates.
 //!
 //! It knows nothing of connections.
-//! The one surprising thing: a placeholder refers to the request whose response had the value, by a
-//! number that stays when earlier requests are left out; then the value is unknown, and a value that
-//! matches nothing is used.
+//! A placeholder refers to the request whose response had the value, by a number that stays when
+//! earlier requests are left out; then the value is unknown, and a value that matches nothing is
+//! used.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;

@@ -1,7 +1,7 @@
 //! Test case reduction: leaves out requests as long as the servers still differ.
 //!
 //! Each attempt has two new servers with empty databases.
-//! The one surprising thing: it need not be the same difference in the end; any is a bug.
+//! The difference need not be the same in the end; any is a bug.
 
 use std::time::{Duration, Instant};
 

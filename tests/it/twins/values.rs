@@ -2,7 +2,7 @@
 //!
 //! They are chosen where backends may differ: at the ends of ranges, in number formats, in letters that
 //! a locale would sort or fold, and in missing values.
-//! The one surprising thing: there are few of each, so that unique values often conflict.
+//! There are few of each, so that unique values often conflict.
 
 use toml::Table;
 use toml::Value::{Array, String as Text};

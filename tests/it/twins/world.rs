@@ -1,8 +1,8 @@
 //! The generator's view of the model, and the items that it knows of.
 //!
 //! It sends nothing, and it may be wrong: an item may have been deleted by a cascade.
-//! The one surprising thing: it holds no id. An item is identified by the request that created it and
-//! its index in that response, so that each side inserts its own id.
+//! It holds no id. An item is identified by the request that created it and its index in that
+//! response, so that each side inserts its own id.
 
 use toml::Table;
 

@@ -2,8 +2,8 @@
 //!
 //! A nonce whose counts were all sent to one server is likely to stay there. That server leases a whole
 //! block, 63 counts, in the database in one step, and then accepts each of its counts from memory. This
-//! module does not query the database. The one surprising thing: eviction is always safe. A block that was
-//! leased and is evicted counts as used up.
+//! module does not query the database. Eviction is always safe. A block that was leased and is evicted counts
+//! as used up.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! The filters of a list as SQL conditions.
 //!
 //! `intent` defines their meaning; this module writes them in a form that the indexes can serve.
-//! The one surprising thing: an index holds a prefix of a long text, so a condition may appear twice, for the
-//! prefix and for the whole text.
+//! An index holds a prefix of a long text, so a condition may appear twice, for the prefix and for the whole
+//! text.
 
 use super::super::condition::comparison_operator;
 use super::{ListOperand, ListStatements, StatementBuilder, id_kind};

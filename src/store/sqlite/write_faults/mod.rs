@@ -3,7 +3,7 @@
 //! Three requests share a commit, and the fault hits the one in the middle. An acknowledged request is
 //! stored, any other has left nothing, every row has its change log entry, and afterwards the same request
 //! succeeds. The tables list the steps and the answers.
-//! The one surprising thing: the writer runs on the test's own thread, one iteration at a time.
+//! The writer runs on the test's own thread, one iteration at a time.
 
 mod commit_groups;
 mod requests;
