@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn encoder_unfinished_output_is_reported_as_truncated() {
+    fn coding_unfinished_output_is_reported_as_truncated() {
         for line in ["zstd", "gzip"] {
             let choice = choose([line.as_bytes()]).unwrap();
             let mut encoder = choice.encoder().unwrap();
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encode_output_decodes_to_the_input(bytes: Vec<u8>, times in 1_usize..200) {
+        fn coding_output_decodes_to_the_input(bytes: Vec<u8>, times in 1_usize..200) {
             let bytes = bytes.repeat(times);
             for line in ["zstd", "gzip"] {
                 let choice = choose([line.as_bytes()]).unwrap();
@@ -309,7 +309,7 @@ mod tests {
 
         /// Each chunk can be decoded immediately, and the end is explicit.
         #[test]
-        fn encoder_chunks_can_be_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
+        fn coding_chunks_can_be_decoded_one_by_one(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..500), 0..8)) {
             for line in ["zstd", "gzip"] {
                 let choice = choose([line.as_bytes()]).unwrap();
                 let mut encoder = choice.encoder().unwrap();

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_the_same_quoted_and_bare() {
+    fn idempotency_key_is_the_same_quoted_and_bare() {
         let same = |line: &[u8], expected: &str| {
             assert_eq!(read(&[line]), Ok(Some(expected.to_owned())), "{line:?}");
         };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn key_with_invalid_syntax_is_refused() {
+    fn idempotency_key_with_invalid_syntax_is_refused() {
         let long = "k".repeat(256);
         let quoted_long = format!("\"{long}\"");
         let form =
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_ignored_for_idempotent_methods() {
+    fn idempotency_key_is_ignored_for_idempotent_methods() {
         let mut headers = HeaderMap::new();
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("not a key"));
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
@@ -147,13 +147,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn key_quoted_and_escaped_round_trips(text in "[ -~]{1,255}") {
+        fn idempotency_key_quoted_and_escaped_round_trips(text in "[ -~]{1,255}") {
             let quoted = format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
             prop_assert_eq!(read(&[quoted.as_bytes()]), Ok(Some(text)));
         }
 
         #[test]
-        fn key_from_arbitrary_bytes_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn idempotency_key_from_arbitrary_bytes_never_panics(line in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(value) = HeaderValue::from_bytes(&line) {
                 let _ = read(&[value.as_bytes()]);
             }

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_compared_in_whole_seconds() {
+    fn precondition_dates_are_compared_in_whole_seconds() {
         check(&[("if-modified-since", THEN)], "304 proceed");
         check(&[("if-modified-since", AFTER)], "304 proceed");
         check(&[("if-modified-since", BEFORE)], "proceed proceed");
@@ -349,7 +349,7 @@ mod tests {
 
     /// Of the list that a POST adds to, the server knows only that the list exists.
     #[test]
-    fn list_without_validators_matches_only_any() {
+    fn list_preconditions_without_validators_match_only_any() {
         let judge = |name, value| read(&[(name, value)]).evaluate(None, true);
         assert_eq!(judge("if-match", "*"), PreconditionResult::Holds);
         assert_eq!(judge("if-match", "\"3\""), PreconditionResult::Fails);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn list_compares_weak_tags_and_ignores_dates() {
+    fn list_preconditions_compare_weak_tags_and_ignore_dates() {
         let judge = |name, value| read(&[(name, value)]).evaluate_for_list(Some(3));
         let ours = "\"3-0a1b2c3d\"";
         assert_eq!(judge("if-none-match", ours), PreconditionResult::NotModified);

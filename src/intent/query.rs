@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn split_decodes_parameters_in_order() {
+    fn query_split_decodes_parameters_in_order() {
         check("", &expect![""]);
         check("&&", &expect![""]);
         check(
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn split_with_invalid_encoding_names_the_parameter() {
+    fn query_split_with_invalid_encoding_names_the_parameter() {
         check(
             "name=ok&email=50%",
             &expect![[r#"email: expected two hex digits after %, got "%""#]],
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn split_borrows_values_without_escapes() {
+    fn query_split_borrows_values_without_escapes() {
         let pairs = split("a=b").unwrap();
         assert!(matches!(pairs[0], (Cow::Borrowed("a"), Cow::Borrowed("b"))));
     }
 
     #[test]
-    fn split_limits_parameters_and_ignores_empty_ones() {
+    fn query_split_limits_parameters_and_ignores_empty_ones() {
         assert_eq!(split(&"&a=1&".repeat(100)).unwrap().len(), 100);
         assert_eq!(split(&"a=1&".repeat(101)), Err(BadQuery::TooMany));
         assert_eq!(BadQuery::TooMany.to_string(), "expected at most 100 parameters, got more");
@@ -151,14 +151,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn split_decodes_what_encode_component_encoded(name: String, value: String) {
+        fn query_split_decodes_what_encode_component_encoded(name: String, value: String) {
             let query = format!("{}={}", encode_component(&name), encode_component(&value));
             prop_assert!(query.is_ascii());
             prop_assert_eq!(split(&query), Ok(vec![(name.into(), value.into())]));
         }
 
         #[test]
-        fn split_of_arbitrary_text_never_panics(query in r"[%+&=a-f0-9é]{0,60}|\PC*") {
+        fn query_split_of_arbitrary_text_never_panics(query in r"[%+&=a-f0-9é]{0,60}|\PC*") {
             if let Ok(pairs) = split(&query) {
                 let spell = |(name, value): &QueryParameter<'_>| encode_component(name) + "=" + &encode_component(value);
                 let again = pairs.iter().map(spell).collect::<Vec<_>>().join("&");

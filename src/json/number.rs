@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_exact_refuses_lossy_doubles() {
+    fn json_number_exact_refuses_lossy_doubles() {
         for (text, number) in [
             ("0", 0.0),
             ("-0", -0.0),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_compares_by_value_not_spelling() {
+    fn json_integer_compares_by_value_not_spelling() {
         for (text, number) in [
             ("1", 1),
             ("1.0", 1),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn decimal_units_are_exact_or_refused() {
+    fn json_decimal_units_are_exact_or_refused() {
         for (text, scale, units) in [
             ("1", 2, 100),
             ("1.5", 2, 150),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_with_long_digits_and_large_exponent_is_exact() {
+    fn json_integer_with_long_digits_and_large_exponent_is_exact() {
         let zeros = "0".repeat(100_000);
         assert_eq!(integer(&format!("0.{zeros}17e100002")), Some(17));
         assert_eq!(integer(&format!("17{zeros}e-100000")), Some(17));
@@ -324,7 +324,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn number_exact_round_trips_every_double(bits: u64) {
+        fn json_number_exact_round_trips_every_double(bits: u64) {
             let number = f64::from_bits(bits);
             prop_assume!(number.is_finite());
             let mut buffer = zmij::Buffer::new();
@@ -334,12 +334,12 @@ mod tests {
         }
 
         #[test]
-        fn number_exact_is_nearest_and_keeps_fifteen_digits(text in "-?(0|[1-9][0-9]{0,14})(e-?[0-9]{1,2})?") {
+        fn json_number_exact_is_nearest_and_keeps_fifteen_digits(text in "-?(0|[1-9][0-9]{0,14})(e-?[0-9]{1,2})?") {
             prop_assert_eq!(number_exact(&text), text.parse().ok());
         }
 
         #[test]
-        fn integer_round_trips(number in -INTEGER_MAX..=INTEGER_MAX, zeros in 0_usize..30) {
+        fn json_integer_round_trips(number in -INTEGER_MAX..=INTEGER_MAX, zeros in 0_usize..30) {
             let fraction = "0".repeat(zeros + 1);
             prop_assert_eq!(integer(&number.to_string()), Some(number));
             prop_assert_eq!(integer(&format!("{number}.{fraction}")), Some(number));
@@ -348,13 +348,13 @@ mod tests {
         }
 
         #[test]
-        fn decimal_units_round_trip(units in -999_999_999_999_999_999_i64..=999_999_999_999_999_999, scale in 0_u8..=9) {
+        fn json_decimal_units_round_trip(units in -999_999_999_999_999_999_i64..=999_999_999_999_999_999, scale in 0_u8..=9) {
             let text = crate::value::Decimal { units, scale }.to_string();
             prop_assert_eq!(decimal_units(&text, scale), Some(units));
         }
 
         #[test]
-        fn number_conversions_never_panic(text in r"[-+.eE0-9]{0,40}|\PC*", scale: u8) {
+        fn json_number_conversions_never_panic(text in r"[-+.eE0-9]{0,40}|\PC*", scale: u8) {
             let _ = (number_exact(&text), integer(&text), decimal_units(&text, scale));
         }
     }

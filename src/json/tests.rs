@@ -27,7 +27,7 @@ fn check(bytes: &[u8], expected: &Expect) {
 }
 
 #[test]
-fn count_values_is_never_less_than_what_is_parsed() {
+fn json_count_values_is_never_less_than_what_is_parsed() {
     fn count(json: &Json<'_>) -> usize {
         1 + match json {
             Json::List(list) => list.iter().map(count).sum(),
@@ -50,7 +50,7 @@ fn count_values_is_never_less_than_what_is_parsed() {
 }
 
 #[test]
-fn parse_keeps_values_as_sent() {
+fn json_parse_keeps_values_as_sent() {
     check(
         b" \t\r\n{ \"a\" : [ 1 , -2.50e+7 , true , false , null ] , \"\" : { } } \n",
         &expect![[r#"{"a":[1,-2.50e+7,true,false,null],"":{}}"#]],
@@ -64,7 +64,7 @@ fn parse_keeps_values_as_sent() {
 }
 
 #[test]
-fn parse_error_of_structure_names_position_and_reason() {
+fn json_parse_error_of_structure_names_position_and_reason() {
     check(b"", &expect!["line 1, column 1: expected a value, got the end"]);
     check(b" \n ", &expect!["line 2, column 2: expected a value, got the end"]);
     check(
@@ -92,7 +92,7 @@ fn parse_error_of_structure_names_position_and_reason() {
 }
 
 #[test]
-fn parse_error_of_string_names_position_and_reason() {
+fn json_parse_error_of_string_names_position_and_reason() {
     check(b"'a'", &expect![[r#"line 1, column 1: expected a value, got "'""#]]);
     check(b"\"a", &expect!["line 1, column 3: expected a closing quote, got the end"]);
     check(
@@ -150,7 +150,7 @@ fn parse_error_of_string_names_position_and_reason() {
 }
 
 #[test]
-fn parse_error_of_number_names_position_and_reason() {
+fn json_parse_error_of_number_names_position_and_reason() {
     check(b"01", &expect![[r#"line 1, column 2: expected no digit after a leading 0, got "1""#]]);
     check(b"-", &expect!["line 1, column 2: expected a digit, got the end"]);
     check(b"1.e5", &expect![[r#"line 1, column 3: expected a digit after the point, got "e""#]]);
@@ -159,7 +159,7 @@ fn parse_error_of_number_names_position_and_reason() {
 }
 
 #[test]
-fn parse_checks_every_byte() {
+fn json_parse_checks_every_byte() {
     for byte in 0..=0xff {
         let before = [byte, b'1'];
         let is_space = matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
@@ -177,7 +177,7 @@ fn parse_checks_every_byte() {
 }
 
 #[test]
-fn parse_surrogate_pairs_within_their_ranges() {
+fn json_parse_surrogate_pairs_within_their_ranges() {
     let text = |escapes: &str| match read(&format!("\"{escapes}\"")) {
         Ok(Json::Text(text)) => Some(text.into_owned()),
         _ => None,
@@ -199,7 +199,7 @@ fn parse_surrogate_pairs_within_their_ranges() {
 }
 
 #[test]
-fn parse_borrows_strings_without_escapes() {
+fn json_parse_borrows_strings_without_escapes() {
     let Ok(Json::Object(members)) = read(r#"{"plain":"text","esc\u0061ped":"\n"}"#) else {
         panic!()
     };
@@ -214,7 +214,7 @@ fn parse_borrows_strings_without_escapes() {
 }
 
 #[test]
-fn parse_depth_counts_lists_and_objects_from_one() {
+fn json_parse_depth_counts_lists_and_objects_from_one() {
     let nested = |depth: usize| "[".repeat(depth) + "1" + &"]".repeat(depth);
     assert!(read(&nested(DEPTH_MAX)).is_ok());
     assert_eq!(read(&nested(DEPTH_MAX + 1)).unwrap_err().offset, DEPTH_MAX);
@@ -224,7 +224,7 @@ fn parse_depth_counts_lists_and_objects_from_one() {
 }
 
 #[test]
-fn parse_refuses_duplicate_keys_among_few_and_many() {
+fn json_parse_refuses_duplicate_keys_among_few_and_many() {
     for count in [1, 15, 16, 17, 18, 100, 50_000] {
         let keys: Vec<_> = (0..count).map(|index| format!("\"k{index}\":0")).collect();
         let once = keys.join(",");
@@ -237,7 +237,7 @@ fn parse_refuses_duplicate_keys_among_few_and_many() {
 }
 
 #[test]
-fn parse_error_truncates_a_long_key() {
+fn json_parse_error_truncates_a_long_key() {
     let key = "é".repeat(100_000);
     let error = read(&format!("{{\"{key}\":1,\"{key}\":2}}")).unwrap_err();
     assert!(error.message.len() < 200, "{}", error.message);
@@ -284,12 +284,12 @@ fn any_json() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn parse_valid_json_agrees_with_serde_json(text in any_json()) {
+    fn json_parse_valid_json_agrees_with_serde_json(text in any_json()) {
         compare(text.as_bytes())?;
     }
 
     #[test]
-    fn parse_nearly_valid_json_agrees_with_serde_json(
+    fn json_parse_nearly_valid_json_agrees_with_serde_json(
         text in any_json(), place: prop::sample::Index, cut in 0_usize..3, put in prop::collection::vec(any::<u8>(), 0..3),
     ) {
         let mut bytes = text.into_bytes();
@@ -300,19 +300,19 @@ proptest! {
     }
 
     #[test]
-    fn parse_random_tokens_never_panics(tokens in prop::collection::vec(
+    fn json_parse_random_tokens_never_panics(tokens in prop::collection::vec(
         prop::sample::select(vec!["{", "}", "[", "]", ",", ":", "\"", "\\", "\\u", "d800", "-", "0", "1", ".", "e", "a", "null", "é", "\n", " "]), 0..20,
     )) {
         compare(tokens.concat().as_bytes())?;
     }
 
     #[test]
-    fn parse_random_bytes_never_panics(bytes: Vec<u8>) {
+    fn json_parse_random_bytes_never_panics(bytes: Vec<u8>) {
         compare(&bytes)?;
     }
 
     #[test]
-    fn write_output_parses_to_the_same_value(text in any_json()) {
+    fn json_writer_output_parses_to_the_same_value(text in any_json()) {
         if let Ok(json) = read(&text) {
             let again = written(&json);
             prop_assert_eq!(read(&again), Ok(json));
@@ -320,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn write_text_arbitrary_text_round_trips(text: String) {
+    fn json_writer_arbitrary_text_round_trips(text: String) {
         let mut out = Vec::new();
         write_text(&mut out, &text);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
@@ -332,7 +332,7 @@ proptest! {
 mod table;
 
 #[test]
-fn parse_bodies_of_the_black_box_table() {
+fn json_parse_bodies_of_the_black_box_table() {
     let rows = table::rows();
     assert!(rows.len() > 170, "{}", rows.len());
     for row in rows {
@@ -342,7 +342,7 @@ fn parse_bodies_of_the_black_box_table() {
 }
 
 #[test]
-fn is_number_accepts_only_json_numbers() {
+fn json_is_number_accepts_only_json_numbers() {
     for good in ["0", "-0.50", "12", "1e3", "1.5E-2", "1e+05"] {
         assert!(is_number(good), "{good}");
     }

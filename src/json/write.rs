@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn write_value_is_canonical() {
+    fn json_writer_value_is_canonical() {
         let moment = Moment::parse("2026-11-15T02:28:14Z").unwrap();
         let object = Value::Object(vec![
             ("null".into(), Value::Null),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn write_value_number_is_short_and_valid_json() {
+    fn json_writer_number_is_short_and_valid_json() {
         let numbers = [
             0.0,
             -0.0,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn write_text_escapes_only_what_must_be() {
+    fn json_writer_text_escapes_only_what_must_be() {
         let every: String =
             ('\0'..='\u{22}').chain(['/', '\\', '\u{7f}', 'é', '\u{2028}', '😀']).collect();
         check(&Value::text(""), &expect![[r#""""#]]);

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn request_line_as_json() {
+    fn request_log_line_in_json_format_escapes_control_characters() {
         check_requests(
             |request| {
                 let mut out = String::new();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn request_line_for_people() {
+    fn request_log_line_in_pretty_format_escapes_control_characters() {
         check_requests(
             |request| {
                 let mut out = String::new();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn event_line_in_every_style() {
+    fn event_log_line_in_every_format_has_all_pairs() {
         let show = |style| {
             let mut out = String::new();
             let time = Moment::parse("2026-11-15T02:28:14Z").unwrap();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_truncated_between_characters() {
+    fn log_value_too_long_is_truncated_at_a_char_boundary() {
         let mut out = String::new();
         escape(&mut out, &"ü".repeat(5000));
         assert_eq!(out.chars().count(), VALUE_BYTES_MAX / 2 + 1);

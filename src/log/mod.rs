@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stages_beyond_the_maximum_are_added_to_the_last() {
+    fn log_stages_beyond_the_maximum_are_added_to_the_last() {
         let mut stages = StageTimes::start(clock::now());
         for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
             stages.mark(name);

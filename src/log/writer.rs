@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn flush_returns_when_all_lines_are_written() {
+    fn log_flush_returns_only_after_all_lines_are_written() {
         let (writer, _write_lock, received) = start();
         writer.append(b"one\n", Level::Info);
         writer.flush();

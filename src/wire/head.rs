@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn head_checks_host() {
+    fn request_head_host_is_checked() {
         let (v0, v1, v2) = (Version::HTTP_10, Version::HTTP_11, Version::HTTP_2);
         let a = ("host", "a");
         for (target, version, headers, expected) in [
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn head_checks_target_form() {
+    fn request_head_target_form_is_checked() {
         for (method, target, expected) in [
             ("OPTIONS", "*", "fine"),
             ("GET", "*", "bad-request"),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn head_checks_transfer_coding_and_expect() {
+    fn request_head_transfer_coding_and_expect_are_checked() {
         let host = ("host", "a");
         let coding = |value| ("transfer-encoding", value);
         let expect = |value| ("expect", value);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn head_checks_sizes() {
+    fn request_head_sizes_are_limited() {
         let limits = ServerLimits::default();
         let get = |target: &str, headers: &[(&str, &str)]| {
             let mut all = vec![("host", "a")];

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authority_is_parsed_strictly() {
+    fn host_authority_is_parsed_strictly() {
         for good in [
             "localhost",
             "LOCALHOST:8080",
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn site_check_refuses_changes_from_other_sites() {
+    fn cross_site_check_refuses_changes_from_other_sites() {
         let check = |method: &str, headers: &[(&str, &str)], base_url: Option<&str>| {
             let mut request =
                 Request::builder().method(method).uri("/a").header("host", "shop.example:8080");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn site_check_treats_default_port_as_equal() {
+    fn cross_site_check_treats_default_port_as_equal() {
         assert!(is_same_host("http://a", "a:80", None));
         assert!(is_same_host("https://a", "a:443", None));
         assert!(is_same_host("https://a:443", "a", None));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn site_check_requires_the_known_scheme() {
+    fn cross_site_check_requires_the_known_scheme() {
         for (origin, host) in [("http://a", "a"), ("http://a:8080", "a:8080"), ("HTTP://a", "a:80")]
         {
             assert!(is_same_host(origin, host, Some(false)), "{origin}");
@@ -360,7 +360,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn authority_of_arbitrary_text_never_panics(text in ".{0,40}") {
+        fn host_authority_of_arbitrary_text_never_panics(text in ".{0,40}") {
             let _ = Authority::parse(&text);
             let _ = is_same_origin(&text, &text);
             let _ = is_same_host(&text, &text, Some(true));

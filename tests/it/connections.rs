@@ -153,7 +153,7 @@ fn connection_limit_exceeded_is_503() {
 
 /// Nothing that a client sends can forge a line of the log, and personal data is not in it.
 #[test]
-fn request_log_has_one_line_per_request_without_query() {
+fn request_log_has_one_line_per_request_and_omits_the_query_string() {
     let server = start();
     assert_eq!(server.get("/customers?secret=hunter2").status, 400);
     check(&server, b"GET / HTTP/1.1\r\nX: a\rb\r\n\r\n", (400, "bad-request", Closed));

@@ -100,7 +100,7 @@ fn cursor_with_values_the_store_refuses_is_invalid() {
 
 proptest! {
     #[test]
-    fn decode_never_panics(text in ".{0,60}|[A-Za-z0-9_-]{0,80}") {
+    fn cursor_decode_never_panics(text in ".{0,60}|[A-Za-z0-9_-]{0,80}") {
         let model = model();
         let _ = decode(&text, here(), &model.resources[0], &keys(3));
     }

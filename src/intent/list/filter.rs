@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefix_successor_is_the_first_text_after_the_prefix() {
+    fn filter_prefix_successor_is_the_first_text_after_the_prefix() {
         assert_eq!(prefix_successor("ab").as_deref(), Some("ac"));
         assert_eq!(prefix_successor("a\u{10FFFF}").as_deref(), Some("b"));
         assert_eq!(prefix_successor("\u{D7FF}").as_deref(), Some("\u{E000}"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn split_values_handles_escaped_commas_and_backslashes() {
+    fn filter_values_with_escaped_commas_and_backslashes_are_split() {
         let all = |text: &str| split_values(text, 3).unwrap();
         assert_eq!(all("a,b"), ["a", "b"]);
         assert_eq!(all(r"a\,b,c\\"), ["a,b", r"c\"]);

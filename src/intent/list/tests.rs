@@ -84,18 +84,18 @@ fn show(model: &Model, list: &ListQuery) -> String {
 }
 
 #[test]
-fn query_valid_is_parsed() {
+fn list_query_with_valid_parameters_is_parsed() {
     check(include_str!("queries.txt"), &expect_file!["queries.txt"]);
 }
 
 #[test]
-fn query_invalid_is_refused() {
+fn list_query_with_an_invalid_parameter_is_refused() {
     check(include_str!("refused.txt"), &expect_file!["refused.txt"]);
 }
 
 /// The message for a hidden field is the same as for an undeclared name.
 #[test]
-fn query_of_a_hidden_field_is_like_an_unknown_name() {
+fn list_query_of_a_hidden_field_is_like_an_unknown_name() {
     let model = model::read("lists.toml", MODEL).unwrap();
     let said = |query: &str, name: &str| {
         let problem = asked(&model, query).unwrap_err();

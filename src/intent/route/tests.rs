@@ -48,7 +48,7 @@ fn show_in(text: &str, method: &str, target: &str) -> String {
 fn show_address(model: &Model, address: &ResourcePath) -> String {
     match &address.ids {
         Some(ids) => format_path(model, address.resource, &ids.ancestors, ids.item),
-        None => "a place that cannot be".to_owned(),
+        None => "a path with an invalid id".to_owned(),
     }
 }
 
@@ -79,7 +79,7 @@ fn route_of_users_is_under_the_server_prefix() {
     assert_eq!(show("GET", "/-/users"), "Get /-/users");
     assert_eq!(show("DELETE", &format!("/-/users/{ROOM}")), format!("Delete /-/users/{ROOM}"));
     assert_eq!(show("GET", "/-/users/"), "moved to /-/users");
-    assert_eq!(show("GET", "/-/users/7"), "Get a place that cannot be");
+    assert_eq!(show("GET", "/-/users/7"), "Get a path with an invalid id");
     for path in ["/users", "/-/rooms", "/-", "/-/", &format!("/-/users/{ROOM}/x")] {
         assert_eq!(show("GET", path), "no-such-path", "{path}");
     }
@@ -92,9 +92,9 @@ fn route_of_users_is_under_the_server_prefix() {
 
 #[test]
 fn route_with_invalid_id_has_a_target_without_ids() {
-    assert_eq!(show("GET", "/rooms/abc"), "Get a place that cannot be");
-    assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a place that cannot be");
-    assert_eq!(show("GET", &format!("/rooms/{ROOM}/shelves/007")), "Get a place that cannot be");
+    assert_eq!(show("GET", "/rooms/abc"), "Get a path with an invalid id");
+    assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a path with an invalid id");
+    assert_eq!(show("GET", &format!("/rooms/{ROOM}/shelves/007")), "Get a path with an invalid id");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn route_of_unknown_path_is_404() {
         let found = show("GET", target);
         assert!(
             found == "no-such-path"
-                || found == "Get a place that cannot be" && target.ends_with(".."),
+                || found == "Get a path with an invalid id" && target.ends_with(".."),
             "{target}: {found}"
         );
     }

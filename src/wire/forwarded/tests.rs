@@ -264,7 +264,7 @@ fn forwarded_hops_are_limited() {
 }
 
 #[test]
-fn sender_is_private_by_https_or_on_loopback() {
+fn forwarded_sender_is_private_by_https_or_on_loopback() {
     for (address, is_https, expected) in [
         ("192.0.2.4", Some(true), true),
         ("192.0.2.4", Some(false), false),
