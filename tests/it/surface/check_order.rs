@@ -28,67 +28,90 @@ impl FaultyRequest {
 }
 
 struct RequestFault {
-    /// Its position in the order of checks; equal positions are never combined.
-    step: u8,
+    /// Its position in the order of checks: the number of the step in `pipeline::answer`, and the position in
+    /// that step. Equal positions are never combined.
+    step: (u8, u8),
     slug: &'static str,
     spoil: fn(&mut FaultyRequest),
 }
 
 const FAULTS: &[RequestFault] = &[
     RequestFault {
-        step: 1,
+        step: (1, 0),
         slug: "bad-host",
         spoil: |request| request.headers.push(("Host", "exa mple")),
     },
-    RequestFault { step: 2, slug: "unknown-method", spoil: |request| request.method = "BREW" },
-    RequestFault { step: 2, slug: "no-such-path", spoil: |request| request.path.insert(1, 'x') },
-    RequestFault { step: 2, slug: "method-not-allowed", spoil: |request| request.method = "TRACE" },
+    RequestFault { step: (2, 0), slug: "unknown-method", spoil: |request| request.method = "BREW" },
     RequestFault {
-        step: 3,
+        step: (2, 0),
+        slug: "no-such-path",
+        spoil: |request| request.path.insert(1, 'x'),
+    },
+    RequestFault {
+        step: (2, 0),
+        slug: "method-not-allowed",
+        spoil: |request| request.method = "TRACE",
+    },
+    RequestFault {
+        step: (3, 0),
         slug: "cross-site",
         spoil: |request| request.headers.push(("Sec-Fetch-Site", "cross-site")),
     },
     RequestFault {
-        step: 3,
+        step: (3, 0),
         slug: "wrong-host",
         spoil: |request| request.headers.push(("Host", "example.com")),
     },
     // With this Accept a problem can be sent, while the path's own type is not acceptable.
     RequestFault {
-        step: 6,
+        step: (6, 0),
         slug: "not-acceptable",
         spoil: |request| request.headers.push(("Accept", "application/problem+json")),
     },
     RequestFault {
-        step: 7,
+        step: (7, 0),
+        slug: "bad-idempotency-key",
+        spoil: |request| request.headers.push(("Idempotency-Key", "\"")),
+    },
+    RequestFault {
+        step: (7, 1),
+        slug: "unsupported-coding",
+        spoil: |request| request.headers.push(("Content-Encoding", "compress")),
+    },
+    RequestFault {
+        step: (7, 2),
         slug: "unsupported-type",
         spoil: |request| request.headers.push(("Content-Type", "text/plain")),
     },
     RequestFault {
-        step: 8,
+        step: (8, 0),
         slug: "too-large",
         spoil: |request| request.body.push_str(&" ".repeat(9 * 1024 * 1024)),
     },
-    RequestFault { step: 8, slug: "bad-json", spoil: |request| request.body.insert(0, '!') },
-    RequestFault { step: 8, slug: "bad-wrapper", spoil: |request| request.body = "{}".to_owned() },
-    RequestFault { step: 9, slug: "bad-query", spoil: |request| request.query = "?x=1" },
+    RequestFault { step: (8, 0), slug: "bad-json", spoil: |request| request.body.insert(0, '!') },
     RequestFault {
-        step: 10,
+        step: (8, 0),
+        slug: "bad-wrapper",
+        spoil: |request| request.body = "{}".to_owned(),
+    },
+    RequestFault { step: (9, 0), slug: "bad-query", spoil: |request| request.query = "?x=1" },
+    RequestFault {
+        step: (10, 0),
         slug: "not-found",
         spoil: |request| request.path = request.path.replacen("rs/0", "rs/f", 1),
     },
     RequestFault {
-        step: 11,
+        step: (11, 0),
         slug: "precondition-failed",
         spoil: |request| request.headers.push(("If-Match", "\"99\"")),
     },
     RequestFault {
-        step: 12,
+        step: (12, 0),
         slug: "invalid-fields",
         spoil: |request| request.body = request.body.replacen(":{\"", ":{\"zz\":1,\"", 1),
     },
     RequestFault {
-        step: 13,
+        step: (13, 0),
         slug: "transition-not-allowed",
         spoil: |request| {
             request.body =
@@ -137,7 +160,7 @@ on_every_backend! {
         let good = FaultyRequest { method: "PUT", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
         check(&server, &good, &[
             "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
-            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "unsupported-coding", "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
             "invalid-fields", "transition-not-allowed",
         ]);
         assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
@@ -149,7 +172,7 @@ on_every_backend! {
         let good = FaultyRequest { method: "PATCH", path: order, query: "", headers: Vec::new(), body: TEA.replace("tea", "jam") };
         check(&server, &good, &[
             "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
-            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "bad-idempotency-key", "unsupported-coding", "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
             "invalid-fields", "transition-not-allowed",
         ]);
         assert_eq!(good.send(&server).json()["order"]["version"], 2, "no faulty request has changed anything");
@@ -161,7 +184,7 @@ on_every_backend! {
         let good = FaultyRequest { method: "POST", path: path.clone(), query: "", headers: Vec::new(), body: TEA.to_owned() };
         check(&server, &good, &[
             "bad-host", "unknown-method", "no-such-path", "method-not-allowed", "cross-site", "wrong-host", "not-acceptable",
-            "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
+            "bad-idempotency-key", "unsupported-coding", "unsupported-type", "too-large", "bad-json", "bad-wrapper", "bad-query", "not-found", "precondition-failed",
             "invalid-fields", "transition-not-allowed",
         ]);
         assert_eq!(server.get(&path).json()["orders"].as_array().unwrap().len(), 0);
