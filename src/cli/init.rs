@@ -27,7 +27,7 @@ pub(super) fn run(flags: &InitArgs) -> Result<ExitCode, CommandError> {
     })?;
     print_line(
         &mut std::io::stdout(),
-        format_args!("wrote {MODEL_FILE}; serve it with: nouns serve --open"),
+        format_args!("wrote {MODEL_FILE}; serve it with: nouns serve"),
     );
     Ok(ExitCode::SUCCESS)
 }

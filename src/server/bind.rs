@@ -140,7 +140,7 @@ fn is_unavailable(error: &io::Error) -> bool {
 fn explain_bind_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "the port is taken; stop the program that has it, or choose another port (0 picks a free one)".to_owned()
+            "the port is taken; stop the program that has it, or choose another port, as in --port 8081 (0 picks a free one)".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
             "no permission; ports below 1024 are for the system, choose a higher one such as 8080".to_owned()
@@ -165,7 +165,7 @@ mod tests {
         let taken = first[0].addresses()[0];
         assert_ne!(taken.port(), 0);
         let expected = format!(
-            "cannot listen on {taken}: the port is taken; stop the program that has it, or choose another port (0 picks a free one)"
+            "cannot listen on {taken}: the port is taken; stop the program that has it, or choose another port, as in --port 8081 (0 picks a free one)"
         );
         assert_eq!(message(&taken.to_string()), expected);
     }

@@ -61,7 +61,7 @@ fn listen_port_in_use_fails_the_start() {
         &FinishedProcess { stderr, ..ended },
         folder.path(),
         &expect![[r#"
-        nouns: cannot listen on ADDRESS: the port is taken; stop the program that has it, or choose another port (0 picks a free one)
+        nouns: cannot listen on ADDRESS: the port is taken; stop the program that has it, or choose another port, as in --port 8081 (0 picks a free one)
     "#]],
     );
     assert!(contents(folder.path()) == before);
