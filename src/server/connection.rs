@@ -271,10 +271,7 @@ async fn poll_sockets() {
 
 /// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
 /// connection is drained is read first: it may be a request.
-pub(super) async fn until_ended<F: Future>(
-    watch: &ConnectionWatchdog,
-    future: F,
-) -> Option<F::Output> {
+async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let done = poll_fn(|cx| match watch.poll_signal(cx) {
         WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
@@ -288,6 +285,22 @@ pub(super) async fn until_ended<F: Future>(
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Runs a future until it is done, or the watchdog aborts the connection. A drain gives it the time that a
+/// stop waits for heads and handshakes.
+pub(super) async fn until_aborted<F: Future>(
+    watch: &ConnectionWatchdog,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match watch.poll_signal(cx) {
+        WatchdogSignal::Abort => Poll::Ready(None),
+        WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Drain => {
+            future.as_mut().poll(cx).map(Some)
+        }
     })
     .await
 }

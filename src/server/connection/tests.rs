@@ -47,14 +47,37 @@ fn close_times_out_when_the_client_does_not_read() {
     });
 }
 
-/// Bytes that arrived before the stop may be a whole request.
+/// Bytes that arrived before the stop may be a whole request. The runtime has not polled the socket yet.
 #[test]
 fn draining_connection_reads_bytes_that_arrived_before_the_stop() {
+    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+    let watch = ConnectionWatchdog::new(&Rc::default());
+    watch.set_signal(WatchdogSignal::Drain);
+    runtime.block_on(async {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut ours = tokio::net::UnixStream::from_std(ours).unwrap();
+        io::Write::write_all(&mut theirs, b"x").unwrap();
+        assert_eq!(until_ended(&watch, ours.read_u8()).await.unwrap().unwrap(), b'x');
+        assert_eq!(until_ended(&watch, std::future::pending::<&str>()).await, None);
+        watch.set_signal(WatchdogSignal::Abort);
+        assert_eq!(until_ended(&watch, ready("read")).await, None);
+    });
+}
+
+/// A client may have sent the rest of its handshake.
+#[test]
+fn draining_connection_completes_its_handshake_until_it_is_aborted() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let watch = ConnectionWatchdog::new(&Rc::default());
     watch.set_signal(WatchdogSignal::Drain);
-    assert_eq!(runtime.block_on(until_ended(&watch, ready("read"))), Some("read"));
-    assert_eq!(runtime.block_on(until_ended(&watch, std::future::pending::<&str>())), None);
-    watch.set_signal(WatchdogSignal::Abort);
-    assert_eq!(runtime.block_on(until_ended(&watch, ready("read"))), None);
+    runtime.block_on(async {
+        let handshake = async {
+            tokio::task::yield_now().await;
+            "done"
+        };
+        assert_eq!(until_aborted(&watch, handshake).await, Some("done"));
+        watch.set_signal(WatchdogSignal::Abort);
+        assert_eq!(until_aborted(&watch, ready("done")).await, None);
+    });
 }

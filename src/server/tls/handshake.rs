@@ -110,7 +110,7 @@ pub(in crate::server) async fn serve(
     let (done, server) = {
         // Boxed, so that its memory is released before the first request.
         let handshake = Box::pin(handshake(stream, &tls, &shared.handshakes, &watch));
-        (connection::until_ended(&watch, handshake).await, &shared.refusals.metrics.server)
+        (connection::until_aborted(&watch, handshake).await, &shared.refusals.metrics.server)
     };
     let stream = match done {
         Some(Ok(stream)) => stream,
@@ -134,7 +134,8 @@ pub(in crate::server) async fn serve(
             }
             return;
         }
-        None if watch.is_aborted() => {
+        None if watch.is_stopping() => return,
+        None => {
             server.aborted_slow_handshake.add(1);
             if watch.should_log_handshake() {
                 let message = "connection aborted: TLS handshake took too long (sampled)";
@@ -142,7 +143,6 @@ pub(in crate::server) async fn serve(
             }
             return;
         }
-        None => return,
     };
     let (_, session) = stream.0.get_ref();
     match session.handshake_kind() {

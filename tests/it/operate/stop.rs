@@ -1,6 +1,6 @@
 //! Graceful shutdown, and the server's standard output.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,9 @@ use crate::harness::{Backend, CertificatePair, Client, Server, Setup, Stopwatch,
 /// Serves HTTP/2 with prior knowledge as well.
 const MODEL: &str = "title = \"Stop\"\n[server]\nhttp2_prior_knowledge = true\n\
                      [resources.customer.fields]\nname = { type = \"text\" }\nemail = { type = \"email\" }\n";
+
+/// How long a stop waits for heads and handshakes.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 on_every_backend! {
     /// A request in flight is finished before the server ends.
@@ -173,7 +176,6 @@ fn shutdown_does_not_wait_for_an_unfinished_handshake() {
 /// Completes heads that were begun before the stop. Returns false when that took nearly as long as the
 /// server waits for them, so that it may have closed their connections.
 fn complete_heads_during_a_stop(server: Server) -> bool {
-    const GRACE: Duration = Duration::from_secs(1);
     let half = b"GET /customers HTTP/1.1\r\nHos";
     let whole = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut parked = server.client();
@@ -181,7 +183,7 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     let mut idle = server.client();
     assert_eq!(idle.request("GET /customers", &[], "").status, 200);
     let begun = Instant::now();
-    wait_until("both wait without buffers", || (begun.elapsed() > GRACE).then_some(()));
+    wait_until("both wait without buffers", || (begun.elapsed() > STOP_GRACE).then_some(()));
     let mut fresh = server.client();
     fresh.write(half);
     let mut kept = server.client();
@@ -196,7 +198,7 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     wait_until("the signal is heard", || {
         server.log().contains("shutting down: finishing").then_some(())
     });
-    if stopped.elapsed() > GRACE / 2 {
+    if stopped.elapsed() > STOP_GRACE / 2 {
         return false;
     }
     for client in [&mut parked, &mut fresh, &mut kept] {
@@ -206,7 +208,7 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     for (name, mut client) in clients {
         if client.is_closed() {
             let after = stopped.elapsed();
-            assert!(after > GRACE / 2, "{name} was closed {after:?} after the signal");
+            assert!(after > STOP_GRACE / 2, "{name} was closed {after:?} after the signal");
             return false;
         }
         let answer = client.read_answer(false);
@@ -220,4 +222,40 @@ fn complete_heads_during_a_stop(server: Server) -> bool {
     let (status, _) = server.wait();
     assert_eq!(status.code(), Some(0));
     true
+}
+
+/// Sends the end of a handshake and a request just before the stop. Returns false when the machine was too
+/// slow to tell.
+fn request_behind_a_handshake_during_a_stop() -> bool {
+    let pair = CertificatePair::new();
+    let server = Setup::new(Backend::Sqlite).tls(&pair).start();
+    let name = rustls::pki_types::ServerName::try_from("localhost").unwrap();
+    let mut session = rustls::ClientConnection::new(pair.trusting_client(), name).unwrap();
+    let mut socket = TcpStream::connect(server.address).unwrap();
+    session.write_tls(&mut socket).unwrap();
+    while session.is_handshaking() {
+        assert!(session.read_tls(&mut socket).unwrap() > 0);
+        session.process_new_packets().unwrap();
+    }
+    let request = b"GET /customers HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    session.writer().write_all(request).unwrap();
+    server.pause();
+    while session.wants_write() {
+        session.write_tls(&mut socket).unwrap();
+    }
+    server.terminate();
+    let stopped = Instant::now();
+    server.resume();
+    let mut answer = Vec::new();
+    // The server may close the connection without an alert.
+    let _ = rustls::StreamOwned::new(session, socket).read_to_end(&mut answer);
+    let is_answered = answer.starts_with(b"HTTP/1.1 200 OK\r\n");
+    assert!(is_answered || stopped.elapsed() > STOP_GRACE / 2, "{answer:?}");
+    assert_eq!(server.wait().0.code(), Some(0));
+    is_answered
+}
+
+#[test]
+fn stop_answers_a_request_that_arrived_with_the_end_of_its_handshake() {
+    assert!((0..5).any(|_| request_behind_a_handshake_during_a_stop()));
 }
