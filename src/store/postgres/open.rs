@@ -243,11 +243,7 @@ impl StartupMigration<'_> {
 
     async fn change_tables(&self, driver: &mut PostgresDriver<'_>) -> Result<Deferred, StartError> {
         let is_ours = check_ownership(driver, self.model, self.display_url).await?;
-        let others = self.server.other_models(driver, self.model).await?.require_readable();
-        let others = others.map_err(|error| match error {
-            MigrationError::InUse(lines) => MigrationError::InUseSinceBuild(lines),
-            other => other,
-        })?;
+        let others = self.server.other_models(driver, self.model).await?.require_readable()?;
         let deferred = match is_ours {
             true => schema_migration::migrate(driver, self.model, &POSTGRES, &others).await?,
             false => {
@@ -270,7 +266,11 @@ impl StartupMigration<'_> {
     }
 
     async fn complete(&self, driver: &mut PostgresDriver<'_>) -> Result<(), StartError> {
-        let others = self.server.other_models(driver, self.model).await?.require_readable()?;
+        let others = self.server.other_models(driver, self.model).await?.require_readable();
+        let others = others.map_err(|error| match error {
+            MigrationError::InUse(lines) => MigrationError::InUseSinceBuild(lines),
+            other => other,
+        })?;
         Ok(schema_migration::complete(driver, self.model, &POSTGRES, &others).await?)
     }
 }
