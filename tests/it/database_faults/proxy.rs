@@ -213,8 +213,12 @@ impl SharedProxyState {
     ) -> Option<(MessagePosition, FaultKind)> {
         let mut state = self.state();
         state.recorded.push((side, kind));
+        // Without a fault there may be thousands of messages, and nothing to count them for.
+        let fault = state.fault.filter(|fault| fault.side == side)?;
         let count = state.recorded.iter().filter(|(sent_by, _)| *sent_by == side).count();
-        let fault = state.fault.filter(|fault| (fault.side, fault.number) == (side, count))?;
+        if fault.number != count {
+            return None;
+        }
         state.fault = None;
         if fault.kind == FaultKind::Outage {
             state.accept_mode = AcceptMode::Refuse;
