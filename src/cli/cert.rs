@@ -34,8 +34,8 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how to serve and how to call
-with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate
+Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how to serve and how to call \
+with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate \
 authority, such as Let's Encrypt.")]
 pub(super) struct CertArgs {
     /// Another name or address of the server, in addition to localhost, 127.0.0.1 and ::1; may be repeated

@@ -309,7 +309,7 @@ pub(super) fn login_hint(model: &Model, first: &FirstUser, target: &str) -> Stri
     let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&AuthScheme::Digest));
     let scheme = if has_digest { "--digest" } else { "--basic" };
     format!(
-        "nouns: the first user is {NAME}, with the password in {}; this line is shown once:\n  curl {scheme} -u {NAME}:{} {target}",
+        "nouns: the first user is {NAME}, with the password in {}; this command is shown once:\n  curl {scheme} -u {NAME}:{} {target}",
         first.file.display(),
         first.password,
     )

@@ -29,11 +29,11 @@ pub(super) enum KeyCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It can be interrupted, and resumes when it is run again. Servers that use the same key file load the
-new key by themselves. Where others have copies of it, run it with --begin first, copy the file, which
+It can be interrupted, and resumes when it is run again. Servers that use the same key file load the \
+new key by themselves. Where others have copies of it, run it with --begin first, copy the file, which \
 then holds both keys, to them, run it again without --begin, and copy the file once more.
 
-With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get
+With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get \
 back to Digest with their next login by Basic, the others with a new password.")]
 pub(super) struct RotateArgs {
     /// Add the new key to the key file, and stop

@@ -84,20 +84,21 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  Every flag but --port is also an environment variable and a key of the model's [server] table:
-  --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
-  A variable NOUNS_... that looks like a misspelled setting is refused.
+  Every flag but --port is also an environment variable and a key of the model's [server] table: \
+--database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file. \
+A variable NOUNS_... that looks like a misspelled setting is refused.
 
 Files:
-  nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-  nouns.db-lock, which prevents a second server; nouns.key, which encrypts stored Digest credentials:
-  back it up separately from the database; nouns.admin-password, which the first start creates.
+  nouns.db              the database; nouns.db-wal and nouns.db-shm belong to it
+  nouns.db-lock         prevents a second server
+  nouns.key             encrypts Digest credentials; back it up separately
+  nouns.admin-password  the first password, written by the first start
 
 Ending:
   SIGHUP reloads the certificate and its key.
   SIGTERM or SIGINT (Ctrl-C) finishes requests in flight, up to 10 seconds; a second one ends at once.
-  Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved.
-  2: could not start; the message says why, and nothing was changed.")]
+  Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved. \
+2: could not start; the message says why, and nothing was changed.")]
 struct ServeArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     model: Option<PathBuf>,
@@ -208,7 +209,7 @@ struct CheckArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It runs while servers run, and changes nothing. A change that is committed late is never missed:
+It runs while servers run, and changes nothing. A change that is committed late is never missed: \
 on PostgreSQL it shows changes only up to the low-water mark, below which none can be committed.")]
 struct ChangesArgs {
     /// The model file, for its database [default: nouns.toml here, else the built-in store]

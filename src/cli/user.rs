@@ -22,10 +22,10 @@ use crate::value::{Item, Value};
 
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
-They change the database directly, also while servers run. A revocation (of a password, a
+They change the database directly, also while servers run. A revocation (of a password, a \
 role, a user) is in force at every server when the command ends.
 
-The password is asked for on the terminal, or read from standard input with --password-stdin; it is
+The password is asked for on the terminal, or read from standard input with --password-stdin; it is \
 never an argument, which everyone on the machine could read.")]
 pub(super) enum UserCommand {
     /// Add a user
