@@ -290,21 +290,21 @@ fn help_of_serve_is_printed() {
 
         Settings:
           Every flag but --port is also an environment variable and a key of the model's [server] table:
-          --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file.
-          A variable NOUNS_... that looks like a misspelled setting is refused.
+          --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file. A
+          variable NOUNS_... that looks like a misspelled setting is refused.
 
         Files:
-          nouns.db, and while it is open nouns.db-wal and nouns.db-shm, which belong to it;
-          nouns.db-lock, which prevents a second server; nouns.key, which encrypts stored Digest
-          credentials:
-          back it up separately from the database; nouns.admin-password, which the first start creates.
+          nouns.db              the database; nouns.db-wal and nouns.db-shm belong to it
+          nouns.db-lock         prevents a second server
+          nouns.key             encrypts Digest credentials; back it up separately
+          nouns.admin-password  the first password, written by the first start
 
         Ending:
           SIGHUP reloads the certificate and its key.
           SIGTERM or SIGINT (Ctrl-C) finishes requests in flight, up to 10 seconds; a second one ends at
           once.
-          Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved.
-          2: could not start; the message says why, and nothing was changed.
+          Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved. 2:
+          could not start; the message says why, and nothing was changed.
     "#]].assert_eq(&run_and_print(&["serve", "--help"]));
 }
 
