@@ -4,12 +4,12 @@
 //! done once, and from then on every response is the same.
 //! `NOUNS_SOAK=1` tests every message in place of one of four.
 
-use super::StoredCounts;
 use super::message_faults::{
     self, FaultFixture, LIMITS, RequestKind, create, create_child, create_many, create_many_taken,
     create_taken, create_without_parent, difference, normalize_order,
 };
 use super::proxy::{Fault, FaultKind, MessageSender};
+use super::{RETRIES_MAX, StoredCounts};
 use crate::harness::Answer;
 
 const REPLAYED: &str = "Idempotent-Replayed";
@@ -55,15 +55,22 @@ struct IdempotentBaseline {
     change: StoredCounts,
 }
 
+/// Records the messages until they are the same twice.
 fn run_baseline(fixture: &mut FaultFixture, kind: RequestKind) -> IdempotentBaseline {
-    IdempotentRequest::new(fixture, kind).send(fixture);
-    let keyed = IdempotentRequest::new(fixture, kind);
-    let before = fixture.server.counts();
-    fixture.server.proxy.record_messages();
-    let status = keyed.send(fixture).status;
-    let messages = normalize_order(fixture.server.proxy.recorded_messages());
-    let change = difference(&fixture.server.counts(), &before);
-    IdempotentBaseline { status, messages, change }
+    let mut last = None;
+    for _ in 0..RETRIES_MAX {
+        IdempotentRequest::new(fixture, kind).send(fixture);
+        let keyed = IdempotentRequest::new(fixture, kind);
+        let before = fixture.server.counts();
+        fixture.server.proxy.record_messages();
+        let status = keyed.send(fixture).status;
+        let messages = normalize_order(fixture.server.proxy.recorded_messages());
+        let change = difference(&fixture.server.counts(), &before);
+        if last.replace(messages.clone()) == Some(messages.clone()) {
+            return IdempotentBaseline { status, messages, change };
+        }
+    }
+    panic!("{RETRIES_MAX} requests without a fault differed");
 }
 
 fn is_same_response(first: &Answer, other: &Answer) -> bool {
@@ -80,6 +87,17 @@ fn run_with_fault(
     usual: &IdempotentBaseline,
     fault: Fault,
 ) -> char {
+    let mut tries = (0..RETRIES_MAX).map(|_| try_run_with_fault(fixture, kind, usual, fault));
+    tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
+}
+
+/// `None` when the request had fewer messages than the baseline.
+fn try_run_with_fault(
+    fixture: &mut FaultFixture,
+    kind: RequestKind,
+    usual: &IdempotentBaseline,
+    fault: Fault,
+) -> Option<char> {
     // The connection is open, and its statements are prepared.
     assert_eq!(
         IdempotentRequest::new(fixture, kind).send(fixture).status,
@@ -90,7 +108,11 @@ fn run_with_fault(
     let before = fixture.server.counts();
     fixture.server.proxy.plant_fault(fault);
     let told = keyed.send(fixture);
-    assert!(!fixture.server.proxy.is_planted(), "{fault:?} was not met");
+    if fixture.server.proxy.is_planted() {
+        assert_eq!(told.status, usual.status, "{fault:?}\n{told:?}");
+        fixture.server.close_database_connections();
+        return None;
+    }
     fixture.server.close_database_connections();
     let again = keyed.send(fixture);
     let change = difference(&fixture.server.counts(), &before);
@@ -105,14 +127,14 @@ fn run_with_fault(
     if told.status == usual.status {
         assert!(is_same_response(&told, &again), "{fault:?}\n{told:?}\n{again:?}");
         assert_eq!(again.header(REPLAYED), Some("true"));
-        return 'o';
+        return Some('o');
     }
     assert_eq!(told.status, 503, "{fault:?}\n{told:?}");
     match &*told.problem() {
-        "outcome-unknown" => '?',
+        "outcome-unknown" => Some('?'),
         slug => {
             assert_eq!(again.header(REPLAYED), None, "{fault:?}: told {slug}, and was done");
-            'u'
+            Some('u')
         }
     }
 }
