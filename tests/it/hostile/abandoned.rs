@@ -8,7 +8,7 @@ const MIB: u64 = 1 << 20;
 
 fn start(backend: Backend) -> Server {
     let model = "title = \"Abandoned\"\n[server]\nhttp2_prior_knowledge = true\n\
-        [server.limits]\nstatement_seconds_max = 25\n\
+        [server.limits]\nrequest_seconds_max = 600\nstatement_seconds_max = 600\n\
         [resources.customer.fields]\nname = { type = \"text\", max_length = 1000000 }\n";
     Setup::new(backend).model(model).start()
 }
