@@ -91,7 +91,7 @@ fn run_with_fault(
     tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
 }
 
-/// `None` when the request had fewer messages than the baseline.
+/// `None` when the request had other messages than the baseline.
 fn try_run_with_fault(
     fixture: &mut FaultFixture,
     kind: RequestKind,
@@ -110,6 +110,11 @@ fn try_run_with_fault(
     let told = keyed.send(fixture);
     if fixture.server.proxy.is_planted() {
         assert_eq!(told.status, usual.status, "{fault:?}\n{told:?}");
+        fixture.server.close_database_connections();
+        return None;
+    }
+    let recorded = fixture.server.proxy.recorded_messages();
+    if !message_faults::has_same_messages(&recorded, &usual.messages, fault) {
         fixture.server.close_database_connections();
         return None;
     }

@@ -211,7 +211,7 @@ impl FaultFixture {
         tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
     }
 
-    /// `None` when the request timed out before it reached the message with the fault, or had fewer messages
+    /// `None` when the request timed out before it reached the message with the fault, or had other messages
     /// than the baseline.
     fn try_run_with_fault(
         &mut self,
@@ -236,6 +236,10 @@ impl FaultFixture {
             self.server.close_database_connections();
             return None;
         }
+        if !has_same_messages(&self.server.proxy.recorded_messages(), &usual.messages, fault) {
+            self.server.close_database_connections();
+            return None;
+        }
         // The next request succeeds without help.
         self.server.proxy.clear_fault();
         let get = (format!("GET {}", self.person), String::new());
@@ -257,6 +261,20 @@ impl FaultFixture {
         });
         Some(told)
     }
+}
+
+/// Whether the messages up to the fault were those of the baseline. Periodic work of the server and a read
+/// that is sent again have messages of their own, and the fault then meets another one than was meant.
+pub(super) fn has_same_messages(
+    recorded: &[(MessageSender, char)],
+    usual: &[(MessageSender, char)],
+    fault: Fault,
+) -> bool {
+    let of_side = |messages: &[(MessageSender, char)]| -> Vec<char> {
+        let sent = messages.iter().filter(|(side, _)| *side == fault.side);
+        sent.map(|(_, kind)| *kind).take(fault.number).collect()
+    };
+    of_side(recorded) == of_side(usual)
 }
 
 /// The server acts on an error before the message behind it has arrived: their order is not determined,
