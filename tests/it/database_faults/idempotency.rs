@@ -5,11 +5,10 @@
 //! `NOUNS_SOAK=1` tests every message in place of one of four.
 
 use super::message_faults::{
-    self, FaultFixture, LIMITS, RequestKind, create, create_child, create_many, create_many_taken,
-    create_taken, create_without_parent, difference, normalize_order,
+    self, BaselineRun, FaultFixture, LIMITS, RequestKind, create, create_child, create_many,
+    create_many_taken, create_taken, create_without_parent, difference, normalize_order,
 };
-use super::proxy::{Fault, FaultKind, MessageSender};
-use super::{RETRIES_MAX, StoredCounts};
+use super::proxy::{Fault, FaultKind};
 use crate::harness::Answer;
 
 const REPLAYED: &str = "Idempotent-Replayed";
@@ -48,17 +47,8 @@ impl IdempotentRequest {
     }
 }
 
-/// A request without a fault, as the baseline.
-struct IdempotentBaseline {
-    status: u16,
-    messages: Vec<(MessageSender, char)>,
-    change: StoredCounts,
-}
-
-/// Records the messages until they are the same twice.
-fn run_baseline(fixture: &mut FaultFixture, kind: RequestKind) -> IdempotentBaseline {
-    let mut last = None;
-    for _ in 0..RETRIES_MAX {
+fn run_baseline(fixture: &mut FaultFixture, kind: RequestKind) -> BaselineRun {
+    message_faults::repeat_baseline(|| {
         IdempotentRequest::new(fixture, kind).send(fixture);
         let keyed = IdempotentRequest::new(fixture, kind);
         let before = fixture.server.counts();
@@ -66,11 +56,8 @@ fn run_baseline(fixture: &mut FaultFixture, kind: RequestKind) -> IdempotentBase
         let status = keyed.send(fixture).status;
         let messages = normalize_order(fixture.server.proxy.recorded_messages());
         let change = difference(&fixture.server.counts(), &before);
-        if last.replace(messages.clone()) == Some(messages.clone()) {
-            return IdempotentBaseline { status, messages, change };
-        }
-    }
-    panic!("{RETRIES_MAX} requests without a fault differed");
+        Some(BaselineRun { status, messages, change })
+    })
 }
 
 fn is_same_response(first: &Answer, other: &Answer) -> bool {
@@ -84,18 +71,17 @@ fn is_same_response(first: &Answer, other: &Answer) -> bool {
 fn run_with_fault(
     fixture: &mut FaultFixture,
     kind: RequestKind,
-    usual: &IdempotentBaseline,
+    usual: &BaselineRun,
     fault: Fault,
 ) -> char {
-    let mut tries = (0..RETRIES_MAX).map(|_| try_run_with_fault(fixture, kind, usual, fault));
-    tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
+    message_faults::retry_until_met(fault, || try_run_with_fault(fixture, kind, usual, fault))
 }
 
 /// `None` when the request had other messages than the baseline.
 fn try_run_with_fault(
     fixture: &mut FaultFixture,
     kind: RequestKind,
-    usual: &IdempotentBaseline,
+    usual: &BaselineRun,
     fault: Fault,
 ) -> Option<char> {
     // The connection is open, and its statements are prepared.
@@ -108,13 +94,11 @@ fn try_run_with_fault(
     let before = fixture.server.counts();
     fixture.server.proxy.plant_fault(fault);
     let told = keyed.send(fixture);
-    if fixture.server.proxy.is_planted() {
+    let is_met = !fixture.server.proxy.is_planted();
+    if !is_met {
         assert_eq!(told.status, usual.status, "{fault:?}\n{told:?}");
-        fixture.server.close_database_connections();
-        return None;
     }
-    let recorded = fixture.server.proxy.recorded_messages();
-    if !message_faults::has_same_messages(&recorded, &usual.messages, fault) {
+    if !is_met || !fixture.has_usual_messages(usual, fault) {
         fixture.server.close_database_connections();
         return None;
     }

@@ -157,31 +157,28 @@ pub(super) struct BaselineRun {
 }
 
 impl FaultFixture {
-    /// Records the messages until they are the same twice: on a busy machine a read that waits too long for
-    /// its answer is sent again, over another connection. `is_new`: over a connection that has to be opened
-    /// first.
+    /// `is_new`: over a connection that has to be opened first.
     pub(super) fn run_baseline(&mut self, kind: RequestKind, is_new: bool) -> BaselineRun {
-        let mut last = None;
-        for _ in 0..RETRIES_MAX {
-            self.warm_up(kind);
-            let request = kind(self);
-            if is_new {
-                self.server.close_database_connections();
-            }
-            let before = self.server.counts();
-            self.server.proxy.record_messages();
-            let status = self.server.request(&request).status;
-            let messages = normalize_order(self.server.proxy.recorded_messages());
+        repeat_baseline(|| self.try_run_baseline(kind, is_new))
+    }
+
+    /// `None` when the request timed out.
+    fn try_run_baseline(&mut self, kind: RequestKind, is_new: bool) -> Option<BaselineRun> {
+        self.warm_up(kind);
+        let request = kind(self);
+        if is_new {
             self.server.close_database_connections();
-            if self.may_time_out && status == 503
-                || last.replace(messages.clone()) != Some(messages.clone())
-            {
-                continue;
-            }
-            let change = difference(&self.server.counts(), &before);
-            return BaselineRun { status, messages, change };
         }
-        panic!("{RETRIES_MAX} requests without a fault timed out, or differed");
+        let before = self.server.counts();
+        self.server.proxy.record_messages();
+        let status = self.server.request(&request).status;
+        let messages = normalize_order(self.server.proxy.recorded_messages());
+        self.server.close_database_connections();
+        if self.may_time_out && status == 503 {
+            return None;
+        }
+        let change = difference(&self.server.counts(), &before);
+        Some(BaselineRun { status, messages, change })
     }
 
     /// Opens the connection and prepares its statements.
@@ -198,6 +195,17 @@ impl FaultFixture {
         panic!("{RETRIES_MAX} requests without a fault timed out");
     }
 
+    /// Whether the messages up to the fault were those of the baseline. Periodic work of the server and a
+    /// read that is sent again have messages of their own, and the fault then meets another one than was
+    /// meant.
+    pub(super) fn has_usual_messages(&self, usual: &BaselineRun, fault: Fault) -> bool {
+        let of_side = |messages: &[(MessageSender, char)]| -> Vec<char> {
+            let sent = messages.iter().filter(|(side, _)| *side == fault.side);
+            sent.map(|(_, kind)| *kind).take(fault.number).collect()
+        };
+        of_side(&self.server.proxy.recorded_messages()) == of_side(&usual.messages)
+    }
+
     /// Runs a request with a fault, and returns the kind of its response.
     pub(super) fn run_with_fault(
         &mut self,
@@ -206,9 +214,7 @@ impl FaultFixture {
         fault: Fault,
         is_new: bool,
     ) -> char {
-        let mut tries =
-            (0..RETRIES_MAX).map(|_| self.try_run_with_fault(kind, usual, fault, is_new));
-        tries.find_map(|met| met).unwrap_or_else(|| panic!("{fault:?} was not met"))
+        retry_until_met(fault, || self.try_run_with_fault(kind, usual, fault, is_new))
     }
 
     /// `None` when the request timed out before it reached the message with the fault, or had other messages
@@ -230,13 +236,12 @@ impl FaultFixture {
         let start = Stopwatch::start();
         let answer = self.server.request(&request);
         assert!(start.elapsed() < ANSWER_MAX, "{:?} for {fault:?}", start.elapsed());
-        if self.server.proxy.is_planted() {
+        let is_met = !self.server.proxy.is_planted();
+        if !is_met {
             let has_timed_out = self.may_time_out && answer.status == 503;
             assert!(has_timed_out || answer.status == usual.status, "{fault:?}: {answer:?}");
-            self.server.close_database_connections();
-            return None;
         }
-        if !has_same_messages(&self.server.proxy.recorded_messages(), &usual.messages, fault) {
+        if !is_met || !self.has_usual_messages(usual, fault) {
             self.server.close_database_connections();
             return None;
         }
@@ -263,18 +268,23 @@ impl FaultFixture {
     }
 }
 
-/// Whether the messages up to the fault were those of the baseline. Periodic work of the server and a read
-/// that is sent again have messages of their own, and the fault then meets another one than was meant.
-pub(super) fn has_same_messages(
-    recorded: &[(MessageSender, char)],
-    usual: &[(MessageSender, char)],
-    fault: Fault,
-) -> bool {
-    let of_side = |messages: &[(MessageSender, char)]| -> Vec<char> {
-        let sent = messages.iter().filter(|(side, _)| *side == fault.side);
-        sent.map(|(_, kind)| *kind).take(fault.number).collect()
-    };
-    of_side(recorded) == of_side(usual)
+/// Runs a request without a fault until it has the same messages twice: on a busy machine a read that waits
+/// too long for its answer is sent again, over another connection.
+pub(super) fn repeat_baseline(mut run: impl FnMut() -> Option<BaselineRun>) -> BaselineRun {
+    let mut last: Option<BaselineRun> = None;
+    for _ in 0..RETRIES_MAX {
+        let Some(next) = run() else { continue };
+        if last.is_some_and(|last| last.messages == next.messages) {
+            return next;
+        }
+        last = Some(next);
+    }
+    panic!("{RETRIES_MAX} requests without a fault timed out, or differed");
+}
+
+/// Runs a request with a fault until the message with the fault is met.
+pub(super) fn retry_until_met(fault: Fault, mut run: impl FnMut() -> Option<char>) -> char {
+    (0..RETRIES_MAX).find_map(|_| run()).unwrap_or_else(|| panic!("{fault:?} was not met"))
 }
 
 /// The server acts on an error before the message behind it has arrived: their order is not determined,
