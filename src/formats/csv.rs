@@ -2,8 +2,8 @@
 //!
 //! Only for collections; a single item is JSON. The header line has the names of the members, in the same
 //! order as in JSON; values of type list, object and json are their JSON text. A missing value is an empty
-//! cell, and an empty text is `""`, so that a parser can tell them apart. Values are never changed, not even
-//! those that a spreadsheet would evaluate as a formula: an import must get back what is stored.
+//! cell, and an empty text is `""`, so that a parser can tell them apart. Values are written
+//! unchanged, even those that a spreadsheet would evaluate as a formula, so that an import restores them.
 
 use http::HeaderValue;
 

@@ -1,8 +1,8 @@
 //! The command lines in the documents: the tests run them and compare their output.
 //!
 //! CONTRIBUTING.md has the convention; `UPDATE_EXPECT=1` writes the real output into the documents.
-//! A document's ids and cursors are those of another run. Where an output matches, each value shown
-//! stands for the value printed in its place, also in later commands.
+//! The ids and cursors in a document come from another run. The test pairs each with the value that the
+//! command printed in its place, and uses the printed value in later commands.
 
 use std::collections::HashMap;
 use std::fs;

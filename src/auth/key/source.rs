@@ -1,8 +1,7 @@
 //! Sources of the keys: the key file (found, read, created and replaced) or `NOUNS_KEY`.
 //!
-//! Every message says what is wrong and how to fix it, and shows nothing of a key. The key file is never
-//! written in place. A new file beside it is written, synced and renamed, so that at every moment the key
-//! file holds either all old keys or all new ones.
+//! Every error message names the fault and its correction, and contains no key material. The key file is
+//! replaced atomically: the new keys are written to a file beside it, which is synced and renamed.
 
 use std::fmt;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};

@@ -2,8 +2,8 @@
 //!
 //! 64 connections create, replace and remove customers and orders, one by one and many at once, and
 //! send requests that must be refused. `judge.rs` checks whether a database agrees with the ledger.
-//! Each connection has items of its own, so that the right response is known before it asks; three
-//! customers are shared by all. Every new text in an item is a token that occurs once, by which the
+//! Each connection writes items that no other one writes, so that the ledger knows the correct response
+//! before the request is sent; all connections share three customers. Every new text in an item is a token that occurs once, by which the
 //! judge recognizes a write although its response never arrived.
 
 use std::collections::HashMap;

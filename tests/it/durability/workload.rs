@@ -1,8 +1,8 @@
 //! The workload of one connection: the choice of its next request.
 //!
 //! It sends nothing: it knows the connection's items, and chooses.
-//! It must not learn of an unknown outcome, since a request that must be refused is chosen by what is
-//! stored.
+//! Its caller does not report unknown outcomes to it, because it has to know what is stored to choose a
+//! request that must be refused.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! Exports: whole collections streamed as NDJSON and CSV.
 //!
-//! The database's own tool inserts the rows, because the HTTP interface could not create so many so
-//! quickly.
+//! SQL inserts the rows, because creating so many over HTTP would take too long.
 
 mod third_party_parsers;
 mod disconnects;

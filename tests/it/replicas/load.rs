@@ -1,8 +1,8 @@
 //! Three replicas under load that are killed in turn, while PostgreSQL is restarted twice.
 //!
 //! `NOUNS_SOAK=1` runs for ten minutes in place of half a minute.
-//! The test has a PostgreSQL of its own, with fsync on: the one that the other tests share must not
-//! be restarted, and would lose data.
+//! The test starts its own PostgreSQL, with fsync on. The server that the other tests share must not be
+//! restarted, and runs without fsync, so that it could lose data.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

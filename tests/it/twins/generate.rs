@@ -1,8 +1,7 @@
 //! The random generator of requests.
 //!
 //! It learns from the responses of one side alone: as long as the sides agree, that is enough.
-//! Two in five of its requests are refused, since most of what a backend can get wrong is how it
-//! refuses.
+//! Two in five of its requests are invalid, because backends differ most in how they refuse requests.
 
 use super::queries::query;
 use super::request_template::{LearnedValues, Placeholder, RequestTemplate};

@@ -3,7 +3,7 @@
 //!
 //! `NOUNS_SOAK=1` sends 200 sequences in place of ten. A failure prints the seed of its sequence, which
 //! `NOUNS_SEED` makes the first one of a run, and the shortest failing sequence that was found.
-//! The change logs are compared too, since what no response shows must be equal as well.
+//! The test also compares the change logs, which no response shows.
 
 mod request_template;
 mod generate;
