@@ -3,6 +3,7 @@
 //! They read the sources and the documents as text; rules that a compiler or a linter can check are not
 //! here.
 
+mod layers;
 mod vocabulary;
 
 use std::collections::BTreeSet;
