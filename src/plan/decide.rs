@@ -4,10 +4,10 @@
 //! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
 //! which only the database can see.
 
-use super::validate::complete_values;
-use super::{
-    Cardinality, Collection, DraftValues, ItemDraft, Outcome, RequestRefusal, WriteAction,
-};
+use super::collection::Collection;
+use super::outcome::{Outcome, RequestRefusal};
+use super::validate::{DraftValues, ItemDraft, complete_values};
+use super::write_plan::{Cardinality, WriteAction};
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::model::{Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types};
 use crate::permit::{Access, UnreadableFields};

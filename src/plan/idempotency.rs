@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Outcome, RequestRefusal};
+use super::outcome::{Outcome, RequestRefusal};
 
 /// Renders the result of a write as the text to store. `None`: the response cannot be stored.
 pub type RenderResponse =
@@ -66,12 +66,4 @@ impl IdempotentRequest {
                 | RequestRefusal::IdempotencyKeyInFlight => false,
             }
     }
-}
-
-/// A response that was stored before, or has just been stored.
-#[derive(Debug, PartialEq, Eq)]
-pub struct IdempotentResponse {
-    pub text: String,
-    /// Whether it is a replay of an earlier response.
-    pub is_replay: bool,
 }

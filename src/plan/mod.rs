@@ -6,29 +6,36 @@
 
 mod validate;
 pub mod decide;
-mod rights_lease;
-mod idempotency;
 mod patch;
-mod refusal;
-mod secrets;
+mod read_plan;
+mod write_plan;
+mod idempotency;
+mod collection;
+mod outcome;
 
+pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
-pub use idempotency::{IdempotentRequest, IdempotentResponse, RenderResponse};
+pub use idempotency::{IdempotentRequest, RenderResponse};
+pub use outcome::{ChangeLogBounds, IdempotentResponse, Outcome, RequestRefusal};
 pub use patch::apply_patch;
-pub use refusal::RequestRefusal;
-pub use rights_lease::{RightsHolder, RightsLease};
-pub use validate::{DraftValues, ItemDraft, Reference};
+pub use read_plan::{InvalidWrite, ReadPlan};
+#[cfg(any(fuzzing, test))]
+pub use validate::DraftValues;
+pub use validate::{ItemDraft, Reference};
+pub use write_plan::{
+    Cardinality, ChangeAuthor, RightsHolder, RightsLease, WriteAction, WritePlan,
+};
 
 use std::sync::Arc;
 
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{
-    CreateBody, Intent, ItemBody, JsonMembers, ListQuery, Patch, PathIds, ResourcePath, RouteTarget,
+    CreateBody, Intent, ItemBody, JsonMembers, ListQuery, PathIds, ResourcePath, RouteTarget,
 };
-use crate::model::{GrantVerb, Model, ResourceIndex};
+use crate::model::{GrantVerb, Model};
 use crate::permit::{AccessScope, Caller};
 use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
-use crate::value::{Id, Item, Page};
+use crate::value::Id;
 use validate::{BodyPurpose, FieldRights, SentItem};
 
 /// The action planned for a request.
@@ -101,183 +108,6 @@ pub enum StaticContent {
     Health,
     ExplainProblem(&'static ProblemKind),
     Options(RouteTarget),
-}
-
-#[derive(Debug)]
-pub enum ReadPlan {
-    /// Whether the store can serve requests.
-    Ready,
-    /// The bounds of the change log.
-    ChangeLogBounds,
-    /// A user by name, with the password hash.
-    User(Box<str>),
-    /// A number that changes with every change of the users.
-    UsersStamp,
-    /// The stored response of an idempotent request.
-    IdempotentResponse(Box<IdempotentRequest>),
-    /// With a list query if only some of the members are shown.
-    Item(Collection, Id, Option<Arc<ListQuery>>),
-    Page(Collection, Arc<ListQuery>),
-    /// The body has faults, but 404 comes before 422 in the order of checks.
-    InvalidWrite(Box<InvalidWrite>),
-}
-
-impl ReadPlan {
-    /// Whether it may scan a whole table, so that its duration has no useful bound.
-    pub fn is_full_scan(&self) -> bool {
-        matches!(self, Self::Page(_, list) if !list.is_whole_by_id() || list.is_counted)
-    }
-
-    /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
-    /// much head-of-line blocking. Health checks use a separate connection.
-    pub fn is_point_lookup(&self) -> bool {
-        match self {
-            Self::Ready | Self::ChangeLogBounds | Self::Page(..) | Self::InvalidWrite(_) => false,
-            Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
-        }
-    }
-}
-
-/// A write that is refused because its body has faults.
-#[derive(Debug)]
-pub struct InvalidWrite {
-    pub collection: Collection,
-    pub item: Option<Id>,
-    pub references: Vec<Reference>,
-    pub faults: Vec<FieldFault>,
-    pub preconditions: Preconditions,
-}
-
-/// The items of a resource under one parent, within the caller's access scope.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Collection {
-    pub resource: ResourceIndex,
-    /// The ids of the items in the path, the top-level one first.
-    pub ancestors: Vec<Id>,
-    pub scope: AccessScope,
-}
-
-impl Collection {
-    /// A hash of the hidden fields, part of the entity tag, since hidden fields change the bytes of an item.
-    /// Responses show what GET shows, so they have the tags of GET.
-    pub fn hidden_fields_hash(&self) -> u32 {
-        self.scope.read_access(self.resource).map_or(0, |access| access.hidden_hash)
-    }
-}
-
-/// One transaction that may change something.
-#[derive(Debug, Clone)]
-pub struct WritePlan {
-    pub collection: Collection,
-    pub action: WriteAction,
-    /// The preconditions that the item must meet.
-    pub preconditions: Preconditions,
-    pub author: ChangeAuthor,
-    /// Set for a request with an `Idempotency-Key`.
-    pub idempotency: Option<Box<IdempotentRequest>>,
-    /// Whether it may remove the last administrator.
-    pub can_remove_last_admin: bool,
-    /// `None`: the write needs no user's rights, or the rights cannot be revoked.
-    pub rights_lease: Option<RightsLease>,
-}
-
-impl WritePlan {
-    /// An unconditional write without an idempotency key, whose rights are not checked again.
-    pub fn new(collection: Collection, action: WriteAction, author: ChangeAuthor) -> Self {
-        Self {
-            collection,
-            action,
-            preconditions: Preconditions::default(),
-            author,
-            idempotency: None,
-            can_remove_last_admin: false,
-            rights_lease: None,
-        }
-    }
-}
-
-/// The author of a change, as the change log records it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChangeAuthor {
-    pub actor: Box<str>,
-    pub request_id: Box<str>,
-}
-
-#[derive(Debug, Clone)]
-pub enum WriteAction {
-    Create {
-        drafts: Vec<ItemDraft>,
-        count: Cardinality,
-    },
-    Replace {
-        id: Id,
-        draft: ItemDraft,
-    },
-    /// The store turns it into a `Replace` once the item is known.
-    Patch {
-        id: Id,
-        patch: Patch,
-    },
-    Remove {
-        id: Id,
-        dependents_max: usize,
-    },
-}
-
-/// Whether the client sent one item or a list; the response has the same form.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cardinality {
-    One,
-    Many,
-}
-
-/// The result of the store: what it has written or read.
-#[derive(Debug, PartialEq)]
-pub enum Outcome {
-    Ready,
-    ChangeLogBounds(ChangeLogBounds),
-    User(Option<Item>),
-    Stamp(i64),
-    Item(Item),
-    Page(Page),
-    Created(Item),
-    CreatedMany(Vec<Item>),
-    Updated(Item),
-    Patched(Item),
-    Removed,
-    /// The response of an idempotent write, replayed or just stored.
-    Idempotent(IdempotentResponse),
-}
-
-/// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChangeLogBounds {
-    pub oldest: Option<i64>,
-    pub newest: Option<i64>,
-}
-
-/// Serializing more than this would delay the other connections of the worker thread noticeably.
-const LARGE_BYTES: usize = 256 << 10;
-
-impl Outcome {
-    /// Whether the response should be serialized on a blocking thread instead of the worker thread.
-    pub fn is_large(&self) -> bool {
-        self.items().iter().map(Item::approximate_bytes).sum::<usize>() >= LARGE_BYTES
-    }
-
-    /// The items of the outcome.
-    pub fn items(&self) -> &[Item] {
-        match self {
-            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {
-                std::slice::from_ref(item)
-            }
-            Self::Page(page) => &page.items,
-            Self::CreatedMany(items) => items,
-            Self::Ready | Self::ChangeLogBounds(_) | Self::Removed | Self::Idempotent(_) => &[],
-            // Internal: never sent to a client.
-            Self::User(_) | Self::Stamp(_) => &[],
-        }
-    }
 }
 
 /// Turns an intent into a plan. The only problem it reports is 404, for an item that cannot exist. It calls

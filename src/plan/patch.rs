@@ -6,8 +6,9 @@
 //! document either. A `test` operation on it always fails, an `add` sets it, and a field that the patch does
 //! not name keeps its value.
 
+use super::collection::Collection;
+use super::outcome::RequestRefusal;
 use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
-use super::{Collection, RequestRefusal};
 use crate::formats::{ItemView, json as written};
 use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};

@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::decide::{Script, ScriptResult};
 use super::*;
 use crate::intent::{self, RequestVerb, Route};
-use crate::model;
-use crate::value::{Moment, Value};
+use crate::model::{self, ResourceIndex};
+use crate::value::{Item, Moment, Value};
 
 const MODEL: &str = r#"
 title = "Shop"

@@ -1,19 +1,50 @@
-//! Secrets in a plan: finds them, so that they can be replaced by their hashes.
+//! Writes, planned: one transaction as data, and the secrets in it.
 //!
 //! A secret that was sent is a `Value::Clear`, which no store accepts; `auth` replaces it before the
-//! write.
+//! write. `auth` also implements the check of a user's rights, for a write that waited.
 
-use super::{
-    Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, ReadPlan, WriteAction, WritePlan,
-};
-use crate::intent::ListQuery;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::collection::Collection;
+use super::idempotency::IdempotentRequest;
+use super::validate::{DraftValues, ItemDraft};
+use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
 use crate::model::builtin::{NAME, PASSWORD};
 use crate::model::{Model, Resource, ResourceIndex};
-use crate::permit::AccessScope;
-use crate::value::{Id, Value};
+use crate::value::{Id, Item, Value};
+
+/// One transaction that may change something.
+#[derive(Debug, Clone)]
+pub struct WritePlan {
+    pub collection: Collection,
+    pub action: WriteAction,
+    /// The preconditions that the item must meet.
+    pub preconditions: Preconditions,
+    pub author: ChangeAuthor,
+    /// Set for a request with an `Idempotency-Key`.
+    pub idempotency: Option<Box<IdempotentRequest>>,
+    /// Whether it may remove the last administrator.
+    pub can_remove_last_admin: bool,
+    /// `None`: the write needs no user's rights, or the rights cannot be revoked.
+    pub rights_lease: Option<RightsLease>,
+}
 
 impl WritePlan {
+    /// An unconditional write without an idempotency key, whose rights are not checked again.
+    pub fn new(collection: Collection, action: WriteAction, author: ChangeAuthor) -> Self {
+        Self {
+            collection,
+            action,
+            preconditions: Preconditions::default(),
+            author,
+            idempotency: None,
+            can_remove_last_admin: false,
+            rights_lease: None,
+        }
+    }
     /// The write that creates a user. `values` are in the order of the user's fields, with the password
     /// hashed.
     pub fn create_user(model: &Model, values: Vec<Value>, by: ChangeAuthor) -> Self {
@@ -71,6 +102,57 @@ impl WritePlan {
     }
 }
 
+/// The author of a change, as the change log records it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeAuthor {
+    pub actor: Box<str>,
+    pub request_id: Box<str>,
+}
+
+#[derive(Debug, Clone)]
+pub enum WriteAction {
+    Create {
+        drafts: Vec<ItemDraft>,
+        count: Cardinality,
+    },
+    Replace {
+        id: Id,
+        draft: ItemDraft,
+    },
+    /// The store turns it into a `Replace` once the item is known.
+    Patch {
+        id: Id,
+        patch: Patch,
+    },
+    Remove {
+        id: Id,
+        dependents_max: usize,
+    },
+}
+
+/// Whether the client sent one item or a list; the response has the same form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cardinality {
+    One,
+    Many,
+}
+
+/// An authenticated user whose rights a write uses.
+pub trait RightsHolder: fmt::Debug + Send + Sync {
+    fn name(&self) -> &str;
+
+    /// Whether the stored user of this name is still the same user, with the same password and roles, and not
+    /// disabled.
+    fn is_still_valid(&self, stored: Option<&Item>) -> bool;
+}
+
+/// The user whose rights permitted a write, and until when these rights need not be checked again.
+#[derive(Debug, Clone)]
+pub struct RightsLease {
+    pub user: Arc<dyn RightsHolder>,
+    pub valid_until: Instant,
+}
+
 impl ItemDraft {
     /// Whether a secret is still in clear text.
     pub fn has_clear_text(&self) -> bool {
@@ -84,20 +166,6 @@ impl ItemDraft {
 
 fn user_draft(values: DraftValues) -> ItemDraft {
     ItemDraft { root: "/user".to_owned(), values, references: Vec::new() }
-}
-
-impl Collection {
-    /// All users, with unrestricted access, for the server itself.
-    pub fn users(model: &Model) -> Self {
-        Self { resource: model.users, ancestors: Vec::new(), scope: AccessScope::default() }
-    }
-}
-
-impl ReadPlan {
-    /// A page of users, with unrestricted access, for the server itself.
-    pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
-        Self::Page(Collection::users(model), ListQuery::by_id(limit, after).into())
-    }
 }
 
 fn name_and_password<'a>(

@@ -1,0 +1,105 @@
+//! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
+
+use crate::intent::preconditions::Validators;
+use crate::model::ResourceIndex;
+use crate::problem::FieldFault;
+use crate::value::{Item, Page};
+
+/// The result of the store: what it has written or read.
+#[derive(Debug, PartialEq)]
+pub enum Outcome {
+    Ready,
+    ChangeLogBounds(ChangeLogBounds),
+    User(Option<Item>),
+    Stamp(i64),
+    Item(Item),
+    Page(Page),
+    Created(Item),
+    CreatedMany(Vec<Item>),
+    Updated(Item),
+    Patched(Item),
+    Removed,
+    /// The response of an idempotent write, replayed or just stored.
+    Idempotent(IdempotentResponse),
+}
+
+/// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChangeLogBounds {
+    pub oldest: Option<i64>,
+    pub newest: Option<i64>,
+}
+
+/// Serializing more than this would delay the other connections of the worker thread noticeably.
+const LARGE_BYTES: usize = 256 << 10;
+
+impl Outcome {
+    /// Whether the response should be serialized on a blocking thread instead of the worker thread.
+    pub fn is_large(&self) -> bool {
+        self.items().iter().map(Item::approximate_bytes).sum::<usize>() >= LARGE_BYTES
+    }
+
+    /// The items of the outcome.
+    pub fn items(&self) -> &[Item] {
+        match self {
+            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {
+                std::slice::from_ref(item)
+            }
+            Self::Page(page) => &page.items,
+            Self::CreatedMany(items) => items,
+            Self::Ready | Self::ChangeLogBounds(_) | Self::Removed | Self::Idempotent(_) => &[],
+            // Internal: never sent to a client.
+            Self::User(_) | Self::Stamp(_) => &[],
+        }
+    }
+}
+
+/// A response that was stored before, or has just been stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct IdempotentResponse {
+    pub text: String,
+    /// Whether it is a replay of an earlier response.
+    pub is_replay: bool,
+}
+
+/// Why nothing was done: the stored data, or the data sent, does not allow it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RequestRefusal {
+    /// The item or one of its ancestors does not exist.
+    Missing,
+    /// The resource requires `If-Match`, and the client sent none.
+    PreconditionRequired,
+    /// The preconditions fail for the current version; a list has no validators.
+    PreconditionFailed(Option<Validators>),
+    /// The patch does not fit the stored item.
+    Patch(String),
+    Invalid(Vec<FieldFault>),
+    Transition {
+        from: Option<Box<str>>,
+        to: Box<str>,
+        allowed: Vec<Box<str>>,
+    },
+    /// A transition that is not allowed, for a caller who may not see the state.
+    HiddenTransition {
+        to: Box<str>,
+    },
+    /// Fields that the caller may not change.
+    ReadOnly(Vec<FieldFault>),
+    /// The item would be outside the caller's row filter, or violates a unique rule together with an item
+    /// outside the filter. Has the fields that were sent and violate the filter; none where naming them would
+    /// distinguish the two cases.
+    OutsideRowFilter(Vec<FieldFault>),
+    /// Values that violate a unique rule; only fields that the caller can see.
+    NotUnique(Vec<FieldFault>),
+    /// Items of this resource reference the item; `None` where the model does not declare the reference.
+    Referenced(Option<ResourceIndex>),
+    TooManyDependents {
+        dependents_max: usize,
+    },
+    /// No enabled user would have the role `admin`.
+    LastAdmin,
+    /// Another request was sent with the same idempotency key.
+    IdempotencyKeyReused,
+    /// A request with the same idempotency key is in flight.
+    IdempotencyKeyInFlight,
+}

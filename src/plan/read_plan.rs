@@ -1,0 +1,62 @@
+//! Reads, planned: what the store looks up for a request or for the server itself.
+
+use std::sync::Arc;
+
+use super::collection::Collection;
+use super::idempotency::IdempotentRequest;
+use super::validate::Reference;
+use crate::intent::ListQuery;
+use crate::intent::preconditions::Preconditions;
+use crate::model::Model;
+use crate::problem::FieldFault;
+use crate::value::Id;
+
+#[derive(Debug)]
+pub enum ReadPlan {
+    /// Whether the store can serve requests.
+    Ready,
+    /// The bounds of the change log.
+    ChangeLogBounds,
+    /// A user by name, with the password hash.
+    User(Box<str>),
+    /// A number that changes with every change of the users.
+    UsersStamp,
+    /// The stored response of an idempotent request.
+    IdempotentResponse(Box<IdempotentRequest>),
+    /// With a list query if only some of the members are shown.
+    Item(Collection, Id, Option<Arc<ListQuery>>),
+    Page(Collection, Arc<ListQuery>),
+    /// The body has faults, but 404 comes before 422 in the order of checks.
+    InvalidWrite(Box<InvalidWrite>),
+}
+
+impl ReadPlan {
+    /// A page of users, with unrestricted access, for the server itself.
+    pub fn users(model: &Model, limit: usize, after: Option<Id>) -> Self {
+        Self::Page(Collection::users(model), ListQuery::by_id(limit, after).into())
+    }
+
+    /// Whether it may scan a whole table, so that its duration has no useful bound.
+    pub fn is_full_scan(&self) -> bool {
+        matches!(self, Self::Page(_, list) if !list.is_whole_by_id() || list.is_counted)
+    }
+
+    /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
+    /// much head-of-line blocking. Health checks use a separate connection.
+    pub fn is_point_lookup(&self) -> bool {
+        match self {
+            Self::Ready | Self::ChangeLogBounds | Self::Page(..) | Self::InvalidWrite(_) => false,
+            Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
+        }
+    }
+}
+
+/// A write that is refused because its body has faults.
+#[derive(Debug)]
+pub struct InvalidWrite {
+    pub collection: Collection,
+    pub item: Option<Id>,
+    pub references: Vec<Reference>,
+    pub faults: Vec<FieldFault>,
+    pub preconditions: Preconditions,
+}
