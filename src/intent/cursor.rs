@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::list::{Attribute, SortKey, sort_prefix};
+use super::attribute::{Attribute, SortKey, sort_prefix};
 use crate::model::{Resource, StorageClass};
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 

@@ -4,20 +4,18 @@
 //! ties, has the direction of the last sort key, so that the reverse order is exactly the same list
 //! backwards, and one index serves both.
 
-mod attribute;
-mod page_link;
-mod filter;
+use std::fmt::Write;
 
-pub use attribute::{
-    Attribute, VisibleResource, no_such_message, no_such_parameter_message, sort_prefix,
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use super::attribute::{
+    Attribute, SortKey, UnusableName, VisibleResource, no_such_message, no_such_parameter_message,
 };
-pub use filter::{Filter, FilterTest};
-
-use self::attribute::UnusableName;
-use self::page_link::PageLink;
 use super::cursor::{self, CursorPosition, ListHash};
+use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
-use super::{ResourcePath, bad_query, format_path, split_query};
+use super::query::{bad_query, split_query};
+use super::route::{ResourcePath, format_path};
 use crate::formats::ItemMember;
 use crate::json;
 use crate::model::settings::ServerLimits;
@@ -28,6 +26,11 @@ use crate::value::{Id, IdKind, Item, truncate_for_message};
 const CONTROL_PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
 
 const EMPTY_NAME_MESSAGE: &str = "expected names with commas between them, got an empty one";
+
+/// The characters to percent-encode: all but the unreserved ones, `:` and `@`, which have no special meaning
+/// in a query or in a `Link` header.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
 /// A page of a collection, as a query selects it.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,13 +53,6 @@ pub struct ListQuery {
     pub preconditions: Preconditions,
     /// The parts of the query that are the same for every page.
     link: PageLink,
-}
-
-/// One key of a sort order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SortKey {
-    pub attribute: Attribute,
-    pub is_descending: bool,
 }
 
 impl ListQuery {
@@ -332,6 +328,55 @@ fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
             json::quote_for_message(text)
         ))
     })
+}
+
+/// The parameters of a list query, encoded again: the URL of the next page, and the canonical query that a
+/// cursor is bound to. Empty for a list without a query.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct PageLink {
+    /// Each parameter ends with `&`.
+    query: String,
+    /// Filters in canonical spelling.
+    filters: Vec<String>,
+    sort: Option<String>,
+}
+
+impl PageLink {
+    fn add(&mut self, name: &str, value: &str) {
+        let _ = write!(self.query, "{}&", encode_pair(name, value));
+    }
+
+    /// `meant` is the parameter's name with its operator.
+    fn add_filter(&mut self, (parameter, value): (&str, &str), meant: &str) {
+        self.add(parameter, value);
+        self.filters.push(encode_pair(meant, value));
+    }
+
+    fn add_sort(&mut self, value: &str) {
+        self.add("sort", value);
+        self.sort = Some(encode_pair("sort", value));
+    }
+
+    fn page_url(&self, path: &str, limit: usize, cursor: &str) -> String {
+        // A cursor is base64url: nothing in it needs escaping.
+        format!("{path}?{}limit={limit}&cursor={cursor}", self.query)
+    }
+
+    /// The filters and the order as one canonical text, regardless of the order of the filters; `None` for
+    /// the whole list by id.
+    fn canonical_query(&self) -> Option<String> {
+        if self.filters.is_empty() && self.sort.is_none() {
+            return None;
+        }
+        let mut all: Vec<&str> = self.filters.iter().map(String::as_str).collect();
+        all.sort_unstable();
+        all.extend(self.sort.as_deref());
+        Some(all.join("&"))
+    }
+}
+
+fn encode_pair(name: &str, value: &str) -> String {
+    format!("{}={}", utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED))
 }
 
 #[cfg(test)]

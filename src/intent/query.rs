@@ -9,6 +9,7 @@ use std::fmt;
 use percent_encoding::percent_decode_str;
 
 use crate::model::types::invalid_escape_position;
+use crate::problem::{self, Problem};
 use crate::value::truncate_for_message;
 
 /// Maximum number of parameters in a query.
@@ -70,6 +71,14 @@ fn decode_component<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQue
         Ok(decoded) => Ok(Cow::Owned(decoded.into_owned())),
         Err(_) => Err(BadQuery::NotUtf8 { name: truncate_for_message(name).into_owned() }),
     }
+}
+
+pub(super) fn split_query(query: Option<&str>) -> Result<Vec<QueryParameter<'_>>, Problem> {
+    split(query.unwrap_or("")).map_err(|error| bad_query(error.to_string()))
+}
+
+pub(super) fn bad_query(detail: String) -> Problem {
+    Problem::new(&problem::BAD_QUERY).detail(detail)
 }
 
 #[cfg(test)]

@@ -19,6 +19,13 @@ pub enum Attribute {
     Field(usize, Vec<Box<str>>),
 }
 
+/// One key of a sort order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SortKey {
+    pub attribute: Attribute,
+    pub is_descending: bool,
+}
+
 impl Attribute {
     /// The declared field, after following the nested names.
     pub fn field<'a>(&self, resource: &'a Resource) -> Option<&'a Field> {
