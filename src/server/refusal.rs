@@ -116,7 +116,7 @@ impl RefusalContext {
         let occasion =
             ProblemContext { base_path: &self.base_path, path: None, request_id: id.as_str() };
         let Reply { status, mut headers, body } = reply::problem(problem, accept, occasion);
-        if let Some(hsts) = self.hsts.as_ref().filter(|_| way.is_secure()) {
+        if let Some(hsts) = self.hsts.as_ref().filter(|_| way.is_tls) {
             headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
         let mut text = format!(

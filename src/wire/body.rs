@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout_at;
 
 use super::head::check_values;
+use crate::admission::MemoryReservation;
 use crate::clock;
 use crate::problem::{self, Problem};
 
@@ -35,18 +36,6 @@ pub enum ConnectionReuse {
     KeepAlive,
     /// The response must have `Connection: close`.
     Close,
-}
-
-/// The memory that a body takes up while it is read.
-pub trait BodyMemory {
-    /// Reserves memory for one chunk; false when there is none left.
-    fn take(&self, bytes: usize) -> bool;
-
-    /// Checked periodically while the next chunk is awaited: whether to abort a slow body.
-    fn is_hurried(&self) -> bool;
-
-    /// Checked when the body did not arrive with its head: whether to refuse it instead of waiting.
-    fn is_exhausted(&self) -> bool;
 }
 
 #[derive(Debug)]
@@ -85,7 +74,7 @@ impl RequestBody {
         &mut self,
         bytes_max: usize,
         deadline: Instant,
-        memory: &impl BodyMemory,
+        memory: &MemoryReservation<'_>,
     ) -> Result<Bytes, Problem> {
         crate::fault::point("body");
         // Refused before the first poll: a client that waits for `100 Continue` need not send the body.
@@ -100,7 +89,7 @@ impl RequestBody {
             }
         }
         {
-            let mut gathering = pin!(self.collect(bytes_max, |bytes| memory.take(bytes)));
+            let mut gathering = pin!(self.collect(bytes_max, |bytes| memory.grow(bytes)));
             // A body that arrived together with the head needs neither the clock nor a timer.
             let first = poll_fn(|context| Poll::Ready(gathering.as_mut().poll(context)));
             if let Poll::Ready(result) = first.await {

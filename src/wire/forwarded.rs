@@ -11,7 +11,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::PeerConnection;
 use crate::model::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -19,6 +18,15 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 
 /// No chain of proxies is longer; elements further to the left are ignored.
 const HOPS_MAX: usize = 32;
+
+/// The connection that a request arrived over.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerConnection {
+    /// The address of the other end of the connection.
+    pub peer: SocketAddr,
+    /// Whether this server terminates TLS for the connection.
+    pub is_tls: bool,
+}
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
