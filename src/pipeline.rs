@@ -9,20 +9,21 @@
 //! `answer` is the table of contents of the whole server: read it first. The numbers are the order of
 //! checks, the same for every resource and on every backend.
 
+mod context;
 mod execute;
-mod patch_user;
+mod write;
 mod content_coding;
 mod export;
 mod identity;
 #[cfg(test)]
 mod grants;
 mod parse_and_plan;
-mod record_metrics;
 mod idempotency;
 mod path_hint;
 mod rate_limit;
 mod redirect;
-mod revocation;
+mod respond;
+mod streaming;
 mod stream_log;
 
 use std::cell::{Cell, OnceCell};
@@ -30,71 +31,34 @@ use std::fmt::Display;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::request::Parts;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Version, header,
-};
+use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::Incoming;
-use hyper::ext::ReasonPhrase;
 
-use self::execute::BodyReservation;
+pub use self::context::{App, SharedState};
+use self::context::{RequestContext, read_body};
+pub use self::identity::end_revoked;
 pub use self::redirect::redirect;
-pub use self::revocation::{StreamRights, end_revoked};
-use crate::admission::{self, AdmissionControl, MemoryReservation};
-use crate::auth::{Authenticator, IdentifiedCaller};
+pub use self::respond::add_hsts_to_refusal;
+use self::respond::{add_hsts, build_response, log_and_count};
+pub use self::streaming::StreamRights;
+use self::write::BodyReservation;
 use crate::box_future::box_future;
 use crate::formats::ResponseOffer;
-use crate::formats::accept::{self, Accept};
-use crate::formats::coding::{self, CodingChoice};
+use crate::formats::accept;
+use crate::formats::coding;
 use crate::formats::json::ProblemContext;
 use crate::intent::{Route, RouteError};
-use crate::log::{Level, Logger, RequestLine, StageTimes};
-use crate::metrics::{Metrics, RequestSample, ThreadMetrics};
-use crate::model::{Model, Network, ResourceIndex};
+use crate::log::{Level, StageTimes};
 use crate::plan::{ChangeAuthor, Plan, ReadPlan};
 use crate::problem::{self, Problem};
-use crate::rate_window::WindowState;
-use crate::reply::{Reply, ReplyBuilder, ResponseBody};
+use crate::reply::{Reply, ResponseBody};
 use crate::wire::{
     self, ConnectionReuse, CorsOrigin, PeerConnection, RequestBody, RequestId, Sender,
 };
-use crate::{clock, fault, formats, intent, reply, store};
-
-/// Parsing a body of this size or more would block the event loop for noticeably long, so a blocking thread
-/// does it, as it does for the serialization of large outcomes (`Outcome::is_large`).
-const BLOCKING_BODY_BYTES_MIN: usize = 64 << 10;
-
-/// State that all worker threads share.
-#[derive(Debug)]
-pub struct SharedState {
-    pub model: Arc<Model>,
-    pub auth: Authenticator,
-    pub replies: ReplyBuilder,
-    pub admission: AdmissionControl,
-    pub log: Logger,
-    pub metrics: Arc<Metrics>,
-    /// The `--listen` addresses: names that an open server accepts in `Host`.
-    pub listen_names: Vec<String>,
-    /// Peers whose `Forwarded` headers we trust.
-    pub trusted_proxies: Vec<Network>,
-    /// The HTTPS port, for redirects.
-    pub https_port: u16,
-    /// `Strict-Transport-Security`, if it is configured.
-    pub hsts: Option<HeaderValue>,
-}
-
-/// The state with which one worker thread answers requests.
-#[derive(Debug)]
-pub struct App {
-    pub shared: Arc<SharedState>,
-    pub store: store::StoreWorker,
-    pub metrics: ThreadMetrics,
-}
+use crate::{clock, fault, formats, intent, reply};
 
 /// Runs all stages of one request.
 async fn answer(
@@ -167,7 +131,7 @@ async fn answer(
     // 13 does it conflict with stored data?               409
     let done = match plan {
         Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
-        Plan::Metrics => return Ok(reply::metrics(Box::pin(record_metrics::scrape(app)).await)),
+        Plan::Metrics => return Ok(reply::metrics(Box::pin(respond::scrape(app)).await)),
         Plan::Read(ReadPlan::Page(collection, list))
             if let Some(lines) = export::streamed_format(format, &list) =>
         {
@@ -175,13 +139,13 @@ async fn answer(
             return Box::pin(export::start_export(app, asked, list, format, stages)).await;
         }
         Plan::Read(read) => execute::read(app, asked, read, stages).await?,
-        Plan::Write(write) => match key {
+        Plan::Write(plan) => match key {
             Some(key) => {
-                let (key, sent) = ((&*key, format), (write, &bytes, &memory));
+                let (key, sent) = ((&*key, format), (plan, &bytes, &memory));
                 return Box::pin(idempotency::write(app, asked, key, sent, stages)).await;
             }
             None => {
-                execute::write(app, asked, write, BodyReservation::new(&bytes, &memory), stages)
+                write::write(app, asked, plan, BodyReservation::new(&bytes, &memory), stages)
                     .await?
             }
         },
@@ -194,59 +158,6 @@ async fn answer(
             .into());
     }
     Ok(reply)
-}
-
-/// Reads the whole body, within its limits of size and time.
-async fn read_body(
-    asked: &RequestContext<'_>,
-    (body, memory): (&mut RequestBody, &MemoryReservation<'_>),
-    bytes_max: usize,
-) -> Result<Bytes, Problem> {
-    body.read(bytes_max, asked.body_deadline, memory).await
-}
-
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Problem> {
-    admission::spawn_blocking(work).await.map_err(|_| Problem::new(&problem::BUSY))
-}
-
-/// A request and the facts that the pipeline has learned about it so far.
-struct RequestContext<'a> {
-    parts: &'a Parts,
-    accept: Accept<'a>,
-    /// The content coding of the response; mostly none.
-    content_coding: Option<CodingChoice>,
-    id: RequestId,
-    /// When the body must have arrived, and when the outcome must be known.
-    body_deadline: Instant,
-    deadline: Instant,
-    way: PeerConnection,
-    /// The client that sent the request, according to the trusted proxies.
-    sender: Sender,
-    visitor: CorsOrigin,
-    now: Instant,
-    /// Set by step 4; the log and the response use it too.
-    identified: OnceCell<IdentifiedCaller>,
-    /// The caller with fresh rights, where these changed while the body was read.
-    refreshed: OnceCell<IdentifiedCaller>,
-    /// When the rights were last checked.
-    rights_checked_at: Cell<Instant>,
-    /// The rights that a streaming response depends on.
-    stream_rights: OnceCell<Arc<StreamRights>>,
-    /// The caller's rate window, if the caller is rate-limited.
-    rate_window: Cell<Option<WindowState>>,
-    /// Set by step 2, for the metrics.
-    resource: Cell<Option<ResourceIndex>>,
-    /// The kind of a replayed problem, for the log.
-    replayed_problem: Cell<Option<&'static problem::ProblemKind>>,
-}
-
-impl RequestContext<'_> {
-    /// The caller by the last check of the rights; `None` before step 4.
-    fn latest_identified(&self) -> Option<&IdentifiedCaller> {
-        self.refreshed.get().or_else(|| self.identified.get())
-    }
 }
 
 /// Answers one request in every case, also after a problem or a panic.
@@ -276,23 +187,6 @@ pub async fn serve(
     });
     add_hsts(app, sender, response.headers_mut());
     response
-}
-
-/// Adds `Strict-Transport-Security` to the response to a request that the server refuses before the
-/// pipeline.
-pub fn add_hsts_to_refusal(
-    app: &App,
-    (way, asked): (PeerConnection, &HeaderMap),
-    headers: &mut HeaderMap,
-) {
-    add_hsts(app, wire::find_sender(way, asked, &app.shared.trusted_proxies), headers);
-}
-
-/// RFC 6797 §7.2: only responses over HTTPS carry `Strict-Transport-Security`.
-fn add_hsts(app: &App, sender: Sender, headers: &mut HeaderMap) {
-    if let Some(hsts) = app.shared.hsts.as_ref().filter(|_| sender.is_https == Some(true)) {
-        headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
-    }
 }
 
 /// Handles one request; a panic of `answer` becomes an internal problem.
@@ -367,69 +261,6 @@ async fn handle_request(
     response
 }
 
-fn log_and_count(
-    app: &App,
-    asked: &RequestContext<'_>,
-    (reply, problem): (&mut Reply, Option<&Problem>),
-    stages: &StageTimes,
-) {
-    let answered = RequestSample {
-        resource: asked.resource.get(),
-        verb: asked.parts.method.as_str(),
-        status: reply.status.as_u16(),
-        took: stages.total(),
-    };
-    if stream_log::defer_to_stream_end(&app.shared, asked, reply, stages) {
-        return app.metrics.record(&answered, stages.iter());
-    }
-    app.shared.log.request(&RequestLine {
-        time: clock::moment(),
-        request_id: asked.id.as_str(),
-        peer: asked.way.peer,
-        client: asked.sender.address,
-        method: asked.parts.method.as_str(),
-        path: asked.parts.uri.path(),
-        status: reply.status.as_u16(),
-        caller: asked.identified.get().map_or("-", |known| known.caller.name()),
-        bytes: reply.body.buffered_bytes(),
-        duration: stages.total(),
-        problem: problem.map(Problem::kind).or(asked.replayed_problem.get()).map(|kind| kind.slug),
-        cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
-        is_cut: false,
-        stages,
-    });
-    // Last, because `serve` counts a request that panics before this line.
-    app.metrics.record(&answered, stages.iter());
-}
-
-fn build_response(
-    reply: Reply,
-    method: &Method,
-    id: &RequestId,
-    (after, visitor): (ConnectionReuse, CorsOrigin),
-) -> Response<ResponseBody> {
-    const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-    let mut response = Response::new(ResponseBody::Whole(Bytes::new()));
-    *response.status_mut() = reply.status;
-    if let Some(reason) = reply::reason_phrase(reply.status) {
-        response.extensions_mut().insert(ReasonPhrase::from_static(reason.as_bytes()));
-    }
-    *response.headers_mut() = reply.headers;
-    response.headers_mut().insert(X_REQUEST_ID, id.header());
-    wire::add_cross_origin_isolation(response.headers_mut());
-    visitor.add_headers(response.headers_mut());
-    // RFC 9110 §9.3.2: as GET without the content, but with `Content-Length` where it is known.
-    if *method != Method::HEAD || reply.status == StatusCode::NOT_MODIFIED {
-        *response.body_mut() = reply.body;
-    } else if let Some(whole) = reply.body.whole() {
-        response.headers_mut().insert(header::CONTENT_LENGTH, whole.len().into());
-    }
-    if after == ConnectionReuse::Close {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
 /// Catches a panic of one request and returns its message, so that the process continues. The future is
 /// pinned where it was made, because it is large and each call would move it.
 fn catch_panic<T>(
@@ -449,6 +280,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     use super::*;
+    use crate::formats::accept::Accept;
 
     #[test]
     fn panic_gives_500_and_its_message_goes_to_the_log_only() {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use super::SharedState;
+use super::context::SharedState;
 use crate::formats::coding::{CodingChoice, ENCODER_BYTES, Encoder};
 use crate::reply::{self, BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
 use crate::{admission, fault};

@@ -12,7 +12,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 
-use super::{App, RequestContext, StreamRights, identity, revocation};
+use super::context::{App, RequestContext};
+use super::identity;
+use super::streaming::{REVOKED_CAUSE, StreamRights};
 use crate::admission::{CallerKey, StreamLimit, StreamPermit};
 use crate::formats::{Format, StreamWriter};
 use crate::intent::{ListQuery, RouteError};
@@ -73,7 +75,9 @@ pub(super) async fn start_export(
     stages.mark("store");
     identity::require_unchanged_rights(app, asked, stages.now()).await?;
     let rights = match &begun {
-        Ok(ExportBody::Streaming(_, fetcher)) => StreamRights::new(asked, fetcher.canceller()),
+        Ok(ExportBody::Streaming(_, fetcher)) => {
+            StreamRights::new(asked.latest_identified(), fetcher.canceller())
+        }
         Ok(ExportBody::Complete(_)) | Err(_) => None,
     };
     if let Some(rights) = &rights {
@@ -124,7 +128,7 @@ impl BodyChunks for ExportStream {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
         if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
-            return Poll::Ready(Some(Err(StreamAborted(revocation::REVOKED_CAUSE.to_owned()))));
+            return Poll::Ready(Some(Err(StreamAborted(REVOKED_CAUSE.to_owned()))));
         }
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 
-use super::execute::BodyReservation;
-use super::{App, BLOCKING_BODY_BYTES_MIN, RequestContext, SharedState, execute, run_blocking};
+use super::context::{App, BLOCKING_BODY_BYTES_MIN, RequestContext, SharedState, run_blocking};
+use super::write::{self, BodyReservation};
 use crate::admission::{KeyedMutexGuard, MemoryReservation};
 use crate::auth;
 use crate::clock;
@@ -56,7 +56,7 @@ pub(super) async fn write(
     let scope = IdempotencyScope::new(asked, key);
     let _turn = attach_key(app, asked, (&scope, format), (&mut write, bytes, reservation)).await?;
     let done =
-        execute::write(app, asked, write, BodyReservation::new(bytes, reservation), stages).await?;
+        write::write(app, asked, write, BodyReservation::new(bytes, reservation), stages).await?;
     match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
         Outcome::Idempotent(stored) => replay(asked, stored),
         _ => Err(Problem::new(&problem::INTERNAL)

@@ -1,11 +1,14 @@
 //! Authentication and authorization: steps 4 and 5 of the order of checks.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::Method;
 
-use super::{App, RequestContext, SharedState, rate_limit};
+use super::context::{App, RequestContext, SharedState, read_body};
+use super::rate_limit;
+use super::streaming::StreamRights;
 use crate::admission::MemoryReservation;
 use crate::auth::{self, CallerStatus, Identification, IdentifiedCaller};
 use crate::intent::{RequestVerb, Route, RouteError, RouteTarget};
@@ -55,7 +58,7 @@ pub(super) async fn identify(
             // The caller is not authenticated yet, so a list of new items is limited to the size of one
             // item.
             let bytes_max = app.shared.model.server.limits.body_bytes_max;
-            let bytes = super::read_body(asked, body, bytes_max).await?;
+            let bytes = read_body(asked, body, bytes_max).await?;
             // Reading the body may have taken long, and users may have changed meanwhile.
             let request = auth::AuthRequest { now: clock::now(), ..request };
             let identity = auth.identify(&app.store, &request, Some(&bytes)).await;
@@ -197,6 +200,21 @@ async fn recheck_rights(
                 resource.map_or(model.server_realm(), |resource| model.resource(resource).realm);
             let request = auth_request_in_realm(asked, realm);
             Err(auth_error_to_stop(app, auth.reject_credentials(&app.store, &request).await))
+        }
+    }
+}
+
+/// Ends the streams whose callers no longer have the rights that they began with.
+pub async fn end_revoked(app: &App, streams: Vec<Arc<StreamRights>>) {
+    let (auth, store) = (&app.shared.auth, &app.store);
+    // If the read fails, the next sweep retries.
+    if auth.renew_lease(store).await.is_err() {
+        return;
+    }
+    for stream in streams {
+        match auth.caller_status(store, &stream.known).await {
+            Ok(CallerStatus::Unchanged) | Err(_) => {}
+            Ok(CallerStatus::Changed(_) | CallerStatus::Gone) => stream.revoke(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{App, BLOCKING_BODY_BYTES_MIN, SharedState, run_blocking};
+use super::context::{App, BLOCKING_BODY_BYTES_MIN, SharedState, run_blocking};
 use crate::admission::MemoryReservation;
 use crate::intent::{self, Route};
 use crate::json;
@@ -12,7 +12,6 @@ use crate::model::Model;
 use crate::permit::{self, Caller};
 use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::{self, Problem};
-use crate::wire::BodyMemory;
 
 /// The maximum memory of a parsed value, on average: `[0]` is two values and 176 bytes.
 const VALUE_BYTES: usize = 96;
@@ -117,19 +116,5 @@ fn reserve(memory: &MemoryReservation<'_>, bytes: usize) -> Result<(), Problem> 
     match memory.grow(bytes) {
         true => Ok(()),
         false => Err(Problem::new(&problem::BUSY).detail("too many large bodies at once")),
-    }
-}
-
-impl BodyMemory for MemoryReservation<'_> {
-    fn take(&self, bytes: usize) -> bool {
-        self.grow(bytes)
-    }
-
-    fn is_hurried(&self) -> bool {
-        self.is_hurried()
-    }
-
-    fn is_exhausted(&self) -> bool {
-        self.is_exhausted()
     }
 }

@@ -5,7 +5,8 @@
 //! all other callers get a bare 404. Wrong credentials do not lead to 401 here: they are checked as for any
 //! other path, failed logins are counted, and there is no hint.
 
-use super::{App, RequestContext, SharedState, identity};
+use super::context::{App, RequestContext, SharedState};
+use super::identity;
 use crate::auth::Identification;
 use crate::formats::json::path_template;
 use crate::intent::{self, RequestVerb, ResourcePath, Route, RouteError, RouteTarget};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::{App, RequestContext};
+use super::context::{App, RequestContext};
 use crate::admission::CallerKey;
 use crate::model::settings::RateLimit;
 use crate::permit::Caller;

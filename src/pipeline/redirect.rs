@@ -10,7 +10,8 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 
-use super::{App, build_response};
+use super::context::App;
+use super::respond::build_response;
 use crate::formats::accept;
 use crate::formats::json::ProblemContext;
 use crate::log::{RequestLine, StageTimes};

@@ -10,7 +10,8 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::Method;
 
-use super::{RequestContext, SharedState, StreamRights, revocation};
+use super::context::{RequestContext, SharedState};
+use super::streaming::{REVOKED_CAUSE, StreamRights};
 use crate::clock;
 use crate::log::{RequestLine, StageTimes};
 use crate::reply::{BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
@@ -98,9 +99,7 @@ impl Drop for LoggedStream {
         let (ended, cause) = match self.end.take() {
             Some(Ok(())) => (&server.streams_completed, None),
             Some(Err(StreamAborted(cause))) => (&server.streams_aborted, Some(cause)),
-            None if is_revoked => {
-                (&server.streams_aborted, Some(revocation::REVOKED_CAUSE.to_owned()))
-            }
+            None if is_revoked => (&server.streams_aborted, Some(REVOKED_CAUSE.to_owned())),
             None => (&server.streams_abandoned, Some("the client disconnected".to_owned())),
         };
         ended.add(1);
