@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::hmac;
 use quick_cache::sync::Cache;
 
+use super::account::UserAccount;
 use super::digest::{self, Ha1};
 use super::nonce::Nonce;
-use super::users::UserAccount;
 use crate::model::Algorithm;
 
 /// How long a login is cached, so that its password is not hashed again. Each use extends the time, so that

@@ -4,10 +4,7 @@
 //! three times as long as that hash took, so that wrong passwords never use more than a quarter of a core,
 //! and correct ones wait only while there are wrong ones.
 
-mod fair_queue;
-
 use std::io;
-use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -15,22 +12,13 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
+use super::fair_queue::{FairQueue, HashPriority, HasherBusy, NextJob};
 use crate::clock;
-use fair_queue::{FairQueue, NextJob};
 
 /// The niceness of the thread: with all cores busy it gets a quarter of a worker thread's share, otherwise
 /// as much as it can use.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
-
-/// The priority of a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HashPriority {
-    /// An authenticated caller, such as an admin who sets a password: runs first.
-    Authenticated,
-    /// A client at this address, not authenticated yet.
-    Unauthenticated(IpAddr),
-}
 
 /// Whether the hash showed that the password was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,10 +26,6 @@ pub enum WrongPassword {
     Yes,
     No,
 }
-
-/// The queue is full, or the server is shutting down: the client may retry in a second or two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HasherBusy;
 
 /// A job whose caller waits for the result.
 trait HashJob: Send {

@@ -5,8 +5,6 @@
 //! several keys, one a line. The first seals and signs, the others only open and verify, so that a rotation
 //! can be interrupted at any point.
 
-mod source;
-
 use std::fmt::{self, Write as _};
 
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
@@ -14,8 +12,6 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
-
-pub use source::{KeyError, KeyFileLock, KeySource, Keyring, create_private_file, wait_for_lock};
 
 const KEY_BYTES: usize = 32;
 /// The maximum number of keys: more than a rotation needs, and a bound on how many are tried.
@@ -74,6 +70,13 @@ impl KeySet {
             return Err(format!("expected at most {KEYS_MAX} keys, got {}", others.len() + 1));
         }
         Ok(Self { first, others })
+    }
+
+    /// One key for each of `bytes`: that byte repeated 32 times.
+    #[cfg(test)]
+    pub fn example(bytes: &[u8]) -> Self {
+        let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
+        Self::parse(&lines.collect::<String>()).unwrap()
     }
 
     /// A new key from the system's random number generator.
@@ -151,7 +154,7 @@ impl KeySet {
     }
 
     /// The content of the key file.
-    fn file_text(&self) -> String {
+    pub(super) fn file_text(&self) -> String {
         self.iter().map(|key| format!("{}\n", STANDARD.encode(key.bytes))).collect()
     }
 }
@@ -191,15 +194,13 @@ fn derive(key: &[u8; KEY_BYTES], label: &[u8]) -> [u8; 32] {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    /// A key set with one key for each of `bytes`: that byte repeated 32 times.
-    pub fn keys(bytes: &[u8]) -> KeySet {
-        let lines = bytes.iter().map(|byte| STANDARD.encode([*byte; 32]) + "\n");
-        KeySet::parse(&lines.collect::<String>()).unwrap()
+    fn keys(bytes: &[u8]) -> KeySet {
+        KeySet::example(bytes)
     }
 
     #[test]

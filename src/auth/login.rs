@@ -9,23 +9,24 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, header};
+use http::header;
 
+use super::account::UserAccount;
+use super::authenticator::Authenticator;
 use super::credential_cache::CachedLogin;
-use super::digest::{self, DigestCredentials, DigestTarget, KeyedCredentials, ScopeMismatch};
-use super::hasher::HashPriority;
+use super::digest::{self, DigestCredentials, ScopeMismatch};
+use super::fair_queue::HashPriority;
 use super::nonce::{Nonce, NonceError};
 use super::password_check::{DigestAttempt, PasswordCheck, PasswordVerdict};
-use super::signing::{Signer, SigningState};
-use super::users::UserAccount;
-use super::{
-    AuthError, AuthRequest, AuthenticationInfo, Authenticator, Identification, IdentifiedCaller,
-    basic, password, tarpit,
+use super::request::{
+    AuthError, AuthRequest, AuthenticationInfo, Identification, identified,
+    ready_authentication_info, request_target,
 };
+use super::signing::{Signer, SigningState};
+use super::{basic, password, tarpit};
 use crate::clock;
 use crate::model::Algorithm;
 use crate::model::builtin::PASSWORD;
-use crate::permit::Caller;
 use crate::plan::{ChangeAuthor, WritePlan};
 use crate::problem::{self, Problem};
 use crate::store::{self, NonceClaim, NonceClaimResult, StoreError, WriteOptions};
@@ -352,26 +353,4 @@ impl Authenticator {
         self.delayed_failures.wait(request.now + tarpit::WRONG_PASSWORD_DELAY).await;
         self.unauthorized(store, request, &problem::CREDENTIALS_WRONG).await
     }
-}
-
-/// `Authentication-Info`, when it does not depend on the response's body.
-fn ready_authentication_info(
-    keyed: &KeyedCredentials<'_>,
-    next: Option<&str>,
-) -> AuthenticationInfo {
-    let text = keyed.authentication_info(None, next);
-    text.and_then(|text| HeaderValue::try_from(text).ok())
-        .map_or(AuthenticationInfo::Absent, AuthenticationInfo::Ready)
-}
-
-pub(super) fn identified(user: &Arc<UserAccount>, info: AuthenticationInfo) -> IdentifiedCaller {
-    let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
-    IdentifiedCaller { caller, user: Some(Arc::clone(user)), info }
-}
-
-fn request_target<'a>(request: &AuthRequest<'a>) -> DigestTarget<'a> {
-    let uri = &request.parts.uri;
-    let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
-    DigestTarget { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
 }

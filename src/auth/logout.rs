@@ -9,7 +9,9 @@
 
 use http::{HeaderName, HeaderValue, header};
 
-use super::{AuthError, AuthRequest, Authenticator, digest, parameters};
+use super::authenticator::Authenticator;
+use super::request::{AuthError, AuthRequest};
+use super::{digest, parameters};
 use crate::model::AuthScheme;
 use crate::problem::{self, Problem};
 use crate::store;

@@ -7,13 +7,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::account::UserAccount;
+use super::authenticator::Authenticator;
 use super::basic::BasicCredentials;
 use super::credential_cache::CredentialCache;
 use super::digest::{self, DigestCredentials};
 use super::hasher::WrongPassword;
+use super::password;
+use super::request::{AuthError, AuthRequest};
 use super::throttle::LoginThrottle;
-use super::users::UserAccount;
-use super::{AuthError, AuthRequest, Authenticator, password};
 use crate::clock;
 use crate::model::Algorithm;
 use crate::store;

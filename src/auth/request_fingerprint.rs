@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use super::Authenticator;
+use super::authenticator::Authenticator;
 use super::key::KeySet;
 
 impl Authenticator {
@@ -53,7 +53,10 @@ pub fn update_length_prefixed(parts: &[&[u8]], mut take: impl FnMut(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::key::tests::keys;
+
+    fn keys(bytes: &[u8]) -> KeySet {
+        KeySet::example(bytes)
+    }
 
     #[test]
     fn request_fingerprint_depends_on_the_key_and_every_part() {

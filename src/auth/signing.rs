@@ -3,7 +3,8 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::challenge::Challenges;
-use super::key::{KeySet, Keyring};
+use super::key::KeySet;
+use super::key_source::Keyring;
 use super::nonce::{NonceRandom, Nonces};
 use crate::clock;
 use crate::model::Model;

@@ -12,7 +12,8 @@ use clap::Args;
 
 use super::{CommandError, command_error, database, find_model, key_source, read_model};
 use crate::auth::LEASE;
-use crate::auth::key::{FINGERPRINT_NAME, KeyError, KeySet, KeySource};
+use crate::auth::key::{FINGERPRINT_NAME, KeySet};
+use crate::auth::key_source::{KeyError, KeySource};
 use crate::model::Model;
 use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::plan::{

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use super::accounts::{self, Accounts};
 use super::{CommandError, command_error};
-use crate::auth::key::{KeySet, KeySource, create_private_file, wait_for_lock};
+use crate::auth::key::KeySet;
+use crate::auth::key_source::{KeySource, create_private_file, wait_for_lock};
 use crate::auth::password::{self, PasswordRecord};
 use crate::fault;
 use crate::model::builtin::ADMIN;

@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
 use super::{CommandError, command_error, print_line};
-use crate::auth::key::{FINGERPRINT_NAME, KeyFileLock, KeySet, KeySource};
+use crate::auth::key::{FINGERPRINT_NAME, KeySet};
+use crate::auth::key_source::{KeyFileLock, KeySource};
 use crate::auth::password::{PasswordRecord, ResealResult};
 use crate::fault;
 use crate::model::builtin::PASSWORD;

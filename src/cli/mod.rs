@@ -365,13 +365,13 @@ fn key_source(
     flag: Option<&Path>,
     model: &Model,
     database: &Database,
-) -> Result<auth::key::KeySource, auth::key::KeyError> {
+) -> Result<auth::key_source::KeySource, auth::key_source::KeyError> {
     #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
     let key = std::env::var_os("NOUNS_KEY").filter(|key| !key.is_empty());
     // A value that is not UTF-8 is no valid key either.
     let key = key.map(|key| key.to_string_lossy().into_owned());
     let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
-    auth::key::KeySource::choose(flag.or(named), key, database)
+    auth::key_source::KeySource::choose(flag.or(named), key, database)
 }
 
 /// Whether to use colours: on a terminal, unless `NO_COLOR` is set.

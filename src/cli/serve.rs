@@ -19,7 +19,8 @@ use super::{
 };
 use crate::admission::AdmissionControl;
 use crate::auth::Authenticator;
-use crate::auth::key::{FINGERPRINT_NAME, KeySource, Keyring};
+use crate::auth::key::FINGERPRINT_NAME;
+use crate::auth::key_source::{KeySource, Keyring};
 use crate::log::{Level, LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::settings;

@@ -1,6 +1,7 @@
 //! Tests of the hasher's thread: its callers, and its end. The tests of `fair_queue` cover the order of
 //! jobs.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};

@@ -9,13 +9,25 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::{HashPriority, HasherBusy};
 use crate::rate_window::network;
 
 /// The maximum number of waiting jobs of unauthenticated clients; as many again of authenticated callers.
 const WAITING_MAX: usize = 64;
 /// The pause after a wrong password, as a multiple of its hash's time.
 const COOLDOWN_FACTOR: u32 = 3;
+
+/// The priority of a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HashPriority {
+    /// An authenticated caller, such as an admin who sets a password: runs first.
+    Authenticated,
+    /// A client at this address, not authenticated yet.
+    Unauthenticated(IpAddr),
+}
+
+/// The queue is full, or the server is shutting down: the client may retry in a second or two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HasherBusy;
 
 #[derive(Debug)]
 pub(super) struct FairQueue<J> {

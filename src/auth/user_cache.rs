@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quick_cache::sync::Cache;
 
+use super::account::{LEASE, UserAccount};
 use super::digest::{self, Ha1};
 use super::key::KeySet;
 use super::password::{self, PasswordRecord};
@@ -21,12 +22,9 @@ use crate::clock;
 use crate::json::{self, Json};
 use crate::model::{Algorithm, Model};
 use crate::permit::Rights;
-use crate::plan::{Outcome, ReadPlan, RightsHolder};
+use crate::plan::{Outcome, ReadPlan};
 use crate::store::{self, StoreError};
 use crate::value::{Id, Item, Value};
-
-/// How long the stamp is trusted. Commands that change users wait longer.
-pub const LEASE: Duration = Duration::from_millis(500);
 
 /// The maximum number of cached users.
 const USERS_MAX: usize = 10_000;
@@ -38,70 +36,6 @@ const HASHED_NAMES_MAX: usize = 10_000;
 const DECOY_NAME: &str = ":";
 /// The rows of a page when all names are read.
 const PAGE_ROWS: usize = 500;
-
-/// A stored user, parsed.
-#[derive(Debug)]
-pub struct UserAccount {
-    pub id: Id,
-    pub name: Arc<str>,
-    pub version: i64,
-    pub is_disabled: bool,
-    pub rights: Arc<Rights>,
-    /// The list of roles, as stored.
-    roles: Box<str>,
-    pub record: PasswordRecord,
-    /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
-    digests: Vec<(usize, Algorithm, Ha1)>,
-    /// The users stamp when this user was read.
-    stamp: i64,
-}
-
-impl UserAccount {
-    #[cfg(test)]
-    pub fn example(id: i64) -> Self {
-        Self {
-            id: Id::Integer(id),
-            name: "ann".into(),
-            version: 1,
-            is_disabled: false,
-            rights: Arc::new(Rights::unrestricted()),
-            roles: r#"["admin"]"#.into(),
-            record: PasswordRecord { argon2: "a hash".to_owned(), digests: Vec::new() },
-            digests: Vec::new(),
-            stamp: 0,
-        }
-    }
-
-    pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
-        let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
-        found.map(|(_, _, ha1)| ha1)
-    }
-
-    /// Whether this is the same user, with the same password: the user may have been removed, and another one
-    /// created with the same name.
-    pub fn is_same_login(&self, other: &Self) -> bool {
-        let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
-        is_same && !other.is_disabled
-    }
-}
-
-impl RightsHolder for UserAccount {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn is_still_valid(&self, stored: Option<&Item>) -> bool {
-        let Some(Item { id, values, .. }) = stored else { return false };
-        let [_, Value::Json(roles), disabled, Value::Text(secret)] = &**values else {
-            return false;
-        };
-        let is_same = *id == self.id && **roles == *self.roles;
-        is_same
-            && *disabled != Value::Boolean(true)
-            && PasswordRecord::parse(secret)
-                .is_some_and(|record| record.argon2 == self.record.argon2)
-    }
-}
 
 /// The users of one database.
 #[derive(Debug)]

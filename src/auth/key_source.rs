@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::KeySet;
+use super::key::KeySet;
 use crate::clock;
 use crate::store::{Database, resolve_links};
 

@@ -1,0 +1,78 @@
+//! A stored user, parsed: what a login compares with, and the rights that it gives.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::digest::Ha1;
+use super::password::PasswordRecord;
+use crate::model::Algorithm;
+use crate::permit::Rights;
+use crate::plan::RightsHolder;
+use crate::value::{Id, Item, Value};
+
+/// How long the stamp is trusted. Commands that change users wait longer.
+pub const LEASE: Duration = Duration::from_millis(500);
+
+/// A stored user, parsed.
+#[derive(Debug)]
+pub struct UserAccount {
+    pub id: Id,
+    pub name: Arc<str>,
+    pub version: i64,
+    pub is_disabled: bool,
+    pub rights: Arc<Rights>,
+    /// The list of roles, as stored.
+    pub(super) roles: Box<str>,
+    pub record: PasswordRecord,
+    /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
+    pub(super) digests: Vec<(usize, Algorithm, Ha1)>,
+    /// The users stamp when this user was read.
+    pub(super) stamp: i64,
+}
+
+impl UserAccount {
+    #[cfg(test)]
+    pub fn example(id: i64) -> Self {
+        Self {
+            id: Id::Integer(id),
+            name: "ann".into(),
+            version: 1,
+            is_disabled: false,
+            rights: Arc::new(Rights::unrestricted()),
+            roles: r#"["admin"]"#.into(),
+            record: PasswordRecord { argon2: "a hash".to_owned(), digests: Vec::new() },
+            digests: Vec::new(),
+            stamp: 0,
+        }
+    }
+
+    pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
+        let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
+        found.map(|(_, _, ha1)| ha1)
+    }
+
+    /// Whether this is the same user, with the same password: the user may have been removed, and another one
+    /// created with the same name.
+    pub fn is_same_login(&self, other: &Self) -> bool {
+        let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
+        is_same && !other.is_disabled
+    }
+}
+
+impl RightsHolder for UserAccount {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_still_valid(&self, stored: Option<&Item>) -> bool {
+        let Some(Item { id, values, .. }) = stored else { return false };
+        let [_, Value::Json(roles), disabled, Value::Text(secret)] = &**values else {
+            return false;
+        };
+        let is_same = *id == self.id && **roles == *self.roles;
+        is_same
+            && *disabled != Value::Boolean(true)
+            && PasswordRecord::parse(secret)
+                .is_some_and(|record| record.argon2 == self.record.argon2)
+    }
+}
