@@ -21,6 +21,17 @@ pub struct ItemDraft {
     pub references: Vec<Reference>,
 }
 
+impl ItemDraft {
+    /// Whether a secret is still in clear text.
+    pub fn has_clear_text(&self) -> bool {
+        let is_clear = |value: &Value| matches!(value, Value::Clear(_));
+        match &self.values {
+            DraftValues::Complete(values) => values.iter().any(is_clear),
+            DraftValues::Partial(values) => values.iter().flatten().any(is_clear),
+        }
+    }
+}
+
 /// The values of a draft, in the resource's field order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DraftValues {

@@ -153,17 +153,6 @@ pub struct RightsLease {
     pub valid_until: Instant,
 }
 
-impl ItemDraft {
-    /// Whether a secret is still in clear text.
-    pub fn has_clear_text(&self) -> bool {
-        let is_clear = |value: &Value| matches!(value, Value::Clear(_));
-        match &self.values {
-            DraftValues::Complete(values) => values.iter().any(is_clear),
-            DraftValues::Partial(values) => values.iter().flatten().any(is_clear),
-        }
-    }
-}
-
 fn user_draft(values: DraftValues) -> ItemDraft {
     ItemDraft { root: "/user".to_owned(), values, references: Vec::new() }
 }

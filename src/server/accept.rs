@@ -15,8 +15,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-use super::ListenerKind;
-use super::connection;
+use super::bind::ListenerKind;
+use super::closing::{lingering_close, refuse};
 use super::refusal::RefusalContext;
 use super::worker::WorkerHandle;
 use crate::admission::MemoryPressure;
@@ -119,12 +119,12 @@ impl Acceptor {
                     let busy = Problem::new(&problem::BUSY).detail("too many connections");
                     let way = PeerConnection { peer, is_tls: false };
                     let refusal = (&busy, &Accept::Anything);
-                    connection::refuse(stream, refusal, way, &acceptor.refusals).await;
+                    refuse(stream, refusal, way, &acceptor.refusals).await;
                 }
                 // A handshake would be too expensive.
                 ListenerKind::Tls => {
                     if stream.write_all(&INTERNAL_ERROR_ALERT).await.is_ok() {
-                        connection::lingering_close(stream).await;
+                        lingering_close(stream).await;
                     }
                 }
             }

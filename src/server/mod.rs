@@ -7,40 +7,44 @@
 mod accept;
 mod outgoing_body;
 mod bind;
+mod closing;
 mod connection;
 mod file_limit;
+mod http1;
+mod http2;
 mod http2_frames;
 mod http1_framing;
+mod options;
 mod refusal;
+mod requests;
+mod shutdown;
 mod watched_stream;
 pub mod tls;
 mod watchdog;
 mod worker;
 
-use std::io::IsTerminal;
+use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use std::{future, io};
+use std::time::Duration;
 
-use http::HeaderValue;
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch::{self as channel, Sender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::accept::Acceptor;
 pub use self::bind::{Listener, ListenerKind, bind};
+pub use self::options::ServerOptions;
 use self::refusal::RefusalContext;
+use self::shutdown::{ShutdownStage, Signals};
 use self::tls::TlsConfig;
 use self::worker::{WorkerConfig, WorkerHandle, WorkerReports};
 use crate::clock;
 use crate::log::{Level, Logger};
-use crate::metrics::Metrics;
-use crate::model::settings::ServerLimits;
 use crate::pipeline::App;
 
 /// How long requests in flight may take during a graceful shutdown.
@@ -54,19 +58,6 @@ const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
 /// The minimum of concurrent HTTP/2 streams of a worker, however few connections are allowed.
 const STREAMS_MIN: usize = 1_000;
-
-#[derive(Debug, Clone)]
-pub struct ServerOptions {
-    pub limits: ServerLimits,
-    /// HTTP/2 without TLS, for clients with prior knowledge.
-    pub http2_prior_knowledge: bool,
-    /// The deployment's prefix of every path; may be empty.
-    pub base_path: Arc<str>,
-    pub metrics: Arc<Metrics>,
-    pub tls: Option<Arc<TlsConfig>>,
-    /// The `Strict-Transport-Security` header, if it is configured.
-    pub hsts: Option<HeaderValue>,
-}
 
 /// How serving ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -92,14 +83,6 @@ impl ExitOutcome {
             Self::Failed(_) => ExitCode::from(2),
         }
     }
-}
-
-/// The stage of the shutdown, as signalled to the workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ShutdownStage {
-    Serving,
-    Draining,
-    Aborting,
 }
 
 /// Serves until a signal ends it: one worker thread for each app. Calls `ready` when connections are
@@ -215,51 +198,4 @@ async fn serve_until_signal(
     let _ = stage.send(ShutdownStage::Aborting);
     let _ = timeout(ABORT_TIMEOUT, all_done).await;
     Ok(died.map_or(outcome, ExitOutcome::Broken))
-}
-
-/// The signals that end a server.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    is_on_terminal: bool,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            is_on_terminal: io::stderr().is_terminal(),
-        })
-    }
-
-    /// The number of the next signal that is not a repetition of the first.
-    async fn next_distinct(&mut self, repeated_until: Option<Instant>) -> u8 {
-        loop {
-            let number = self.next().await;
-            if repeated_until.is_none_or(|until| clock::now() >= until) {
-                return number;
-            }
-        }
-    }
-
-    /// The number of the next signal.
-    async fn next(&mut self) -> u8 {
-        loop {
-            tokio::select! {
-                Some(()) = self.terminate.recv() => return 15,
-                Some(()) = self.interrupt.recv() => return 2,
-                // Closing a terminal ends the programs that run in it; any other SIGHUP is for
-                // `tls::watch_certificate`.
-                Some(()) = self.hangup.recv() => {
-                    if self.is_on_terminal && !io::stderr().is_terminal() {
-                        return 1;
-                    }
-                }
-                else => future::pending().await,
-            }
-        }
-    }
 }

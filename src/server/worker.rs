@@ -12,18 +12,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{io, thread};
 
+use rustls::HandshakeKind;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::connection::{self, ConnectionContext, ConnectionInfo, Protocol};
+use super::bind::ListenerKind;
+use super::closing::refuse;
+use super::connection::{self, ConnectionInfo, Protocol};
+use super::options::ServerOptions;
 use super::refusal::RefusalContext;
+use super::requests::ConnectionContext;
+use super::shutdown::ShutdownStage;
+use super::tls::{self, HandshakeFailure};
 use super::watchdog::{
-    ConnectionWatchdog, PhaseTimeouts, SWEEP_INTERVAL, WatchdogSignal, WorkerConnections,
+    ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, SWEEP_INTERVAL, WatchdogSignal,
+    WorkerConnections, until_aborted,
 };
-use super::{ListenerKind, ServerOptions, ShutdownStage, tls};
+use crate::formats::accept::Accept;
 use crate::log::Level;
 use crate::pipeline::{self, App, StreamRights};
+use crate::problem::{self, Problem};
 use crate::wire::PeerConnection;
 
 /// The timeout of large heads and responses under memory pressure.
@@ -230,7 +239,7 @@ impl ConnectionSlot {
                     }
                     // Boxed, so that other connections do not take up its memory.
                     ListenerKind::Tls => {
-                        Box::pin(tls::serve(stream, self.peer, shared, watch)).await;
+                        Box::pin(serve_tls(stream, self.peer, shared, watch)).await;
                     }
                 }
             }
@@ -257,4 +266,72 @@ impl Drop for ConnectionSlot {
         self.shared.refusals.metrics.server.connections_open.decrement();
         self.ended.notify_one();
     }
+}
+
+/// Serves a connection that begins with a handshake.
+async fn serve_tls(
+    stream: tokio::net::TcpStream,
+    peer: SocketAddr,
+    shared: Rc<ConnectionContext>,
+    watch: Rc<ConnectionWatchdog>,
+) {
+    let Some(config) = shared.tls.clone() else { return };
+    watch.enter_phase(ConnectionPhase::Handshake);
+    watch.begin_tls();
+    let (done, server) = {
+        // Boxed, so that its memory is released before the first request.
+        let handshake = Box::pin(tls::handshake(stream, &config, &shared.handshakes, &watch));
+        (until_aborted(&watch, handshake).await, &shared.refusals.metrics.server)
+    };
+    let stream = match done {
+        Some(Ok(stream)) => stream,
+        Some(Err(HandshakeFailure::Disconnected)) => return,
+        Some(Err(HandshakeFailure::PlainHttp(stream))) => {
+            server.handshakes_plain_http.add(1);
+            watch.enter_phase(ConnectionPhase::Closing);
+            let refused = Problem::new(&problem::BAD_REQUEST)
+                .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
+            let way = PeerConnection { peer, is_tls: false };
+            let refusal = (&refused, &Accept::Anything);
+            return refuse(stream, refusal, way, &shared.refusals).await;
+        }
+        Some(Err(HandshakeFailure::Broken(error))) => {
+            server.handshakes_failed.add(1);
+            if watch.should_log_handshake() {
+                let message = "TLS handshake failed (sampled)";
+                let pairs: [(&str, &dyn std::fmt::Display); 2] =
+                    [("peer", &peer), ("cause", &error)];
+                shared.refusals.log.event(Level::Info, message, &pairs);
+            }
+            return;
+        }
+        None if watch.is_stopping() => return,
+        None => {
+            server.aborted_slow_handshake.add(1);
+            if watch.should_log_handshake() {
+                let message = "connection aborted: TLS handshake took too long (sampled)";
+                shared.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
+            }
+            return;
+        }
+    };
+    let (_, session) = stream.0.get_ref();
+    match session.handshake_kind() {
+        Some(HandshakeKind::Resumed) => server.handshakes_resumed.add(1),
+        Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
+            server.handshakes_full.add(1);
+        }
+    }
+    let protocol = match session.alpn_protocol() {
+        Some(b"h2") => Protocol::Http2,
+        // RFC 9113 §3.2: HTTP/2 over TLS is negotiated by ALPN, or not at all.
+        Some(_) | None => Protocol::Http1,
+    };
+    watch.enter_phase(ConnectionPhase::Fresh);
+    let info = ConnectionInfo {
+        way: PeerConnection { peer, is_tls: true },
+        listener_kind: ListenerKind::Tls,
+        protocol,
+    };
+    connection::serve(stream, info, shared, watch).await;
 }

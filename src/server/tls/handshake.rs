@@ -8,29 +8,20 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rustls::HandshakeKind;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use super::TlsConfig;
+use super::config::TlsConfig;
 use super::stream::TlsByteStream;
 use crate::clock;
-use crate::formats::accept::Accept;
-use crate::log::Level;
-use crate::problem::{self, Problem};
-use crate::server::ListenerKind;
-use crate::server::connection::{self, ConnectionContext, ConnectionInfo, Protocol};
-use crate::server::watchdog::{ConnectionPhase, ConnectionWatchdog};
-use crate::wire::PeerConnection;
+use crate::server::watchdog::ConnectionWatchdog;
 
 /// How much of a response rustls may buffer for a client that does not read: two records. The rest stays in
 /// buffers that are counted.
@@ -89,7 +80,7 @@ impl Drop for HandshakeTurn<'_> {
 }
 
 /// Why a handshake did not complete.
-enum HandshakeFailure {
+pub(in crate::server) enum HandshakeFailure {
     /// The client disconnected before it sent anything.
     Disconnected,
     /// The client speaks HTTP without TLS.
@@ -97,75 +88,8 @@ enum HandshakeFailure {
     Broken(io::Error),
 }
 
-/// Serves a connection that begins with a handshake.
-pub(in crate::server) async fn serve(
-    stream: TcpStream,
-    peer: SocketAddr,
-    shared: Rc<ConnectionContext>,
-    watch: Rc<ConnectionWatchdog>,
-) {
-    let Some(tls) = shared.tls.clone() else { return };
-    watch.enter_phase(ConnectionPhase::Handshake);
-    watch.begin_tls();
-    let (done, server) = {
-        // Boxed, so that its memory is released before the first request.
-        let handshake = Box::pin(handshake(stream, &tls, &shared.handshakes, &watch));
-        (connection::until_aborted(&watch, handshake).await, &shared.refusals.metrics.server)
-    };
-    let stream = match done {
-        Some(Ok(stream)) => stream,
-        Some(Err(HandshakeFailure::Disconnected)) => return,
-        Some(Err(HandshakeFailure::PlainHttp(stream))) => {
-            server.handshakes_plain_http.add(1);
-            watch.enter_phase(ConnectionPhase::Closing);
-            let refused = Problem::new(&problem::BAD_REQUEST)
-                .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
-            let way = PeerConnection { peer, is_tls: false };
-            let refusal = (&refused, &Accept::Anything);
-            return connection::refuse(stream, refusal, way, &shared.refusals).await;
-        }
-        Some(Err(HandshakeFailure::Broken(error))) => {
-            server.handshakes_failed.add(1);
-            if watch.should_log_handshake() {
-                let message = "TLS handshake failed (sampled)";
-                let pairs: [(&str, &dyn std::fmt::Display); 2] =
-                    [("peer", &peer), ("cause", &error)];
-                shared.refusals.log.event(Level::Info, message, &pairs);
-            }
-            return;
-        }
-        None if watch.is_stopping() => return,
-        None => {
-            server.aborted_slow_handshake.add(1);
-            if watch.should_log_handshake() {
-                let message = "connection aborted: TLS handshake took too long (sampled)";
-                shared.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
-            }
-            return;
-        }
-    };
-    let (_, session) = stream.0.get_ref();
-    match session.handshake_kind() {
-        Some(HandshakeKind::Resumed) => server.handshakes_resumed.add(1),
-        Some(HandshakeKind::Full | HandshakeKind::FullWithHelloRetryRequest) | None => {
-            server.handshakes_full.add(1);
-        }
-    }
-    let protocol = match session.alpn_protocol() {
-        Some(b"h2") => Protocol::Http2,
-        // RFC 9113 §3.2: HTTP/2 over TLS is negotiated by ALPN, or not at all.
-        Some(_) | None => Protocol::Http1,
-    };
-    watch.enter_phase(ConnectionPhase::Fresh);
-    let info = ConnectionInfo {
-        way: PeerConnection { peer, is_tls: true },
-        listener_kind: ListenerKind::Tls,
-        protocol,
-    };
-    connection::serve(stream, info, shared, watch).await;
-}
-
-async fn handshake(
+/// The stream after the handshake of a client that speaks TLS.
+pub(in crate::server) async fn handshake(
     stream: TcpStream,
     tls: &TlsConfig,
     turns: &HandshakeScheduler,
@@ -211,6 +135,7 @@ async fn until_woken() {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use std::rc::Rc;
 
     use tokio::runtime::{Builder, LocalOptions};
     use tokio::task::spawn_local;

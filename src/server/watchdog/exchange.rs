@@ -5,8 +5,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::revocation::GuardedStream;
-use super::{ConnectionPhase, ConnectionWatchdog, InFlightEntry, InFlightKind, WatchdogSignal};
+use super::state::{
+    ConnectionPhase, ConnectionWatchdog, GuardedStream, InFlightEntry, InFlightKind, WatchdogSignal,
+};
 use crate::pipeline::StreamRights;
 
 /// One request, from its head to the moment the kernel has its whole response.

@@ -3,7 +3,7 @@
 //! The sweep sums it up, so that a request updates no shared counter; the sum is up to a tick old. The sizes
 //! are those of a release build (`docs/explanation/hostile-clients.md` says how they were measured).
 
-use super::{ConnectionPhase, ConnectionWatchdog, InFlightEntry, InFlightKind};
+use super::state::{ConnectionPhase, ConnectionWatchdog, InFlightEntry, InFlightKind};
 use crate::admission;
 
 /// A parked HTTP/1 connection: its task, its watchdog and its socket.

@@ -6,21 +6,9 @@
 //! The executor gets no stream id from hyper, which spawns the task of a request right after it has called
 //! the service, so the task belongs to the request that has begun and has no task yet.
 
-use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::Context;
 
-use super::ConnectionWatchdog;
-use crate::pipeline::StreamRights;
-
-/// A streaming response that ends with the rights of its caller.
-#[derive(Debug)]
-pub(super) struct GuardedStream {
-    /// The number of the request.
-    pub(super) number: u32,
-    pub(super) rights: Arc<StreamRights>,
-    /// The waker of the task that runs the stream; HTTP/2 only.
-    pub(super) task: Option<Waker>,
-}
+use super::state::ConnectionWatchdog;
 
 impl ConnectionWatchdog {
     /// Whether a revoked response has not ended yet, because its client does not read and so nothing polls it.

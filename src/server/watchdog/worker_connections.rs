@@ -6,7 +6,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, WatchdogSignal, WorkerState};
+use super::state::{
+    ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, WatchdogSignal, WorkerState,
+};
 use crate::admission::MemoryPressure;
 use crate::pipeline::StreamRights;
 

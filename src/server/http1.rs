@@ -1,6 +1,6 @@
 //! One HTTP/1 connection, from hyper's first read to the closing of its socket.
 //!
-//! The parent module begins and closes connections; `http1_framing` finds where messages end. A connection
+//! `connection` begins it; `http1_framing` finds where messages end. A connection
 //! may have several hyper connections, one after the other. While it waits for a request it has none (it is
 //! parked), since each takes some 20 KiB; and a head with HTTP/1.2 to HTTP/1.9, which hyper refuses, is
 //! parsed again by a new one with HTTP/1.1 in its request line.
@@ -13,11 +13,12 @@ use std::task::Poll;
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 
-use super::{AbortReason, RequestService, lingering_close, refuse};
+use super::closing::{lingering_close, refuse};
+use super::refusal;
+use super::requests::{AbortReason, RequestService};
+use super::watchdog::{ConnectionPhase, ConnectionWatchdog, WatchdogSignal, poll_sockets};
+use super::watched_stream::{ByteStream, WatchedStream};
 use crate::problem::{self, Problem};
-use crate::server::refusal;
-use crate::server::watchdog::{ConnectionPhase, ConnectionWatchdog, WatchdogSignal};
-use crate::server::watched_stream::{ByteStream, WatchedStream};
 
 /// Serves a stream until it ends.
 pub(super) async fn serve<S>(mut stream: WatchedStream<S>, mut service: RequestService)
@@ -72,7 +73,7 @@ where
         });
         let mut waited = (&mut wait).await;
         if matches!(waited, Some(EndCause::Drained)) {
-            super::poll_sockets().await;
+            poll_sockets().await;
             waited = wait.await;
         }
         if waited.is_some() {

@@ -1,0 +1,52 @@
+//! Futures that end when the watchdog ends their connection.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use super::state::{ConnectionWatchdog, WatchdogSignal};
+
+/// Lets the runtime poll the sockets once more. The watchdog may drain a connection before the runtime has
+/// noticed bytes that the kernel has already received.
+pub(in crate::server) async fn poll_sockets() {
+    tokio::task::yield_now().await;
+}
+
+/// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
+/// connection is drained is read first: it may be a request.
+pub(in crate::server) async fn until_ended<F: Future>(
+    watch: &ConnectionWatchdog,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let done = poll_fn(|cx| match watch.poll_signal(cx) {
+        WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
+        WatchdogSignal::Drain | WatchdogSignal::Abort => Poll::Ready(None),
+    })
+    .await;
+    if done.is_some() || watch.is_aborted() {
+        return done;
+    }
+    poll_sockets().await;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+/// Runs a future until it is done, or the watchdog aborts the connection. A drain gives it the time that a
+/// stop waits for heads and handshakes.
+pub(in crate::server) async fn until_aborted<F: Future>(
+    watch: &ConnectionWatchdog,
+    future: F,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match watch.poll_signal(cx) {
+        WatchdogSignal::Abort => Poll::Ready(None),
+        WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Drain => {
+            future.as_mut().poll(cx).map(Some)
+        }
+    })
+    .await
+}
