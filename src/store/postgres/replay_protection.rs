@@ -8,13 +8,12 @@
 //! Claims that arrive while a batch is in flight are sent as the next batch, by one task for all threads.
 //!
 //! A nonce that only one server sees is claimed in that server's memory (`nonce_lease`), which has leased
-//! a block of its counts in the database. A server that gets a count of a leased block requests a
-//! handover, and waits until the holder has written back which counts it has used.
+//! a block of its counts in the database. A count of a block that another server has leased is stale: the
+//! client gets a new nonce, and retries by itself.
 //!
 //! A claim whose answer was lost is sent again. If it is accepted then, it is valid; if it is rejected as
 //! used, our own first attempt may be the cause, and the claim fails.
 
-mod lease_handover;
 mod claim_queue;
 mod nonce_lease;
 mod tables;
@@ -22,7 +21,6 @@ mod tables;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -46,17 +44,10 @@ use crate::store::{InternalError, NonceClaim, NonceClaimResult, StoreError};
 
 /// How often claims are resent that conflicted with claims of other servers.
 const CONFLICT_ROUNDS_MAX: usize = 4;
-/// How often a statement is sent: the claims and the handover watch have a connection each, and both may be
-/// lost.
+/// How often a statement is sent: two connections in turn may have been lost while they were idle.
 const STATEMENT_ATTEMPTS_MAX: usize = 3;
 /// How often the epoch is queried while another server creates one.
 const EPOCH_ATTEMPTS_MAX: usize = 5;
-
-/// How often a server checks whether a handover has happened, how often it repeats the request, and when it
-/// considers the holder dead.
-const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(20);
-const HANDOVER_REQUEST_INTERVAL: Duration = Duration::from_millis(500);
-const HANDOVER_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The claims of one block of one nonce, sent as one row.
 #[derive(Debug, Default)]
@@ -94,49 +85,10 @@ impl PostgresWorker {
         &self,
         claim: &NonceClaim,
     ) -> Result<NonceClaimResult, StoreError> {
-        let Some((place, _)) = CountBlock::from_claim(claim) else {
+        // RFC 7616 §3.4 begins with 1.
+        if claim.count == 0 {
             return Ok(NonceClaimResult::Stale);
-        };
-        let until = clock::now() + HANDOVER_WAIT_MAX;
-        let mut wanted: Option<Instant> = None;
-        loop {
-            match self.submit_claim(claim).await? {
-                ClaimAttemptResult::Decided(claimed) => {
-                    // The holder may have released the lease just before the request was written.
-                    if wanted.is_some() {
-                        let inner = Arc::clone(&self.0);
-                        tokio::task::spawn_local(async move {
-                            inner.withdraw_handover_request(place).await
-                        });
-                    }
-                    return Ok(claimed);
-                }
-                ClaimAttemptResult::Unknown => {
-                    let cause = "the answer to a nonce claim was lost".to_owned();
-                    return Err(StoreError::Unavailable(cause));
-                }
-                // The lease was our own, and this server has evicted it.
-                ClaimAttemptResult::LeasedElsewhere if self.0.claims.leases.has_evicted(place) => {
-                    return Ok(NonceClaimResult::Stale);
-                }
-                ClaimAttemptResult::LeasedElsewhere if clock::now() < until => {
-                    // Repeated, because another server that requested the block may have withdrawn.
-                    if wanted.is_none_or(|last| last.elapsed() >= HANDOVER_REQUEST_INTERVAL) {
-                        wanted = Some(clock::now());
-                        self.0.request_handover(place, bucket_of(claim)).await?;
-                    }
-                    tokio::time::sleep(HANDOVER_POLL_INTERVAL).await;
-                }
-                // The holder does not respond: the client gets a new nonce.
-                ClaimAttemptResult::LeasedElsewhere => {
-                    self.0.withdraw_handover_request(place).await?;
-                    return Ok(NonceClaimResult::Stale);
-                }
-            }
         }
-    }
-
-    async fn submit_claim(&self, claim: &NonceClaim) -> Result<ClaimAttemptResult, StoreError> {
         let (answer, answered) = oneshot::channel();
         if self.0.claims.enqueue(ClaimRequest { claim: *claim, answer })? {
             let inner = Arc::clone(&self.0);
@@ -185,7 +137,13 @@ impl PostgresWorkerState {
             let found = self.claim_batch(&claims).await;
             for (at, asked) in asked.into_iter().enumerate() {
                 let answer = match &found {
-                    Ok(found) => Ok(found.get(at).copied().unwrap_or(ClaimAttemptResult::Unknown)),
+                    Ok(found) => match found.get(at) {
+                        Some(ClaimAttemptResult::Decided(claimed)) => Ok(*claimed),
+                        Some(ClaimAttemptResult::Unknown) | None => {
+                            let cause = "the answer to a nonce claim was lost".to_owned();
+                            Err(StoreError::Unavailable(cause))
+                        }
+                    },
                     Err(StoreError::Busy) => Err(StoreError::Busy),
                     Err(StoreError::TimedOut) => Err(StoreError::TimedOut),
                     Err(other) => Err(StoreError::Unavailable(format!("{other:?}"))),
@@ -267,7 +225,6 @@ impl PostgresWorkerState {
             }
             if let (true, Some(held)) = (is_whole, one.own_bits) {
                 self.claims.leases.grant(*place, held | one.bits);
-                self.start_handover_watch();
             }
         }
         if taken.len() < sent.len() {
@@ -397,7 +354,8 @@ fn rejection_reason(
         Some(kept) if was_lost && kept & bit.cast_signed() != 0 => {
             Some(ClaimAttemptResult::Unknown)
         }
-        Some(..0) => Some(ClaimAttemptResult::LeasedElsewhere),
+        // The lease of another server, or one of our own that was evicted.
+        Some(..0) => Some(ClaimAttemptResult::Decided(NonceClaimResult::Stale)),
         Some(kept) if kept & bit.cast_signed() != 0 => {
             Some(ClaimAttemptResult::Decided(NonceClaimResult::Replay))
         }

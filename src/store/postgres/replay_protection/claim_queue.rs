@@ -3,14 +3,11 @@
 //! It also holds the leases of this server. This module does not query the database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::nonce_lease::NonceLeases;
 use super::tables::BucketStatements;
-use crate::clock;
-use crate::store::replay_protection::NONCE_SECONDS;
 use crate::store::{NonceClaim, NonceClaimResult, StoreError};
 
 /// How many claims one batch holds, and how many may wait.
@@ -21,7 +18,6 @@ const QUEUED_CLAIMS_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(in crate::store::postgres) struct ClaimQueue {
     pending: Mutex<PendingClaims>,
-    lease_watch: Mutex<LeaseWatch>,
     pub(super) epoch: Arc<Mutex<Option<u64>>>,
     pub(super) leases: NonceLeases,
     /// One entry for each table.
@@ -35,25 +31,16 @@ struct PendingClaims {
     is_in_flight: bool,
 }
 
-#[derive(Debug, Default)]
-struct LeaseWatch {
-    /// When the last lease that this server has acquired expires.
-    until: Option<Instant>,
-    is_running: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct ClaimRequest {
     pub(super) claim: NonceClaim,
-    pub(super) answer: oneshot::Sender<Result<ClaimAttemptResult, StoreError>>,
+    pub(super) answer: oneshot::Sender<Result<NonceClaimResult, StoreError>>,
 }
 
 /// The result of one attempt to claim a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClaimAttemptResult {
     Decided(NonceClaimResult),
-    /// Another server has leased the block.
-    LeasedElsewhere,
     /// An earlier attempt got no answer: this server itself may have claimed the count.
     Unknown,
 }
@@ -66,7 +53,6 @@ impl ClaimQueue {
     pub(in crate::store::postgres) fn new(epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self {
             pending: Mutex::default(),
-            lease_watch: Mutex::default(),
             epoch: Arc::clone(epoch),
             leases: NonceLeases::default(),
             sql: BucketStatements::for_all_buckets(),
@@ -94,20 +80,6 @@ impl ClaimQueue {
         let count = waiting.requests.len().min(BATCH_CLAIMS_MAX);
         waiting.is_in_flight = count > 0;
         waiting.requests.drain(..count).collect()
-    }
-
-    /// Extends the handover watch after a lease. Returns whether the caller has to start it.
-    pub(super) fn start_watch(&self) -> bool {
-        let mut watching = lock(&self.lease_watch);
-        let lifetime = Duration::from_secs(NONCE_SECONDS.unsigned_abs());
-        watching.until = Some(clock::now() + lifetime);
-        !std::mem::replace(&mut watching.is_running, true)
-    }
-
-    pub(super) fn should_keep_watching(&self) -> bool {
-        let mut watching = lock(&self.lease_watch);
-        watching.is_running = watching.until.is_some_and(|until| clock::now() < until);
-        watching.is_running
     }
 }
 

@@ -108,21 +108,6 @@ impl NonceLeases {
         });
     }
 
-    /// Revokes a lease because another server wants the block. Returns the counts used, if there was one.
-    pub(super) fn revoke(&self, block: CountBlock) -> Option<u64> {
-        self.with_usage(block.nonce, |run| {
-            run.is_shared = true;
-            let part = run.find(block.index).filter(|part| part.is_leased)?;
-            part.is_leased = false;
-            Some(part.used_bits)
-        })?
-    }
-
-    /// Whether this server may have leased the block and evicted it, so that no server can hand it over.
-    pub(super) fn has_evicted(&self, block: CountBlock) -> bool {
-        self.with_usage(block.nonce, |run| block.index < run.evicted_before).unwrap_or(false)
-    }
-
     fn with_usage<T>(&self, nonce: u128, work: impl FnOnce(&mut NonceUsage) -> T) -> Option<T> {
         let run = self.0.get(&nonce)?;
         let mut run: MutexGuard<'_, NonceUsage> =
@@ -137,12 +122,8 @@ struct NonceUsage {
     first_count: u32,
     last_count: u32,
     uses: u32,
-    /// Whether another server has seen it too.
-    is_shared: bool,
     /// In ascending order.
     blocks: Vec<BlockUsage>,
-    /// Blocks before this one have been evicted.
-    evicted_before: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -172,7 +153,7 @@ impl NonceUsage {
         let span = self.last_count - self.first_count + 1;
         let gaps_max = GAPS_MAX + self.uses / USED_PER_GAP;
         let is_alone = self.uses >= LEASE_USES_MIN && span.saturating_sub(self.uses) <= gaps_max;
-        if !is_alone || self.is_shared {
+        if !is_alone {
             return None;
         }
         if let Some(known) = self.find(part) {
@@ -190,7 +171,7 @@ impl NonceUsage {
         }
         if self.is_latest(part) {
             if self.blocks.len() == BLOCKS_MAX {
-                self.evicted_before = self.blocks.remove(0).index + 1;
+                self.blocks.remove(0);
             }
             self.blocks.push(BlockUsage { index: part, used_bits: bit, is_leased: false });
         }
@@ -269,24 +250,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn nonce_lease_revoked_nonce_is_not_leased_again() {
-        let ours = NonceLeases::default();
-        (1..=10).for_each(|count| ours.record_use(&claim_of(count)));
-        assert_eq!(ours.revoke(block_of(1)), None, "not ours");
-        let ours = NonceLeases::default();
-        (1..=10).for_each(|count| ours.record_use(&claim_of(count)));
-        ours.grant(block_of(1), 0);
-        assert_eq!(ours.claim(&claim_of(20)), Some(NonceClaimResult::First));
-        assert_eq!(ours.revoke(block_of(1)), Some(0x3ff | 1 << 19));
-        assert_eq!(ours.revoke(block_of(1)), None);
-        assert_eq!(ours.claim(&claim_of(21)), None);
-        assert_eq!(
-            (ours.lease_request(block_of(21)), ours.lease_request(block_of(64))),
-            (None, None)
-        );
-    }
-
     /// The claims of an evicted block are forgotten, so it must not be leased.
     #[test]
     fn nonce_lease_evicted_block_is_not_leased() {
@@ -295,7 +258,6 @@ mod tests {
             (1..=63).for_each(|count| ours.record_use(&claim_of(part * 63 + count)));
         }
         assert_eq!(ours.lease_request(block_of(1)), None);
-        assert!(ours.has_evicted(block_of(1)) && !ours.has_evicted(block_of(64)));
         assert_eq!(ours.lease_request(block_of(64)), Some(u64::MAX >> 1));
         assert_eq!(ours.lease_request(block_of(17 * 63 + 1)), Some(0));
     }

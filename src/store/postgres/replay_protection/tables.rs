@@ -31,18 +31,12 @@ pub(super) const BUCKETS: i64 = 8;
 const SLACK_SECONDS: i64 = 60;
 
 /// Whether the tables exist, and whether the epoch records where it was created.
-const TABLES_PRESENT: &str = "SELECT to_regclass('nouns_wanted') IS NOT NULL, \
+const TABLES_PRESENT: &str = "SELECT to_regclass('nouns_used_7') IS NOT NULL, \
     EXISTS (SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('nouns_epoch') AND attname = 'written_by')";
 
-const CREATE_TABLES: [&str; 2] = [
-    "CREATE UNLOGGED TABLE IF NOT EXISTS nouns_epoch (
+const CREATE_EPOCH_TABLE: &str = "CREATE UNLOGGED TABLE IF NOT EXISTS nouns_epoch (
   one boolean NOT NULL PRIMARY KEY CHECK (one), epoch bigint NOT NULL, floor bigint NOT NULL
-)",
-    "CREATE UNLOGGED TABLE nouns_wanted (
-  nonce uuid NOT NULL, part integer NOT NULL, bucket integer NOT NULL,
-  since timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (nonce, part)
-)",
-];
+)";
 
 /// Columns that identify the original epoch; an older version had none of them.
 const EPOCH_COLUMNS: &str = "ALTER TABLE nouns_epoch ADD COLUMN IF NOT EXISTS started timestamptz, \
@@ -115,19 +109,6 @@ pub(super) const LIVE_EPOCH: &str = concat!(
     epoch_is_usable!("$2"),
 );
 
-/// The pending handover requests.
-pub(super) const SELECT_HANDOVER_REQUESTS: &str = "SELECT nonce::text, part::bigint, bucket::bigint FROM nouns_wanted ORDER BY since DESC LIMIT 1000";
-/// 1: nonce, 2: block, 3: bucket.
-pub(super) const INSERT_HANDOVER_REQUEST: &str = "INSERT INTO nouns_wanted (nonce, part, bucket) \
-    VALUES ($1::text::uuid, $2::bigint::integer, $3::bigint::integer) ON CONFLICT DO NOTHING";
-/// 1: nonce, 2: block.
-pub(super) const DELETE_HANDOVER_REQUEST: &str = "DELETE FROM nouns_wanted \
-    WHERE nonce = $1::text::uuid AND part = $2::bigint";
-/// Deletes requests that were never withdrawn, because their server is gone, and those from a clock that
-/// was ahead.
-const DELETE_STALE_HANDOVER_REQUESTS: &str = "DELETE FROM nouns_wanted \
-    WHERE since NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute'";
-
 /// Lets one server sweep at a time, until the end of its transaction.
 const NONCE_SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 3)";
 /// Raises the floor. 1: the age of the oldest nonce accepted. Returns the previous floor, and the time.
@@ -149,8 +130,6 @@ pub(super) struct BucketStatements {
     pub(super) claim: String,
     /// 1: nonces, 2: blocks, each comma-separated. Returns their bits.
     pub(super) select_bits: String,
-    /// Releases a lease and withdraws its requests. 1: nonce, 2: block, 3: the bits that were used.
-    pub(super) release_lease: String,
 }
 
 impl BucketStatements {
@@ -179,12 +158,7 @@ impl BucketStatements {
     unnest(string_to_array($1, ',')::uuid[], string_to_array($2, ',')::integer[]) AS asked (nonce, part) \
     WHERE kept.nonce = asked.nonce AND kept.part = asked.part"
         );
-        let give_up = format!(
-            "WITH given AS (UPDATE nouns_used_{bucket} SET bits = $3::bigint \
-      WHERE nonce = $1::text::uuid AND part = $2::bigint AND bits < 0) \
-    DELETE FROM nouns_wanted WHERE nonce = $1::text::uuid AND part = $2::bigint"
-        );
-        Self { claim, select_bits: look, release_lease: give_up }
+        Self { claim, select_bits: look }
     }
 }
 
@@ -213,9 +187,7 @@ pub(in crate::store::postgres) async fn create_tables(
         return Ok(());
     }
     if !matches!(present, Some((Some(true), _))) {
-        for table in CREATE_TABLES {
-            driver.execute(table, &[]).await?;
-        }
+        driver.execute(CREATE_EPOCH_TABLE, &[]).await?;
         for bucket in 0..BUCKETS {
             driver.execute(&used_table(bucket), &[]).await?;
         }
@@ -233,7 +205,6 @@ pub(in crate::store::postgres) async fn sweep_tables(
 ) -> Result<(), StatementError> {
     let is_ours = driver.query(NONCE_SWEEP_LOCK, &[], |row| row.boolean(0)).await?;
     if is_ours.first() == Some(&Some(true)) {
-        driver.execute(DELETE_STALE_HANDOVER_REQUESTS, &[]).await?;
         driver.query(SELECT_OR_CREATE_EPOCH, &epoch_binds(epoch), |_| Ok(())).await?;
         let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?));
         let raised =
