@@ -49,8 +49,9 @@ mod reservation;
 // Fault injection, and the message of a panic.
 mod fault;
 
-// Fuzz targets; not part of a normal build.
+// The oracles of the fuzz workspace, which need the modules above; not part of a normal build.
 #[cfg(any(fuzzing, test))]
+#[path = "../fuzz/oracles/mod.rs"]
 pub mod fuzz;
 
 /// Runs the program: `main.rs` calls it, and it is the only item of the public API.

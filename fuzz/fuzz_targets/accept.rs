@@ -1,4 +1,4 @@
-//! Lines of `Accept`. What must hold is in `src/fuzz/accept.rs`.
+//! Lines of `Accept`. What must hold is in `fuzz/oracles/accept.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The value of `Authorization`. What must hold is in `src/fuzz/authorization.rs`.
+//! The value of `Authorization`. What must hold is in `fuzz/oracles/authorization.rs`.
 
 #![no_main]
 

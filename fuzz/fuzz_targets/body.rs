@@ -1,4 +1,4 @@
-//! A JSON body. What must hold is in `src/fuzz/body.rs`.
+//! A JSON body. What must hold is in `fuzz/oracles/body.rs`.
 
 #![no_main]
 

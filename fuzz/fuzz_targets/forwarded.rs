@@ -1,4 +1,4 @@
-//! What proxies say of their clients. What must hold is in `src/fuzz/forwarded.rs`.
+//! What proxies say of their clients. What must hold is in `fuzz/oracles/forwarded.rs`.
 
 #![no_main]
 

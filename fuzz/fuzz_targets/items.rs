@@ -1,4 +1,4 @@
-//! New items without a wrapper. What must hold is in `src/fuzz/items.rs`.
+//! New items without a wrapper. What must hold is in `fuzz/oracles/items.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A model file, or two. What must hold is in `src/fuzz/model.rs`.
+//! A model file, or two. What must hold is in `fuzz/oracles/model.rs`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A method and a request target. What must hold is in `src/fuzz/target.rs`.
+//! A method and a request target. What must hold is in `fuzz/oracles/target.rs`.
 
 #![no_main]
 

@@ -4,8 +4,6 @@
 //! number stays the text it was sent as. `number_exact`, `integer` and `decimal_units` convert that text
 //! without loss, or not at all.
 
-#[cfg(any(fuzzing, test))]
-pub mod serde_comparison;
 mod number;
 mod parse;
 pub mod patch;

@@ -244,7 +244,7 @@ fn json_parse_error_truncates_a_long_key() {
 }
 
 fn compare(bytes: &[u8]) -> Result<(), TestCaseError> {
-    serde_comparison::compare(bytes).map_err(TestCaseError::fail)
+    crate::fuzz::json_comparison::compare(bytes).map_err(TestCaseError::fail)
 }
 
 /// JSON of every kind as text, with space and escapes in unusual places.

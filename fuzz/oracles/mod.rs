@@ -1,6 +1,7 @@
-//! Fuzz targets: one function each, which panics when a property is violated.
+//! The oracles of the fuzz targets: one function each, which panics when a property is violated.
 //!
-//! `fuzz/` has the executables and the corpora; this module is compiled only for them and for the unit tests.
+//! The library includes this folder as its module `fuzz` for the targets and for its unit tests only, because
+//! the oracles call its private modules. `../fuzz_targets` has the executables, `../corpus` the corpora.
 //! The corpora also run as an ordinary test, so that they cannot go stale.
 
 mod accept;
@@ -8,6 +9,7 @@ mod authorization;
 mod body;
 mod forwarded;
 mod items;
+pub mod json_comparison;
 mod model;
 mod target;
 

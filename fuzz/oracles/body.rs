@@ -8,14 +8,13 @@ use uuid::Uuid;
 use super::MODELS;
 use crate::formats::{self, ItemView};
 use crate::intent::{self, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
-use crate::json;
 use crate::model::{Model, Resource};
 use crate::permit::Caller;
 use crate::plan::{self, ChangeAuthor, DraftValues, Plan, WriteAction};
 use crate::value::{Id, IdKind, Item, Moment};
 
 pub fn body(data: &[u8]) {
-    let compared = json::serde_comparison::compare(data);
+    let compared = super::json_comparison::compare(data);
     assert_eq!(compared, Ok(()));
     for model in MODELS.iter() {
         for resource in model.declared() {

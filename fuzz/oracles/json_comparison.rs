@@ -1,6 +1,6 @@
 //! Differential check of the JSON parser against serde_json, for tests and fuzzing only.
 
-use super::{Json, parse};
+use crate::json::{Json, parse};
 
 /// The maximum depth of a request body.
 const DEPTH_MAX: usize = 32;
