@@ -33,7 +33,7 @@ const PAGE_ROWS: usize = 100;
 const ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, Args)]
-pub(super) struct DatabaseArgs {
+pub struct DatabaseArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     #[arg(long, value_name = "MODEL")]
     model: Option<PathBuf>,
@@ -53,23 +53,23 @@ pub(super) struct DatabaseArgs {
 }
 
 /// The location of the users and the key; nothing is open yet.
-pub(super) struct AccountsLocation {
-    pub(super) model: Arc<Model>,
+pub struct AccountsLocation {
+    pub model: Arc<Model>,
     database: Database,
     key: Result<KeySource, KeyError>,
 }
 
 /// The users, and the source of the key.
-pub(super) struct Accounts {
-    pub(super) model: Arc<Model>,
-    pub(super) admin_store: AdminStore,
+pub struct Accounts {
+    pub model: Arc<Model>,
+    pub admin_store: AdminStore,
     key: Result<KeySource, KeyError>,
     /// The file with the first password of `admin`, if its place can be known.
-    pub(super) password_file: Option<PathBuf>,
+    pub password_file: Option<PathBuf>,
 }
 
 impl DatabaseArgs {
-    pub(super) fn locate(&self) -> Result<AccountsLocation, CommandError> {
+    pub fn locate(&self) -> Result<AccountsLocation, CommandError> {
         #[cfg(debug_assertions)]
         if let Some(fault) = &self.fault {
             crate::fault::inject(fault).map_err(command_error)?;
@@ -83,7 +83,7 @@ impl DatabaseArgs {
 
 impl AccountsLocation {
     /// Refuses an invalid key before anything is created.
-    pub(super) fn check_key(self) -> Result<Self, CommandError> {
+    pub fn check_key(self) -> Result<Self, CommandError> {
         match &self.key {
             Err(error) => return Err(command_error(error)),
             Ok(source) => source.check().map_err(command_error)?,
@@ -92,7 +92,7 @@ impl AccountsLocation {
     }
 
     /// Opens an existing database, and creates nothing.
-    pub(super) fn open(self) -> Result<Accounts, CommandError> {
+    pub fn open(self) -> Result<Accounts, CommandError> {
         let admin_store = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
@@ -105,21 +105,21 @@ impl AccountsLocation {
 
 impl Accounts {
     /// The source of the key.
-    pub(super) fn key_source(&self) -> Result<KeySource, CommandError> {
+    pub fn key_source(&self) -> Result<KeySource, CommandError> {
         self.key.clone().map_err(command_error)
     }
 
-    pub(super) fn fingerprint(&mut self) -> Result<Option<String>, CommandError> {
+    pub fn fingerprint(&mut self) -> Result<Option<String>, CommandError> {
         self.admin_store.read_system_value(FINGERPRINT_NAME).map_err(command_error)
     }
 
     /// The keys of this database; created where it has none yet.
-    pub(super) fn load_or_create_keys(&mut self) -> Result<KeySet, CommandError> {
+    pub fn load_or_create_keys(&mut self) -> Result<KeySet, CommandError> {
         let source = self.key_source()?;
         load_or_create_keys(&mut self.admin_store, &source)
     }
 
-    pub(super) fn user(&mut self, name: &str) -> Result<Item, CommandError> {
+    pub fn user(&mut self, name: &str) -> Result<Item, CommandError> {
         match self.admin_store.read(&ReadPlan::User(name.into())).map_err(command_error)? {
             Outcome::User(Some(user)) => Ok(user),
             _ => Err(command_error(format!(
@@ -129,7 +129,7 @@ impl Accounts {
     }
 
     /// Calls `with` for every user, page by page.
-    pub(super) fn for_each_user(
+    pub fn for_each_user(
         &mut self,
         mut with: impl FnMut(&mut Self, &Item) -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
@@ -146,12 +146,12 @@ impl Accounts {
         }
     }
 
-    pub(super) fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
+    pub fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
         let write = WritePlan::create_user(&self.model, values, command_line_author());
         self.admin_store.write(write).map(drop)
     }
 
-    pub(super) fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
+    pub fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
         let dependents_max = self.model.server.limits.cascade_items_max;
         let action = WriteAction::Remove { id: user.id, dependents_max };
         let write = WritePlan::new(Collection::users(&self.model), action, command_line_author());
@@ -161,7 +161,7 @@ impl Accounts {
 
     /// Changes one value of a user, and retries after a concurrent change. `value` computes the new value
     /// from the stored user; `None`: nothing to change.
-    pub(super) fn change(
+    pub fn change(
         &mut self,
         name: &str,
         (at, is_forced): (usize, bool),
@@ -184,7 +184,7 @@ impl Accounts {
 }
 
 /// Why the last admin cannot be removed.
-pub(super) fn last_admin_error(name: &str) -> CommandError {
+pub fn last_admin_error(name: &str) -> CommandError {
     command_error(format!(
         "{name} is the last enabled user with the role admin, without whom nobody could manage users over \
          HTTP; give the role to somebody else first (nouns user roles NAME --role admin), or say --force"
@@ -192,7 +192,7 @@ pub(super) fn last_admin_error(name: &str) -> CommandError {
 }
 
 /// A page of users, and the cursor of the next one.
-pub(super) fn user_page(
+pub fn user_page(
     admin_store: &mut AdminStore,
     model: &Model,
     after: Option<Id>,
@@ -208,7 +208,7 @@ fn command_line_author() -> ChangeAuthor {
 }
 
 /// The keys of a database; created, and their fingerprint stored, where it has none yet.
-pub(super) fn load_or_create_keys(
+pub fn load_or_create_keys(
     admin_store: &mut AdminStore,
     source: &KeySource,
 ) -> Result<KeySet, CommandError> {
@@ -230,25 +230,25 @@ pub(super) fn load_or_create_keys(
 }
 
 /// Waits until every server has seen the revocation.
-pub(super) fn wait_for_servers() {
+pub fn wait_for_servers() {
     thread::sleep(PROPAGATION_DELAY);
 }
 
-pub(super) fn user_name(user: &Item) -> &str {
+pub fn user_name(user: &Item) -> &str {
     text(user, NAME)
 }
 
 /// The list of roles as JSON text.
-pub(super) fn user_roles(user: &Item) -> &str {
+pub fn user_roles(user: &Item) -> &str {
     text(user, ROLES)
 }
 
 /// The password record, as JSON text.
-pub(super) fn password_record(user: &Item) -> &str {
+pub fn password_record(user: &Item) -> &str {
     text(user, PASSWORD)
 }
 
-pub(super) fn is_disabled(user: &Item) -> bool {
+pub fn is_disabled(user: &Item) -> bool {
     user.values.get(DISABLED) == Some(&Value::Boolean(true))
 }
 

@@ -19,7 +19,7 @@ const VALUE: &str = "glibc.malloc.mmap_threshold=262144:glibc.malloc.trim_thresh
 const IS_SECOND: &str = "_NOUNS_IS_SECOND_EXECUTION";
 
 /// Executes the program again with the settings, unless they are set.
-pub(super) fn tune() -> Result<(), CommandError> {
+pub fn tune() -> Result<(), CommandError> {
     let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
     if !is_glibc || std::env::vars_os().any(|(name, _)| is_set_by(&name)) {
         return Ok(());

@@ -37,7 +37,7 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 Writes nouns-cert.pem and nouns-key.pem, which only you can read, and prints how to serve and how to call \
 with them. Browsers warn of such a certificate. For a server that others use, take one from a certificate \
 authority, such as Let's Encrypt.")]
-pub(super) struct CertArgs {
+pub struct CertArgs {
     /// Another name or address of the server, in addition to localhost, 127.0.0.1 and ::1; may be repeated
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
@@ -47,7 +47,7 @@ pub(super) struct CertArgs {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(flags: &CertArgs) -> Result<ExitCode, CommandError> {
+pub fn run(flags: &CertArgs) -> Result<ExitCode, CommandError> {
     let mut names: Vec<String> = LOCAL_NAMES.map(str::to_owned).into();
     for name in &flags.name {
         let name = check_name(name)?;
@@ -147,7 +147,7 @@ fn write(file: &Path, text: &str, mode: u32) -> Result<(), CommandError> {
 }
 
 /// A path quoted for a shell.
-pub(super) fn shell_quoted(path: &Path) -> String {
+pub fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%,:=".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('-') {

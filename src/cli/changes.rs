@@ -11,7 +11,7 @@ use crate::store;
 /// The polling interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
+pub fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
     let database = database(flags.database.as_deref(), &model)?;
     let mut changes = store::ChangeReader::open(&database, model.server.database_pooling)

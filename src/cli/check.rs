@@ -6,7 +6,7 @@ use super::{CheckArgs, CommandError, find_model, print_line, read_model};
 use crate::model::{Model, schema};
 use crate::permit;
 
-pub(super) fn run(flags: &CheckArgs) -> Result<ExitCode, CommandError> {
+pub fn run(flags: &CheckArgs) -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout();
     if flags.schema {
         print_line(&mut out, schema::json_schema().trim_end());

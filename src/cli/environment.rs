@@ -18,7 +18,7 @@ const TEST_PREFIX: &str = "NOUNS_TEST_";
 const KEY_VARIABLE: &str = "NOUNS_KEY";
 
 /// Refuses a misspelled setting; returns the names of the other unknown variables.
-pub(super) fn check() -> Result<Vec<String>, CommandError> {
+pub fn check() -> Result<Vec<String>, CommandError> {
     let mut known = vec![KEY_VARIABLE.to_owned()];
     collect(&Cli::command(), &mut known);
     let variables = std::env::vars_os().filter_map(|(name, value)| {

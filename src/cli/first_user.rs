@@ -31,16 +31,16 @@ const NAME: &str = "admin";
 
 /// The first user, created at this start.
 #[derive(Debug)]
-pub(super) struct FirstUser {
+pub struct FirstUser {
     /// Shown on a terminal when the server accepts connections.
-    pub(super) password: String,
-    pub(super) file: PathBuf,
+    pub password: String,
+    pub file: PathBuf,
 }
 
 /// Refuses to create a database if the files beside it show that there was one: a key or a password file
 /// is created only after its database. A key that the operator named may be older, and with another
 /// database in the folder it may belong to that one; the password file is named after its own database.
-pub(super) fn refuse_lost_database(
+pub fn refuse_lost_database(
     database: &Database,
     key: Option<&KeySource>,
     is_key_named: bool,
@@ -70,7 +70,7 @@ pub(super) fn refuse_lost_database(
 
 /// The same for PostgreSQL, where a first user would be created: refuses while the password file of another
 /// database exists. `create` repeats the check under the lock.
-pub(super) fn refuse_foreign_file(
+pub fn refuse_foreign_file(
     database: &Database,
     model: &Arc<Model>,
     file: &Path,
@@ -95,7 +95,7 @@ fn password_file_exists(file: &Path) -> CommandError {
 }
 
 /// Creates the first user where there is none. Of several servers that start concurrently, one creates it.
-pub(super) fn create(
+pub fn create(
     admin_store: &mut AdminStore,
     model: &Model,
     keys: &KeySet,
@@ -199,7 +199,7 @@ fn write(path: &Path, password: &str) -> io::Result<()> {
 
 /// A password file beside a database.
 #[derive(Debug)]
-pub(super) struct PasswordFile {
+pub struct PasswordFile {
     path: PathBuf,
     /// Whether it held the password of the first user when it was checked.
     is_of_user: bool,
@@ -209,7 +209,7 @@ impl PasswordFile {
     /// The file, and the one with the temporary name that an interrupted start has left. Checks whether they
     /// belong to this user, before the user is changed: databases of one name on several servers may have
     /// the same folder. Slow.
-    pub(super) fn find(accounts: &mut Accounts, user: &Item) -> Result<Vec<Self>, CommandError> {
+    pub fn find(accounts: &mut Accounts, user: &Item) -> Result<Vec<Self>, CommandError> {
         let Some(file) = accounts.password_file.clone() else { return Ok(Vec::new()) };
         if accounts::user_name(user) != NAME {
             return Ok(Vec::new());
@@ -224,7 +224,7 @@ impl PasswordFile {
     }
 
     /// Removes the file after its password has become invalid; returns a message about the result.
-    pub(super) fn remove_password_file(&self) -> Result<String, CommandError> {
+    pub fn remove_password_file(&self) -> Result<String, CommandError> {
         let path = self.path.display();
         if !self.is_of_user {
             return Ok(format!(
@@ -305,7 +305,7 @@ fn temporary_files(file: &Path) -> Vec<PathBuf> {
 }
 
 /// A `curl` command to paste; `target` is the URL, with the options that `curl` needs for it.
-pub(super) fn login_hint(model: &Model, first: &FirstUser, target: &str) -> String {
+pub fn login_hint(model: &Model, first: &FirstUser, target: &str) -> String {
     let realm = model.realms.get(model.server_realm());
     let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&AuthScheme::Digest));
     let scheme = if has_digest { "--digest" } else { "--basic" };

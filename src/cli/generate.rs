@@ -14,7 +14,7 @@ Examples:
   nouns completions bash > ~/.local/share/bash-completion/completions/nouns
   nouns completions zsh > ~/.zfunc/_nouns
   nouns completions fish > ~/.config/fish/completions/nouns.fish")]
-pub(super) struct CompletionsArgs {
+pub struct CompletionsArgs {
     #[arg(value_name = "bash|elvish|fish|powershell|zsh", hide_possible_values = true)]
     shell: Shell,
 }
@@ -24,19 +24,19 @@ pub(super) struct CompletionsArgs {
 Examples:
   nouns man > nouns.1 && man ./nouns.1
   nouns man user add > nouns-user-add.1")]
-pub(super) struct ManArgs {
+pub struct ManArgs {
     /// The command to describe [default: nouns itself]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 }
 
-pub(super) fn print_completions(flags: &CompletionsArgs) -> Result<ExitCode, CommandError> {
+pub fn print_completions(flags: &CompletionsArgs) -> Result<ExitCode, CommandError> {
     let mut script = Vec::new();
     clap_complete::generate(flags.shell, &mut Cli::command(), "nouns", &mut script);
     print_all(&script)
 }
 
-pub(super) fn print_man_page(flags: &ManArgs) -> Result<ExitCode, CommandError> {
+pub fn print_man_page(flags: &ManArgs) -> Result<ExitCode, CommandError> {
     let mut page = Vec::new();
     let command = find_command(Cli::command(), &flags.command)?;
     clap_mangen::Man::new(command).render(&mut page).map_err(command_error)?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use super::{CommandError, EXAMPLES, InitArgs, MODEL_FILE, command_error, print_line};
 
-pub(super) fn run(flags: &InitArgs) -> Result<ExitCode, CommandError> {
+pub fn run(flags: &InitArgs) -> Result<ExitCode, CommandError> {
     let example = EXAMPLES.iter().find(|example| example.name == flags.from);
     let text = example.map_or("", |example| example.text);
     let written = File::create_new(MODEL_FILE).and_then(|mut file| {

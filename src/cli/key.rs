@@ -23,7 +23,7 @@ const ROTATION_NAME: &str = "key_rotation";
 const PASSES_MAX: usize = 100;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum KeyCommand {
+pub enum KeyCommand {
     /// Replace the secret key and reseal stored credentials
     Rotate(RotateArgs),
 }
@@ -36,7 +36,7 @@ then holds both keys, to them, run it again without --begin, and copy the file o
 
 With --lost the old key is not needed. What it has sealed is dropped: users whose realm offers Basic get \
 back to Digest with their next login by Basic, the others with a new password.")]
-pub(super) struct RotateArgs {
+pub struct RotateArgs {
     /// Add the new key to the key file, and stop
     #[arg(long, conflicts_with = "lost")]
     begin: bool,
@@ -49,7 +49,7 @@ pub(super) struct RotateArgs {
     database_args: DatabaseArgs,
 }
 
-pub(super) fn run(command: &KeyCommand) -> Result<ExitCode, CommandError> {
+pub fn run(command: &KeyCommand) -> Result<ExitCode, CommandError> {
     let KeyCommand::Rotate(flags) = command;
     rotate(flags)?;
     Ok(ExitCode::SUCCESS)

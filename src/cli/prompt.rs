@@ -23,7 +23,7 @@ const CTRL_U: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
 /// Reads all of standard input, without the final line end.
-pub(super) fn read_stdin() -> Result<String, CommandError> {
+pub fn read_stdin() -> Result<String, CommandError> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| {
@@ -44,7 +44,7 @@ pub(super) fn read_stdin() -> Result<String, CommandError> {
 }
 
 /// Prompts twice on the terminal, even if standard input is redirected.
-pub(super) fn read_terminal(name: &str) -> Result<String, CommandError> {
+pub fn read_terminal(name: &str) -> Result<String, CommandError> {
     let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(|_| {
         command_error(
             "there is no terminal to ask for the password on; give it on standard input, with --password-stdin",

@@ -10,17 +10,17 @@ const SHOWN_MAX: usize = 10;
 
 /// The undeclared roles of all users, for a warning to the operator.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct RoleReview {
-    pub(super) has_admin: bool,
+pub struct RoleReview {
+    pub has_admin: bool,
     /// Undeclared roles, without duplicates.
     undeclared: Vec<String>,
     /// How many users have one, and the first name of each combination of roles.
-    pub(super) users: i64,
+    pub users: i64,
     examples: Vec<String>,
 }
 
 impl RoleReview {
-    pub(super) fn new(model: &Model, groups: &[RoleGroup]) -> Self {
+    pub fn new(model: &Model, groups: &[RoleGroup]) -> Self {
         let mut review = Self::default();
         for group in groups {
             let roles = parse_names(&group.roles);
@@ -38,18 +38,18 @@ impl RoleReview {
     }
 
     /// The undeclared roles, if there are any.
-    pub(super) fn undeclared(&self) -> Option<String> {
+    pub fn undeclared(&self) -> Option<String> {
         (!self.undeclared.is_empty()).then(|| join_limited(&self.undeclared))
     }
 
     /// Some of the users who have undeclared roles.
-    pub(super) fn examples(&self) -> String {
+    pub fn examples(&self) -> String {
         join_limited(&self.examples)
     }
 }
 
 /// The names in a list of roles, as JSON text.
-pub(super) fn parse_names(roles: &str) -> Vec<String> {
+pub fn parse_names(roles: &str) -> Vec<String> {
     let Ok(Json::List(roles)) = json::parse(roles.as_bytes(), 2) else { return Vec::new() };
     let name = |role: &Json<'_>| match role {
         Json::Text(role) => Some(role.to_string()),
@@ -59,7 +59,7 @@ pub(super) fn parse_names(roles: &str) -> Vec<String> {
 }
 
 /// The roles that the model does not declare.
-pub(super) fn undeclared(model: &Model, roles: Vec<String>) -> Vec<String> {
+pub fn undeclared(model: &Model, roles: Vec<String>) -> Vec<String> {
     let is_known =
         |role: &str| role == ADMIN || model.roles.iter().any(|declared| &*declared.name == role);
     roles.into_iter().filter(|role| !is_known(role)).collect()

@@ -34,7 +34,7 @@ use crate::wire;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-pub(super) fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
+pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     allocator::tune()?;
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject).map_err(command_error)?;

@@ -15,7 +15,7 @@ use crate::store::AdminStore;
 /// Warns if users have no usable Digest credentials for a realm that offers Digest now, and have credentials
 /// that the model does not use. The check cannot know whether the realm was renamed or is new, so the warning
 /// names both remedies.
-pub(super) fn warn_unusable(
+pub fn warn_unusable(
     admin_store: &mut AdminStore,
     model: &Model,
     log: &Logger,

@@ -27,7 +27,7 @@ role, a user) is in force at every server when the command ends.
 
 The password is asked for on the terminal, or read from standard input with --password-stdin; it is \
 never an argument, which everyone on the machine could read.")]
-pub(super) enum UserCommand {
+pub enum UserCommand {
     /// Add a user
     Add(AddArgs),
     /// List the users
@@ -45,7 +45,7 @@ pub(super) enum UserCommand {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct AddArgs {
+pub struct AddArgs {
     /// The name: any text without a colon
     name: String,
 
@@ -62,7 +62,7 @@ pub(super) struct AddArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     /// Print one line of JSON per user
     #[arg(long)]
     json: bool,
@@ -72,7 +72,7 @@ pub(super) struct ListArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct PasswdArgs {
+pub struct PasswdArgs {
     name: String,
 
     /// Read the password from standard input
@@ -84,7 +84,7 @@ pub(super) struct PasswdArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct RolesArgs {
+pub struct RolesArgs {
     name: String,
 
     /// A role of the model, or admin; may be repeated
@@ -104,7 +104,7 @@ pub(super) struct RolesArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct RemoveArgs {
+pub struct RemoveArgs {
     name: String,
 
     /// Do it even if no enabled admin is left
@@ -116,14 +116,14 @@ pub(super) struct RemoveArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct NameArgs {
+pub struct NameArgs {
     name: String,
 
     #[command(flatten)]
     database_args: DatabaseArgs,
 }
 
-pub(super) fn run(command: &UserCommand) -> Result<ExitCode, CommandError> {
+pub fn run(command: &UserCommand) -> Result<ExitCode, CommandError> {
     match command {
         UserCommand::Add(flags) => add(flags)?,
         UserCommand::List(flags) => list(flags)?,

@@ -107,25 +107,23 @@ fn find_json_with_unknown_parameters(
 
 /// A name with a weight in a list such as that of `Accept-Encoding`.
 #[derive(Debug)]
-pub(super) struct WeightedName<'a> {
+pub struct WeightedName<'a> {
     name: &'a str,
     weight: u16,
 }
 
 impl WeightedName<'_> {
-    pub(super) fn has_name(&self, name: &str) -> bool {
+    pub fn has_name(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    pub(super) fn weight(&self) -> u16 {
+    pub fn weight(&self) -> u16 {
         self.weight
     }
 }
 
 /// Parses all lines of such a list. Malformed elements are skipped.
-pub(super) fn parse_weighted_names<'a>(
-    values: impl Iterator<Item = &'a [u8]>,
-) -> Vec<WeightedName<'a>> {
+pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<WeightedName<'a>> {
     let read = |element: &'a [u8]| {
         let mut cursor = HeaderCursor { rest: element };
         let name = cursor.token()?;

@@ -82,7 +82,7 @@ fn write_items(out: &mut Vec<u8>, view: ItemView<'_>, items: &[Item]) {
     out.push(b']');
 }
 
-pub(super) fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
+pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;
     out.extend_from_slice(b"{\"id\":");

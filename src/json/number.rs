@@ -131,25 +131,25 @@ fn parse_exponent(text: &str) -> i64 {
 
 /// The syntactic parts of a number (RFC 8259 §6).
 #[derive(Debug)]
-pub(super) struct NumberParts<'a> {
+pub struct NumberParts<'a> {
     negative: bool,
     whole: &'a str,
     fraction: &'a str,
     /// With its sign, without the `e`.
     exponent: &'a str,
-    pub(super) length: usize,
+    pub length: usize,
 }
 
 /// The position at which a text stops being a number, and what was expected there.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotANumber {
-    pub(super) offset: usize,
-    pub(super) expected: &'static str,
+pub struct NotANumber {
+    pub offset: usize,
+    pub expected: &'static str,
 }
 
 impl<'a> NumberParts<'a> {
     /// Parses the number at the start of `text`; more may follow it.
-    pub(super) fn read(text: &'a str) -> Result<Self, NotANumber> {
+    pub fn read(text: &'a str) -> Result<Self, NotANumber> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (whole, mut rest) = split_digits(unsigned);
         let stop =

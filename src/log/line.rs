@@ -12,14 +12,14 @@ use crate::value::{Moment, count_before};
 /// The maximum size of a value; longer values are truncated, since a client chooses some of them.
 const VALUE_BYTES_MAX: usize = 2048;
 
-pub(super) struct LogEvent<'a> {
-    pub(super) time: Moment,
-    pub(super) level: Level,
-    pub(super) message: &'a str,
-    pub(super) pairs: &'a [(&'a str, &'a dyn Display)],
+pub struct LogEvent<'a> {
+    pub time: Moment,
+    pub level: Level,
+    pub message: &'a str,
+    pub pairs: &'a [(&'a str, &'a dyn Display)],
 }
 
-pub(super) fn event(out: &mut String, style: LogStyle, event: &LogEvent<'_>) {
+pub fn event(out: &mut String, style: LogStyle, event: &LogEvent<'_>) {
     match style {
         LogStyle::Json => {
             json_start(out, event.time, event.level, event.message);
@@ -47,7 +47,7 @@ pub(super) fn event(out: &mut String, style: LogStyle, event: &LogEvent<'_>) {
 }
 
 /// The keys are written together with their punctuation: this runs for every request.
-pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
+pub fn request_json(out: &mut String, request: &RequestLine<'_>) {
     json_head(out, request.time, request.level());
     out.push_str(",\"message\":\"request\",\"request_id\":\"");
     json_escape(out, request.request_id);
@@ -88,7 +88,7 @@ pub(super) fn request_json(out: &mut String, request: &RequestLine<'_>) {
     out.push_str("}}");
 }
 
-pub(super) fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour: bool) {
+pub fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour: bool) {
     let paint = Painter { colour };
     pretty_start(out, request.time);
     let code = match request.status {

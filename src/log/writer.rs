@@ -18,7 +18,7 @@ const BATCH_DELAY: Duration = Duration::from_millis(5);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) struct LogWriter {
+pub struct LogWriter {
     state: Mutex<WriterState>,
     /// Wakes the thread.
     work_available: Condvar,
@@ -47,10 +47,7 @@ impl WriterState {
 }
 
 impl LogWriter {
-    pub(super) fn start(
-        style: LogStyle,
-        target: impl Write + Send + 'static,
-    ) -> io::Result<Arc<Self>> {
+    pub fn start(style: LogStyle, target: impl Write + Send + 'static) -> io::Result<Arc<Self>> {
         let writer = Arc::new(Self {
             state: Mutex::default(),
             work_available: Condvar::new(),
@@ -61,7 +58,7 @@ impl LogWriter {
         Ok(writer)
     }
 
-    pub(super) fn append(&self, line: &[u8], level: Level) {
+    pub fn append(&self, line: &[u8], level: Level) {
         let mut state = self.lock();
         if state.buffer.len() + line.len() > BUFFER_BYTES_MAX {
             state.dropped += 1;
@@ -76,11 +73,11 @@ impl LogWriter {
         }
     }
 
-    pub(super) fn dropped_total(&self) -> u64 {
+    pub fn dropped_total(&self) -> u64 {
         self.lock().dropped_ever
     }
 
-    pub(super) fn flush(&self) {
+    pub fn flush(&self) {
         let mut state = self.lock();
         state.should_flush = true;
         self.work_available.notify_one();

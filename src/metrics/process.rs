@@ -9,13 +9,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time in seconds, user and system.
 #[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
-pub(super) fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Resident and virtual memory, in bytes.
-pub(super) fn memory_bytes() -> (Option<u64>, Option<u64>) {
+pub fn memory_bytes() -> (Option<u64>, Option<u64>) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     (field(&status, "VmRSS:"), field(&status, "VmSize:"))
 }
@@ -27,7 +27,7 @@ fn field(status: &str, name: &str) -> Option<u64> {
 }
 
 /// Open file descriptors. Newer kernels report their number as the directory's size; else they are counted.
-pub(super) fn open_files() -> Option<u64> {
+pub fn open_files() -> Option<u64> {
     const FOLDER: &str = "/proc/self/fd";
     match fs::metadata(FOLDER).map(|folder| folder.len()) {
         Ok(count @ 1..) => Some(count),
@@ -40,7 +40,7 @@ pub(super) fn open_files() -> Option<u64> {
 }
 
 /// `None` is no limit at all.
-pub(super) fn open_files_max() -> Option<u64> {
+pub fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 

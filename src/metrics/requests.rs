@@ -14,10 +14,9 @@ use super::instruments::{Counter, DURATION_BUCKETS, Histogram};
 use crate::model::ResourceIndex;
 
 /// The label of values without a dedicated column.
-pub(super) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
-pub(super) const VERBS: [&str; 8] =
-    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
+pub const VERBS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
 
 /// Every status that is sent, and those that the order of checks reserves.
 const STATUSES: [u16; 27] = [
@@ -27,7 +26,7 @@ const STATUSES: [u16; 27] = [
 const COLUMNS: usize = STATUSES.len() + 1;
 
 /// The stages of a request as `log::StageTimes` names them.
-pub(super) const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
+pub const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
 
 const STATUS_MAX: usize = 600;
 
@@ -76,10 +75,10 @@ fn stage_index(name: &str) -> usize {
 
 /// The number of requests by status.
 #[derive(Debug, Default)]
-pub(super) struct StatusCounters([Counter; COLUMNS]);
+pub struct StatusCounters([Counter; COLUMNS]);
 
 impl StatusCounters {
-    pub(super) fn counter(&self, status: u16) -> Option<&Counter> {
+    pub fn counter(&self, status: u16) -> Option<&Counter> {
         self.0.get(status_column(status))
     }
 
@@ -100,7 +99,7 @@ struct ResourceCounters([StatusCounters; VERBS.len()]);
 /// The counters of one thread.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct MetricsShard {
+pub struct MetricsShard {
     total: Histogram,
     stages: [Histogram; STAGES.len()],
     /// By resource; the last one is for requests without a resource.
@@ -108,7 +107,7 @@ pub(super) struct MetricsShard {
 }
 
 impl MetricsShard {
-    pub(super) fn new(resources: usize) -> Self {
+    pub fn new(resources: usize) -> Self {
         Self {
             total: Histogram::new(&DURATION_BUCKETS),
             stages: array::from_fn(|_| Histogram::new(&DURATION_BUCKETS)),
@@ -116,17 +115,17 @@ impl MetricsShard {
         }
     }
 
-    pub(super) fn total(&self) -> &Histogram {
+    pub fn total(&self) -> &Histogram {
         &self.total
     }
 
-    pub(super) fn stage(&self, at: usize) -> Option<&Histogram> {
+    pub fn stage(&self, at: usize) -> Option<&Histogram> {
         self.stages.get(at)
     }
 }
 
 /// The requests of a row and a verb: each status with its count, where it is not zero.
-pub(super) fn by_status(
+pub fn by_status(
     shards: &[Arc<MetricsShard>],
     row: usize,
     verb: usize,
@@ -159,7 +158,7 @@ pub struct ThreadMetrics {
 }
 
 impl ThreadMetrics {
-    pub(super) fn new(shard: Arc<MetricsShard>) -> Self {
+    pub fn new(shard: Arc<MetricsShard>) -> Self {
         Self { shard, _not_sync: PhantomData }
     }
 

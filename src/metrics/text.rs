@@ -10,7 +10,7 @@ use super::instruments::{Histogram, HistogramSnapshot};
 
 /// The type of a metric family.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum MetricKind {
+pub enum MetricKind {
     Counter,
     Gauge,
     Histogram,
@@ -30,49 +30,49 @@ type Labels<'a> = [(&'a str, &'a str)];
 
 /// A text under construction. Writing to a `String` cannot fail.
 #[derive(Debug, Default)]
-pub(super) struct PrometheusText {
+pub struct PrometheusText {
     out: String,
     name: &'static str,
 }
 
 impl PrometheusText {
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         Self { out: String::with_capacity(bytes), name: "" }
     }
 
-    pub(super) fn finish(self) -> String {
+    pub fn finish(self) -> String {
         self.out
     }
 
     /// Begins a family: the samples that follow belong to it.
-    pub(super) fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> &mut Self {
+    pub fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> &mut Self {
         self.name = name;
         let kind = kind.as_str();
         let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         self
     }
 
-    pub(super) fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
+    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
         self.write_line("", labels, None, &value);
         self
     }
 
     /// A sample that not every server has.
-    pub(super) fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
+    pub fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
         if let Some(value) = value {
             self.sample(&[], value);
         }
         self
     }
 
-    pub(super) fn optional_histogram(&mut self, histogram: Option<&Histogram>) -> &mut Self {
+    pub fn optional_histogram(&mut self, histogram: Option<&Histogram>) -> &mut Self {
         if let Some(seen) = HistogramSnapshot::merge(histogram) {
             self.histogram(&[], &seen);
         }
         self
     }
 
-    pub(super) fn histogram(&mut self, labels: &Labels<'_>, seen: &HistogramSnapshot) -> &mut Self {
+    pub fn histogram(&mut self, labels: &Labels<'_>, seen: &HistogramSnapshot) -> &mut Self {
         for (bound, count) in seen.cumulative() {
             self.write_line("_bucket", labels, Some(&seen.scale.to_unit(bound)), &count);
         }

@@ -39,7 +39,7 @@ pub fn is_enabled_admin(user: &Item) -> bool {
 }
 
 /// The resource of the users. `realm` is the realm of `/-/`.
-pub(super) fn users_resource(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
+pub fn users_resource(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
     Resource {
         index,
         name: "user".into(),

@@ -12,7 +12,7 @@ use super::file::toml_tree::TomlEntry;
 use super::report::Mistakes;
 use super::types::is_port;
 
-pub(super) fn read(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
+pub fn read(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
     let texts = match entry.node.get_ref() {
         DeValue::String(_) => vec![entry.text(mistakes)?],
         DeValue::Array(_) => entry.texts(mistakes)?,

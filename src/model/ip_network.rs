@@ -81,10 +81,7 @@ impl Network {
     }
 
     /// Reads the networks of a key; reports all mistakes.
-    pub(super) fn read_networks(
-        entry: &TomlEntry<'_>,
-        mistakes: &mut Mistakes,
-    ) -> Option<Vec<Self>> {
+    pub fn read_networks(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
         let texts = match entry.node.get_ref() {
             DeValue::String(_) => vec![entry.text(mistakes)?],
             DeValue::Array(_) => entry.texts(mistakes)?,

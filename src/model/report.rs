@@ -34,7 +34,7 @@ pub struct ModelErrors {
 }
 
 impl ModelErrors {
-    pub(super) fn new(file: &str, text: &str, found: Mistakes) -> Self {
+    pub fn new(file: &str, text: &str, found: Mistakes) -> Self {
         let Mistakes { mut list, not_stored: uncounted, is_shape: _ } = found;
         list.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
         list.dedup();
@@ -88,7 +88,7 @@ impl std::error::Error for ModelErrors {}
 
 /// Collects mistakes while a file is read.
 #[derive(Debug, Default)]
-pub(super) struct Mistakes {
+pub struct Mistakes {
     list: Vec<Mistake>,
     not_stored: usize,
     /// The text is a stored shape, maybe of an earlier version that accepted more keys.
@@ -96,15 +96,15 @@ pub(super) struct Mistakes {
 }
 
 impl Mistakes {
-    pub(super) fn for_shape() -> Self {
+    pub fn for_shape() -> Self {
         Self { is_shape: true, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
+    pub fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.push(span, message.into(), None);
     }
 
-    pub(super) fn add_with_help(
+    pub fn add_with_help(
         &mut self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -114,7 +114,7 @@ impl Mistakes {
     }
 
     /// Adds a mistake for an unknown word, with the nearest known one, or with all of them if they are few.
-    pub(super) fn add_unknown<'c>(
+    pub fn add_unknown<'c>(
         &mut self,
         span: Range<usize>,
         message: impl Into<String>,
@@ -136,17 +136,17 @@ impl Mistakes {
     }
 
     /// Adds a mistake for a reserved key or value that has no effect yet.
-    pub(super) fn add_reserved(&mut self, span: Range<usize>, what: &str, help: &str) {
+    pub fn add_reserved(&mut self, span: Range<usize>, what: &str, help: &str) {
         if !self.is_shape {
             self.add_with_help(span, format!("`{what}` has no effect yet"), help);
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.list.len() + self.not_stored
     }
 
@@ -163,7 +163,7 @@ impl Mistakes {
 const LISTED_MAX: usize = 20;
 
 /// Formats as `a`, `b` and `c`.
-pub(super) fn join_with_and(words: &[&str]) -> String {
+pub fn join_with_and(words: &[&str]) -> String {
     let mut out = String::new();
     for (index, word) in words.iter().enumerate() {
         if index > 0 {

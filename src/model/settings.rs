@@ -121,7 +121,7 @@ macro_rules! limits {
         }
 
         /// Each limit with its default and a line of help.
-        pub(super) static LIMITS: &[(&str, u64, &str)] = &[$((stringify!($name), $default, $about),)*];
+        pub static LIMITS: &[(&str, u64, &str)] = &[$((stringify!($name), $default, $about),)*];
 
         impl ServerLimits {
             fn set(&mut self, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) {
@@ -177,7 +177,7 @@ limits! {
 }
 
 impl ServerTable {
-    pub(super) fn read(
+    pub fn read(
         entry: &TomlEntry<'_>,
         (realms, roles): (&[Realm], &[Role]),
         mistakes: &mut Mistakes,

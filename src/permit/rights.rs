@@ -46,7 +46,7 @@ impl Access {
         Self { row_filters: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), hidden_hash: 0 };
 
     /// Access to no row.
-    pub(super) fn none() -> Self {
+    pub fn none() -> Self {
         Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
 

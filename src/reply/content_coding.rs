@@ -37,7 +37,7 @@ fn tag_with_coding(tag: &str, mark: u32) -> Option<HeaderValue> {
 }
 
 /// Mixes a further value that changes the bytes into the hash of a tag.
-pub(super) fn mix_hash(f: &str, mark: u32) -> String {
+pub fn mix_hash(f: &str, mark: u32) -> String {
     let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
     format!("{mixed:08x}")
 }

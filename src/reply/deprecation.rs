@@ -15,7 +15,7 @@ const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
 /// For each resource, whether a response about it may involve something deprecated.
-pub(super) fn flags_by_resource(model: &Model) -> Vec<bool> {
+pub fn flags_by_resource(model: &Model) -> Vec<bool> {
     let resources = model.resources.iter();
     let may_be = resources.map(|resource| {
         let lineage = model.lineage(resource.index);
@@ -27,7 +27,7 @@ pub(super) fn flags_by_resource(model: &Model) -> Vec<bool> {
 
 /// Adds the headers. Of several dates the earliest counts. Fields and resources that the caller cannot see
 /// are left out. `items` is `None` for a stream, where each field may have a value.
-pub(super) fn add_headers(
+pub fn add_headers(
     headers: &mut HeaderMap,
     model: &Model,
     about: &Collection,

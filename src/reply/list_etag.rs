@@ -22,12 +22,12 @@ use crate::value::Page;
 
 impl ReplyBuilder {
     /// The suffix of our list tags, after the number.
-    pub(super) fn list_form_hash(&self, format: &Format, mark: u32, seal: u32) -> String {
+    pub fn list_form_hash(&self, format: &Format, mark: u32, seal: u32) -> String {
         format!("{}{seal:08x}", self.form_hash(format, mark).unwrap_or_default())
     }
 
     /// A page, or 304 if the client has it, or 412 if its condition fails.
-    pub(super) fn page_or_not_modified(
+    pub fn page_or_not_modified(
         &self,
         model: &Model,
         (collection, list): (&Collection, Option<&ListQuery>),

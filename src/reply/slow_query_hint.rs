@@ -10,7 +10,7 @@ use crate::plan::Collection;
 use crate::problem::Problem;
 
 /// Adds a hint to the timeout of a list: the part of the query that no index supports.
-pub(super) fn add_hint(
+pub fn add_hint(
     model: &Model,
     asked: Option<(&Collection, &ListQuery)>,
     problem: Problem,

@@ -14,7 +14,7 @@ use crate::plan::{Collection, Outcome};
 impl ReplyBuilder {
     /// The response to a write whose item a GET by the same caller would not show: status and `Location`
     /// only.
-    pub(super) fn write_only_reply(
+    pub fn write_only_reply(
         &self,
         model: &Model,
         collection: &Collection,
@@ -39,7 +39,7 @@ impl ReplyBuilder {
 }
 
 /// Whether the caller may read all items of an outcome. Items that were read have passed the rules of GET.
-pub(super) fn is_readable(model: &Model, collection: &Collection, outcome: &Outcome) -> bool {
+pub fn is_readable(model: &Model, collection: &Collection, outcome: &Outcome) -> bool {
     let resource = model.resource(collection.resource);
     match outcome {
         Outcome::Created(_)

@@ -13,7 +13,7 @@ use crate::value::Value;
 
 type TypedNode = Result<(ExprNode, ExprType), ExprError>;
 
-pub(super) fn check_computed(
+pub fn check_computed(
     syntax: &SyntaxNode,
     target: &Field,
     scope: ExprScope<'_>,
@@ -42,10 +42,7 @@ pub(super) fn check_computed(
     })
 }
 
-pub(super) fn check_condition(
-    syntax: &SyntaxNode,
-    scope: ExprScope<'_>,
-) -> Result<ExprNode, ExprError> {
+pub fn check_condition(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<ExprNode, ExprError> {
     TypeChecker { scope, element: None, purpose: ExprPurpose::Where }.check_boolean(syntax)
 }
 

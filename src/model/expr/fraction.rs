@@ -12,17 +12,17 @@ const UNITS_MAX: i128 = 999_999_999_999_999_999;
 /// A fraction; `denominator` is positive. Results of arithmetic are in lowest terms; a stored decimal is not
 /// reduced, so that its conversion to a double is the same as the database's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fraction {
+pub struct Fraction {
     numerator: i128,
     denominator: i128,
 }
 
 impl Fraction {
-    pub(super) fn integer(value: i128) -> Self {
+    pub fn integer(value: i128) -> Self {
         Self { numerator: value, denominator: 1 }
     }
 
-    pub(super) fn decimal(value: Decimal) -> Self {
+    pub fn decimal(value: Decimal) -> Self {
         let below = 10i128.pow(u32::from(value.scale).min(18));
         Self { numerator: i128::from(value.units), denominator: below }
     }
@@ -40,25 +40,25 @@ impl Fraction {
         Some(Self { numerator: above, denominator: below })
     }
 
-    pub(super) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self.numerator == 0
     }
 
-    pub(super) fn add(self, other: Self) -> Option<Self> {
+    pub fn add(self, other: Self) -> Option<Self> {
         let left = self.numerator.checked_mul(other.denominator)?;
         let right = other.numerator.checked_mul(self.denominator)?;
         Self::reduced(left.checked_add(right)?, self.denominator.checked_mul(other.denominator)?)
     }
 
-    pub(super) fn negate(self) -> Option<Self> {
+    pub fn negate(self) -> Option<Self> {
         Some(Self { numerator: self.numerator.checked_neg()?, denominator: self.denominator })
     }
 
-    pub(super) fn subtract(self, other: Self) -> Option<Self> {
+    pub fn subtract(self, other: Self) -> Option<Self> {
         self.add(other.negate()?)
     }
 
-    pub(super) fn multiply(self, other: Self) -> Option<Self> {
+    pub fn multiply(self, other: Self) -> Option<Self> {
         Self::reduced(
             self.numerator.checked_mul(other.numerator)?,
             self.denominator.checked_mul(other.denominator)?,
@@ -66,7 +66,7 @@ impl Fraction {
     }
 
     /// `other` must not be zero.
-    pub(super) fn divide(self, other: Self) -> Option<Self> {
+    pub fn divide(self, other: Self) -> Option<Self> {
         Self::reduced(
             self.numerator.checked_mul(other.denominator)?,
             self.denominator.checked_mul(other.numerator)?,
@@ -74,7 +74,7 @@ impl Fraction {
     }
 
     /// Compares by division with remainder, so that even the largest fractions do not overflow.
-    pub(super) fn order(self, other: Self) -> Ordering {
+    pub fn order(self, other: Self) -> Ordering {
         let whole = self
             .numerator
             .div_euclid(self.denominator)
@@ -97,12 +97,12 @@ impl Fraction {
     }
 
     /// The nearest double.
-    pub(super) fn to_real(self) -> f64 {
+    pub fn to_real(self) -> f64 {
         self.numerator as f64 / self.denominator as f64
     }
 
     /// Converts to the value of an integer field.
-    pub(super) fn to_integer(self) -> Result<i64, FractionMisfit> {
+    pub fn to_integer(self) -> Result<i64, FractionMisfit> {
         if self.numerator % self.denominator != 0 {
             return Err(FractionMisfit::Fraction);
         }
@@ -112,7 +112,7 @@ impl Fraction {
             .ok_or(FractionMisfit::Size)
     }
 
-    pub(super) fn to_decimal(self, scale: u8) -> Result<Decimal, FractionMisfit> {
+    pub fn to_decimal(self, scale: u8) -> Result<Decimal, FractionMisfit> {
         let tens = 10i128.pow(u32::from(scale).min(18));
         let reduced =
             Self::reduced(self.numerator, self.denominator).ok_or(FractionMisfit::Size)?;
@@ -132,7 +132,7 @@ impl Fraction {
 
 /// Why a value does not fit its field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FractionMisfit {
+pub enum FractionMisfit {
     Size,
     Fraction,
 }

@@ -149,7 +149,7 @@ impl Comparison {
 
 /// The names that an expression may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ExprScope<'f> {
+pub struct ExprScope<'f> {
     pub fields: &'f [Field],
     /// Declared fields whose mistakes are reported already: a second message would not help.
     pub invalid_fields: &'f [&'f str],
@@ -159,7 +159,7 @@ pub(super) struct ExprScope<'f> {
 
 /// Why a text is not a valid expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ExprError {
+pub enum ExprError {
     Mistake {
         /// A byte range of the expression's text.
         at: Range<usize>,
@@ -191,11 +191,7 @@ impl ExprError {
 }
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal or boolean.
-pub(super) fn parse_computed(
-    text: &str,
-    target: &Field,
-    scope: ExprScope<'_>,
-) -> Result<Expr, ExprError> {
+pub fn parse_computed(text: &str, target: &Field, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
     let result = match target.storage_class() {
         StorageClass::Integer => ExprResult::Integer,
         StorageClass::Decimal => ExprResult::Decimal(target.rules.scale),
@@ -209,7 +205,7 @@ pub(super) fn parse_computed(
 }
 
 /// Parses the `where` of a grant.
-pub(super) fn parse_condition(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
+pub fn parse_condition(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
     let root = check::check_condition(&parse::parse(text)?, scope)?;
     Ok(Expr { text: text.into(), root, result: ExprResult::Boolean })
 }

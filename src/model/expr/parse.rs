@@ -14,13 +14,13 @@ const DEPTH_MAX: usize = 32;
 
 /// A syntax node and its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SyntaxNode {
-    pub(super) at: Range<usize>,
-    pub(super) kind: SyntaxKind,
+pub struct SyntaxNode {
+    pub at: Range<usize>,
+    pub kind: SyntaxKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum SyntaxKind {
+pub enum SyntaxKind {
     /// Its source text, with a minus sign if there was one.
     Number(String),
     Text(String),
@@ -39,7 +39,7 @@ pub(super) enum SyntaxKind {
     Count(Vec<SyntaxNode>),
 }
 
-pub(super) fn parse(text: &str) -> Result<SyntaxNode, ExprError> {
+pub fn parse(text: &str) -> Result<SyntaxNode, ExprError> {
     let tokens = tokenize(text)?;
     if tokens.is_empty() {
         return Err(ExprError::new(0..text.len(), "expected an expression, got an empty text"));

@@ -5,13 +5,13 @@ use std::ops::Range;
 use super::{Comparison, ExprError};
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Token {
-    pub(super) at: Range<usize>,
-    pub(super) kind: TokenKind,
+pub struct Token {
+    pub at: Range<usize>,
+    pub kind: TokenKind,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum TokenKind {
+pub enum TokenKind {
     Number(String),
     Text(String),
     Word(String),
@@ -21,7 +21,7 @@ pub(super) enum TokenKind {
 }
 
 impl TokenKind {
-    pub(super) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Number(text) => text.clone(),
             Self::Text(_) => "a text".to_owned(),
@@ -33,7 +33,7 @@ impl TokenKind {
     }
 }
 
-pub(super) fn tokenize(text: &str) -> Result<Vec<Token>, ExprError> {
+pub fn tokenize(text: &str) -> Result<Vec<Token>, ExprError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(first) = text.get(at..).and_then(|rest| rest.chars().next()) {

@@ -11,7 +11,7 @@ use crate::value::{Decimal, Value};
 
 /// The type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ExprType {
+pub enum ExprType {
     /// Integers and decimals, computed exactly.
     Exact,
     /// A double.
@@ -34,11 +34,11 @@ impl fmt::Display for ExprType {
 }
 
 impl ExprType {
-    pub(super) fn is_number(self) -> bool {
+    pub fn is_number(self) -> bool {
         matches!(self, Self::Exact | Self::Real)
     }
 
-    pub(super) fn from_class(class: StorageClass) -> Option<Self> {
+    pub fn from_class(class: StorageClass) -> Option<Self> {
         match class {
             StorageClass::Text => Some(Self::Text),
             StorageClass::Integer | StorageClass::Decimal => Some(Self::Exact),
@@ -51,7 +51,7 @@ impl ExprType {
 }
 
 /// The type of a field with a single value.
-pub(super) fn scalar_type(
+pub fn scalar_type(
     field: &Field,
     names: &[String],
     syntax: &SyntaxNode,
@@ -70,7 +70,7 @@ pub(super) fn scalar_type(
 }
 
 /// Checks that values of a type can be compared in this way.
-pub(super) fn check_ordered(
+pub fn check_ordered(
     comparison: Comparison,
     found: ExprType,
     at: Range<usize>,
@@ -86,7 +86,7 @@ pub(super) fn check_ordered(
 }
 
 /// A numeric literal: an integer, or a decimal with up to nine decimal places.
-pub(super) fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, ExprError> {
+pub fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, ExprError> {
     if let Some(value) = json::integer(text) {
         return Ok(Value::Integer(value));
     }

@@ -8,7 +8,7 @@ use crate::model::types::is_date;
 use toml::de::DeValue;
 
 /// `siblings` are the other fields of the resource, or the other resources.
-pub(super) fn read_deprecated(
+pub fn read_deprecated(
     table: &TomlTable<'_>,
     what: &str,
     name: &str,

@@ -7,7 +7,7 @@ use crate::model::Field;
 use crate::model::expr::{self, Expr, ExprError, ExprScope};
 use crate::model::report::Mistakes;
 
-pub(super) fn read_computed(
+pub fn read_computed(
     text: &TomlText<'_>,
     target: &Field,
     scope: ExprScope<'_>,
@@ -16,7 +16,7 @@ pub(super) fn read_computed(
     ok_or_mistake(text, expr::parse_computed(text.value, target, scope), mistakes)
 }
 
-pub(super) fn read_condition(
+pub fn read_condition(
     text: &TomlText<'_>,
     scope: ExprScope<'_>,
     mistakes: &mut Mistakes,

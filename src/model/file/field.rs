@@ -14,14 +14,14 @@ use crate::value::Value;
 use toml::de::DeValue;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FieldContext<'a, 't> {
-    pub(super) names: &'a ResourceNames<'t>,
-    pub(super) place: FieldPosition,
-    pub(super) level: usize,
+pub struct FieldContext<'a, 't> {
+    pub names: &'a ResourceNames<'t>,
+    pub place: FieldPosition,
+    pub level: usize,
 }
 
 /// Reads a `fields` table; also returns the names of fields with mistakes.
-pub(super) fn read_all<'t>(
+pub fn read_all<'t>(
     entry: &TomlEntry<'t>,
     context: FieldContext<'_, 't>,
     mistakes: &mut Mistakes,
@@ -105,7 +105,7 @@ fn read<'t>(
     Some((field, table))
 }
 
-pub(in crate::model) fn new_field(name: &str, kind: &'static dyn FieldType) -> Field {
+pub fn new_field(name: &str, kind: &'static dyn FieldType) -> Field {
     Field {
         name: name.into(),
         kind,
@@ -230,7 +230,7 @@ fn read_target(
 }
 
 /// Reads `on_delete`; the default is `restrict`.
-pub(super) fn read_on_delete(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> OnDelete {
+pub fn read_on_delete(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> OnDelete {
     table.choice("on_delete", keys::ON_DELETE, mistakes).unwrap_or(OnDelete::Restrict)
 }
 

@@ -10,7 +10,7 @@ use crate::model::types::{FieldType, KeyRefusal};
 
 /// The position of a field. Each position allows fewer keys than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum FieldPosition {
+pub enum FieldPosition {
     Resource,
     /// `in_list`: the object is inside a list, at any level.
     Object {
@@ -22,7 +22,7 @@ pub(in crate::model) enum FieldPosition {
 
 impl FieldPosition {
     /// The position of the fields of an object at this position.
-    pub(super) fn inside_object(self) -> Self {
+    pub fn inside_object(self) -> Self {
         let in_list = match self {
             Self::Resource => false,
             Self::Object { in_list } => in_list,
@@ -33,16 +33,12 @@ impl FieldPosition {
 }
 
 /// Whether a type is allowed at a position.
-pub(in crate::model) fn is_type_allowed(place: FieldPosition, kind: &dyn FieldType) -> bool {
+pub fn is_type_allowed(place: FieldPosition, kind: &dyn FieldType) -> bool {
     place == FieldPosition::Resource || kind.replacement_when_nested().is_none()
 }
 
 /// Whether a field of a type allows a key at a position.
-pub(in crate::model) fn is_key_allowed(
-    place: FieldPosition,
-    kind: &dyn FieldType,
-    key: &str,
-) -> bool {
+pub fn is_key_allowed(place: FieldPosition, kind: &dyn FieldType, key: &str) -> bool {
     has_key(kind, key) && position_refusal(key, kind, false, place).is_none()
 }
 
@@ -51,7 +47,7 @@ fn has_key(kind: &dyn FieldType, key: &str) -> bool {
 }
 
 /// Adds a mistake for every key of a field that is not allowed.
-pub(super) fn check(
+pub fn check(
     table: &TomlTable<'_>,
     kind: &dyn FieldType,
     place: FieldPosition,
@@ -93,7 +89,7 @@ pub(super) fn check(
 }
 
 /// Adds a mistake for every key that no field has, when the type of this one is unknown.
-pub(super) fn check_without_type(table: &TomlTable<'_>, mistakes: &mut Mistakes) {
+pub fn check_without_type(table: &TomlTable<'_>, mistakes: &mut Mistakes) {
     let known = || keys::names(keys::FIELD);
     for entry in table.entries() {
         let (key, span) = (entry.key, entry.key_span.clone());

@@ -10,15 +10,15 @@ use crate::value::IdKind;
 
 /// One key of one table.
 #[derive(Debug)]
-pub(in crate::model) struct KeySpec {
-    pub(in crate::model) name: &'static str,
-    pub(in crate::model) value: KeyValue,
-    pub(in crate::model) about: &'static str,
+pub struct KeySpec {
+    pub name: &'static str,
+    pub value: KeyValue,
+    pub about: &'static str,
 }
 
 /// The type of a key's value.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::model) enum KeyValue {
+pub enum KeyValue {
     Text,
     /// A name that the author chooses.
     Name,
@@ -44,12 +44,12 @@ pub(in crate::model) enum KeyValue {
 }
 
 /// Words and their meanings.
-pub(in crate::model) type WordMeanings<T> = [(&'static str, T)];
+pub type WordMeanings<T> = [(&'static str, T)];
 
 type WordList = fn() -> Vec<&'static str>;
 
 /// The words alone.
-pub(in crate::model) fn words<T>(meanings: &WordMeanings<T>) -> Vec<&'static str> {
+pub fn words<T>(meanings: &WordMeanings<T>) -> Vec<&'static str> {
     meanings.iter().map(|(word, _)| *word).collect()
 }
 
@@ -57,34 +57,33 @@ const fn key(name: &'static str, holds: KeyValue, about: &'static str) -> KeySpe
     KeySpec { name, value: holds, about }
 }
 
-pub(in crate::model) static SCHEMES: &WordMeanings<AuthScheme> =
+pub static SCHEMES: &WordMeanings<AuthScheme> =
     &[("digest", AuthScheme::Digest), ("basic", AuthScheme::Basic)];
-pub(in crate::model) static ALGORITHMS: &WordMeanings<Algorithm> =
+pub static ALGORITHMS: &WordMeanings<Algorithm> =
     &[("sha-256", Algorithm::Sha256), ("md5", Algorithm::Md5)];
-pub(in crate::model) static QOPS: &WordMeanings<Qop> =
-    &[("auth", Qop::Auth), ("auth-int", Qop::AuthInt)];
-pub(in crate::model) static CHALLENGE_FORMS: &WordMeanings<ChallengeForm> =
+pub static QOPS: &WordMeanings<Qop> = &[("auth", Qop::Auth), ("auth-int", Qop::AuthInt)];
+pub static CHALLENGE_FORMS: &WordMeanings<ChallengeForm> =
     &[("merged", ChallengeForm::Merged), ("separate", ChallengeForm::Separate)];
-pub(in crate::model) static ID_KINDS: &WordMeanings<IdKind> =
+pub static ID_KINDS: &WordMeanings<IdKind> =
     &[("uuid", IdKind::Uuid), ("integer", IdKind::Integer)];
-pub(in crate::model) static ON_DELETE: &WordMeanings<OnDelete> =
+pub static ON_DELETE: &WordMeanings<OnDelete> =
     &[("restrict", OnDelete::Restrict), ("cascade", OnDelete::Cascade)];
-pub(in crate::model) static CHANGES: &WordMeanings<ChangeLogDetail> =
+pub static CHANGES: &WordMeanings<ChangeLogDetail> =
     &[("values", ChangeLogDetail::Values), ("ids", ChangeLogDetail::Ids)];
-pub(in crate::model) static VERBS: &WordMeanings<GrantVerb> = &[
+pub static VERBS: &WordMeanings<GrantVerb> = &[
     ("get", GrantVerb::Get),
     ("post", GrantVerb::Post),
     ("put", GrantVerb::Put),
     ("patch", GrantVerb::Patch),
     ("delete", GrantVerb::Delete),
 ];
-pub(in crate::model) static LOGS: &WordMeanings<LogFormat> =
+pub static LOGS: &WordMeanings<LogFormat> =
     &[("pretty", LogFormat::Pretty), ("json", LogFormat::Json)];
 
-pub(in crate::model) static POOLINGS: &WordMeanings<Pooling> =
+pub static POOLINGS: &WordMeanings<Pooling> =
     &[("session", Pooling::Session), ("transaction", Pooling::Transaction)];
 
-pub(in crate::model) static ROOT: &[KeySpec] = &[
+pub static ROOT: &[KeySpec] = &[
     key("title", KeyValue::Text, "what the service is called"),
     key(
         "realms",
@@ -100,7 +99,7 @@ pub(in crate::model) static ROOT: &[KeySpec] = &[
     ),
 ];
 
-pub(in crate::model) static REALM: &[KeySpec] = &[
+pub static REALM: &[KeySpec] = &[
     key(
         "schemes",
         KeyValue::Choices(|| words(SCHEMES)),
@@ -120,7 +119,7 @@ pub(in crate::model) static REALM: &[KeySpec] = &[
     key("legacy", KeyValue::Flag, "accepts digests without qop, from clients older than RFC 2617"),
 ];
 
-pub(in crate::model) static RESOURCE: &[KeySpec] = &[
+pub static RESOURCE: &[KeySpec] = &[
     key("plural", KeyValue::Name, "the word in paths, where adding s, es or ies is not right"),
     key("parent", KeyValue::Name, "the resource whose items these belong to"),
     key(
@@ -146,11 +145,10 @@ pub(in crate::model) static RESOURCE: &[KeySpec] = &[
 ];
 
 /// The keys of every field, whatever its type.
-pub(in crate::model) const FIELD_COMMON: &[&str] =
-    &["type", "required", "nullable", "default", "deprecated"];
+pub const FIELD_COMMON: &[&str] = &["type", "required", "nullable", "default", "deprecated"];
 
 /// All keys of fields; `FieldType::keys` says which of them a type allows.
-pub(in crate::model) static FIELD: &[KeySpec] = &[
+pub static FIELD: &[KeySpec] = &[
     key("type", KeyValue::Name, "the type of its values"),
     key("required", KeyValue::Flag, "must be sent"),
     key("nullable", KeyValue::Flag, "may be null, and is null where it has no value"),
@@ -188,13 +186,13 @@ pub(in crate::model) static FIELD: &[KeySpec] = &[
     key("deprecated", KeyValue::Table("deprecated"), "marks it as going away"),
 ];
 
-pub(in crate::model) static DEPRECATED: &[KeySpec] = &[
+pub static DEPRECATED: &[KeySpec] = &[
     key("since", KeyValue::Text, "the day from which it is deprecated, YYYY-MM-DD"),
     key("sunset", KeyValue::Text, "the day from which it may be gone, YYYY-MM-DD"),
     key("use", KeyValue::Name, "what to use instead"),
 ];
 
-pub(in crate::model) static GRANT: &[KeySpec] = &[
+pub static GRANT: &[KeySpec] = &[
     key("verbs", KeyValue::Choices(|| words(VERBS)), "what may be done; \"*\" is all of it"),
     key("where", KeyValue::Text, "only items for which this holds"),
     key("hide", KeyValue::Names, "fields that are hidden from this role"),
@@ -202,9 +200,9 @@ pub(in crate::model) static GRANT: &[KeySpec] = &[
 ];
 
 /// Server paths that can be granted to a role.
-pub(in crate::model) const SERVER_PATHS: [&str; 2] = ["/-/metrics", "/-/users"];
+pub const SERVER_PATHS: [&str; 2] = ["/-/metrics", "/-/users"];
 
-pub(in crate::model) static SERVER: &[KeySpec] = &[
+pub static SERVER: &[KeySpec] = &[
     key(
         "database",
         KeyValue::Text,
@@ -263,7 +261,7 @@ pub(in crate::model) static SERVER: &[KeySpec] = &[
     ),
 ];
 
-pub(in crate::model) static RATE_LIMIT: &[KeySpec] = &[
+pub static RATE_LIMIT: &[KeySpec] = &[
     key("requests", KeyValue::Count(1), "requests of one caller within the window"),
     key(
         "seconds",
@@ -280,13 +278,11 @@ static RESERVED_KEYS: &[(&str, &str)] = &[
 ];
 
 /// The alternative, if the key is reserved and not implemented yet.
-pub(in crate::model) fn reserved_key_help(name: &str) -> Option<&'static str> {
+pub fn reserved_key_help(name: &str) -> Option<&'static str> {
     RESERVED_KEYS.iter().find(|(key, _)| *key == name).map(|(_, help)| *help)
 }
 
 /// The names of a table's keys.
-pub(in crate::model) fn names(
-    keys: &'static [KeySpec],
-) -> impl Iterator<Item = &'static str> + Clone {
+pub fn names(keys: &'static [KeySpec]) -> impl Iterator<Item = &'static str> + Clone {
     keys.iter().map(|key| key.name)
 }

@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 128;
 
 /// Which checks of the field a literal must pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LiteralChecks {
+pub enum LiteralChecks {
     /// The syntax of its type.
     Syntax,
     /// The syntax and the rules.
@@ -27,7 +27,7 @@ pub(super) enum LiteralChecks {
 }
 
 /// Parses the value of `entry` as a value of `field`.
-pub(super) fn read(
+pub fn read(
     field: &Field,
     entry: &TomlEntry<'_>,
     against: LiteralChecks,
@@ -37,11 +37,7 @@ pub(super) fn read(
 }
 
 /// Parses the list in `entry`, each element as a value of `field`.
-pub(super) fn read_list(
-    field: &Field,
-    entry: &TomlEntry<'_>,
-    mistakes: &mut Mistakes,
-) -> Vec<Value> {
+pub fn read_list(field: &Field, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Vec<Value> {
     let DeValue::Array(array) = entry.node.get_ref() else {
         entry.add_expected("a list of values", mistakes);
         return Vec::new();

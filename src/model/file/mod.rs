@@ -5,9 +5,9 @@
 //! stop at a mistake: it replaces an unusable part by a harmless one, and discards the model at the end.
 
 mod expression;
-pub(in crate::model) mod field;
-pub(in crate::model) mod field_keys;
-pub(in crate::model) mod keys;
+pub mod field;
+pub mod field_keys;
+pub mod keys;
 mod deprecation;
 mod relations;
 mod literal;
@@ -18,7 +18,7 @@ mod role;
 mod rules;
 mod shape;
 mod states;
-pub(in crate::model) mod toml_tree;
+pub mod toml_tree;
 
 use toml::de::DeTable;
 

@@ -15,7 +15,7 @@ const DIGEST_KEYS: &[&str] = &["algorithms", "qop", "challenge", "legacy"];
 /// The name of the realm if none is declared.
 const DEFAULT_NAME: &str = "nouns";
 
-pub(super) fn read(root: &TomlTable<'_>, mistakes: &mut Mistakes) -> Vec<Realm> {
+pub fn read(root: &TomlTable<'_>, mistakes: &mut Mistakes) -> Vec<Realm> {
     let Some(entry) = root.find("realms") else {
         return vec![read_realm(DEFAULT_NAME, &TomlTable::default(), mistakes)];
     };

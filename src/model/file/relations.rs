@@ -6,7 +6,7 @@ use crate::model::report::{Mistakes, join_with_and};
 use crate::model::{Realm, Referrer, Resource, ResourceIndex};
 
 /// Turns the drafts into resources with their relations.
-pub(super) fn resolve_relations(
+pub fn resolve_relations(
     mut drafts: Vec<ResourceDraft<'_>>,
     names: &ResourceNames<'_>,
     realms: &[Realm],

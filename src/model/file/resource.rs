@@ -16,18 +16,15 @@ use toml::de::DeValue;
 
 /// A resource whose relations are not resolved yet.
 #[derive(Debug)]
-pub(super) struct ResourceDraft<'t> {
-    pub(super) resource: Resource,
+pub struct ResourceDraft<'t> {
+    pub resource: Resource,
     /// Names of the fields that have mistakes.
-    pub(super) invalid_fields: Vec<&'t str>,
+    pub invalid_fields: Vec<&'t str>,
     /// Every declared field with its position.
-    pub(super) declared: Vec<(&'t str, Range<usize>)>,
+    pub declared: Vec<(&'t str, Range<usize>)>,
 }
 
-pub(super) fn read<'t>(
-    names: &ResourceNames<'t>,
-    mistakes: &mut Mistakes,
-) -> Vec<ResourceDraft<'t>> {
+pub fn read<'t>(names: &ResourceNames<'t>, mistakes: &mut Mistakes) -> Vec<ResourceDraft<'t>> {
     names
         .list
         .iter()

@@ -11,34 +11,34 @@ use crate::model::{ResourceIndex, nearest};
 use crate::value::IdKind;
 
 /// The members that every item has in addition to its fields.
-pub(super) const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
+pub const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
 
 /// A plural is also a table name; these prefixes are reserved.
 const TABLE_PREFIXES: &[&str] = &["sqlite_", "pg_", "nouns_"];
 
 /// System columns of every PostgreSQL table.
-pub(super) const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
+pub const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"];
 
 #[derive(Debug, Default)]
-pub(super) struct ResourceNames<'t> {
-    pub(super) list: Vec<ResourceHeader<'t>>,
+pub struct ResourceNames<'t> {
+    pub list: Vec<ResourceHeader<'t>>,
 }
 
 /// The first-pass data of one resource.
 #[derive(Debug)]
-pub(super) struct ResourceHeader<'t> {
-    pub(super) name: &'t str,
-    pub(super) name_span: Range<usize>,
-    pub(super) table: TomlTable<'t>,
-    pub(super) plural: String,
+pub struct ResourceHeader<'t> {
+    pub name: &'t str,
+    pub name_span: Range<usize>,
+    pub table: TomlTable<'t>,
+    pub plural: String,
     /// The position of the plural, or of the name it is derived from.
-    pub(super) plural_span: Range<usize>,
-    pub(super) parent: Option<ResourceIndex>,
-    pub(super) id: IdKind,
+    pub plural_span: Range<usize>,
+    pub parent: Option<ResourceIndex>,
+    pub id: IdKind,
 }
 
 impl<'t> ResourceNames<'t> {
-    pub(super) fn read(root: &TomlTable<'t>, mistakes: &mut Mistakes) -> Self {
+    pub fn read(root: &TomlTable<'t>, mistakes: &mut Mistakes) -> Self {
         let help = "declare a noun with its fields: [resources.customer.fields]";
         let Some(entry) = root.find("resources") else {
             // A misspelled `resources` has been reported already.
@@ -69,20 +69,17 @@ impl<'t> ResourceNames<'t> {
         names
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<(ResourceIndex, &ResourceHeader<'t>)> {
+    pub fn find(&self, name: &str) -> Option<(ResourceIndex, &ResourceHeader<'t>)> {
         let index = self.list.iter().position(|named| named.name == name)?;
         Some((ResourceIndex(index), self.list.get(index)?))
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &'t str> {
+    pub fn all(&self) -> impl Iterator<Item = &'t str> {
         self.list.iter().map(|named| named.name)
     }
 
     /// The ancestors of a resource, its parent first. Terminates once `cut_cycles` has run.
-    pub(super) fn ancestors(
-        &self,
-        of: usize,
-    ) -> impl Iterator<Item = (usize, &ResourceHeader<'t>)> {
+    pub fn ancestors(&self, of: usize) -> impl Iterator<Item = (usize, &ResourceHeader<'t>)> {
         let parent = |index: usize| {
             let parent = self.list.get(index)?.parent?.0;
             Some((parent, self.list.get(parent)?))

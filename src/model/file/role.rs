@@ -11,7 +11,7 @@ use crate::model::report::Mistakes;
 use crate::model::{Grant, GrantVerb, ResourceIndex, Role};
 use toml::de::DeValue;
 
-pub(super) fn read(
+pub fn read(
     root: &TomlTable<'_>,
     drafts: &[ResourceDraft<'_>],
     mistakes: &mut Mistakes,

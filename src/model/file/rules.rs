@@ -13,7 +13,7 @@ use crate::model::{Field, ValueBound};
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Fills in `field.rules`. Keys that the type does not allow have been refused already.
-pub(super) fn read(field: &mut Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
+pub fn read(field: &mut Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
     let fits = |key: &str| table.find(key).filter(|_| field.kind.keys().contains(&key));
     let count = |key: &str, least: u64, mistakes: &mut Mistakes| {
         let count = fits(key)?.count(least..u64::MAX, mistakes)?;

@@ -16,7 +16,7 @@ use crate::value::{IdKind, Value};
 /// The maximum nesting depth: more levels than any default has.
 const DEPTH_MAX: usize = 128;
 
-pub(super) fn write(resources: &[Resource]) -> String {
+pub fn write(resources: &[Resource]) -> String {
     let mut out = String::new();
     for resource in resources {
         if !out.is_empty() {

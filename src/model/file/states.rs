@@ -6,7 +6,7 @@ use crate::model::report::Mistakes;
 
 const STATES_MAX: usize = 100;
 
-pub(super) fn read(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> Option<StateMachine> {
+pub fn read(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> Option<StateMachine> {
     let initial = table.text("initial", mistakes);
     let entry = table.find("next")?;
     let next = entry.table(mistakes)?;

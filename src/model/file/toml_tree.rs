@@ -11,24 +11,24 @@ use super::keys::{self, WordMeanings};
 use crate::model::nearest;
 use crate::model::report::{Mistakes, join_with_and};
 
-pub(in crate::model) type TomlNode<'t> = Spanned<DeValue<'t>>;
+pub type TomlNode<'t> = Spanned<DeValue<'t>>;
 
 /// A key with its value.
 #[derive(Debug, Clone)]
-pub(in crate::model) struct TomlEntry<'t> {
-    pub(in crate::model) key: &'t str,
-    pub(in crate::model) key_span: Range<usize>,
-    pub(in crate::model) node: &'t TomlNode<'t>,
+pub struct TomlEntry<'t> {
+    pub key: &'t str,
+    pub key_span: Range<usize>,
+    pub node: &'t TomlNode<'t>,
 }
 
 /// A table in file order.
 #[derive(Debug, Clone, Default)]
-pub(in crate::model) struct TomlTable<'t> {
+pub struct TomlTable<'t> {
     entries: Vec<TomlEntry<'t>>,
 }
 
 impl<'t> TomlTable<'t> {
-    pub(in crate::model) fn new(table: &'t DeTable<'t>) -> Self {
+    pub fn new(table: &'t DeTable<'t>) -> Self {
         let mut entries: Vec<TomlEntry<'t>> = table
             .iter()
             .map(|(key, node)| TomlEntry { key: key.get_ref(), key_span: key.span(), node })
@@ -37,16 +37,16 @@ impl<'t> TomlTable<'t> {
         Self { entries }
     }
 
-    pub(in crate::model) fn entries(&self) -> &[TomlEntry<'t>] {
+    pub fn entries(&self) -> &[TomlEntry<'t>] {
         &self.entries
     }
 
-    pub(in crate::model) fn find(&self, key: &str) -> Option<&TomlEntry<'t>> {
+    pub fn find(&self, key: &str) -> Option<&TomlEntry<'t>> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
     /// Adds a mistake for every key that is not among `known`; `what` is the owner of the keys: "a resource".
-    pub(in crate::model) fn refuse_unknown_keys(
+    pub fn refuse_unknown_keys(
         &self,
         known: &(impl Iterator<Item = &'static str> + Clone),
         what: &str,
@@ -62,20 +62,16 @@ impl<'t> TomlTable<'t> {
         }
     }
 
-    pub(in crate::model) fn text(
-        &self,
-        key: &str,
-        mistakes: &mut Mistakes,
-    ) -> Option<TomlText<'t>> {
+    pub fn text(&self, key: &str, mistakes: &mut Mistakes) -> Option<TomlText<'t>> {
         self.find(key)?.text(mistakes)
     }
 
-    pub(in crate::model) fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
+    pub fn flag(&self, key: &str, mistakes: &mut Mistakes) -> Option<bool> {
         self.find(key)?.flag(mistakes)
     }
 
     /// The meaning of a text that must be one of several words.
-    pub(in crate::model) fn choice<T: Copy>(
+    pub fn choice<T: Copy>(
         &self,
         key: &str,
         choices: &WordMeanings<T>,
@@ -109,23 +105,23 @@ fn join_with_or(choices: &[&str]) -> String {
 
 /// A text and its position in the file.
 #[derive(Debug, Clone)]
-pub(in crate::model) struct TomlText<'t> {
-    pub(in crate::model) value: &'t str,
-    pub(in crate::model) span: Range<usize>,
+pub struct TomlText<'t> {
+    pub value: &'t str,
+    pub span: Range<usize>,
 }
 
 impl<'t> TomlEntry<'t> {
-    pub(in crate::model) fn span(&self) -> Range<usize> {
+    pub fn span(&self) -> Range<usize> {
         self.node.span()
     }
 
     /// Adds a mistake: this key has a value of the wrong type.
-    pub(in crate::model) fn add_expected(&self, what: &str, mistakes: &mut Mistakes) {
+    pub fn add_expected(&self, what: &str, mistakes: &mut Mistakes) {
         let message = format!("`{}` expected {what}, got {}", self.key, type_name(self.node));
         mistakes.add(self.span(), message);
     }
 
-    pub(in crate::model) fn table(&self, mistakes: &mut Mistakes) -> Option<TomlTable<'t>> {
+    pub fn table(&self, mistakes: &mut Mistakes) -> Option<TomlTable<'t>> {
         match self.node.get_ref() {
             DeValue::Table(table) => Some(TomlTable::new(table)),
             _ => {
@@ -135,7 +131,7 @@ impl<'t> TomlEntry<'t> {
         }
     }
 
-    pub(in crate::model) fn text(&self, mistakes: &mut Mistakes) -> Option<TomlText<'t>> {
+    pub fn text(&self, mistakes: &mut Mistakes) -> Option<TomlText<'t>> {
         match self.node.get_ref() {
             DeValue::String(text) => Some(TomlText { value: text, span: self.span() }),
             _ => {
@@ -145,7 +141,7 @@ impl<'t> TomlEntry<'t> {
         }
     }
 
-    pub(in crate::model) fn flag(&self, mistakes: &mut Mistakes) -> Option<bool> {
+    pub fn flag(&self, mistakes: &mut Mistakes) -> Option<bool> {
         match self.node.get_ref() {
             DeValue::Boolean(flag) => Some(*flag),
             _ => {
@@ -156,11 +152,7 @@ impl<'t> TomlEntry<'t> {
     }
 
     /// An integer within `range`.
-    pub(in crate::model) fn count(
-        &self,
-        range: Range<u64>,
-        mistakes: &mut Mistakes,
-    ) -> Option<u64> {
+    pub fn count(&self, range: Range<u64>, mistakes: &mut Mistakes) -> Option<u64> {
         let what = match (range.start, range.end) {
             (0, u64::MAX) => "a whole number".to_owned(),
             (1, u64::MAX) => "a positive whole number".to_owned(),
@@ -180,7 +172,7 @@ impl<'t> TomlEntry<'t> {
     }
 
     /// A list of texts.
-    pub(in crate::model) fn texts(&self, mistakes: &mut Mistakes) -> Option<Vec<TomlText<'t>>> {
+    pub fn texts(&self, mistakes: &mut Mistakes) -> Option<Vec<TomlText<'t>>> {
         let DeValue::Array(array) = self.node.get_ref() else {
             self.add_expected("a list of texts", mistakes);
             return None;
@@ -203,7 +195,7 @@ impl<'t> TomlEntry<'t> {
     }
 
     /// A list of texts, each one of `choices`, without duplicates, not empty.
-    pub(in crate::model) fn choices<T: Copy + PartialEq>(
+    pub fn choices<T: Copy + PartialEq>(
         &self,
         what: &str,
         choices: &WordMeanings<T>,
@@ -235,7 +227,7 @@ impl<'t> TomlEntry<'t> {
 }
 
 /// The type of a TOML value, for messages.
-pub(in crate::model) fn type_name(node: &TomlNode<'_>) -> &'static str {
+pub fn type_name(node: &TomlNode<'_>) -> &'static str {
     match node.get_ref() {
         DeValue::String(_) => "a text",
         DeValue::Integer(_) => "an integer",
@@ -248,12 +240,7 @@ pub(in crate::model) fn type_name(node: &TomlNode<'_>) -> &'static str {
 }
 
 /// Names are `[a-z][a-z0-9_]{0,39}`: valid in paths, bodies, columns and expressions.
-pub(in crate::model) fn check_name(
-    what: &str,
-    name: &str,
-    span: Range<usize>,
-    mistakes: &mut Mistakes,
-) -> bool {
+pub fn check_name(what: &str, name: &str, span: Range<usize>, mistakes: &mut Mistakes) -> bool {
     let fits = matches!(name.as_bytes(), [b'a'..=b'z', rest @ ..]
         if rest.len() < 40 && rest.iter().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')));
     if !fits {

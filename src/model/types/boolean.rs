@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct BooleanType;
+pub struct BooleanType;
 
 impl FieldType for BooleanType {
     fn name(&self) -> &'static str {

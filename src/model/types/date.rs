@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct DateType;
+pub struct DateType;
 
 impl FieldType for DateType {
     fn name(&self) -> &'static str {
@@ -44,7 +44,7 @@ impl FieldType for DateType {
 }
 
 /// Whether `text` is an existing date. Text order is date order.
-pub(in crate::model) fn is_date(text: &str) -> bool {
+pub fn is_date(text: &str) -> bool {
     // RFC 3339 §5.6: full-date.
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text.as_bytes() else { return false };
     let number = |digits: &[u8]| {

@@ -9,7 +9,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{self, Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct DecimalType;
+pub struct DecimalType;
 
 impl FieldType for DecimalType {
     fn name(&self) -> &'static str {

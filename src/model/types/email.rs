@@ -13,7 +13,7 @@ use crate::value::Value;
 const EMAIL_BYTES_MAX: usize = 254;
 
 #[derive(Debug)]
-pub(super) struct EmailType;
+pub struct EmailType;
 
 impl FieldType for EmailType {
     fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct IntegerType;
+pub struct IntegerType;
 
 impl FieldType for IntegerType {
     fn name(&self) -> &'static str {

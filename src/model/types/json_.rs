@@ -8,7 +8,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct JsonType;
+pub struct JsonType;
 
 impl FieldType for JsonType {
     fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct ListType;
+pub struct ListType;
 
 impl FieldType for ListType {
     fn name(&self) -> &'static str {

@@ -32,11 +32,11 @@ use crate::json::Json;
 use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 pub use canonical::{canonicalize, parse_canonical};
-pub(in crate::model) use date::is_date;
+pub use date::is_date;
 pub use object::{add_required, add_unknown};
 pub use password::PASSWORD_BYTES_MAX;
 pub use url::invalid_escape_position;
-pub(in crate::model) use url::{is_port, is_url};
+pub use url::{is_port, is_url};
 
 /// A field type.
 pub trait FieldType: fmt::Debug + Sync {
@@ -138,11 +138,11 @@ pub static ALL: &[&dyn FieldType] = &[
 ];
 
 /// The types that the built-in resources use.
-pub(in crate::model) static BOOLEAN: &dyn FieldType = &boolean::BooleanType;
-pub(in crate::model) static LIST: &dyn FieldType = &list::ListType;
-pub(in crate::model) static TEXT: &dyn FieldType = &text::TextType;
-pub(in crate::model) static USER_NAME: &dyn FieldType = &user_name::UserNameType;
-pub(in crate::model) static PASSWORD: &dyn FieldType = &password::PasswordType;
+pub static BOOLEAN: &dyn FieldType = &boolean::BooleanType;
+pub static LIST: &dyn FieldType = &list::ListType;
+pub static TEXT: &dyn FieldType = &text::TextType;
+pub static USER_NAME: &dyn FieldType = &user_name::UserNameType;
+pub static PASSWORD: &dyn FieldType = &password::PasswordType;
 
 /// Finds a type by its name in the model file.
 pub fn find(name: &str) -> Option<&'static dyn FieldType> {

@@ -8,7 +8,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct NumberType;
+pub struct NumberType;
 
 impl FieldType for NumberType {
     fn name(&self) -> &'static str {

@@ -9,7 +9,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct ObjectType;
+pub struct ObjectType;
 
 impl FieldType for ObjectType {
     fn name(&self) -> &'static str {

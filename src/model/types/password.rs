@@ -12,7 +12,7 @@ use crate::value::Value;
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]
-pub(super) struct PasswordType;
+pub struct PasswordType;
 
 impl FieldType for PasswordType {
     fn name(&self) -> &'static str {

@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{IdKind, Value, truncate_for_message};
 
 #[derive(Debug)]
-pub(super) struct ReferenceType;
+pub struct ReferenceType;
 
 /// The kind of id that the field contains.
 fn id_kind(field: &Field) -> IdKind {

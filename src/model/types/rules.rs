@@ -11,7 +11,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Value, truncate_for_message};
 
 /// Whether `value` satisfies the rules; every violation goes to `faults`.
-pub(super) fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool {
+pub fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool {
     let rules = &field.rules;
     let mut kept = true;
     let mut fault = |code: FaultCode, detail: String| {

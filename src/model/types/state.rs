@@ -8,7 +8,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct StateType;
+pub struct StateType;
 
 impl FieldType for StateType {
     fn name(&self) -> &'static str {

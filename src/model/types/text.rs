@@ -7,7 +7,7 @@ use crate::problem::FaultCollector;
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct TextType;
+pub struct TextType;
 
 impl FieldType for TextType {
     fn name(&self) -> &'static str {

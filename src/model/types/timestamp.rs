@@ -7,7 +7,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Moment, Value};
 
 #[derive(Debug)]
-pub(super) struct TimestampType;
+pub struct TimestampType;
 
 impl FieldType for TimestampType {
     fn name(&self) -> &'static str {

@@ -11,7 +11,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct UrlType;
+pub struct UrlType;
 
 impl FieldType for UrlType {
     fn name(&self) -> &'static str {
@@ -52,7 +52,7 @@ impl FieldType for UrlType {
 }
 
 /// Whether `text` is an absolute http or https URL with a host.
-pub(in crate::model) fn is_url(text: &str) -> bool {
+pub fn is_url(text: &str) -> bool {
     // RFC 3986 §2: other characters must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
     if !text.bytes().all(allowed) || invalid_escape_position(text).is_some() {
@@ -67,7 +67,7 @@ pub(in crate::model) fn is_url(text: &str) -> bool {
 }
 
 /// Whether `text` is a port. Rust's parser would also accept `+80`.
-pub(in crate::model) fn is_port(text: &str) -> bool {
+pub fn is_port(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 

@@ -20,7 +20,7 @@ use crate::value::Value;
 const RESERVED_NAMES: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
 
 #[derive(Debug)]
-pub(super) struct UserNameType;
+pub struct UserNameType;
 
 impl FieldType for UserNameType {
     fn name(&self) -> &'static str {

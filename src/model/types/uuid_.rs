@@ -9,7 +9,7 @@ use crate::problem::{FaultCode, FaultCollector};
 use crate::value::Value;
 
 #[derive(Debug)]
-pub(super) struct UuidType;
+pub struct UuidType;
 
 impl FieldType for UuidType {
     fn name(&self) -> &'static str {
@@ -44,7 +44,7 @@ impl FieldType for UuidType {
 }
 
 /// The canonical spelling of a UUID; braces, the URN form and missing hyphens are refused.
-pub(super) fn canonical(text: &str) -> Option<Value> {
+pub fn canonical(text: &str) -> Option<Value> {
     if text.len() != Hyphenated::LENGTH {
         return None;
     }
