@@ -96,7 +96,7 @@ fn compare_with_csv_crate(resource: &Resource, data: &[u8], lines: &[u8]) {
 }
 
 fn is_same(resource: &Resource, name: &str, cell: &str, value: &Json<'_>) -> bool {
-    let class = resource.field(name).map(|(_, field)| field.kind.class(field));
+    let class = resource.field(name).map(|(_, field)| field.storage_class());
     match value {
         _ if class == Some(StorageClass::Json) => {
             json::parse(cell.as_bytes(), DEPTH_MAX).is_ok_and(|read| read == *value)

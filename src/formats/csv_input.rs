@@ -108,7 +108,7 @@ fn read_columns<'a>(
         let field = view.resource.field(&name.text);
         // A hidden field is treated like an unknown name.
         let field = field.filter(|(at, _)| !view.hidden.contains(at));
-        let class = field.map(|(_, field)| field.kind.class(field));
+        let class = field.map(|(_, field)| field.storage_class());
         CsvColumn { name: name.text, class }
     };
     Ok(names.into_iter().map(column).collect())

@@ -154,7 +154,7 @@ impl<'a> VisibleResource<'a> {
             if field.rules.fields.is_empty() && field.storage_class() == StorageClass::Json {
                 return Err(UnusableName::Declared(format!(
                     "cannot reach into a {}",
-                    field.kind.name()
+                    field.kind.name
                 )));
             }
             let mut fields = field.rules.fields.iter();
@@ -174,8 +174,8 @@ impl<'a> VisibleResource<'a> {
             let inside = names.find(|known| known.starts_with(&format!("{name}.")));
             let such_as = inside.map_or_else(String::new, |name| format!(", such as {name}"));
             format!("an object cannot be filtered or sorted by, but a field in it can{such_as}")
-        } else if !field.kind.keys().contains(&"filter") || self.resource.is_builtin {
-            format!("a field of type {} cannot be filtered or sorted by", field.kind.name())
+        } else if !field.kind.keys.contains(&"filter") || self.resource.is_builtin {
+            format!("a field of type {} cannot be filtered or sorted by", field.kind.name)
         } else {
             "the field is not declared filter = true, so it cannot be filtered or sorted by"
                 .to_owned()

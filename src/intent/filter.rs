@@ -62,7 +62,7 @@ impl FilterOperator {
             Self::Compare(Equal | NotEqual) | Self::In | Self::Exists => true,
             Self::Compare(_) => is_ordered,
             Self::Prefix | Self::Contains => {
-                field.is_some_and(|field| field.kind.is_searchable_text())
+                field.is_some_and(|field| field.kind.is_searchable_text)
             }
         }
     }
@@ -93,7 +93,7 @@ pub fn read(
     let one = |text: &str| match (field, found) {
         // Any text can be compared with texts, also one that is not a valid value of the field.
         (Some(field), FilterOperator::Compare(comparison))
-            if field.kind.is_searchable_text()
+            if field.kind.is_searchable_text
                 && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
         {
             check_text(text).map(Value::text)
@@ -154,7 +154,7 @@ fn read_value(field: &Field, text: &str) -> Result<Value, String> {
         (StorageClass::Integer | StorageClass::Real | StorageClass::Boolean, text) => {
             return Err(format!(
                 "expected {}, got {}",
-                field.kind.about(),
+                field.kind.about,
                 json::quote_for_message(text)
             ));
         }
@@ -164,9 +164,9 @@ fn read_value(field: &Field, text: &str) -> Result<Value, String> {
         ) => Json::Text(text.into()),
     };
     let mut faults = FaultCollector::at_root(String::new());
-    field.kind.read(field, &json, &mut faults).ok_or_else(|| {
+    (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
         let first = faults.into_list().into_iter().next().map(|fault| fault.detail);
-        let detail = first.unwrap_or_else(|| format!("expected {}", field.kind.about()));
+        let detail = first.unwrap_or_else(|| format!("expected {}", field.kind.about));
         if class == StorageClass::Moment { add_plus_hint(text, detail) } else { detail }
     })
 }

@@ -13,7 +13,9 @@ use std::borrow::Cow;
 
 pub use number::{decimal_units, integer, is_number, is_same_number, number_exact};
 pub use parse::{count_values, parse};
-pub use write::{quote_for_message, write, write_moment, write_text, write_value};
+pub use write::{
+    quote_for_message, to_text, value_to_text, write, write_moment, write_text, write_value,
+};
 
 /// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has
 /// parsed it.

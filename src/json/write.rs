@@ -25,7 +25,27 @@ pub fn write_text(out: &mut Vec<u8>, text: &str) {
 pub fn quote_for_message(text: &str) -> String {
     let mut out = Vec::new();
     write_text(&mut out, &truncate_for_message(text));
-    String::from_utf8(out).unwrap_or_default()
+    written_text(out)
+}
+
+/// The text that functions of this module wrote.
+#[expect(clippy::expect_used, reason = "they write whole strings and ASCII")]
+pub fn written_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("a JSON text is UTF-8")
+}
+
+/// A JSON value as its compact text.
+pub fn to_text(json: &Json<'_>) -> String {
+    let mut out = Vec::new();
+    write(&mut out, json);
+    written_text(out)
+}
+
+/// A value of an item as its JSON text.
+pub fn value_to_text(value: &Value) -> String {
+    let mut out = Vec::new();
+    write_value(&mut out, value);
+    written_text(out)
 }
 
 /// Writes a value as it was sent: numbers keep their spelling.

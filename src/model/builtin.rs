@@ -4,7 +4,6 @@
 //! and their tables begin with `nouns_`. They are not part of the shape that a database stores, because they
 //! belong to the program and not to the model.
 
-use super::file::field::new_field;
 use super::{
     ChangeLogDetail, Field, FieldRules, OnDelete, Resource, ResourceIndex, Role, UniqueRule,
     UniqueScope, types,
@@ -76,7 +75,7 @@ fn name_field() -> Field {
         fixed: true,
         filter: true,
         rules,
-        ..new_field("name", types::USER_NAME)
+        ..Field::new("name", &types::USER_NAME)
     }
 }
 
@@ -85,18 +84,18 @@ fn roles_field(roles: &[Role]) -> Field {
     let one_of = declared.chain([ADMIN]).map(Value::text).collect();
     let of = Field {
         rules: FieldRules { one_of, ..FieldRules::default() },
-        ..new_field("of", types::TEXT)
+        ..Field::new("of", &types::TEXT)
     };
     let rules = FieldRules {
         element: Some(Box::new(of)),
         max_items: Some(ROLES_MAX),
         ..FieldRules::default()
     };
-    Field { default: Some(Value::List(Vec::new())), rules, ..new_field("roles", types::LIST) }
+    Field { default: Some(Value::List(Vec::new())), rules, ..Field::new("roles", &types::LIST) }
 }
 
 fn disabled_field() -> Field {
-    Field { default: Some(Value::Boolean(false)), ..new_field("disabled", types::BOOLEAN) }
+    Field { default: Some(Value::Boolean(false)), ..Field::new("disabled", &types::BOOLEAN) }
 }
 
 fn password_field() -> Field {
@@ -105,5 +104,5 @@ fn password_field() -> Field {
         max_length: Some(PASSWORD_CHARS_MAX),
         ..FieldRules::default()
     };
-    Field { required: true, secret: true, rules, ..new_field("password", types::PASSWORD) }
+    Field { required: true, secret: true, rules, ..Field::new("password", &types::PASSWORD) }
 }

@@ -9,8 +9,8 @@ use http::Uri;
 use toml::de::DeValue;
 
 use super::file::toml_tree::TomlEntry;
+use super::ip_network::is_port;
 use super::report::Mistakes;
-use super::types::is_port;
 
 pub fn read(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
     let texts = match entry.node.get_ref() {

@@ -20,6 +20,11 @@ pub struct Network {
     prefix: u8,
 }
 
+/// Whether `text` is a port. Rust's parser would also accept `+80`.
+pub fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
 /// Why a text is not a network that can be trusted, with an example of one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NetworkFault {

@@ -5,10 +5,11 @@
 
 use crate::json::{self, Json};
 
+use super::field::FieldType;
 use super::file::field_keys::{self, FieldPosition};
 use super::file::keys::{self, KeySpec, KeyValue};
 use super::settings::LIMITS;
-use super::types::{self, FieldType};
+use super::types;
 
 type JsonSchema = Json<'static>;
 
@@ -117,11 +118,11 @@ fn verbs_schema() -> JsonSchema {
 
 /// The schema of a field: one alternative for each type.
 fn field_schema(place: FieldPosition) -> JsonSchema {
-    let kinds = types::ALL.iter().copied().filter(|kind| field_keys::is_type_allowed(place, *kind));
+    let kinds = types::ALL.iter().copied().filter(|kind| field_keys::is_type_allowed(place, kind));
     let mut shapes: Vec<JsonSchema> =
         kinds.clone().map(|kind| typed_field_schema(place, kind, true)).collect();
     if place == FieldPosition::Element {
-        let implied = kinds.filter(|kind| kind.implying_key().is_some());
+        let implied = kinds.filter(|kind| kind.implying_key.is_some());
         shapes.extend(implied.map(|kind| typed_field_schema(place, kind, false)));
     }
     json_object([("anyOf", Json::List(shapes))])
@@ -129,7 +130,7 @@ fn field_schema(place: FieldPosition) -> JsonSchema {
 
 fn typed_field_schema(
     place: FieldPosition,
-    kind: &'static dyn FieldType,
+    kind: &'static FieldType,
     says_type: bool,
 ) -> JsonSchema {
     let properties = keys::FIELD
@@ -139,14 +140,11 @@ fn typed_field_schema(
     let properties = properties.map(|key| match key.name {
         "type" => (
             "type",
-            json_object([
-                ("const", json_text(kind.name())),
-                ("description", json_text(kind.about())),
-            ]),
+            json_object([("const", json_text(kind.name)), ("description", json_text(kind.about))]),
         ),
         name => (name, key_schema(key)),
     });
-    let needed = kind.mandatory_keys().iter().map(|need| need.key);
+    let needed = kind.mandatory_keys.iter().map(|need| need.key);
     let required: Vec<&'static str> =
         says_type.then_some("type").into_iter().chain(needed).collect();
     closed_object(properties, &required)

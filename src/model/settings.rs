@@ -12,8 +12,9 @@ use super::builtin::{ADMIN, ANYONE};
 use super::cors_origins;
 use super::file::keys;
 use super::file::toml_tree::{TomlEntry, TomlTable, TomlText};
+use super::ip_network::is_port;
 use super::report::Mistakes;
-use super::types::{is_port, is_url};
+use super::types::is_url;
 use super::{Network, Realm, Role};
 
 /// The settings in the model file.

@@ -8,6 +8,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::model::builtin::{ADMIN, ANYONE};
+use crate::model::expr::holds;
 use crate::model::settings::RateLimit;
 use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role};
 use crate::value::Value;
@@ -53,7 +54,7 @@ impl Access {
     /// Whether the row filters allow a row. `values` are in the resource's field order, with lists and
     /// objects parsed.
     pub fn allows_row(&self, values: &[Value], user: Option<&str>) -> bool {
-        self.row_filters.is_empty() || self.row_filters.iter().any(|only| only.holds(values, user))
+        self.row_filters.is_empty() || self.row_filters.iter().any(|only| holds(only, values, user))
     }
 
     fn from_grants<'g>(

@@ -7,6 +7,7 @@
 
 use crate::intent::{JsonMember, JsonMembers};
 use crate::json::{self, Json};
+use crate::model::expr::evaluate;
 use crate::model::{Field, Resource, ResourceIndex, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
@@ -172,7 +173,7 @@ pub(super) fn complete_values(
     let mut computed = Vec::new();
     for (index, field) in resource.fields.iter().enumerate() {
         let Some(expression) = &field.computed else { continue };
-        match expression.evaluate(&values) {
+        match evaluate(expression, &values) {
             Ok(value) => computed.push((index, value)),
             Err(overflow) => faults.push(FieldFault {
                 pointer: match hidden.contains(&index) {

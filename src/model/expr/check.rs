@@ -4,12 +4,23 @@
 //! an error here, and the values in a `where` fit the columns.
 
 use super::parse::{SyntaxKind, SyntaxNode};
+use super::tree::{Comparison, ExprError, ExprNode, Path, PathRoot};
 use super::types::{ExprType, check_ordered, parse_number_literal, scalar_type};
-use super::{Comparison, ExprError, ExprNode, ExprScope, Path, PathRoot};
 use crate::json::Json;
-use crate::model::{Field, StorageClass, nearest};
+use crate::model::field::{Field, StorageClass};
+use crate::model::nearest::nearest;
 use crate::problem::FaultCollector;
 use crate::value::Value;
+
+/// The names that an expression may use.
+#[derive(Debug, Clone, Copy)]
+pub struct ExprScope<'f> {
+    pub fields: &'f [Field],
+    /// Declared fields whose mistakes are reported already: a second message would not help.
+    pub invalid_fields: &'f [&'f str],
+    /// Computed fields, which another `computed` cannot use.
+    pub computed_fields: &'f [&'f str],
+}
 
 type TypedNode = Result<(ExprNode, ExprType), ExprError>;
 
@@ -29,7 +40,7 @@ pub fn check_computed(
     if fits {
         return Ok(node);
     }
-    let message = format!("expected an expression for {}, got {found}", target.kind.about());
+    let message = format!("expected an expression for {}, got {found}", target.kind.about);
     Err(match found {
         ExprType::Real => ExprError::with_help(
             syntax.at.clone(),
@@ -182,10 +193,8 @@ impl<'f> TypeChecker<'f> {
                     (ExprNode::Field(Path { root: PathRoot::Element, inner: Vec::new() }), found)
                 }
                 _ => {
-                    let message = format!(
-                        "expected a list of numbers, got a list of {}",
-                        element.kind.name()
-                    );
+                    let message =
+                        format!("expected a list of numbers, got a list of {}", element.kind.name);
                     return Err(ExprError::with_help(
                         list.at.clone(),
                         message,
@@ -209,7 +218,7 @@ impl<'f> TypeChecker<'f> {
                 format!(
                     "expected a list, but `{}` is of type `{}`",
                     names.join("."),
-                    field.kind.name()
+                    field.kind.name
                 ),
             )),
         }
@@ -253,8 +262,7 @@ impl<'f> TypeChecker<'f> {
                 if fields.is_empty() {
                     let message = format!(
                         "`{}` is of type `{}` and has no fields",
-                        field.name,
-                        field.kind.name()
+                        field.name, field.kind.name
                     );
                     return Err(ExprError::new(syntax.at.clone(), message));
                 }
@@ -343,12 +351,12 @@ impl<'f> TypeChecker<'f> {
             }
         };
         let mut faults = FaultCollector::at_root(String::new());
-        field.kind.read(field, &json, &mut faults).ok_or_else(|| {
+        (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
             let detail =
                 faults.into_list().into_iter().next().map(|fault| fault.detail).unwrap_or_default();
             ExprError::new(
                 literal.at.clone(),
-                format!("`{}` is of type `{}`: {detail}", names.join("."), field.kind.name()),
+                format!("`{}` is of type `{}`: {detail}", names.join("."), field.kind.name),
             )
         })
     }

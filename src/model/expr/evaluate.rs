@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use super::fraction::{Fraction, FractionMisfit};
-use super::{Arithmetic, Comparison, Expr, ExprNode, ExprResult, Path, PathRoot};
+use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot};
 use crate::value::{Moment, Value};
 
 /// A computed value that does not fit its field.
@@ -26,32 +26,32 @@ const DIVISION_BY_ZERO: ComputedOverflow =
 const NOT_EXACT: ComputedOverflow =
     ComputedOverflow { detail: "the computed value is not exact in this field" };
 
-impl Expr {
-    /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
-    /// parsed; a missing result is `Value::Null`.
-    pub fn evaluate(&self, values: &[Value]) -> Result<Value, ComputedOverflow> {
-        let frame = EvaluationFrame { values, element: None, user: None };
-        Ok(match (frame.evaluate_node(&self.root)?, self.result) {
-            (ExprValue::Boolean(value), _) => Value::Boolean(value),
-            (ExprValue::Exact(value), ExprResult::Integer) => {
-                Value::Integer(value.to_integer().map_err(overflow_of)?)
-            }
-            (ExprValue::Exact(value), ExprResult::Decimal(scale)) => {
-                Value::Decimal(value.to_decimal(scale).map_err(overflow_of)?)
-            }
-            (ExprValue::Exact(value), _) => Value::Number(value.to_real()),
-            (ExprValue::Real(value), _) => Value::Number(value),
-            // The type checker allows no other result.
-            (ExprValue::Null | ExprValue::Text(_) | ExprValue::Moment(_), _) => Value::Null,
-        })
-    }
+/// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
+/// parsed; a missing result is `Value::Null`.
+pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedOverflow> {
+    let frame = EvaluationFrame { values, element: None, user: None };
+    Ok(match (frame.evaluate_node(&expression.root)?, expression.result) {
+        (ExprValue::Boolean(value), _) => Value::Boolean(value),
+        (ExprValue::Exact(value), ExprResult::Integer) => {
+            Value::Integer(value.to_integer().map_err(overflow_of)?)
+        }
+        (ExprValue::Exact(value), ExprResult::Decimal(scale)) => {
+            Value::Decimal(value.to_decimal(scale).map_err(overflow_of)?)
+        }
+        (ExprValue::Exact(value), _) => Value::Number(value.to_real()),
+        (ExprValue::Real(value), _) => Value::Number(value),
+        (ExprValue::Null, _) => Value::Null,
+        (ExprValue::Text(_) | ExprValue::Moment(_), _) => {
+            unreachable!("the type checker allows no computed text or timestamp")
+        }
+    })
+}
 
-    /// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
-    /// parsed; the name of an anonymous user is null.
-    pub fn holds(&self, values: &[Value], user: Option<&str>) -> bool {
-        let frame = EvaluationFrame { values, element: None, user };
-        matches!(frame.evaluate_node(&self.root), Ok(ExprValue::Boolean(true)))
-    }
+/// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
+/// parsed; the name of an anonymous user is null.
+pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {
+    let frame = EvaluationFrame { values, element: None, user };
+    matches!(frame.evaluate_node(&expression.root), Ok(ExprValue::Boolean(true)))
 }
 
 fn overflow_of(misfit: FractionMisfit) -> ComputedOverflow {
@@ -203,19 +203,6 @@ impl<'v> ExprValue<'v> {
             Self::Exact(value) => Some(value.to_real()),
             Self::Real(value) => Some(value),
             Self::Null | Self::Boolean(_) | Self::Text(_) | Self::Moment(_) => None,
-        }
-    }
-}
-
-impl Comparison {
-    fn holds(self, order: Ordering) -> bool {
-        match self {
-            Self::Equal => order.is_eq(),
-            Self::NotEqual => order.is_ne(),
-            Self::Less => order.is_lt(),
-            Self::LessOrEqual => order.is_le(),
-            Self::Greater => order.is_gt(),
-            Self::GreaterOrEqual => order.is_ge(),
         }
     }
 }

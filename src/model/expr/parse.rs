@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::tokenizer::{Token, TokenKind, tokenize};
-use super::{Arithmetic, Comparison, ExprError};
+use super::tree::{Arithmetic, Comparison, ExprError};
 
 const TOKENS_MAX: usize = 500;
 const DEPTH_MAX: usize = 32;

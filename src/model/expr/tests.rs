@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::{Model, read};
-use crate::value::{Decimal, Moment};
+use crate::value::{Decimal, Moment, Value};
 
 fn model() -> Model {
     let text = r#"
@@ -65,7 +65,7 @@ fn compute(kind: &str, text: &str, values: &[Value]) -> String {
     let scope =
         ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
     match parse_computed(text, target, scope) {
-        Ok(expression) => match expression.evaluate(values) {
+        Ok(expression) => match evaluate(&expression, values) {
             Ok(value) => format!("{value:?}"),
             Err(overflow) => overflow.to_string(),
         },
@@ -286,13 +286,14 @@ fn where_holds_only_when_true_not_null() {
     let model = model();
     let scope =
         ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
-    let holds = |text: &str| parse_condition(text, scope).unwrap().holds(&values(), Some("ann"));
-    assert!(holds("name = $user"));
-    assert!(holds("$user = name and a = 6"));
-    assert!(!holds("b = 1"));
-    assert!(!holds("not b = 1"));
-    assert!(holds("price > 2.49 and price < 2.51"));
-    let of_nobody = |text: &str| parse_condition(text, scope).unwrap().holds(&values(), None);
+    let holds_for_ann =
+        |text: &str| holds(&parse_condition(text, scope).unwrap(), &values(), Some("ann"));
+    assert!(holds_for_ann("name = $user"));
+    assert!(holds_for_ann("$user = name and a = 6"));
+    assert!(!holds_for_ann("b = 1"));
+    assert!(!holds_for_ann("not b = 1"));
+    assert!(holds_for_ann("price > 2.49 and price < 2.51"));
+    let of_nobody = |text: &str| holds(&parse_condition(text, scope).unwrap(), &values(), None);
     assert!(!of_nobody("name = $user"));
     assert!(!of_nobody("not name = $user"));
     assert!(of_nobody("name = $user or a = 6"));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Comparison, ExprError};
+use super::tree::{Comparison, ExprError};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {

@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Range;
 
 use super::parse::SyntaxNode;
-use super::{Comparison, ExprError};
+use super::tree::{Comparison, ExprError};
 use crate::json;
-use crate::model::{Field, StorageClass};
+use crate::model::field::{Field, StorageClass};
 use crate::value::{Decimal, Value};
 
 /// The type of an expression.
@@ -60,9 +60,9 @@ pub fn scalar_type(
         let message = format!(
             "`{}` is of type `{}`, which has no single value",
             names.join("."),
-            field.kind.name()
+            field.kind.name
         );
-        match field.kind.expression_hint() {
+        match field.kind.expression_hint {
             Some(help) => ExprError::with_help(syntax.at.clone(), message, help),
             None => ExprError::new(syntax.at.clone(), message),
         }

@@ -9,7 +9,7 @@ use super::resource_names::ResourceNames;
 use super::toml_tree::{TomlEntry, TomlTable, check_name};
 use super::{FIELDS_MAX, LEVELS_MAX, deprecation, keys, rules, states};
 use crate::model::report::{Mistakes, join_with_and};
-use crate::model::{Field, FieldRules, FieldType, OnDelete, ReferenceTarget, types};
+use crate::model::{Field, FieldType, OnDelete, ReferenceTarget, types};
 use crate::value::Value;
 use toml::de::DeValue;
 
@@ -86,14 +86,14 @@ fn read<'t>(
     };
     field_keys::check(&table, kind, context.place, mistakes);
     if let Some(help) =
-        kind.replacement_when_nested().filter(|_| !field_keys::is_type_allowed(context.place, kind))
+        kind.replacement_when_nested.filter(|_| !field_keys::is_type_allowed(context.place, kind))
     {
         let span = table.find("type").map_or(entry.key_span.clone(), TomlEntry::span);
-        let message = format!("a `{}` can only be a field of the resource itself", kind.name());
+        let message = format!("a `{}` can only be a field of the resource itself", kind.name);
         mistakes.add_with_help(span, message, help);
         return None;
     }
-    let mut field = new_field(entry.key, kind);
+    let mut field = Field::new(entry.key, kind);
     field.required = table.flag("required", mistakes).unwrap_or_default();
     field.nullable = table.flag("nullable", mistakes).unwrap_or_default();
     field.filter = table.flag("filter", mistakes).unwrap_or_default();
@@ -105,38 +105,21 @@ fn read<'t>(
     Some((field, table))
 }
 
-pub fn new_field(name: &str, kind: &'static dyn FieldType) -> Field {
-    Field {
-        name: name.into(),
-        kind,
-        required: false,
-        nullable: false,
-        filter: false,
-        secret: false,
-        fixed: false,
-        default: None,
-        computed: None,
-        rules: FieldRules::default(),
-        deprecated: None,
-    }
-}
-
 fn read_type(
     entry: &TomlEntry<'_>,
     table: &TomlTable<'_>,
     place: FieldPosition,
     mistakes: &mut Mistakes,
-) -> Option<&'static dyn FieldType> {
+) -> Option<&'static FieldType> {
     let Some(name) = table.find("type") else {
-        let implied = |kind: &&&dyn FieldType| {
-            kind.implying_key().is_some_and(|key| table.find(key).is_some())
-        };
+        let implied =
+            |kind: &&&FieldType| kind.implying_key.is_some_and(|key| table.find(key).is_some());
         if let Some(kind) =
             types::ALL.iter().find(implied).filter(|_| place == FieldPosition::Element)
         {
             return Some(*kind);
         }
-        let all: Vec<&str> = types::ALL.iter().map(|kind| kind.name()).collect();
+        let all: Vec<&str> = types::ALL.iter().map(|kind| kind.name).collect();
         let message = format!("`{}` has no `type`", entry.key);
         mistakes.add_with_help(
             entry.key_span.clone(),
@@ -157,7 +140,7 @@ fn read_type(
                 name.span,
                 message,
                 name.value,
-                types::ALL.iter().map(|kind| kind.name()),
+                types::ALL.iter().map(|kind| kind.name),
             ),
         }
     }
@@ -170,7 +153,7 @@ fn find_synonym(word: &str) -> Option<&'static str> {
     if is(&"enum") {
         return Some("text` with `one_of");
     }
-    types::ALL.iter().find(|kind| kind.synonyms().iter().any(is)).map(|kind| kind.name())
+    types::ALL.iter().find(|kind| kind.synonyms.iter().any(is)).map(|kind| kind.name)
 }
 
 /// Reads the parts of the field by key and not by type: the type decides which keys it allows.
@@ -181,10 +164,10 @@ fn read_contents<'t>(
     context: FieldContext<'_, 't>,
     mistakes: &mut Mistakes,
 ) {
-    for need in field.kind.mandatory_keys().iter().filter(|need| table.find(need.key).is_none()) {
+    for need in field.kind.mandatory_keys.iter().filter(|need| table.find(need.key).is_none()) {
         mistakes.add_with_help(entry.key_span.clone(), need.missing, need.help);
     }
-    let keys = field.kind.keys();
+    let keys = field.kind.keys;
     let own = |key: &str| table.find(key).filter(|_| keys.contains(&key));
     let inside = |place: FieldPosition| FieldContext { place, level: context.level + 1, ..context };
     if keys.contains(&"scale") {
@@ -236,7 +219,7 @@ pub fn read_on_delete(table: &TomlTable<'_>, mistakes: &mut Mistakes) -> OnDelet
 
 /// `whole`: the field itself has no mistakes, so that it can validate a default.
 fn read_default(field: &mut Field, table: &TomlTable<'_>, whole: bool, mistakes: &mut Mistakes) {
-    let takes = field.kind.key_refusal("default").is_none();
+    let takes = (field.kind.key_refusal)("default").is_none();
     let Some(entry) = table.find("default").filter(|_| takes) else { return };
     if let DeValue::String(text) = entry.node.get_ref()
         && is_variable(text)

@@ -5,8 +5,8 @@
 
 use super::keys;
 use super::toml_tree::TomlTable;
+use crate::model::field::{FieldType, KeyRefusal};
 use crate::model::report::{Mistakes, join_with_and};
-use crate::model::types::{FieldType, KeyRefusal};
 
 /// The position of a field. Each position allows fewer keys than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,28 +33,28 @@ impl FieldPosition {
 }
 
 /// Whether a type is allowed at a position.
-pub fn is_type_allowed(place: FieldPosition, kind: &dyn FieldType) -> bool {
-    place == FieldPosition::Resource || kind.replacement_when_nested().is_none()
+pub fn is_type_allowed(place: FieldPosition, kind: &FieldType) -> bool {
+    place == FieldPosition::Resource || kind.replacement_when_nested.is_none()
 }
 
 /// Whether a field of a type allows a key at a position.
-pub fn is_key_allowed(place: FieldPosition, kind: &dyn FieldType, key: &str) -> bool {
+pub fn is_key_allowed(place: FieldPosition, kind: &FieldType, key: &str) -> bool {
     has_key(kind, key) && position_refusal(key, kind, false, place).is_none()
 }
 
-fn has_key(kind: &dyn FieldType, key: &str) -> bool {
-    keys::FIELD_COMMON.contains(&key) || kind.keys().contains(&key)
+fn has_key(kind: &FieldType, key: &str) -> bool {
+    keys::FIELD_COMMON.contains(&key) || kind.keys.contains(&key)
 }
 
 /// Adds a mistake for every key of a field that is not allowed.
 pub fn check(
     table: &TomlTable<'_>,
-    kind: &dyn FieldType,
+    kind: &FieldType,
     place: FieldPosition,
     mistakes: &mut Mistakes,
 ) {
     let computed = table.find("computed").is_some();
-    let name = kind.name();
+    let name = kind.name;
     for entry in table.entries() {
         let (key, span) = (entry.key, entry.key_span.clone());
         if let Some(help) = keys::reserved_key_help(key) {
@@ -64,9 +64,9 @@ pub fn check(
         let reason = if has_key(kind, key) {
             position_refusal(key, kind, computed, place)
         } else {
-            kind.key_refusal(key)
+            (kind.key_refusal)(key)
         };
-        let known = keys::FIELD_COMMON.iter().chain(kind.keys()).copied();
+        let known = keys::FIELD_COMMON.iter().chain(kind.keys).copied();
         if let Some((message, help)) = reason {
             mistakes.add_with_help(span, format!("`{key}` {message}"), help);
         } else if has_key(kind, key) {
@@ -105,7 +105,7 @@ pub fn check_without_type(table: &TomlTable<'_>, mistakes: &mut Mistakes) {
 /// Why a key that the type allows is not allowed at this position.
 fn position_refusal(
     key: &str,
-    kind: &dyn FieldType,
+    kind: &FieldType,
     computed: bool,
     place: FieldPosition,
 ) -> Option<KeyRefusal> {
@@ -133,6 +133,6 @@ fn position_refusal(
             "does not fit a computed field",
             "the server makes its value, nobody sends it; take it out",
         )),
-        (_, key) => kind.key_refusal(key),
+        (_, key) => (kind.key_refusal)(key),
     }
 }

@@ -73,7 +73,7 @@ fn read_node(
     let json = json::parse(text.as_bytes(), DEPTH_MAX).unwrap_or(Json::Null);
     let mut faults = FaultCollector::at_root(String::new());
     let value = match against {
-        LiteralChecks::Syntax => field.kind.read(field, &json, &mut faults),
+        LiteralChecks::Syntax => (field.kind.read)(field, &json, &mut faults),
         LiteralChecks::Rules => types::read(field, &json, &mut faults),
     };
     for fault in faults.into_list() {

@@ -96,9 +96,9 @@ fn read_draft<'t>(
 /// Checks types that only one field of a resource can have.
 fn check_single_field_types(fields: &[Field], entries: &TomlTable<'_>, mistakes: &mut Mistakes) {
     for (index, second) in fields.iter().enumerate() {
-        let name = second.kind.name();
-        let Some(help) = second.kind.replacement_when_repeated() else { continue };
-        let first = fields.iter().take(index).find(|field| field.kind.name() == name);
+        let name = second.kind.name;
+        let Some(help) = second.kind.replacement_when_repeated else { continue };
+        let first = fields.iter().take(index).find(|field| field.kind.name == name);
         if let (Some(first), Some(entry)) = (first, entries.find(&second.name)) {
             let message =
                 format!("a resource has one {name} at most, and `{}` is one already", first.name);
@@ -121,7 +121,7 @@ fn read_computed_fields(
             let computed =
                 TomlTable::new(entry.node.get_ref().as_table()?).find("computed")?.clone();
             // Types that cannot be computed have refused the key already.
-            let fits = fields.get(index)?.kind.keys().contains(&"computed");
+            let fits = fields.get(index)?.kind.keys.contains(&"computed");
             fits.then_some((index, entry.key, computed))
         })
         .collect();
@@ -152,7 +152,7 @@ fn read_unique_fields(
             .and_then(|entry| entry.node.get_ref().as_table())
             .map(TomlTable::new);
         let Some(entry) = table.as_ref().and_then(|table| table.find("unique")) else { continue };
-        if !field.kind.keys().contains(&"unique") {
+        if !field.kind.keys.contains(&"unique") {
             continue;
         }
         let scope = match entry.node.get_ref() {

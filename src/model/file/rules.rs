@@ -6,15 +6,17 @@ use regex::RegexBuilder;
 
 use super::literal::{self, LiteralChecks};
 use super::toml_tree::{TomlEntry, TomlTable};
+use crate::model::field::Field;
 use crate::model::report::Mistakes;
-use crate::model::{Field, ValueBound};
+use crate::model::types;
+use crate::value::Value;
 
 /// Size limit of a compiled pattern; a few kilobytes are usual.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// Fills in `field.rules`. Keys that the type does not allow have been refused already.
 pub fn read(field: &mut Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
-    let fits = |key: &str| table.find(key).filter(|_| field.kind.keys().contains(&key));
+    let fits = |key: &str| table.find(key).filter(|_| field.kind.keys.contains(&key));
     let count = |key: &str, least: u64, mistakes: &mut Mistakes| {
         let count = fits(key)?.count(least..u64::MAX, mistakes)?;
         usize::try_from(count).ok()
@@ -39,8 +41,8 @@ pub fn read(field: &mut Field, table: &TomlTable<'_>, mistakes: &mut Mistakes) {
     }
 }
 
-fn read_bound(field: &Field, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<ValueBound> {
-    ValueBound::from_value(&literal::read(field, entry, LiteralChecks::Syntax, mistakes)?)
+fn read_bound(field: &Field, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Value> {
+    literal::read(field, entry, LiteralChecks::Syntax, mistakes)
 }
 
 fn read_pattern(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<regex::Regex> {
@@ -75,7 +77,7 @@ fn check_consistent(field: &Field, table: &TomlTable<'_>, mistakes: &mut Mistake
         }
     };
     if let (Some(min), Some(max)) = (&rules.min, &rules.max)
-        && min.compare_bound(max) == Some(Ordering::Greater)
+        && types::compare(min, max) == Some(Ordering::Greater)
     {
         refuse("min", "max");
     }

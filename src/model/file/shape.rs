@@ -124,7 +124,7 @@ fn push_deprecated(pairs: &mut TomlPairs, deprecated: Option<&Deprecated>) {
 fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> TomlPairs {
     let mut pairs = TomlPairs::default();
     let rules = &field.rules;
-    pairs.push_text("type", Some(field.kind.name()));
+    pairs.push_text("type", Some(field.kind.name));
     pairs.push_flag("required", field.required);
     pairs.push_flag("nullable", field.nullable);
     // Keys that a type does not allow are set by the server itself.
@@ -174,7 +174,7 @@ fn push_limits(pairs: &mut TomlPairs, field: &Field) {
     let rules = &field.rules;
     for (key, bound) in [("min", &rules.min), ("max", &rules.max)] {
         if let Some(bound) = bound {
-            pairs.push_pair(key, toml_value(&bound.value()));
+            pairs.push_pair(key, toml_value(bound));
         }
     }
     pairs.push_number("min_length", rules.min_length);

@@ -15,7 +15,7 @@ fn schema_has_every_type_and_key() {
     let fields = schema["$defs"]["field"]["anyOf"].as_array().unwrap();
     let names: Vec<&str> =
         fields.iter().map(|field| field["properties"]["type"]["const"].as_str().unwrap()).collect();
-    assert_eq!(names, types::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>());
+    assert_eq!(names, types::ALL.iter().map(|kind| kind.name).collect::<Vec<_>>());
     for key in keys::FIELD {
         let used = fields.iter().any(|field| field["properties"].get(key.name).is_some());
         assert!(used, "{} is a key of no type", key.name);
@@ -115,9 +115,9 @@ fn document_has_every_key_and_choice() {
 fn document_has_every_type_with_its_keys() {
     let rows = rows(section(DOCUMENT, "## Fields"));
     for kind in types::ALL {
-        let row = rows.iter().find(|row| words(row[0]) == [kind.name()] && row.len() == 3);
-        let row = row.unwrap_or_else(|| panic!("no row for `{}`", kind.name()));
-        assert_eq!(words(row[2]), kind.keys(), "{}", kind.name());
+        let row = rows.iter().find(|row| words(row[0]) == [kind.name] && row.len() == 3);
+        let row = row.unwrap_or_else(|| panic!("no row for `{}`", kind.name));
+        assert_eq!(words(row[2]), kind.keys, "{}", kind.name);
     }
 }
 

@@ -4,7 +4,7 @@
 //! changed since, and stored values stay valid.
 
 use crate::json::{self, Json};
-use crate::model::{Field, StorageClass};
+use crate::model::field::{Field, StorageClass};
 use crate::value::{Decimal, Moment, Value};
 
 /// Stored text is never deeper: bodies have at most 32 levels.
@@ -13,12 +13,7 @@ const DEPTH_MAX: usize = 64;
 /// Converts a list or an object to canonical JSON text; other values are unchanged.
 pub fn canonicalize(value: Value) -> Value {
     match value {
-        Value::List(_) | Value::Object(_) => {
-            let mut text = Vec::new();
-            json::write_value(&mut text, &value);
-            // Written from str and numbers, so it is always UTF-8.
-            Value::Json(String::from_utf8(text).unwrap_or_default().into())
-        }
+        Value::List(_) | Value::Object(_) => Value::Json(json::value_to_text(&value).into()),
         value => value,
     }
 }
@@ -36,7 +31,7 @@ pub fn parse_canonical(field: &Field, value: Value) -> Value {
 }
 
 fn value_from_json(field: &Field, json: &Json<'_>) -> Value {
-    match (field.kind.class(field), json) {
+    match (field.storage_class(), json) {
         (StorageClass::Json, json) => value_from_field_json(field, json),
         (StorageClass::Text, Json::Text(text)) => Value::text(text),
         (StorageClass::Moment, Json::Text(text)) => {
@@ -69,10 +64,6 @@ fn value_from_field_json(field: &Field, json: &Json<'_>) -> Value {
             };
             Value::Object(field.rules.fields.iter().filter_map(member).collect())
         }
-        (json, _) => {
-            let mut text = Vec::new();
-            json::write(&mut text, json);
-            Value::Json(String::from_utf8(text).unwrap_or_default().into())
-        }
+        (json, _) => Value::Json(json::to_text(json).into()),
     }
 }

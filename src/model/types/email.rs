@@ -3,55 +3,20 @@
 //! Deliberately narrower than RFC 5322: no comments, no quoted local parts, no domain literals. Any accepted
 //! address can be typed into a form and mailed to.
 
-use super::{FieldType, expect_text};
-use crate::json::{Json, quote_for_message};
-use crate::model::{Field, StorageClass};
-use crate::problem::{FaultCode, FaultCollector};
-use crate::value::Value;
+use super::read::expect_form;
+use crate::model::field::{FieldType, StorageClass};
 
 // RFC 5321 §4.5.3.1.3: a path has at most 256 octets, two of which are the angle brackets.
 const EMAIL_BYTES_MAX: usize = 254;
 
-#[derive(Debug)]
-pub struct EmailType;
-
-impl FieldType for EmailType {
-    fn name(&self) -> &'static str {
-        "email"
-    }
-
-    fn about(&self) -> &'static str {
-        "an e-mail address"
-    }
-
-    fn class(&self, _field: &Field) -> StorageClass {
-        StorageClass::Text
-    }
-
-    fn is_searchable_text(&self) -> bool {
-        true
-    }
-
-    fn chars_max(&self) -> Option<usize> {
-        Some(EMAIL_BYTES_MAX)
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
-    }
-
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
-        let text = expect_text(json, self.about(), faults)?;
-        if is_email(text) {
-            return Some(Value::text(text));
-        }
-        faults.add(
-            FaultCode::Format,
-            format!("expected an e-mail address, got {}", quote_for_message(text)),
-        );
-        None
-    }
-}
+pub static EMAIL: FieldType = FieldType {
+    is_searchable_text: true,
+    chars_max: Some(EMAIL_BYTES_MAX),
+    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
+    ..FieldType::new("email", "an e-mail address", StorageClass::Text, |_, json, faults| {
+        expect_form(json, "an e-mail address", is_email, faults)
+    })
+};
 
 // HTML Living Standard, "valid e-mail address".
 fn is_email(text: &str) -> bool {

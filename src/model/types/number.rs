@@ -1,52 +1,16 @@
 //! `number`: a finite double. A text that a double cannot represent exactly is refused, so that a client gets
 //! back what it sent.
 
-use super::FieldType;
-use crate::json::{self, Json};
-use crate::model::{Field, StorageClass};
-use crate::problem::{FaultCode, FaultCollector};
-use crate::value::{Value, truncate_for_message};
+use super::read::{expect_exact_number, expect_number};
+use crate::model::field::{FieldType, StorageClass};
+use crate::value::Value;
 
-#[derive(Debug)]
-pub struct NumberType;
-
-impl FieldType for NumberType {
-    fn name(&self) -> &'static str {
-        "number"
-    }
-
-    fn about(&self) -> &'static str {
-        "a number"
-    }
-
-    fn class(&self, _field: &Field) -> StorageClass {
-        StorageClass::Real
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["min", "max", "one_of", "unique", "filter", "computed"]
-    }
-
-    fn synonyms(&self) -> &'static [&'static str] {
-        &["double", "float"]
-    }
-
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
-        let Json::Number(text) = json else {
-            faults.add(FaultCode::Type, format!("expected a number, got {}", json.type_name()));
-            return None;
-        };
-        let value = json::number_exact(text).filter(|value| value.is_finite());
-        if value.is_none() {
-            faults.add(
-                FaultCode::Range,
-                format!(
-                    "expected a number that a double holds without loss, got {}",
-                    truncate_for_message(text)
-                ),
-            );
-        }
+pub static NUMBER: FieldType = FieldType {
+    keys: &["min", "max", "one_of", "unique", "filter", "computed"],
+    synonyms: &["double", "float"],
+    ..FieldType::new("number", "a number", StorageClass::Real, |_, json, faults| {
+        let text = expect_number(json, "a number", faults)?;
         // Turns -0.0 into 0.0.
-        value.map(|value| Value::Number(value + 0.0))
-    }
-}
+        expect_exact_number(text, faults).map(|value| Value::Number(value + 0.0))
+    })
+};

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::fmt;
 
 use crate::json::quote_for_message;
-use crate::model::{Field, ValueBound};
+use crate::model::field::Field;
 use crate::problem::{FaultCode, FaultCollector};
 use crate::value::{Value, truncate_for_message};
 
@@ -19,14 +19,16 @@ pub fn check(field: &Field, value: &Value, faults: &mut FaultCollector) -> bool 
         faults.add(code, detail);
     };
     if let Some(min) = &rules.min
-        && min.compare_value(value) == Some(Ordering::Less)
+        && compare(value, min) == Some(Ordering::Less)
     {
-        fault(FaultCode::Range, format!("expected at least {min}, got {}", DisplayValue(value)));
+        let bound = display_bound(min);
+        fault(FaultCode::Range, format!("expected at least {bound}, got {}", DisplayValue(value)));
     }
     if let Some(max) = &rules.max
-        && max.compare_value(value) == Some(Ordering::Greater)
+        && compare(value, max) == Some(Ordering::Greater)
     {
-        fault(FaultCode::Range, format!("expected at most {max}, got {}", DisplayValue(value)));
+        let bound = display_bound(max);
+        fault(FaultCode::Range, format!("expected at most {bound}, got {}", DisplayValue(value)));
     }
     if let Value::Text(text) = value {
         if rules.min_length.is_some() || rules.max_length.is_some() {
@@ -83,63 +85,25 @@ fn check_count(
     }
 }
 
-impl ValueBound {
-    /// The order of `value` and this bound; `None` if their types differ.
-    pub fn compare_value(&self, value: &Value) -> Option<Ordering> {
-        match (value, self) {
-            (Value::Integer(value), Self::Integer(bound)) => Some(value.cmp(bound)),
-            (Value::Number(value), Self::Number(bound)) => value.partial_cmp(bound),
-            // Both have the scale of the field.
-            (Value::Decimal(value), Self::Decimal(bound)) => Some(value.units.cmp(&bound.units)),
-            (Value::Text(value), Self::Text(bound)) => Some(value.cmp(bound)),
-            (Value::Moment(value), Self::Text(bound)) => {
-                Some(value.to_string().as_str().cmp(bound))
-            }
-            _ => None,
-        }
-    }
-
-    /// The order of this bound and another one of the same field.
-    pub fn compare_bound(&self, other: &Self) -> Option<Ordering> {
-        other.compare_value(&self.value())
-    }
-
-    /// The bound as a value; a timestamp as its text.
-    pub fn value(&self) -> Value {
-        match self {
-            Self::Integer(value) => Value::Integer(*value),
-            Self::Number(value) => Value::Number(*value),
-            Self::Decimal(value) => Value::Decimal(*value),
-            Self::Text(value) => Value::Text(value.clone()),
-        }
-    }
-
-    /// The bound with a value of the field's type.
-    pub fn from_value(value: &Value) -> Option<Self> {
-        match value {
-            Value::Integer(value) => Some(Self::Integer(*value)),
-            Value::Number(value) => Some(Self::Number(*value)),
-            Value::Decimal(value) => Some(Self::Decimal(*value)),
-            Value::Text(value) => Some(Self::Text(value.clone())),
-            Value::Moment(value) => Some(Self::Text(value.to_string().into())),
-            Value::Null
-            | Value::Boolean(_)
-            | Value::Json(_)
-            | Value::List(_)
-            | Value::Object(_)
-            | Value::Clear(_) => None,
-        }
+/// The order of two values of one type; `None` if their types differ or have no order.
+pub fn compare(one: &Value, other: &Value) -> Option<Ordering> {
+    match (one, other) {
+        (Value::Integer(one), Value::Integer(other)) => Some(one.cmp(other)),
+        (Value::Number(one), Value::Number(other)) => one.partial_cmp(other),
+        // Both have the scale of the field.
+        (Value::Decimal(one), Value::Decimal(other)) => Some(one.units.cmp(&other.units)),
+        // The order of dates is that of their texts.
+        (Value::Text(one), Value::Text(other)) => Some(one.cmp(other)),
+        (Value::Moment(one), Value::Moment(other)) => Some(one.cmp(other)),
+        _ => None,
     }
 }
 
-impl fmt::Display for ValueBound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(value) => value.fmt(f),
-            Self::Number(value) => value.fmt(f),
-            Self::Decimal(value) => value.fmt(f),
-            Self::Text(value) => value.fmt(f),
-        }
+/// A `min` or `max` for a message: a date without quotes.
+fn display_bound(bound: &Value) -> String {
+    match bound {
+        Value::Text(date) => date.to_string(),
+        bound => DisplayValue(bound).to_string(),
     }
 }
 

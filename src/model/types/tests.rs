@@ -4,9 +4,11 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::json;
+use crate::json::{self, Json};
 use crate::model::file::keys;
-use crate::model::{Model, read as read_model};
+use crate::model::{Field, Model, read as read_model};
+use crate::problem::FaultCollector;
+use crate::value::Value;
 
 const JSON_DEPTH_MAX: usize = 32;
 
@@ -49,18 +51,14 @@ fn check(field: &str, texts: &[&str], expected: &Expect) {
 #[test]
 fn types_have_unique_names_and_known_keys() {
     for (index, kind) in ALL.iter().enumerate() {
-        assert!(
-            ALL[index + 1..].iter().all(|other| other.name() != kind.name()),
-            "{}",
-            kind.name()
-        );
-        for key in kind.keys() {
-            assert!(keys::names(keys::FIELD).any(|known| known == *key), "{}: {key}", kind.name());
-            assert!(!keys::FIELD_COMMON.contains(key), "{}: {key}", kind.name());
+        assert!(ALL[index + 1..].iter().all(|other| other.name != kind.name), "{}", kind.name);
+        for key in kind.keys {
+            assert!(keys::names(keys::FIELD).any(|known| known == *key), "{}: {key}", kind.name);
+            assert!(!keys::FIELD_COMMON.contains(key), "{}: {key}", kind.name);
         }
-        let needed = kind.mandatory_keys().iter().map(|need| need.key).chain(kind.implying_key());
+        let needed = kind.mandatory_keys.iter().map(|need| need.key).chain(kind.implying_key);
         for key in needed {
-            assert!(kind.keys().contains(&key), "{}: {key}", kind.name());
+            assert!(kind.keys.contains(&key), "{}: {key}", kind.name);
         }
     }
 }
@@ -353,7 +351,7 @@ proptest! {
         };
         let json = json::parse(text.as_bytes(), JSON_DEPTH_MAX).unwrap();
         for kind in ALL {
-            let model = model(&plain(kind.name()));
+            let model = model(&plain(kind.name));
             let field = &model.resources[0].fields[0];
             let mut faults = FaultCollector::at_root("/thing".to_owned());
             match read(field, &json, &mut faults) {
@@ -361,7 +359,7 @@ proptest! {
                     prop_assert!(faults.into_list().is_empty());
                     prop_assert_eq!(parse_canonical(field, canonicalize(value.clone())), value);
                 }
-                None => prop_assert!(!faults.into_list().is_empty(), "{} took no fault from {}", kind.name(), text),
+                None => prop_assert!(!faults.into_list().is_empty(), "{} took no fault from {}", kind.name, text),
             }
         }
     }

@@ -4,52 +4,18 @@
 
 use http::Uri;
 
-use super::{FieldType, expect_text};
-use crate::json::{Json, quote_for_message};
-use crate::model::{Field, StorageClass};
-use crate::problem::{FaultCode, FaultCollector};
-use crate::value::Value;
+use super::read::expect_form;
+use crate::model::field::{FieldType, StorageClass};
+use crate::model::ip_network::is_port;
 
-#[derive(Debug)]
-pub struct UrlType;
-
-impl FieldType for UrlType {
-    fn name(&self) -> &'static str {
-        "url"
-    }
-
-    fn about(&self) -> &'static str {
-        "an http or https address"
-    }
-
-    fn class(&self, _field: &Field) -> StorageClass {
-        StorageClass::Text
-    }
-
-    fn is_searchable_text(&self) -> bool {
-        true
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["min_length", "max_length", "pattern", "one_of", "unique", "filter"]
-    }
-
-    fn synonyms(&self) -> &'static [&'static str] {
-        &["uri"]
-    }
-
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
-        let text = expect_text(json, self.about(), faults)?;
-        if is_url(text) {
-            return Some(Value::text(text));
-        }
-        faults.add(
-            FaultCode::Format,
-            format!("expected an http or https address, got {}", quote_for_message(text)),
-        );
-        None
-    }
-}
+pub static URL: FieldType = FieldType {
+    is_searchable_text: true,
+    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
+    synonyms: &["uri"],
+    ..FieldType::new("url", "an http or https address", StorageClass::Text, |_, json, faults| {
+        expect_form(json, "an http or https address", is_url, faults)
+    })
+};
 
 /// Whether `text` is an absolute http or https URL with a host.
 pub fn is_url(text: &str) -> bool {
@@ -64,11 +30,6 @@ pub fn is_url(text: &str) -> bool {
     let rest = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
     let port_fits = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
-}
-
-/// Whether `text` is a port. Rust's parser would also accept `+80`.
-pub fn is_port(text: &str) -> bool {
-    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok()
 }
 
 /// The position of a percent sign that does not begin an escape.

@@ -10,37 +10,18 @@ use precis_profiles::precis_core::profile::Profile as _;
 use precis_profiles::precis_core::{CodepointInfo, Error};
 use unicode_normalization::is_nfc;
 
-use super::{FieldType, expect_text};
-use crate::json::Json;
-use crate::model::{Field, StorageClass};
-use crate::problem::{FaultCode, FaultCollector};
+use super::read::expect_text;
+use crate::model::field::{FieldType, StorageClass};
+use crate::problem::FaultCode;
 use crate::value::Value;
 
 /// Names that the log and the change log use for callers that are not users.
 const RESERVED_NAMES: &[&str] = &["-", "anyone", "command line", "nouns", "open"];
 
-#[derive(Debug)]
-pub struct UserNameType;
-
-impl FieldType for UserNameType {
-    fn name(&self) -> &'static str {
-        "user_name"
-    }
-
-    fn about(&self) -> &'static str {
-        "a text"
-    }
-
-    fn class(&self, _field: &Field) -> StorageClass {
-        StorageClass::Text
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
-        let text = expect_text(json, self.about(), faults)?;
+pub static USER_NAME: FieldType = FieldType {
+    refuse_new: new_name_fault,
+    ..FieldType::new("user_name", "a text", StorageClass::Text, |_, json, faults| {
+        let text = expect_text(json, "a text", faults)?;
         let fault = if text.contains(':') {
             // RFC 7617 §2: a colon separates the name from the password.
             "expected a name without a colon"
@@ -55,17 +36,15 @@ impl FieldType for UserNameType {
         };
         faults.add(FaultCode::Format, fault);
         None
-    }
+    })
+};
 
-    fn refuse_new(&self, value: &Value) -> Option<String> {
-        let Value::Text(name) = value else { return None };
-        if name.split(' ').any(str::is_empty) {
-            return Some(
-                "expected words with one space between them, and none around them".to_owned(),
-            );
-        }
-        name.split(' ').find_map(word_fault)
+fn new_name_fault(value: &Value) -> Option<String> {
+    let Value::Text(name) = value else { return None };
+    if name.split(' ').any(str::is_empty) {
+        return Some("expected words with one space between them, and none around them".to_owned());
     }
+    name.split(' ').find_map(word_fault)
 }
 
 /// Why a word may not be part of a new name.
@@ -88,7 +67,7 @@ mod tests {
     use super::*;
 
     fn refused(name: &str) -> Option<String> {
-        UserNameType.refuse_new(&Value::text(name))
+        new_name_fault(&Value::text(name))
     }
 
     #[test]

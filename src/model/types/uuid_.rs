@@ -2,46 +2,23 @@
 
 use uuid::fmt::Hyphenated;
 
-use super::{FieldType, expect_text};
-use crate::json::{Json, quote_for_message};
-use crate::model::{Field, StorageClass};
-use crate::problem::{FaultCode, FaultCollector};
+use super::read::{expect_text, refuse};
+use crate::json::quote_for_message;
+use crate::model::field::{FieldType, StorageClass};
+use crate::problem::FaultCode;
 use crate::value::Value;
 
-#[derive(Debug)]
-pub struct UuidType;
-
-impl FieldType for UuidType {
-    fn name(&self) -> &'static str {
-        "uuid"
-    }
-
-    fn about(&self) -> &'static str {
-        "a UUID"
-    }
-
-    fn class(&self, _field: &Field) -> StorageClass {
-        StorageClass::Text
-    }
-
-    fn chars_max(&self) -> Option<usize> {
-        Some(Hyphenated::LENGTH)
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["one_of", "unique", "filter"]
-    }
-
-    fn read(&self, _field: &Field, json: &Json<'_>, faults: &mut FaultCollector) -> Option<Value> {
-        let text = expect_text(json, self.about(), faults)?;
-        let uuid = canonical(text);
-        if uuid.is_none() {
-            let detail = "expected a UUID such as \"01890a5d-ac96-774b-bcce-b302099a8057\"";
-            faults.add(FaultCode::Format, format!("{detail}, got {}", quote_for_message(text)));
-        }
-        uuid
-    }
-}
+pub static UUID: FieldType = FieldType {
+    chars_max: Some(Hyphenated::LENGTH),
+    keys: &["one_of", "unique", "filter"],
+    ..FieldType::new("uuid", "a UUID", StorageClass::Text, |_, json, faults| {
+        let text = expect_text(json, "a UUID", faults)?;
+        canonical(text).or_else(|| {
+            let expected = "a UUID such as \"01890a5d-ac96-774b-bcce-b302099a8057\"";
+            refuse(faults, FaultCode::Format, expected, &quote_for_message(text))
+        })
+    })
+};
 
 /// The canonical spelling of a UUID; braces, the URN form and missing hyphens are refused.
 pub fn canonical(text: &str) -> Option<Value> {

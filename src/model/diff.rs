@@ -8,10 +8,10 @@
 
 use std::cmp::Ordering;
 
-use super::{
-    Field, FieldRules, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, ValueBound,
-};
-use crate::value::IdKind;
+use super::field::{Field, FieldRules, ResourceIndex};
+use super::resource::{Model, Resource, UniqueRule, UniqueScope};
+use super::types;
+use crate::value::{IdKind, Value};
 
 /// One difference; indices refer to the new model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,7 +106,7 @@ fn compare_resources(
                 let target = |model: &Model, field: &Field| {
                     field.rules.reference.map(|to| model.resource(to.resource).name.clone())
                 };
-                if was.kind.name() == field.kind.name() && target(old, was) != target(new, field) {
+                if was.kind.name == field.kind.name && target(old, was) != target(new, field) {
                     add_refusal(
                         differences,
                         &field_path,
@@ -191,9 +191,8 @@ fn compare_fields(
     after: &Field,
     differences: &mut Vec<Difference>,
 ) {
-    if before.kind.name() != after.kind.name() {
-        let message =
-            format!("the type changed from {} to {}", before.kind.name(), after.kind.name());
+    if before.kind.name != after.kind.name {
+        let message = format!("the type changed from {} to {}", before.kind.name, after.kind.name);
         return add_refusal(differences, field_path, &message);
     }
     if before.rules.scale != after.rules.scale {
@@ -303,13 +302,12 @@ fn compare_members(
 
 /// The rules that values which satisfy the old rules may violate.
 fn tightened_rules(before: &FieldRules, after: &FieldRules) -> Vec<&'static str> {
-    let bound = |before: &Option<ValueBound>, after: &Option<ValueBound>, stricter: Ordering| match (
-        before, after,
-    ) {
-        (Some(before), Some(after)) => after.compare_bound(before) == Some(stricter),
-        (None, Some(_)) => true,
-        (_, None) => false,
-    };
+    let bound =
+        |before: &Option<Value>, after: &Option<Value>, stricter: Ordering| match (before, after) {
+            (Some(before), Some(after)) => types::compare(after, before) == Some(stricter),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
     let least =
         |before: Option<usize>, after: Option<usize>| after.unwrap_or(0) > before.unwrap_or(0);
     let most = |before: Option<usize>, after: Option<usize>| {

@@ -1,0 +1,187 @@
+//! The syntax tree of a type-checked expression, and the errors of one that is not.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::value::Value;
+
+/// A type-checked expression.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expr {
+    /// Its source text.
+    pub text: Box<str>,
+    pub root: ExprNode,
+    /// The type of its value.
+    pub result: ExprResult,
+}
+
+impl Expr {
+    /// A condition that is never true.
+    pub fn always_false() -> Self {
+        let root = ExprNode::Literal(Value::Boolean(false));
+        Self { text: "false".into(), root, result: ExprResult::Boolean }
+    }
+
+    /// Whether it reads a field of the resource, by index.
+    pub fn reads_field(&self, field: usize) -> bool {
+        self.root.reads_field(field)
+    }
+}
+
+impl ExprNode {
+    fn reads_field(&self, field: usize) -> bool {
+        match self {
+            Self::Literal(_) | Self::User => false,
+            Self::Field(path) | Self::Count(path) => path.root == PathRoot::Field(field),
+            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.reads_field(field),
+            Self::Arithmetic(_, one, other)
+            | Self::Compare(_, one, other)
+            | Self::And(one, other)
+            | Self::Or(one, other) => one.reads_field(field) || other.reads_field(field),
+            Self::Sum(path, each) => path.root == PathRoot::Field(field) || each.reads_field(field),
+        }
+    }
+}
+
+/// The type that the value of an expression is converted to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExprResult {
+    Integer,
+    /// With this many decimal places.
+    Decimal(u8),
+    Number,
+    Boolean,
+}
+
+/// A node of the syntax tree.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExprNode {
+    /// In a comparison with a field it has that field's type; elsewhere a number is an `Integer` or a
+    /// `Decimal`.
+    Literal(Value),
+    /// `$user`: the name of the caller.
+    User,
+    Field(Path),
+    Negate(Box<ExprNode>),
+    Not(Box<ExprNode>),
+    Arithmetic(Arithmetic, Box<ExprNode>, Box<ExprNode>),
+    Compare(Comparison, Box<ExprNode>, Box<ExprNode>),
+    And(Box<ExprNode>, Box<ExprNode>),
+    Or(Box<ExprNode>, Box<ExprNode>),
+    /// Whether a value is one of some literals.
+    In(Box<ExprNode>, Vec<Value>),
+    /// The sum of an expression over the elements of a list.
+    Sum(Path, Box<ExprNode>),
+    /// The number of elements of a list.
+    Count(Path),
+}
+
+/// The path to a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    pub root: PathRoot,
+    /// Names of fields inside objects, from the outside in.
+    pub inner: Vec<Box<str>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathRoot {
+    /// A field of the resource, by index.
+    Field(usize),
+    /// The current element of `sum`.
+    Element,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Comparison {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        }
+    }
+
+    pub fn holds(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::LessOrEqual => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::GreaterOrEqual => order.is_ge(),
+        }
+    }
+
+    /// The same comparison with its sides swapped.
+    pub fn mirrored(self) -> Self {
+        match self {
+            Self::Equal => Self::Equal,
+            Self::NotEqual => Self::NotEqual,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+        }
+    }
+}
+
+/// Why a text is not a valid expression.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExprError {
+    Mistake {
+        /// A byte range of the expression's text.
+        at: Range<usize>,
+        message: String,
+        help: Option<String>,
+    },
+    /// It uses a field whose mistake is reported already.
+    AlreadyReported,
+    Several(Vec<ExprError>),
+}
+
+impl ExprError {
+    /// Both values, or the errors of either side.
+    pub fn both_or_error<A, B>(
+        one: Result<A, Self>,
+        other: Result<B, Self>,
+    ) -> Result<(A, B), Self> {
+        match (one, other) {
+            (Ok(one), Ok(other)) => Ok((one, other)),
+            (Err(one), Err(other)) => Err(Self::Several(vec![one, other])),
+            (Err(failure), Ok(_)) | (Ok(_), Err(failure)) => Err(failure),
+        }
+    }
+
+    pub fn new(at: Range<usize>, message: impl Into<String>) -> Self {
+        Self::Mistake { at, message: message.into(), help: None }
+    }
+
+    pub fn with_help(
+        at: Range<usize>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self::Mistake { at, message: message.into(), help: Some(help.into()) }
+    }
+}

@@ -1,0 +1,228 @@
+//! Fields and field types: one definition each, because each refers to the other.
+//!
+//! `types` has the field types, as values of [`FieldType`].
+
+use regex::Regex;
+
+use super::expr::Expr;
+use crate::json::Json;
+use crate::problem::FaultCollector;
+use crate::value::{IdKind, Value};
+
+/// A field of a resource, or of an object.
+#[derive(Debug)]
+pub struct Field {
+    pub name: Box<str>,
+    pub kind: &'static FieldType,
+    pub required: bool,
+    pub nullable: bool,
+    pub filter: bool,
+    /// Never shown; keeps its value if a PUT leaves it out.
+    pub secret: bool,
+    /// Cannot be changed after creation.
+    pub fixed: bool,
+    pub default: Option<Value>,
+    pub computed: Option<Expr>,
+    pub rules: FieldRules,
+    pub deprecated: Option<Deprecated>,
+}
+
+/// The constraints of a field; those that its type does not allow are never set.
+#[derive(Debug, Default)]
+pub struct FieldRules {
+    /// Of the field's own type, as are `max` and `one_of`.
+    pub min: Option<Value>,
+    pub max: Option<Value>,
+    pub min_length: Option<usize>,
+    pub max_length: Option<usize>,
+    pub pattern: Option<Regex>,
+    pub one_of: Vec<Value>,
+    pub min_items: Option<usize>,
+    pub max_items: Option<usize>,
+    /// Decimal places of a `decimal`.
+    pub scale: u8,
+    /// The target of a `ref` field.
+    pub reference: Option<ReferenceTarget>,
+    pub states: Option<StateMachine>,
+    /// The element of a `list`.
+    pub element: Option<Box<Field>>,
+    /// The fields of an `object`.
+    pub fields: Vec<Field>,
+}
+
+/// A field type: its properties, and the function that parses a value. Most have defaults, in
+/// `FieldType::new`.
+#[derive(Debug)]
+pub struct FieldType {
+    /// Its name in the model file.
+    pub name: &'static str,
+    /// One line for editors and documentation.
+    pub about: &'static str,
+    /// The storage class of its values; for a `ref` see `Field::storage_class`.
+    pub class: StorageClass,
+    /// The keys it allows in the model file, in addition to those of every field.
+    pub keys: &'static [&'static str],
+    /// The mandatory ones among its keys.
+    pub mandatory_keys: &'static [MandatoryKey],
+    /// Why a key is not allowed, if a specific message helps.
+    pub key_refusal: fn(&str) -> Option<KeyRefusal>,
+    /// The type to use instead inside lists and objects, if only fields of a resource can have this type.
+    pub replacement_when_nested: Option<&'static str>,
+    /// The type to use instead for a second field, if only one field of a resource can have this type.
+    pub replacement_when_repeated: Option<&'static str>,
+    /// The key that implies this type for the elements of a list without a `type`.
+    pub implying_key: Option<&'static str>,
+    /// How an expression accesses a single value; for a type without one.
+    pub expression_hint: Option<&'static str>,
+    /// Its names in other systems.
+    pub synonyms: &'static [&'static str],
+    /// Whether its values are texts that can be searched by prefix and substring.
+    pub is_searchable_text: bool,
+    /// The maximum length of its texts, if the type itself limits it.
+    pub chars_max: Option<usize>,
+    /// Parses a value that is not null, and adds the faults of its syntax. `types::read` checks null and the
+    /// declared rules for all types.
+    pub read: fn(&Field, &Json<'_>, &mut FaultCollector) -> Option<Value>,
+    /// Further checks for new values. Stored values are exempt.
+    pub refuse_new: fn(&Value) -> Option<String>,
+}
+
+impl FieldType {
+    pub const fn new(
+        name: &'static str,
+        about: &'static str,
+        class: StorageClass,
+        read: fn(&Field, &Json<'_>, &mut FaultCollector) -> Option<Value>,
+    ) -> Self {
+        Self {
+            name,
+            about,
+            class,
+            keys: &[],
+            mandatory_keys: &[],
+            key_refusal: |_| None,
+            replacement_when_nested: None,
+            replacement_when_repeated: None,
+            implying_key: None,
+            expression_hint: None,
+            synonyms: &[],
+            is_searchable_text: false,
+            chars_max: None,
+            read,
+            refuse_new: |_| None,
+        }
+    }
+}
+
+/// A mandatory key of a type.
+#[derive(Debug)]
+pub struct MandatoryKey {
+    pub key: &'static str,
+    /// The message if it is missing.
+    pub missing: &'static str,
+    pub help: &'static str,
+}
+
+/// The message after the name of a key that is not allowed, and the help.
+pub type KeyRefusal = (&'static str, &'static str);
+
+/// The storage class of a value, independent of the database: field types name a class, never a column type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StorageClass {
+    Text,
+    Integer,
+    Decimal,
+    Real,
+    Boolean,
+    Moment,
+    Json,
+}
+
+/// The resource that a `ref` field references.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReferenceTarget {
+    pub resource: ResourceIndex,
+    /// The kind of id of that resource.
+    pub id: IdKind,
+    pub on_delete: OnDelete,
+}
+
+/// The index of a resource; `file` guarantees that it is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceIndex(pub usize);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDelete {
+    Restrict,
+    Cascade,
+}
+
+/// A declared state machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateMachine {
+    pub initial: Box<str>,
+    /// Each state with its allowed successors.
+    pub next: Vec<(Box<str>, Vec<Box<str>>)>,
+}
+
+impl StateMachine {
+    pub fn successors(&self, from: &str) -> &[Box<str>] {
+        self.next.iter().find(|(state, _)| &**state == from).map_or(&[], |(_, next)| next)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deprecated {
+    pub since: Box<str>,
+    pub sunset: Option<Box<str>>,
+    pub use_instead: Option<Box<str>>,
+}
+
+/// Texts are sorted by this many characters. An index contains no more of a text, and a cursor has to fit
+/// into a URL.
+pub const SORTED_CHARS_MAX: usize = 256;
+
+impl Field {
+    /// A field without rules that nothing requires.
+    pub fn new(name: &str, kind: &'static FieldType) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            required: false,
+            nullable: false,
+            filter: false,
+            secret: false,
+            fixed: false,
+            default: None,
+            computed: None,
+            rules: FieldRules::default(),
+            deprecated: None,
+        }
+    }
+
+    /// Whether its texts are short enough to be sorted as a whole.
+    pub fn is_sorted_whole(&self) -> bool {
+        let FieldRules { max_length, one_of, states, reference: to, .. } = &self.rules;
+        let fits = |chars: usize| chars <= SORTED_CHARS_MAX;
+        let has_short = |value: &Value| match value {
+            Value::Text(text) => fits(text.chars().count()),
+            _ => true,
+        };
+        let are_states_short =
+            |states: &StateMachine| states.next.iter().all(|(state, _)| fits(state.len()));
+        self.storage_class() != StorageClass::Text
+            || to.is_some()
+            || max_length.is_some_and(fits)
+            || self.kind.chars_max.is_some_and(fits)
+            || (!one_of.is_empty() && one_of.iter().all(has_short))
+            || states.as_ref().is_some_and(are_states_short)
+    }
+
+    /// The storage class of its values; a reference has that of the id that it holds.
+    pub fn storage_class(&self) -> StorageClass {
+        match self.rules.reference {
+            Some(ReferenceTarget { id: IdKind::Integer, .. }) => StorageClass::Integer,
+            _ => self.kind.class,
+        }
+    }
+}
