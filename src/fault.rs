@@ -1,8 +1,8 @@
-//! Fault injection: panics that tests plant, and the message of any panic.
+//! Panics: those that tests plant (fault injection), those of broken invariants, and the message of any.
 //!
 //! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
 //! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
-//! It catches nothing. A release build contains only `panic_message` of this file.
+//! It catches nothing. A release build has no failpoints.
 
 use std::any::Any;
 
@@ -68,6 +68,40 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     format!("panic: {words}")
 }
 
+/// For values that an invariant guarantees. Without the value it panics, which ends the request with 500 and
+/// logs the reason: an invariant that is broken must not look like a normal case.
+pub trait OrBug<T> {
+    fn or_bug(self, why: &'static str) -> T;
+}
+
+impl<T> OrBug<T> for Option<T> {
+    #[inline]
+    #[track_caller]
+    fn or_bug(self, why: &'static str) -> T {
+        match self {
+            Some(value) => value,
+            None => bug(why),
+        }
+    }
+}
+
+/// The error is not shown, since it may hold a secret.
+impl<T, E> OrBug<T> for Result<T, E> {
+    #[inline]
+    #[track_caller]
+    fn or_bug(self, why: &'static str) -> T {
+        self.ok().or_bug(why)
+    }
+}
+
+/// Ends a request whose state is impossible.
+#[cold]
+#[track_caller]
+#[expect(clippy::panic, reason = "a broken invariant must be loud; the pipeline answers with 500")]
+pub fn bug(why: &str) -> ! {
+    panic!("bug: {why}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
@@ -80,5 +114,15 @@ mod tests {
         assert_eq!(panic_message(&*fixed), "panic: planted");
         let made = catch_unwind(|| panic!("planted {}", 2)).unwrap_err();
         assert_eq!(panic_message(&*made), "panic: planted 2");
+    }
+
+    #[test]
+    fn broken_invariant_panics_with_its_reason_and_without_the_error() {
+        assert_eq!(Some(1).or_bug("is set"), 1);
+        assert_eq!(Ok::<_, &str>(1).or_bug("is set"), 1);
+        let absent = catch_unwind(|| None::<u8>.or_bug("it is set")).unwrap_err();
+        assert_eq!(panic_message(&*absent), "panic: bug: it is set");
+        let failed = catch_unwind(|| Err::<u8, _>("secret").or_bug("it is valid")).unwrap_err();
+        assert_eq!(panic_message(&*failed), "panic: bug: it is valid");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::digest::Ha1;
 use super::password::PasswordRecord;
-use crate::model::Algorithm;
+use crate::model::{Algorithm, RealmIndex};
 use crate::permit::Rights;
 use crate::plan::RightsHolder;
 use crate::value::{Id, Item, Value};
@@ -25,7 +25,7 @@ pub struct UserAccount {
     pub(super) roles: Box<str>,
     pub record: PasswordRecord,
     /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
-    pub(super) digests: Vec<(usize, Algorithm, Ha1)>,
+    pub(super) digests: Vec<(RealmIndex, Algorithm, Ha1)>,
     /// The users stamp when this user was read.
     pub(super) stamp: i64,
 }
@@ -46,7 +46,7 @@ impl UserAccount {
         }
     }
 
-    pub fn ha1(&self, realm: usize, algorithm: Algorithm) -> Option<&Ha1> {
+    pub fn ha1(&self, realm: RealmIndex, algorithm: Algorithm) -> Option<&Ha1> {
         let found = self.digests.iter().find(|(r, a, _)| (*r, *a) == (realm, algorithm));
         found.map(|(_, _, ha1)| ha1)
     }

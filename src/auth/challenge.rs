@@ -11,6 +11,7 @@
 use http::HeaderValue;
 
 use super::digest::qop_text;
+use crate::fault::OrBug;
 use crate::model::{Algorithm, AuthScheme, ChallengeForm, Realm};
 
 /// The lines of one realm.
@@ -34,7 +35,7 @@ impl Challenges {
             match scheme {
                 AuthScheme::Basic => {
                     let line = format!("Basic realm=\"{}\", charset=\"UTF-8\"", realm.name);
-                    lines.extend(header_value(line).map(ChallengeLine::Basic));
+                    lines.push(ChallengeLine::Basic(header_value(line)));
                 }
                 AuthScheme::Digest => {
                     let opaque: Box<str> = format!("\", opaque=\"{opaque}\"").into();
@@ -57,22 +58,19 @@ impl Challenges {
         Self { lines }
     }
 
-    /// `is_stale`: only the nonce was wrong, so that the client need not prompt its user again.
-    pub fn lines(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
-        self.lines.iter().filter_map(|line| line.render(nonce, is_stale)).collect()
-    }
-
-    /// The lines for a connection without TLS: without Basic, which sends the password in clear.
-    pub fn lines_without_basic(&self, nonce: &str, is_stale: bool) -> Vec<HeaderValue> {
-        let lines = self.lines.iter().filter(|line| !matches!(line, ChallengeLine::Basic(_)));
-        lines.filter_map(|line| line.render(nonce, is_stale)).collect()
+    /// `is_stale`: only the nonce was wrong, so that the client need not prompt its user again. Only a
+    /// private connection is offered Basic, which sends the password in clear.
+    pub fn lines(&self, nonce: &str, is_stale: bool, is_private: bool) -> Vec<HeaderValue> {
+        let is_offered =
+            |line: &&ChallengeLine| is_private || !matches!(line, ChallengeLine::Basic(_));
+        self.lines.iter().filter(is_offered).map(|line| line.render(nonce, is_stale)).collect()
     }
 }
 
 impl ChallengeLine {
-    fn render(&self, nonce: &str, is_stale: bool) -> Option<HeaderValue> {
+    fn render(&self, nonce: &str, is_stale: bool) -> HeaderValue {
         let (heads, opaque) = match self {
-            Self::Basic(line) => return Some(line.clone()),
+            Self::Basic(line) => return line.clone(),
             Self::Digest { heads, opaque } => (heads, opaque),
         };
         let mut line = String::with_capacity(heads.len() * 160);
@@ -103,9 +101,9 @@ fn digest_prefix(realm: &Realm, algorithm: Algorithm) -> String {
     format!("Digest realm=\"{name}\", qop=\"{qop}\", algorithm={algorithm}, nonce=\"")
 }
 
-/// `None` is impossible: the model check refuses realm names with characters that a header cannot hold.
-fn header_value(line: String) -> Option<HeaderValue> {
-    HeaderValue::try_from(line.into_bytes()).ok()
+fn header_value(line: String) -> HeaderValue {
+    HeaderValue::try_from(line.into_bytes())
+        .or_bug("the model check refuses names that no header can hold")
 }
 
 #[cfg(test)]
@@ -119,7 +117,7 @@ mod tests {
         let text = format!("title = \"T\"\n[realms.x]\n{realm}\n[resources.thing]\n");
         let model = crate::model::read("nouns.toml", &text).unwrap();
         let challenges = Challenges::new(&model.realms[0], "OPAQUE");
-        let lines = challenges.lines("NONCE", is_stale);
+        let lines = challenges.lines("NONCE", is_stale, true);
         let lines: Vec<&str> = lines.iter().map(|line| line.to_str().unwrap()).collect();
         expected.assert_eq(&lines.join("\n"));
     }
@@ -169,7 +167,7 @@ mod tests {
             let text = format!("title = \"T\"\n[realms.{name}]\n[resources.thing]\n");
             let model = crate::model::read("nouns.toml", &text).unwrap();
             let challenges = Challenges::new(&model.realms[0], &nonces.opaques(&name)[0]);
-            let lines = challenges.lines(&nonce, false);
+            let lines = challenges.lines(&nonce, false, true);
             assert!(lines[0].to_str().unwrap().contains("SHA-256"), "{lines:?}");
             assert!(lines[0].to_str().unwrap().contains("MD5"), "{lines:?}");
             assert!(lines[0].len() <= 255, "{} bytes: {lines:?}", lines[0].len());
@@ -181,8 +179,7 @@ mod tests {
         let check = |schemes: &str, expected: usize| {
             let text = format!("title = \"T\"\n[realms.x]\n{schemes}\n[resources.thing]\n");
             let model = crate::model::read("nouns.toml", &text).unwrap();
-            let lines =
-                Challenges::new(&model.realms[0], "OPAQUE").lines_without_basic("NONCE", false);
+            let lines = Challenges::new(&model.realms[0], "OPAQUE").lines("NONCE", false, false);
             assert_eq!(lines.len(), expected, "{schemes}");
             assert!(lines.iter().all(|line| line.as_bytes().starts_with(b"Digest ")));
         };
@@ -196,7 +193,7 @@ mod tests {
         let text = "title = \"T\"\n[realms.\"Bücher, 本\"]\n[resources.thing]\n";
         let model = crate::model::read("nouns.toml", text).unwrap();
         let challenges = Challenges::new(&model.realms[0], "OPAQUE");
-        let lines = challenges.lines("NONCE", false);
+        let lines = challenges.lines("NONCE", false, true);
         assert_eq!(lines.len(), 2);
         let basic = "Basic realm=\"Bücher, 本\", charset=\"UTF-8\"";
         assert_eq!(lines[1].as_bytes(), basic.as_bytes());

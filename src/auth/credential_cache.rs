@@ -3,6 +3,7 @@
 //! A hit lets a client in; a miss never refuses one.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use quick_cache::sync::Cache;
 use super::account::UserAccount;
 use super::digest::{self, Ha1};
 use super::nonce::Nonce;
+use crate::fault::OrBug;
 use crate::model::Algorithm;
 
 /// How long a login is cached, so that its password is not hashed again. Each use extends the time, so that
@@ -44,34 +46,25 @@ pub(super) struct CachedLogin {
     pub(super) until: Instant,
 }
 
-impl CachedLogin {
-    /// Whether this is the same user, with the same password: the user may have been removed, and another one
-    /// created with the same name.
-    pub(super) fn is_same_login(&self, user: &UserAccount) -> bool {
-        self.user.is_same_login(user)
-    }
-}
-
 impl CredentialCache {
-    pub(super) fn new() -> Self {
+    pub(super) fn new() -> io::Result<Self> {
         let mut random = [0; 32];
-        // A process without randomness cannot create ids, and fails before it gets here.
-        let _ = getrandom::fill(&mut random);
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
         let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let nobody = |algorithm| digest::ha1(algorithm, "", "", &secret);
-        Self {
+        Ok(Self {
             logins: Cache::new(LOGINS_MAX),
             key: hmac::Key::new(hmac::HMAC_SHA256, &random),
             session_nonces: Cache::new(SESSION_NONCES_MAX),
             hasher: RandomState::new(),
             dummy_ha1s: [nobody(Algorithm::Md5), nobody(Algorithm::Sha256)],
-        }
+        })
     }
 
     /// The MAC under which credentials are cached. The cache never holds them in clear.
     pub(super) fn credentials_mac(&self, credentials: &[u8]) -> [u8; 32] {
         let tag = hmac::sign(&self.key, credentials);
-        tag.as_ref().try_into().unwrap_or_default()
+        tag.as_ref().try_into().or_bug("the tag of HMAC-SHA256 has 32 bytes")
     }
 
     /// The login of these credentials, if they were correct recently.
@@ -124,7 +117,7 @@ mod tests {
 
     #[test]
     fn credential_cache_extends_a_login_that_is_used() {
-        let (memory, start) = (CredentialCache::new(), clock::now());
+        let (memory, start) = (CredentialCache::new().unwrap(), clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let trace = memory.credentials_mac(b"YW5uOnRlYQ==");
         let (ann, other) = (UserAccount::example(1), UserAccount::example(2));
@@ -132,14 +125,14 @@ mod tests {
         let user = Arc::new(UserAccount::example(1));
         memory.cache_login(trace, CachedLogin { user, until: at(0) }, at(0));
         let known = memory.find_login(&trace, at(0)).unwrap();
-        assert!(known.is_same_login(&ann));
-        assert!(!known.is_same_login(&other), "another user of the same name");
+        assert!(known.user.is_same_login(&ann));
+        assert!(!known.user.is_same_login(&other), "another user of the same name");
         let mut disabled = UserAccount::example(1);
         disabled.is_disabled = true;
-        assert!(!known.is_same_login(&disabled));
+        assert!(!known.user.is_same_login(&disabled));
         let mut changed = UserAccount::example(1);
         changed.record.argon2.push('x');
-        assert!(!known.is_same_login(&changed), "another password");
+        assert!(!known.user.is_same_login(&changed), "another password");
         // Used every twenty seconds, for longer than a minute.
         for seconds in (20..200).step_by(20) {
             let known = memory.find_login(&trace, at(seconds)).unwrap();
@@ -153,7 +146,7 @@ mod tests {
 
     #[test]
     fn credential_cache_remove_takes_one_login_only() {
-        let (memory, now) = (CredentialCache::new(), clock::now());
+        let (memory, now) = (CredentialCache::new().unwrap(), clock::now());
         let (mine, other) = (memory.credentials_mac(b"mine"), memory.credentials_mac(b"other"));
         for trace in [mine, other] {
             let user = Arc::new(UserAccount::example(1));

@@ -9,12 +9,12 @@
 
 use http::{HeaderName, HeaderValue, header};
 
-use super::authenticator::Authenticator;
+use super::logins::Logins;
 use super::request::{AuthError, AuthRequest};
 use super::{digest, parameters};
-use crate::model::AuthScheme;
+use crate::fault::OrBug;
+use crate::model::{AuthScheme, Realm};
 use crate::problem::{self, Problem};
-use crate::store;
 
 /// Clears the browser's cached pages, which the back button would otherwise show.
 const CLEAR_SITE_DATA: (HeaderName, HeaderValue) =
@@ -27,47 +27,49 @@ const DONE_QUERY: &str = "done";
 const REFRESH: (HeaderName, HeaderValue) =
     (HeaderName::from_static("refresh"), HeaderValue::from_static("0; url=?done"));
 
-impl Authenticator {
-    /// Always a 401, the status that makes a browser forget its credentials.
-    pub async fn log_out(
-        &self,
-        store: &store::StoreWorker,
-        request: &AuthRequest<'_>,
-    ) -> AuthError {
-        let is_done = request.parts.uri.query() == Some(DONE_QUERY);
-        let mut sent = request.parts.headers.get_all(header::AUTHORIZATION).iter().peekable();
-        let stop = if sent.peek().is_none() && !is_done && !self.is_open {
-            self.unauthorized(store, request, &problem::LOGGED_OUT).await
-        } else {
-            sent.for_each(|credentials| self.forget_login(credentials.as_bytes()));
-            let realm = self.model.realms.get(request.realm).map_or("", |realm| &*realm.name);
-            let line = HeaderValue::try_from(format!("Logout realm=\"{realm}\"").into_bytes());
-            let line = line.unwrap_or(HeaderValue::from_static("Logout"));
-            Problem::new(&problem::LOGGED_OUT).header(header::WWW_AUTHENTICATE, line).into()
-        };
-        let more = [Some(CLEAR_SITE_DATA), (!is_done).then_some(REFRESH)];
-        match stop {
-            AuthError::Store(error) => AuthError::Store(error),
-            AuthError::Problem(problem) => more
-                .into_iter()
-                .flatten()
-                .fold(problem, |problem, (name, value)| problem.header(name, value))
-                .into(),
+/// Always a 401, the status that makes a browser forget its credentials. `logins`: none on an open server.
+pub(super) async fn log_out(
+    logins: Option<&Logins>,
+    realm: &Realm,
+    request: &AuthRequest<'_>,
+) -> AuthError {
+    let is_done = request.parts.uri.query() == Some(DONE_QUERY);
+    let mut sent = request.parts.headers.get_all(header::AUTHORIZATION).iter().peekable();
+    let stop = match logins {
+        Some(logins) if sent.peek().is_none() && !is_done => {
+            logins.unauthorized(request, &problem::LOGGED_OUT).await
         }
-    }
-
-    /// Removes the login from the credential cache.
-    fn forget_login(&self, credentials: &[u8]) {
-        match parameters::split_scheme(credentials) {
-            None => {}
-            Some((AuthScheme::Basic, rest)) => {
-                self.credential_cache.remove_login(&self.credential_cache.credentials_mac(rest));
+        logins => {
+            if let Some(logins) = logins {
+                sent.for_each(|credentials| forget_login(logins, credentials.as_bytes()));
             }
-            Some((AuthScheme::Digest, rest)) => {
-                let Ok(proof) = digest::read(rest) else { return };
-                if let digest::DigestUsername::Name(name) = &proof.user {
-                    self.credential_cache.remove_session_nonce(&proof.nonce, name);
-                }
+            let line =
+                HeaderValue::try_from(format!("Logout realm=\"{}\"", realm.name).into_bytes());
+            let line = line.or_bug("the model check refuses names that no header can hold");
+            Problem::new(&problem::LOGGED_OUT).header(header::WWW_AUTHENTICATE, line).into()
+        }
+    };
+    let more = [Some(CLEAR_SITE_DATA), (!is_done).then_some(REFRESH)];
+    match stop {
+        AuthError::Store(error) => AuthError::Store(error),
+        AuthError::Problem(problem) => more
+            .into_iter()
+            .flatten()
+            .fold(problem, |problem, (name, value)| problem.header(name, value))
+            .into(),
+    }
+}
+
+/// Removes the login from the credential cache.
+fn forget_login(logins: &Logins, credentials: &[u8]) {
+    let cache = &logins.credentials;
+    match parameters::split_scheme(credentials) {
+        None => {}
+        Some((AuthScheme::Basic, rest)) => cache.remove_login(&cache.credentials_mac(rest)),
+        Some((AuthScheme::Digest, rest)) => {
+            let Ok(proof) = digest::read(rest) else { return };
+            if let digest::DigestUsername::Name(name) = &proof.user {
+                cache.remove_session_nonce(&proof.nonce, name);
             }
         }
     }

@@ -2,32 +2,47 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, header};
 
 use super::account::{LEASE, UserAccount};
-use super::digest::{self, DigestTarget, Ha1, KeyedCredentials};
-use super::parameters;
-use crate::model::Algorithm;
+use super::digest::{self, DigestTarget, Ha1, KeyedCredentials, ScopeMismatch};
+use super::parameters::{self, MalformedCredentials};
+use crate::fault::OrBug;
+use crate::model::{Algorithm, RealmIndex};
 use crate::permit::Caller;
 use crate::plan::RightsLease;
-use crate::problem::Problem;
-use crate::store::StoreError;
+use crate::problem::{self, Problem, ProblemKind};
+use crate::store::{StoreError, StoreWorker};
 
 /// The parts of a request that authentication needs.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthRequest<'a> {
+    pub store: &'a StoreWorker,
     pub parts: &'a Parts,
     pub id: &'a str,
-    /// The realm of the requested resource, by its index in the model.
-    pub realm: usize,
+    /// The realm of the requested resource.
+    pub realm: RealmIndex,
     /// The client's address.
     pub address: IpAddr,
     /// Whether the connection is encrypted or local: only then Basic is offered.
     pub is_private: bool,
     pub now: Instant,
+}
+
+impl<'a> AuthRequest<'a> {
+    /// The target that Digest credentials must be for.
+    pub(super) fn target(&self) -> DigestTarget<'a> {
+        let uri = &self.parts.uri;
+        let host = self.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
+        DigestTarget {
+            text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str),
+            host,
+        }
+    }
 }
 
 /// The result of authentication.
@@ -36,6 +51,12 @@ pub enum Identification {
     Known(IdentifiedCaller),
     /// The credentials cover the body: call again with it.
     NeedsBody,
+}
+
+impl Identification {
+    pub(super) fn user(user: &Arc<UserAccount>, info: AuthenticationInfo) -> Self {
+        Self::Known(IdentifiedCaller::user(user, info))
+    }
 }
 
 /// The caller, and the `Authentication-Info` of the response.
@@ -66,7 +87,30 @@ pub(super) enum AuthenticationInfo {
     CoversBody(Box<(Ha1, Algorithm, Option<String>)>),
 }
 
+impl AuthenticationInfo {
+    /// When it does not depend on the response's body.
+    pub(super) fn ready(keyed: &KeyedCredentials<'_>, next: Option<&str>) -> Self {
+        match keyed.authentication_info(None, next) {
+            None => Self::Absent,
+            Some(text) => Self::Ready(info_value(text)),
+        }
+    }
+}
+
+fn info_value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).or_bug("a cnonce that came in a header fits into one")
+}
+
 impl IdentifiedCaller {
+    pub(super) fn anonymous(caller: Caller) -> Self {
+        Self { caller, user: None, info: AuthenticationInfo::Absent }
+    }
+
+    pub(super) fn user(user: &Arc<UserAccount>, info: AuthenticationInfo) -> Self {
+        let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
+        Self { caller, user: Some(Arc::clone(user)), info }
+    }
+
     /// The same caller without `Authentication-Info`, for work that outlives the request.
     pub fn without_info(&self) -> Self {
         Self {
@@ -97,16 +141,60 @@ impl IdentifiedCaller {
             AuthenticationInfo::Ready(value) => value.clone(),
             AuthenticationInfo::CoversBody(proved) => {
                 let (ha1, algorithm, next) = &**proved;
-                let credentials = parts.headers.get(header::AUTHORIZATION)?;
-                let proof =
-                    digest::read(parameters::split_scheme(credentials.as_bytes())?.1).ok()?;
+                let credentials = parts.headers.get(header::AUTHORIZATION);
+                let credentials =
+                    credentials.and_then(|it| parameters::split_scheme(it.as_bytes()));
+                let proof = credentials.and_then(|(_, rest)| digest::read(rest).ok());
+                let proof = proof.or_bug("the credentials were parsed before");
+                let keyed = proof.with_ha1(ha1).or_bug("the credentials were verified before");
                 let hash = body.map(|body| digest::hash_bytes(*algorithm, body));
-                let text =
-                    proof.with_ha1(ha1)?.authentication_info(hash.as_ref(), next.as_deref())?;
-                HeaderValue::try_from(text).ok()?
+                info_value(keyed.authentication_info(hash.as_ref(), next.as_deref())?)
             }
         };
         Some((AUTHENTICATION_INFO, value))
+    }
+}
+
+/// Why credentials are not accepted. `Logins::deny` makes the response of it, after its delay.
+#[derive(Debug)]
+pub(super) enum Denial {
+    /// 400: not in the grammar of the scheme, or for another request.
+    Malformed(&'static str),
+    /// 401 immediately: nothing was compared with a password, or only the nonce is wrong.
+    Rejected(&'static ProblemKind),
+    /// 401 after a delay; the failure is counted.
+    WrongPassword,
+    /// 429 after a longer delay.
+    LockedOut(Duration),
+    Store(StoreError),
+}
+
+impl Denial {
+    pub(super) const WRONG: Self = Self::Rejected(&problem::CREDENTIALS_WRONG);
+    pub(super) const STALE: Self = Self::Rejected(&problem::STALE_NONCE);
+}
+
+impl From<StoreError> for Denial {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<MalformedCredentials> for Denial {
+    fn from(MalformedCredentials(detail): MalformedCredentials) -> Self {
+        Self::Malformed(detail)
+    }
+}
+
+impl From<ScopeMismatch> for Denial {
+    fn from(mismatch: ScopeMismatch) -> Self {
+        match mismatch {
+            ScopeMismatch::Uri => Self::Malformed("uri: expected the target of the request"),
+            ScopeMismatch::Realm
+            | ScopeMismatch::Opaque
+            | ScopeMismatch::Algorithm
+            | ScopeMismatch::Qop => Self::WRONG,
+        }
     }
 }
 
@@ -127,26 +215,4 @@ impl From<StoreError> for AuthError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
-}
-
-/// `Authentication-Info`, when it does not depend on the response's body.
-pub(super) fn ready_authentication_info(
-    keyed: &KeyedCredentials<'_>,
-    next: Option<&str>,
-) -> AuthenticationInfo {
-    let text = keyed.authentication_info(None, next);
-    text.and_then(|text| HeaderValue::try_from(text).ok())
-        .map_or(AuthenticationInfo::Absent, AuthenticationInfo::Ready)
-}
-
-pub(super) fn identified(user: &Arc<UserAccount>, info: AuthenticationInfo) -> IdentifiedCaller {
-    let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
-    IdentifiedCaller { caller, user: Some(Arc::clone(user)), info }
-}
-
-pub(super) fn request_target<'a>(request: &AuthRequest<'a>) -> DigestTarget<'a> {
-    let uri = &request.parts.uri;
-    let host = request.parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or("");
-    DigestTarget { text: uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str), host }
 }

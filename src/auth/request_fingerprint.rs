@@ -9,30 +9,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-use super::authenticator::Authenticator;
 use super::key::KeySet;
 
-impl Authenticator {
-    /// Whether fingerprints are MACs, so that they resist guessing of their input.
-    pub fn has_mac_key(&self) -> bool {
-        self.signer.is_some()
-    }
-
-    /// The fingerprints of a request with these parts, one for each key: the first is stored. Reloads the
-    /// keys, because another server may use a new one already.
-    pub fn request_fingerprints(&self, parts: &[&[u8]]) -> Vec<Box<str>> {
-        match &self.signer {
-            Some(signer) => keyed_fingerprints(&signer.keyring.reload_if_changed(), parts),
-            None => {
-                let mut hash = Sha256::new();
-                update_length_prefixed(parts, |bytes| hash.update(bytes));
-                vec![format!("-.{}", URL_SAFE_NO_PAD.encode(hash.finalize())).into()]
-            }
-        }
-    }
+/// The fingerprint of a request with these parts, without a key.
+pub(super) fn plain_fingerprint(parts: &[&[u8]]) -> Box<str> {
+    let mut hash = Sha256::new();
+    update_length_prefixed(parts, |bytes| hash.update(bytes));
+    format!("-.{}", URL_SAFE_NO_PAD.encode(hash.finalize())).into()
 }
 
-fn keyed_fingerprints(keys: &KeySet, parts: &[&[u8]]) -> Vec<Box<str>> {
+/// The fingerprints of a request with these parts, one for each key: the first is stored.
+pub(super) fn keyed_fingerprints(keys: &KeySet, parts: &[&[u8]]) -> Vec<Box<str>> {
     let print = |(id, key): ([u8; 4], [u8; 32])| {
         let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &key));
         update_length_prefixed(parts, |bytes| mac.update(bytes));

@@ -5,41 +5,49 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::challenge::Challenges;
 use super::key::KeySet;
 use super::key_source::Keyring;
-use super::nonce::{NonceRandom, Nonces};
+use super::nonce::{Nonce, NonceError, NonceRandom, Nonces};
 use crate::clock;
-use crate::model::Model;
+use crate::fault::OrBug;
+use crate::model::{Model, Realm, RealmIndex};
+use crate::store::StoreError;
 
 /// The state derived from one version of the keys.
 #[derive(Debug)]
 pub(super) struct SigningState {
     keys: Arc<KeySet>,
     pub(super) nonces: Nonces,
-    /// By realm index.
-    pub(super) opaques: Vec<Vec<Box<str>>>,
-    challenges: Vec<Challenges>,
+    /// In the order of the model's realms.
+    realms: Vec<RealmSigning>,
+}
+
+/// What the challenges of one realm are made of.
+#[derive(Debug)]
+pub(super) struct RealmSigning {
+    /// The `opaque` under each key, that of the signing key first.
+    pub(super) opaques: Vec<Box<str>>,
+    pub(super) challenges: Challenges,
 }
 
 impl SigningState {
     fn new(model: &Model, keys: Arc<KeySet>) -> Option<Self> {
         let nonces = Nonces::new(&keys.nonce_keys())?;
-        let opaques: Vec<_> =
-            model.realms.iter().map(|realm| nonces.opaques(&realm.name)).collect();
-        let challenges = model.realms.iter().zip(&opaques).map(|(realm, opaques)| {
-            Challenges::new(realm, opaques.first().map_or("", |opaque| opaque))
-        });
-        let challenges = challenges.collect();
-        Some(Self { keys, nonces, opaques, challenges })
+        let realm = |realm: &Realm| {
+            let opaques = nonces.opaques(&realm.name);
+            let current = opaques.first().or_bug("there is an opaque for each key");
+            RealmSigning { challenges: Challenges::new(realm, current), opaques }
+        };
+        Some(Self { realms: model.realms.iter().map(realm).collect(), keys, nonces })
     }
 
-    pub(super) fn issue_nonce(&self, epoch: u64) -> String {
+    pub(super) fn realm(&self, index: RealmIndex) -> &RealmSigning {
+        self.realms.get(index.0).or_bug("there is one for each realm of the model")
+    }
+
+    pub(super) fn issue_nonce(&self, epoch: u64) -> Result<String, StoreError> {
         let mut random = NonceRandom::default();
-        // Without randomness a nonce may repeat; it is then refused as used, which is the only consequence.
-        let _ = getrandom::fill(&mut random);
-        self.nonces.issue(epoch, clock::moment().seconds(), random)
-    }
-
-    pub(super) fn challenges(&self, realm: usize) -> Option<&Challenges> {
-        self.challenges.get(realm)
+        getrandom::fill(&mut random)
+            .map_err(|error| StoreError::Unavailable(format!("no randomness: {error}")))?;
+        Ok(self.nonces.issue(epoch, clock::moment().seconds(), random))
     }
 }
 
@@ -62,12 +70,23 @@ impl Signer {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reloads the keys, after an unknown key has signed or sealed something; whether they have changed.
-    pub(super) fn reload_if_changed(&self) -> bool {
-        self.reload_accepting(|_| false)
+    /// Reads a nonce, and the state that it was verified with: another server may have signed it with a new
+    /// key.
+    pub(super) fn read_nonce(&self, text: &[u8]) -> (Arc<SigningState>, Result<Nonce, NonceError>) {
+        let now = clock::moment().seconds();
+        let signing = self.current();
+        match signing.nonces.read(text, now) {
+            Err(NonceError::Foreign) if self.reload_accepting(|_| false) => {
+                let signing = self.current();
+                let nonce = signing.nonces.read(text, now);
+                (signing, nonce)
+            }
+            nonce => (signing, nonce),
+        }
     }
 
-    /// As `reload_if_changed`, but also accepts unrelated keys that `fits` confirms.
+    /// Reloads the keys, after an unknown key has signed or sealed something; whether they have changed.
+    /// Accepts unrelated keys only if `fits` confirms them.
     pub(super) fn reload_accepting(&self, fits: impl Fn(&KeySet) -> bool) -> bool {
         let keys = self.keyring.reload_accepting(fits);
         if Arc::ptr_eq(&keys, &self.current().keys) {

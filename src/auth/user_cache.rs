@@ -20,7 +20,8 @@ use super::signing::Signer;
 use super::stamp_lease::StampLease;
 use crate::clock;
 use crate::json::{self, Json};
-use crate::model::{Algorithm, Model};
+use crate::model::builtin::NAME;
+use crate::model::{Algorithm, Model, RealmIndex};
 use crate::permit::Rights;
 use crate::plan::{Outcome, ReadPlan};
 use crate::store::{self, StoreError};
@@ -37,13 +38,21 @@ const DECOY_NAME: &str = ":";
 /// The rows of a page when all names are read.
 const PAGE_ROWS: usize = 500;
 
+/// A user who was looked up.
+#[derive(Debug)]
+pub struct UserLookup {
+    pub user: Option<Arc<UserAccount>>,
+    /// Read from the store just now; otherwise cached, and unchanged as far as the lease tells.
+    pub is_stored: bool,
+}
+
 /// The users of one database.
 #[derive(Debug)]
 pub struct UserCache {
     model: Arc<Model>,
-    signer: Option<Arc<Signer>>,
+    signer: Arc<Signer>,
     accounts: Cache<Box<str>, Arc<UserAccount>>,
-    rights: Mutex<HashMap<Vec<String>, Arc<Rights>>>,
+    rights: Cache<Vec<String>, Arc<Rights>>,
     decoy: OnceLock<Option<Item>>,
     /// The names, with the stamp at which they were hashed.
     names_by_hash: Mutex<Option<(i64, NamesByHash)>>,
@@ -51,15 +60,15 @@ pub struct UserCache {
 }
 
 /// Names by their `userhash`: realm, algorithm, hash.
-type NamesByHash = HashMap<(usize, Algorithm, String), Arc<str>>;
+type NamesByHash = HashMap<(RealmIndex, Algorithm, String), Arc<str>>;
 
 impl UserCache {
-    pub fn new(model: &Arc<Model>, signer: Option<Arc<Signer>>) -> Self {
+    pub fn new(model: &Arc<Model>, signer: Arc<Signer>) -> Self {
         Self {
             model: Arc::clone(model),
             signer,
             accounts: Cache::new(USERS_MAX),
-            rights: Mutex::default(),
+            rights: Cache::new(RIGHTS_MAX),
             decoy: OnceLock::new(),
             names_by_hash: Mutex::default(),
             lease: StampLease::default(),
@@ -71,38 +80,34 @@ impl UserCache {
         self.lease.invalidate();
     }
 
-    /// A cached user, as long as the lease on the stamp lasts.
-    pub fn cached(&self, name: &str, now: Instant) -> Option<Arc<UserAccount>> {
-        let stamp = self.lease.stamp(now)?;
-        self.accounts.get(name).filter(|user| user.stamp == stamp)
-    }
-
-    /// A cached user, revalidated by the stamp. `None`: no such user, or not cached; then `read` decides.
-    pub async fn cached_or_reread(
+    /// A user, as of at most one lease ago. With a cached user and a lease that lasts, nothing is awaited.
+    pub async fn find(
         &self,
         store: &store::StoreWorker,
         name: &str,
         now: Instant,
-    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
-        let Some(user) = self.accounts.get(name) else { return Ok(None) };
-        let stamp = self.leased_stamp(store, now).await?;
-        if user.stamp == stamp {
-            return Ok(Some(user));
+    ) -> Result<UserLookup, StoreError> {
+        match self.lease.stamp(now).and_then(|stamp| self.cached(name, stamp)) {
+            Some(user) => Ok(UserLookup { user: Some(user), is_stored: false }),
+            None => Box::pin(self.find_after_stamp(store, name, now)).await,
         }
-        self.read(store, name, now).await
     }
 
-    /// A user, as of at most one lease ago.
-    pub async fn current(
+    async fn find_after_stamp(
         &self,
         store: &store::StoreWorker,
         name: &str,
-    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
-        let now = clock::now();
-        match self.cached_or_reread(store, name, now).await? {
-            Some(user) => Ok(Some(user)),
-            None => self.read(store, name, now).await,
+        now: Instant,
+    ) -> Result<UserLookup, StoreError> {
+        let stamp = self.leased_stamp(store, now).await?;
+        match self.cached(name, stamp) {
+            Some(user) => Ok(UserLookup { user: Some(user), is_stored: false }),
+            None => Ok(UserLookup { user: self.load(store, name, stamp).await?, is_stored: true }),
         }
+    }
+
+    fn cached(&self, name: &str, stamp: i64) -> Option<Arc<UserAccount>> {
+        self.accounts.get(name).filter(|user| user.stamp == stamp)
     }
 
     /// Begins a new lease.
@@ -120,6 +125,15 @@ impl UserCache {
     ) -> Result<Option<Arc<UserAccount>>, StoreError> {
         // The stamp comes first: a change in between then causes another read.
         let stamp = self.leased_stamp(store, now).await?;
+        self.load(store, name, stamp).await
+    }
+
+    async fn load(
+        &self,
+        store: &store::StoreWorker,
+        name: &str,
+        stamp: i64,
+    ) -> Result<Option<Arc<UserAccount>>, StoreError> {
         let found = match store.read(ReadPlan::User(name.into())).await? {
             Outcome::User(found) => found,
             _ => return Err(unexpected_outcome("a user")),
@@ -140,7 +154,7 @@ impl UserCache {
     /// A stand-in for unknown users, of the same cost.
     fn decoy(&self) -> Option<&Item> {
         let made = self.decoy.get_or_init(|| {
-            let keys = self.signer.as_ref()?.keyring.keys();
+            let keys = self.signer.keyring.keys();
             let mut record =
                 PasswordRecord { argon2: password::dummy_hash().to_owned(), digests: Vec::new() };
             record.complete(&self.model, &keys, DECOY_NAME, "").ok()?;
@@ -208,10 +222,14 @@ impl UserCache {
     }
 
     /// The HA1s that the keys can open.
-    fn open_digests(&self, name: &str, record: &PasswordRecord) -> Vec<(usize, Algorithm, Ha1)> {
-        let Some(signer) = &self.signer else { return Vec::new() };
+    fn open_digests(
+        &self,
+        name: &str,
+        record: &PasswordRecord,
+    ) -> Vec<(RealmIndex, Algorithm, Ha1)> {
+        let signer = &self.signer;
         let mut digests = Vec::new();
-        for (at, realm) in self.model.realms.iter().enumerate() {
+        for (at, realm) in self.model.realms_with_index() {
             for algorithm in &realm.algorithms {
                 let place = (&*realm.name, *algorithm);
                 // New keys are accepted if they open the stored HA1.
@@ -235,15 +253,11 @@ impl UserCache {
     fn rights_of_roles(&self, roles: &str) -> Option<Arc<Rights>> {
         let mut roles = parse_text_list(roles)?;
         roles.sort_unstable();
-        let mut all = self.rights.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(rights) = all.get(&roles) {
-            return Some(Arc::clone(rights));
+        if let Some(rights) = self.rights.get(&roles) {
+            return Some(rights);
         }
         let rights = Arc::new(Rights::of_roles(&self.model, roles.iter().map(String::as_str)));
-        if all.len() >= RIGHTS_MAX {
-            all.clear();
-        }
-        all.insert(roles, Arc::clone(&rights));
+        self.rights.insert(roles, Arc::clone(&rights));
         Some(rights)
     }
 
@@ -253,7 +267,7 @@ impl UserCache {
     pub async fn find_by_userhash(
         &self,
         store: &store::StoreWorker,
-        (realm, algorithm, hash): (usize, Algorithm, &str),
+        (realm, algorithm, hash): (RealmIndex, Algorithm, &str),
         now: Instant,
     ) -> Result<Option<Arc<str>>, StoreError> {
         let stamp = self.leased_stamp(store, now).await?;
@@ -266,7 +280,7 @@ impl UserCache {
         }
         let names = self.all_names(store).await?;
         let mut all = HashMap::new();
-        for (at, realm) in self.model.realms.iter().enumerate() {
+        for (at, realm) in self.model.realms_with_index() {
             for algorithm in &realm.algorithms {
                 for name in &names {
                     let hash = digest::userhash(*algorithm, name, &realm.name);
@@ -289,11 +303,12 @@ impl UserCache {
             else {
                 return Err(unexpected_outcome("a page"));
             };
-            let texts = page.items.iter().filter_map(|item| match item.values.first() {
-                Some(Value::Text(name)) => Some((&**name).into()),
-                _ => None,
-            });
-            names.extend(texts);
+            for item in &page.items {
+                let Some(Value::Text(name)) = item.values.get(NAME) else {
+                    return Err(StoreError::internal("a stored user has no name"));
+                };
+                names.push((&**name).into());
+            }
             after = page.next;
             if after.is_none() {
                 return Ok(names);

@@ -306,8 +306,8 @@ fn temporary_files(file: &Path) -> Vec<PathBuf> {
 
 /// A `curl` command to paste; `target` is the URL, with the options that `curl` needs for it.
 pub fn login_hint(model: &Model, first: &FirstUser, target: &str) -> String {
-    let realm = model.realms.get(model.server_realm());
-    let has_digest = realm.is_some_and(|realm| realm.schemes.contains(&AuthScheme::Digest));
+    let realm = model.realm(model.server_realm());
+    let has_digest = realm.schemes.contains(&AuthScheme::Digest);
     let scheme = if has_digest { "--digest" } else { "--basic" };
     format!(
         "nouns: the first user is {NAME}, with the password in {}; this command is shown once:\n  curl {scheme} -u {NAME}:{} {target}",

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::formats::{self, BodyForm, PatchForm, ResponseOffer};
 use crate::model::settings::ServerLimits;
-use crate::model::{Model, Resource, ResourceIndex};
+use crate::model::{Model, RealmIndex, Resource, ResourceIndex};
 use crate::problem::{self, Problem, ProblemKind};
 use crate::value::Id;
 
@@ -22,8 +22,8 @@ pub enum RouteTarget {
     Health,
     Ready,
     Metrics,
-    /// The path at which a browser drops its stored credentials for a realm, by the realm's index.
-    Logout(usize),
+    /// The path at which a browser drops its stored credentials for a realm.
+    Logout(RealmIndex),
     ProblemPage(&'static ProblemKind),
     /// `OPTIONS *`: the server as a whole.
     Server,
@@ -258,10 +258,7 @@ fn find_server_target<'a>(
         "metrics" => RouteTarget::Metrics,
         "logout" => RouteTarget::Logout(match segments.next() {
             None => model.server_realm(),
-            Some(segment) => {
-                let name = decode_segment(segment)?;
-                model.realms.iter().position(|realm| *realm.name == *name)?
-            }
+            Some(segment) => model.find_realm(&decode_segment(segment)?)?,
         }),
         "problems" => {
             RouteTarget::ProblemPage(problem::find_by_slug(&decode_segment(segments.next()?)?)?)

@@ -5,8 +5,8 @@
 //! belong to the program and not to the model.
 
 use super::{
-    ChangeLogDetail, Field, FieldRules, OnDelete, Resource, ResourceIndex, Role, UniqueRule,
-    UniqueScope, types,
+    ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex, Role,
+    UniqueRule, UniqueScope, types,
 };
 use crate::value::{IdKind, Item, Value};
 
@@ -38,7 +38,7 @@ pub fn is_enabled_admin(user: &Item) -> bool {
 }
 
 /// The resource of the users. `realm` is the realm of `/-/`.
-pub fn users_resource(index: ResourceIndex, realm: usize, roles: &[Role]) -> Resource {
+pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -> Resource {
     Resource {
         index,
         name: "user".into(),

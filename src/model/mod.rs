@@ -29,5 +29,5 @@ pub use nearest::nearest;
 pub use report::ModelErrors;
 pub use resource::{
     Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb, Model, Qop, Realm,
-    Referrer, Resource, Role, UniqueRule, UniqueScope,
+    RealmIndex, Referrer, Resource, Role, UniqueRule, UniqueScope,
 };

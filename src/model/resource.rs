@@ -22,6 +22,10 @@ pub struct Model {
     pub shape: String,
 }
 
+/// The index of a realm in `Model::realms`; by default the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct RealmIndex(pub usize);
+
 impl Model {
     /// The resources of the model file, without the built-in ones.
     pub fn declared(&self) -> impl Iterator<Item = &Resource> {
@@ -36,10 +40,27 @@ impl Model {
         &self.resources[index.0]
     }
 
-    /// The realm of `/` and `/-/`, as an index into `realms`; by default the first.
-    pub fn server_realm(&self) -> usize {
-        let named = self.server.realm.as_deref();
-        self.realms.iter().position(|realm| Some(&*realm.name) == named).unwrap_or(0)
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a RealmIndex is made by model::file and from `realms` alone, for this model"
+    )]
+    pub fn realm(&self, index: RealmIndex) -> &Realm {
+        &self.realms[index.0]
+    }
+
+    pub fn realms_with_index(&self) -> impl Iterator<Item = (RealmIndex, &Realm)> {
+        self.realms.iter().enumerate().map(|(index, realm)| (RealmIndex(index), realm))
+    }
+
+    /// The realm of this name.
+    pub fn find_realm(&self, name: &str) -> Option<RealmIndex> {
+        self.realms_with_index().find(|(_, realm)| *realm.name == *name).map(|(index, _)| index)
+    }
+
+    /// The realm of `/` and `/-/`; by default the first.
+    pub fn server_realm(&self) -> RealmIndex {
+        let named = self.server.realm.as_deref().and_then(|name| self.find_realm(name));
+        named.unwrap_or_default()
     }
 
     /// The resource and its ancestors, the top-level one first.
@@ -122,8 +143,7 @@ pub struct Resource {
     /// The effect of deleting the parent on items of this resource.
     pub on_delete: OnDelete,
     pub id: IdKind,
-    /// An index into `Model::realms`.
-    pub realm: usize,
+    pub realm: RealmIndex,
     pub fields: Vec<Field>,
     pub unique: Vec<UniqueRule>,
     pub require_if_match: bool,

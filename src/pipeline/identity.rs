@@ -12,10 +12,12 @@ use super::streaming::StreamRights;
 use crate::admission::MemoryReservation;
 use crate::auth::{self, CallerStatus, Identification, IdentifiedCaller};
 use crate::intent::{RequestVerb, Route, RouteError, RouteTarget};
+use crate::model::RealmIndex;
 use crate::permit::{self, AccessDenied, Caller};
+use crate::problem;
 use crate::store::StoreError;
 use crate::wire::{ReadPurpose, RequestBody};
-use crate::{clock, model, reply};
+use crate::{clock, fault, model, reply};
 
 /// The effect that a cross-site navigation to this route would have.
 pub(super) fn cross_site_purpose(route: &Route) -> ReadPurpose {
@@ -40,7 +42,7 @@ pub(super) async fn identify(
         (RequestVerb::Get | RequestVerb::Head, RouteTarget::Logout(_))
     ) {
         let request = auth_request(app, asked, route);
-        let stop = Box::pin(auth.log_out(&app.store, &request)).await;
+        let stop = Box::pin(auth.log_out(&request)).await;
         return Err(auth_error_to_stop(app, stop));
     }
     if permit::is_public(route) {
@@ -49,7 +51,7 @@ pub(super) async fn identify(
     }
     let request = auth_request(app, asked, route);
     let stop = |stop| auth_error_to_stop(app, stop);
-    match auth.identify(&app.store, &request, None).await.map_err(stop)? {
+    match auth.identify(&request, None).await.map_err(stop)? {
         Identification::Known(known) => {
             let _ = asked.identified.set(known);
             Ok(None)
@@ -61,9 +63,12 @@ pub(super) async fn identify(
             let bytes = read_body(asked, body, bytes_max).await?;
             // Reading the body may have taken long, and users may have changed meanwhile.
             let request = auth::AuthRequest { now: clock::now(), ..request };
-            let identity = auth.identify(&app.store, &request, Some(&bytes)).await;
-            if let Identification::Known(known) = identity.map_err(stop)? {
-                let _ = asked.identified.set(known);
+            let identity = auth.identify(&request, Some(&bytes)).await;
+            match identity.map_err(stop)? {
+                Identification::Known(known) => {
+                    let _ = asked.identified.set(known);
+                }
+                Identification::NeedsBody => fault::bug("the body was passed"),
             }
             Ok(Some(bytes))
         }
@@ -91,7 +96,7 @@ pub(super) async fn permit(
         }
         Err(AccessDenied::Unauthenticated) => {
             let request = auth_request(app, asked, route);
-            let stop = Box::pin(auth.challenge(&app.store, &request)).await;
+            let stop = Box::pin(auth.unauthorized(&request, &problem::CREDENTIALS_NEEDED)).await;
             Err(auth_error_to_stop(app, stop))
         }
         Err(denied @ AccessDenied::NotGranted) => Err(denied.problem().into()),
@@ -198,8 +203,11 @@ async fn recheck_rights(
             let resource = asked.resource.get();
             let realm =
                 resource.map_or(model.server_realm(), |resource| model.resource(resource).realm);
-            let request = auth_request_in_realm(asked, realm);
-            Err(auth_error_to_stop(app, auth.reject_credentials(&app.store, &request).await))
+            let request = auth_request_in_realm(app, asked, realm);
+            Err(auth_error_to_stop(
+                app,
+                auth.unauthorized(&request, &problem::CREDENTIALS_WRONG).await,
+            ))
         }
     }
 }
@@ -220,7 +228,7 @@ pub async fn end_revoked(app: &App, streams: Vec<Arc<StreamRights>>) {
 }
 
 pub(super) fn auth_request<'a>(
-    app: &App,
+    app: &'a App,
     asked: &'a RequestContext<'_>,
     route: &Route,
 ) -> auth::AuthRequest<'a> {
@@ -230,11 +238,16 @@ pub(super) fn auth_request<'a>(
         (_, Some(resource)) => model.resource(resource).realm,
         (_, None) => model.server_realm(),
     };
-    auth_request_in_realm(asked, realm)
+    auth_request_in_realm(app, asked, realm)
 }
 
-fn auth_request_in_realm<'a>(asked: &'a RequestContext<'_>, realm: usize) -> auth::AuthRequest<'a> {
+fn auth_request_in_realm<'a>(
+    app: &'a App,
+    asked: &'a RequestContext<'_>,
+    realm: RealmIndex,
+) -> auth::AuthRequest<'a> {
     auth::AuthRequest {
+        store: &app.store,
         parts: asked.parts,
         id: asked.id.as_str(),
         realm,

@@ -68,7 +68,7 @@ async fn has_grants_on_lineage(app: &App, asked: &RequestContext<'_>, resource: 
     let place = RouteTarget::Collection(ResourcePath { resource: resource.index, ids: None });
     let request =
         identity::auth_request(app, asked, &Route { verb: RequestVerb::Get, target: place });
-    let Ok(Identification::Known(known)) = auth.identify(&app.store, &request, None).await else {
+    let Ok(Identification::Known(known)) = auth.identify(&request, None).await else {
         return false;
     };
     let rights = asked.identified.get_or_init(|| known).caller.rights();

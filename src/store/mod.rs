@@ -324,14 +324,6 @@ impl StoreWorker {
         }
     }
 
-    /// Whether `claim_nonce_locally` can decide.
-    pub fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
-        match self {
-            Self::Sqlite(_) => true,
-            Self::Postgres(worker) => worker.can_claim_nonce_locally(claim),
-        }
-    }
-
     /// `claim_nonce` without I/O. `None` if the other servers have to be asked.
     pub fn claim_nonce_locally(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
         match self {

@@ -55,8 +55,8 @@ fn show_address(model: &Model, address: &ResourcePath) -> String {
 #[test]
 fn route_of_known_path_is_found() {
     assert_eq!(show("GET", "/"), "Get Home");
-    assert_eq!(show("GET", "/-/logout"), "Get Logout(0)");
-    assert_eq!(show("GET", "/-/logout/nouns"), "Get Logout(0)");
+    assert_eq!(show("GET", "/-/logout"), "Get Logout(RealmIndex(0))");
+    assert_eq!(show("GET", "/-/logout/nouns"), "Get Logout(RealmIndex(0))");
     assert_eq!(show("GET", "/-/logout/Doors"), "no-such-path");
     assert_eq!(show("POST", "/-/logout"), "method-not-allowed");
     assert_eq!(show("GET", "/rooms"), "Get /rooms");

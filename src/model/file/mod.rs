@@ -24,7 +24,7 @@ use toml::de::DeTable;
 
 use super::report::Mistakes;
 use super::settings::ServerTable;
-use super::{Model, ModelErrors, ResourceIndex, builtin};
+use super::{Model, ModelErrors, RealmIndex, ResourceIndex, builtin};
 use resource_names::ResourceNames;
 use toml_tree::TomlTable;
 
@@ -91,7 +91,7 @@ fn build_model(purpose: SourceKind, root: &TomlTable<'_>, mistakes: &mut Mistake
     let shape = shape::write(&resources);
     let users = ResourceIndex(resources.len());
     let realm = realms.iter().position(|realm| Some(&*realm.name) == server.realm.as_deref());
-    resources.push(builtin::users_resource(users, realm.unwrap_or(0), &roles));
+    resources.push(builtin::users_resource(users, RealmIndex(realm.unwrap_or(0)), &roles));
     Model { title, realms, resources, users, roles, server, shape }
 }
 

@@ -3,7 +3,7 @@
 use super::resource::ResourceDraft;
 use super::resource_names::{ResourceNames, SYSTEM_COLUMNS, SYSTEM_FIELDS};
 use crate::model::report::{Mistakes, join_with_and};
-use crate::model::{Realm, Referrer, Resource, ResourceIndex};
+use crate::model::{Realm, RealmIndex, Referrer, Resource, ResourceIndex};
 
 /// Turns the drafts into resources with their relations.
 pub fn resolve_relations(
@@ -57,8 +57,8 @@ fn find_realm(
     names: &ResourceNames<'_>,
     realms: &[Realm],
     mistakes: &mut Mistakes,
-) -> usize {
-    let Some(named) = names.list.get(index) else { return 0 };
+) -> RealmIndex {
+    let Some(named) = names.list.get(index) else { return RealmIndex::default() };
     let top = names.ancestors(index).last();
     // Mistakes of the top-level resource are reported when it is read itself.
     let inherited = top.map(|(top, _)| find_realm(top, names, realms, &mut Mistakes::default()));
@@ -74,7 +74,8 @@ fn find_realm(
         }
         return inherited.unwrap_or_default();
     };
-    let Some(found) = realms.iter().position(|realm| *realm.name == *text.value) else {
+    let found = realms.iter().position(|realm| *realm.name == *text.value).map(RealmIndex);
+    let Some(found) = found else {
         let message = format!("there is no realm `{}`", text.value);
         mistakes.add_unknown(
             text.span,

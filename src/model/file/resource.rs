@@ -10,7 +10,8 @@ use super::{deprecation, expression, keys};
 use crate::model::expr::ExprScope;
 use crate::model::report::Mistakes;
 use crate::model::{
-    ChangeLogDetail, Field, Resource, ResourceIndex, StorageClass, UniqueRule, UniqueScope,
+    ChangeLogDetail, Field, RealmIndex, Resource, ResourceIndex, StorageClass, UniqueRule,
+    UniqueScope,
 };
 use toml::de::DeValue;
 
@@ -79,7 +80,7 @@ fn read_draft<'t>(
         depth: 0,
         on_delete: field::read_on_delete(table, mistakes),
         id: named.id,
-        realm: 0,
+        realm: RealmIndex::default(),
         fields,
         unique,
         require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),

@@ -57,7 +57,7 @@ fn example_store_is_read_as_declared() {
         (customer.parent_key.as_deref(), order.parent_key.as_deref()),
         (None, Some("customer_id"))
     );
-    assert_eq!((order.realm, order.on_delete), (0, OnDelete::Cascade));
+    assert_eq!((order.realm, order.on_delete), (RealmIndex(0), OnDelete::Cascade));
     let names: Vec<&str> = order.fields.iter().map(|field| &*field.name).collect();
     assert_eq!(names, ["status", "currency", "items", "total", "note"]);
     let (_, states) = order.state_field().unwrap();
@@ -90,7 +90,7 @@ fn example_library_has_every_type_and_relation() {
         model.lineage(copy.index).iter().map(|resource| &*resource.plural).collect::<Vec<_>>(),
         ["branches", "shelves", "copies"]
     );
-    assert_eq!((copy.realm, find("person").realm), (1, 0));
+    assert_eq!((copy.realm, find("person").realm), (RealmIndex(1), RealmIndex(0)));
     assert_eq!(
         copy.referrers,
         [Referrer { resource: find("loan").index, field: 0, on_delete: OnDelete::Cascade }]
@@ -162,7 +162,7 @@ fn shape_contains_only_what_affects_data() {
 fn realm_not_declared_is_named_nouns() {
     let model = good("title = \"A \\\"shop\\\"\"\n[resources.thing]\n");
     assert_eq!(&*model.realms[0].name, "nouns");
-    let realm = &model.realms[model.server_realm()];
+    let realm = model.realm(model.server_realm());
     assert_eq!(realm.schemes, [AuthScheme::Digest, AuthScheme::Basic]);
     assert_eq!(realm.algorithms, [Algorithm::Sha256, Algorithm::Md5]);
     assert_eq!((&realm.qop[..], realm.challenge), (&[Qop::Auth][..], ChallengeForm::Merged));
@@ -188,7 +188,7 @@ fn realm_is_read_as_declared() {
         realm = "front"
         "#,
     );
-    assert_eq!((model.server_realm(), model.resources[0].realm), (1, 0));
+    assert_eq!((model.server_realm(), model.resources[0].realm), (RealmIndex(1), RealmIndex(0)));
     assert_eq!(model.realms[0].schemes, [AuthScheme::Basic]);
     let back = &model.realms[1];
     assert_eq!(back.schemes, [AuthScheme::Basic, AuthScheme::Digest]);

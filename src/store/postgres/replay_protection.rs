@@ -67,6 +67,7 @@ impl PostgresWorker {
     }
 
     /// Whether `claim_nonce_locally` can decide.
+    #[cfg(test)]
     pub(in crate::store) fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
         *lock(&self.0.claims.epoch) == Some(claim.epoch) && self.0.claims.leases.is_leased(claim)
     }

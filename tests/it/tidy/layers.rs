@@ -18,7 +18,6 @@ const LAYERED: &[&str] =
 
 /// Types with inherent `impl`s in other files than their own. The list only shrinks.
 const SCATTERED_TYPES: &[&str] = &[
-    "Authenticator",
     "ConnectionPool",
     "ConnectionWatchdog",
     "InFlightEntry",

@@ -133,7 +133,8 @@ fn digest_requests_of_http_auth_are_accepted_and_changed_ones_refused() {
         asked.target.retain(|letter| letter.is_ascii());
         let opaque = &asked.nonces.opaques(&asked.realm.name)[0];
         let mut client = PasswordClient::builder();
-        for line in Challenges::new(&asked.realm, opaque).lines(&asked.nonce, numbers.below(2) == 0)
+        for line in
+            Challenges::new(&asked.realm, opaque).lines(&asked.nonce, numbers.below(2) == 0, true)
         {
             client = client.challenges(str::from_utf8(line.as_bytes()).unwrap());
         }
@@ -179,7 +180,7 @@ fn digest_requests_of_python_are_accepted_and_changed_ones_refused() {
         let mut asked = ChallengedRequest::random(&mut numbers);
         asked.realm.legacy = asked.realm.algorithms.contains(&Algorithm::Md5);
         let opaque = asked.nonces.opaques(&asked.realm.name).remove(0);
-        let lines = Challenges::new(&asked.realm, &opaque).lines(&asked.nonce, false);
+        let lines = Challenges::new(&asked.realm, &opaque).lines(&asked.nonce, false, true);
         let lines: Vec<_> =
             lines.iter().map(|line| str::from_utf8(line.as_bytes()).unwrap()).collect();
         let (body, answer) = (numbers.text(LETTERS, 0, 30), numbers.text(LETTERS, 0, 30));

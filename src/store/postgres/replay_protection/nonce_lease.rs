@@ -67,6 +67,7 @@ impl Default for NonceLeases {
 
 impl NonceLeases {
     /// Whether `claim` can decide.
+    #[cfg(test)]
     pub(super) fn is_leased(&self, claim: &NonceClaim) -> bool {
         let Some((block, _)) = CountBlock::from_claim(claim) else { return false };
         let has = |run: &mut NonceUsage| run.find(block.index).is_some_and(|part| part.is_leased);
