@@ -5,17 +5,21 @@
 
 use std::sync::Arc;
 
-use super::{Database, OpenError, RoleGroup, StoreError, postgres, sqlite};
 use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::store::database::Database;
+use crate::store::error::{OpenError, StoreError};
+use crate::store::postgres::admin::PostgresAdminStore;
+use crate::store::sqlite::admin::SqliteAdminStore;
+use crate::store::users::RoleGroup;
 
 const DATABASE_ID: &str = "database_id";
 
 /// A store for one caller, with blocking calls.
 #[derive(Debug)]
 pub enum AdminStore {
-    Sqlite(sqlite::SqliteAdminStore),
-    Postgres(postgres::PostgresAdminStore),
+    Sqlite(SqliteAdminStore),
+    Postgres(PostgresAdminStore),
 }
 
 impl AdminStore {
@@ -26,11 +30,9 @@ impl AdminStore {
     /// `None` if there is no such database, or it has no tables.
     pub fn find(database: &Database, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
         Ok(match database {
-            Database::Sqlite(path) => {
-                sqlite::SqliteAdminStore::find(path, model)?.map(Self::Sqlite)
-            }
+            Database::Sqlite(path) => SqliteAdminStore::find(path, model)?.map(Self::Sqlite),
             Database::Postgres(address) => {
-                postgres::PostgresAdminStore::find(address, model)?.map(Self::Postgres)
+                PostgresAdminStore::find(address, model)?.map(Self::Postgres)
             }
         })
     }

@@ -3,19 +3,20 @@
 //! Several of them can be decided independently and written by one multi-row INSERT: none waits for a row
 //! lock that another request holds, and none is refused because of another's write.
 
-use super::StoreError;
-use super::driver::Statement;
-use super::script::{ChangeLogContext, ItemWrites};
-use super::transaction::StoreContext;
 use crate::fault;
 use crate::model::Model;
 use crate::plan::decide::ScriptResult;
 use crate::plan::{Outcome, StoredState, WriteAction, WritePlan, decide};
+use crate::store::change_log::ChangeLogContext;
+use crate::store::context::StoreContext;
+use crate::store::error::StoreError;
+use crate::store::script::ItemWrites;
+use crate::store::statement::Statement;
 use crate::value::{Id, IdKind, Moment};
 
 /// Whether a write can be batched: one top-level item with a generated id, without references or unique
 /// rules, and without an idempotency key.
-pub(super) fn is_batchable(model: &Model, write: &WritePlan) -> bool {
+pub fn is_batchable(model: &Model, write: &WritePlan) -> bool {
     let WriteAction::Create { drafts, .. } = &write.action else { return false };
     let [draft] = &**drafts else { return false };
     let resource = model.resource(write.collection.resource);
@@ -27,7 +28,7 @@ pub(super) fn is_batchable(model: &Model, write: &WritePlan) -> bool {
 }
 
 /// A new item to insert.
-pub(super) struct BatchableCreate<'a> {
+pub struct BatchableCreate<'a> {
     log: ChangeLogContext<'a>,
     writes: ItemWrites<'a>,
     result: ScriptResult,
@@ -35,7 +36,7 @@ pub(super) struct BatchableCreate<'a> {
 
 impl<'a> BatchableCreate<'a> {
     /// Decides a create that `is_batchable` accepts.
-    pub(super) fn decide(
+    pub fn decide(
         context: &'a StoreContext,
         write: &'a WritePlan,
         (id, now): (Id, Moment),
@@ -56,12 +57,12 @@ impl<'a> BatchableCreate<'a> {
         })
     }
 
-    pub(super) fn statements(&'a self, context: &'a StoreContext) -> Vec<Statement<'a>> {
+    pub fn statements(&'a self, context: &'a StoreContext) -> Vec<Statement<'a>> {
         self.writes.statements(context, &self.log)
     }
 
     /// The outcome, once it is written.
-    pub(super) fn outcome(self) -> Result<Outcome, StoreError> {
+    pub fn outcome(self) -> Result<Outcome, StoreError> {
         let outcome = self.result.into_outcome(self.writes.into_items());
         outcome.ok_or_else(|| StoreError::internal("a create returned no item"))
     }

@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::StoreError;
 use crate::clock;
 use crate::model::settings::ServerLimits;
+use crate::store::error::StoreError;
 
 /// The size of a full chunk.
-pub(super) const CHUNK_BYTES: usize = 64 << 10;
+pub const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks that the channel buffers.
 const CHUNKS_MAX: usize = 2;
 
 /// Time limits of a channel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ChannelTimeouts {
+pub struct ChannelTimeouts {
     /// The limit while the consumer reads nothing.
-    pub(super) idle: Duration,
-    pub(super) total: Duration,
+    pub idle: Duration,
+    pub total: Duration,
 }
 
 impl ChannelTimeouts {
-    pub(super) fn from_limits(limits: &ServerLimits) -> Self {
+    pub fn from_limits(limits: &ServerLimits) -> Self {
         Self {
             idle: Duration::from_secs(limits.stream_idle_seconds_max.into()),
             total: Duration::from_secs(limits.stream_seconds_max.into()),
@@ -39,7 +39,7 @@ impl ChannelTimeouts {
 }
 
 #[derive(Debug)]
-pub(super) struct ByteChannel {
+pub struct ByteChannel {
     state: Mutex<ChannelState>,
     capacity_available: Condvar,
     began: Instant,
@@ -71,10 +71,10 @@ enum ChannelEnd {
 
 /// The producer must stop: the consumer was dropped, or the channel was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cancelled;
+pub struct Cancelled;
 
 /// The error of an export that the server cancelled.
-pub(super) fn cancelled_error(why: &str) -> StoreError {
+pub fn cancelled_error(why: &str) -> StoreError {
     StoreError::Unavailable(format!("cancelled: {why}"))
 }
 
@@ -93,7 +93,7 @@ impl ChannelState {
 
 impl ByteChannel {
     /// Creates a channel; returns both ends.
-    pub(super) fn new_pair(timeouts: ChannelTimeouts) -> (Producer, Consumer) {
+    pub fn new_pair(timeouts: ChannelTimeouts) -> (Producer, Consumer) {
         let state = ChannelState {
             chunks: VecDeque::with_capacity(CHUNKS_MAX),
             end: ChannelEnd::Open,
@@ -114,18 +114,18 @@ impl ByteChannel {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub fn is_cancelled(&self) -> bool {
         self.state().is_cancelled()
     }
 
     /// How long the producer has waited for the client.
-    pub(super) fn stalled_for(&self, now: Instant) -> Duration {
+    pub fn stalled_for(&self, now: Instant) -> Duration {
         let since = self.state().full_since;
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Ends the channel with an error, unless it has ended already.
-    pub(super) fn cancel(&self, error: StoreError) {
+    pub fn cancel(&self, error: StoreError) {
         let mut state = self.state();
         state.cancel(error);
         self.wake_both(state);
@@ -180,15 +180,15 @@ impl ByteChannel {
 
 /// The sending end. Dropped without `finish`, it fails the channel.
 #[derive(Debug)]
-pub(super) struct Producer(Arc<ByteChannel>);
+pub struct Producer(Arc<ByteChannel>);
 
 impl Producer {
-    pub(super) fn channel(&self) -> &Arc<ByteChannel> {
+    pub fn channel(&self) -> &Arc<ByteChannel> {
         &self.0
     }
 
     /// Sends a chunk; blocks the thread until there is capacity or a time limit passes.
-    pub(super) fn blocking_send(&self, piece: Bytes) -> Result<(), Cancelled> {
+    pub fn blocking_send(&self, piece: Bytes) -> Result<(), Cancelled> {
         let mut piece = Some(piece);
         let mut state = self.0.state();
         loop {
@@ -201,7 +201,7 @@ impl Producer {
     }
 
     /// Sends a chunk; waits asynchronously until there is capacity or a time limit passes.
-    pub(super) async fn send(&self, piece: Bytes) -> Result<(), Cancelled> {
+    pub async fn send(&self, piece: Bytes) -> Result<(), Cancelled> {
         let mut piece = Some(piece);
         loop {
             let mut until = None;
@@ -230,7 +230,7 @@ impl Producer {
     }
 
     /// Waits until the channel is cancelled or the consumer is dropped.
-    pub(super) async fn cancelled(&self) {
+    pub async fn cancelled(&self) {
         poll_fn(|context| {
             let mut state = self.0.state();
             if state.is_cancelled() {
@@ -243,7 +243,7 @@ impl Producer {
     }
 
     /// Ends the channel with the last chunk, which may be empty, or with an error.
-    pub(super) fn finish(self, last: Result<Bytes, StoreError>) {
+    pub fn finish(self, last: Result<Bytes, StoreError>) {
         self.end_with(last);
     }
 
@@ -305,7 +305,7 @@ impl Consumer {
     }
 
     /// The first chunk, and whether it is the whole body. Empty if the body is.
-    pub(super) async fn first_chunk(&mut self) -> Result<(Bytes, bool), StoreError> {
+    pub async fn first_chunk(&mut self) -> Result<(Bytes, bool), StoreError> {
         let first = poll_fn(|context| self.poll(context)).await.transpose()?;
         Ok((first.unwrap_or_default(), self.0.state().is_single_chunk))
     }

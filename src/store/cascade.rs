@@ -3,20 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::InternalError;
-use super::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
-use super::sql::IncomingReference;
-use super::transaction::{CommitMode, GROUPED_ROWS_MAX, StoreContext, WriteError};
 use crate::model::{Model, OnDelete, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::{Collection, Dependent, RequestRefusal};
+use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, StoreContext};
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StatementError, WriteError};
+use crate::store::sql::statements::IncomingReference;
+use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::Id;
 
 /// Items whose dependents are queried together: each may have as many as one deletion may include.
 const BATCH_ITEMS_MAX: usize = 20;
 
 /// Everything that a deletion removes, found breadth-first by following incoming references.
-pub(super) struct CascadeDelete {
+pub struct CascadeDelete {
     all: Vec<Dependent>,
     known: HashSet<(usize, Id)>,
     dependents_max: usize,
@@ -24,12 +25,12 @@ pub(super) struct CascadeDelete {
 }
 
 impl CascadeDelete {
-    pub(super) fn new(own: Dependent, dependents_max: usize, pace: CommitMode) -> Self {
+    pub fn new(own: Dependent, dependents_max: usize, pace: CommitMode) -> Self {
         let known = HashSet::from([(own.collection.resource.0, own.id)]);
         Self { all: vec![own], known, dependents_max, pace }
     }
 
-    pub(super) async fn collect_dependents<D: DatabaseDriver>(
+    pub async fn collect_dependents<D: Driver>(
         &mut self,
         driver: &mut D,
         context: &StoreContext,
@@ -68,7 +69,7 @@ impl CascadeDelete {
 
     /// A resource whose items restrict the deletion: they refer to a deleted item and are not deleted
     /// themselves.
-    pub(super) async fn find_restriction<D: DatabaseDriver>(
+    pub async fn find_restriction<D: Driver>(
         &self,
         driver: &mut D,
         context: &StoreContext,
@@ -92,7 +93,7 @@ impl CascadeDelete {
 
     /// Sorted so that no parent key is violated. The deleted item itself need not be the last: it may refer
     /// to its own parent.
-    pub(super) fn into_deletion_order(self, model: &Model) -> Vec<Dependent> {
+    pub fn into_deletion_order(self, model: &Model) -> Vec<Dependent> {
         let mut going = self.all;
         going.reverse();
         going.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
@@ -101,7 +102,7 @@ impl CascadeDelete {
 }
 
 /// Whether a deleted item is still referred to. Never true, unless the collection above has a bug.
-pub(super) async fn is_referred_to<D: DatabaseDriver>(
+pub async fn is_referred_to<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     gone: &[Dependent],
@@ -132,7 +133,7 @@ fn incoming_references<'a>(
 }
 
 /// The dependents of items by their incoming references: a list for each.
-async fn load_dependents<D: DatabaseDriver>(
+async fn load_dependents<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     asked: &[(&IncomingReference, Id)],

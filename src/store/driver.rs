@@ -4,16 +4,18 @@
 //! socket. SQLite's driver never waits, so its futures are ready at the first poll (`poll_once`), and the
 //! same code runs on the writer thread without a runtime.
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use super::InternalError;
 use crate::model::Resource;
-use crate::value::{Decimal, Id, IdKind, Moment, Value};
+use crate::store::error::{
+    FailedStatement, InternalError, StatementError, changed_while_locked_error,
+};
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::value::{Id, Moment};
 
 /// A connection inside a transaction.
-pub(super) trait DatabaseDriver {
+pub trait Driver {
     /// Whether transactions of several requests share one commit (group commit), so that an error which would
     /// fail the commit has to be found before it.
     const HAS_SHARED_COMMIT: bool;
@@ -143,110 +145,8 @@ pub(super) trait DatabaseDriver {
     fn raise_low_watermark(&self, _number: i64) {}
 }
 
-/// An SQL statement with its parameters.
-#[derive(Debug)]
-pub(super) struct Statement<'a> {
-    pub(super) sql: Cow<'a, str>,
-    pub(super) binds: Vec<Bind<'a>>,
-}
-
-impl<'a> Statement<'a> {
-    pub(super) fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds }
-    }
-}
-
-/// Which of several statements failed, and how.
-#[derive(Debug)]
-pub(super) struct FailedStatement {
-    pub(super) at: usize,
-    pub(super) failure: StatementError,
-}
-
-/// A statement guarded by a version did not find its row.
-pub(super) fn changed_while_locked_error() -> StatementError {
-    StatementError::Engine("the item changed while it was locked".into())
-}
-
-/// Why a statement failed.
-#[derive(Debug)]
-pub(super) enum StatementError {
-    /// A unique index was violated. The text is the engine's message or the index's name.
-    UniqueViolation(String),
-    /// The statement exceeded its time limit and was cancelled.
-    TimedOut,
-    /// Another process holds the lock of the database.
-    Locked,
-    /// The storage failed (disk full, I/O error); the transaction may be rolled back.
-    Storage(String),
-    /// fsync failed: it is unknown what is on the disk.
-    Sync(String),
-    /// Any other error of the engine, such as an invalid statement.
-    Engine(String),
-    Internal(InternalError),
-}
-
-impl StatementError {
-    /// The message for the operator.
-    pub(super) fn message(&self) -> &str {
-        match self {
-            Self::TimedOut => "the time limit was exceeded",
-            Self::Locked => "another process has locked it",
-            Self::UniqueViolation(cause)
-            | Self::Storage(cause)
-            | Self::Sync(cause)
-            | Self::Engine(cause)
-            | Self::Internal(InternalError(cause)) => cause,
-        }
-    }
-}
-
-/// The value of a statement's parameter.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Bind<'a> {
-    Null,
-    Boolean(bool),
-    Integer(i64),
-    Real(f64),
-    Text(&'a str),
-    Moment(Moment),
-    /// As text in its canonical form.
-    MomentText(Moment),
-    Id(Id),
-}
-
-impl<'a> Bind<'a> {
-    /// A field's value in its storage class. Lists and objects are canonical JSON by now, and a secret is
-    /// never stored in clear text.
-    pub(super) fn value(value: &'a Value) -> Self {
-        match value {
-            Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => Self::Null,
-            Value::Boolean(boolean) => Self::Boolean(*boolean),
-            Value::Integer(number) => Self::Integer(*number),
-            Value::Decimal(Decimal { units, .. }) => Self::Integer(*units),
-            Value::Number(number) => Self::Real(*number),
-            Value::Text(text) | Value::Json(text) => Self::Text(text),
-            Value::Moment(moment) => Self::Moment(*moment),
-        }
-    }
-
-    pub(super) fn optional_text(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Null, Self::Text)
-    }
-}
-
-/// The columns of one row, by position.
-pub(super) trait Columns {
-    fn integer(&self, at: usize) -> Result<Option<i64>, InternalError>;
-    fn real(&self, at: usize) -> Result<Option<f64>, InternalError>;
-    fn boolean(&self, at: usize) -> Result<Option<bool>, InternalError>;
-    fn text(&self, at: usize) -> Result<Option<&str>, InternalError>;
-    fn moment(&self, at: usize) -> Result<Option<Moment>, InternalError>;
-    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, InternalError>;
-}
-
 /// Polls a future once; `None` if it is not ready.
-pub(super) fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+pub fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,

@@ -7,33 +7,36 @@
 //! again; on SQLite, which can do neither, the foreign key follows a table that is renamed. A foreign key
 //! that is not ours is never dropped: the migration is refused.
 
-use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
-use super::schema_migration::MigrationError;
-use super::sql::{self, Dialect, quote_name};
 use crate::model::{Model, Resource, ResourceIndex};
+use crate::store::driver::Driver;
+use crate::store::error::{MigrationError, StatementError};
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::ddl;
+use crate::store::sql::dialect::Dialect;
+use crate::store::statement::{Bind, Columns};
 use crate::value::IdKind;
 
 /// Why a model cannot be applied while a resource has items.
 #[derive(Debug)]
-pub(super) struct SchemaConflict {
+pub struct SchemaConflict {
     /// Its name in the old model.
-    pub(super) resource: Box<str>,
-    pub(super) reason: String,
+    pub resource: Box<str>,
+    pub reason: String,
 }
 
 /// The tables to rebuild.
 #[derive(Debug, Default)]
-pub(super) struct EmptyTableRebuild {
+pub struct EmptyTableRebuild {
     /// The tables to drop, in the old model.
     old: Vec<ResourceIndex>,
     /// The tables to create, in the new model; a resource that it does not have is only dropped.
-    pub(super) new: Vec<ResourceIndex>,
+    pub new: Vec<ResourceIndex>,
     /// Fields of tables with rows that refer to rebuilt tables, in the new model.
     relinked: Vec<(ResourceIndex, usize)>,
 }
 
 /// Finds the tables to rebuild, or refuses if a conflicting resource has items. Locks and changes nothing.
-pub(super) async fn plan_rebuild<D: DatabaseDriver>(
+pub async fn plan_rebuild<D: Driver>(
     driver: &mut D,
     (old, new): (&Model, &Model),
     conflicts: &[SchemaConflict],
@@ -79,7 +82,7 @@ fn resource_by_name<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
-async fn is_table_empty<D: DatabaseDriver>(
+async fn is_table_empty<D: Driver>(
     driver: &mut D,
     resource: &Resource,
 ) -> Result<bool, StatementError> {
@@ -95,7 +98,7 @@ fn reference_targets(resource: &Resource) -> impl Iterator<Item = ResourceIndex>
 
 impl EmptyTableRebuild {
     /// A line for each table.
-    pub(super) fn describe(&self, old: &Model) -> Vec<String> {
+    pub fn describe(&self, old: &Model) -> Vec<String> {
         let name = |index: &ResourceIndex| &old.resource(*index).name;
         self.old
             .iter()
@@ -104,12 +107,12 @@ impl EmptyTableRebuild {
     }
 
     /// Whether tables of the old model are dropped.
-    pub(super) fn has_dropped(&self) -> bool {
+    pub fn has_dropped(&self) -> bool {
         !self.old.is_empty()
     }
 
     /// Adds the empty tables that refer to a recreated table: they are recreated too.
-    async fn add_empty_referrers<D: DatabaseDriver>(
+    async fn add_empty_referrers<D: Driver>(
         &mut self,
         driver: &mut D,
         old: &Model,
@@ -130,7 +133,7 @@ impl EmptyTableRebuild {
     }
 
     /// Drops the old tables and creates the new ones, inside the transaction of the migration.
-    pub(super) async fn run<D: DatabaseDriver>(
+    pub async fn run<D: Driver>(
         &self,
         driver: &mut D,
         (old, new): (&Model, &Model),
@@ -154,7 +157,7 @@ impl EmptyTableRebuild {
             false => drop_renamed(driver, new, &tables).await?,
         }
         for index in &self.new {
-            driver.execute(&sql::create_table(new, new.resource(*index), dialect), &[]).await?;
+            driver.execute(&ddl::create_table(new, new.resource(*index), dialect), &[]).await?;
         }
         for (resource, last) in last_ids {
             let binds = [Bind::Text(&resource.table), Bind::Integer(last)];
@@ -164,16 +167,16 @@ impl EmptyTableRebuild {
     }
 
     /// The statements that add the foreign keys of and to the new tables, where these are added separately.
-    pub(super) fn add_foreign_keys(&self, new: &Model, dialect: &Dialect) -> Vec<String> {
+    pub fn add_foreign_keys(&self, new: &Model, dialect: &Dialect) -> Vec<String> {
         let own = self.new.iter().flat_map(|index| {
-            let keys = sql::foreign_keys(new, new.resource(*index), None, dialect);
+            let keys = ddl::foreign_keys(new, new.resource(*index), None, dialect);
             keys.into_iter().map(|key| key.add().to_owned())
         });
         let others = self.relinked.iter().flat_map(|(index, at)| {
             let resource = new.resource(*index);
             let field = resource.fields.get(*at);
             let keys = field
-                .map_or(Vec::new(), |field| sql::foreign_keys(new, resource, Some(field), dialect));
+                .map_or(Vec::new(), |field| ddl::foreign_keys(new, resource, Some(field), dialect));
             keys.into_iter().map(|key| key.add_unvalidated())
         });
         own.chain(others).collect()
@@ -181,7 +184,7 @@ impl EmptyTableRebuild {
 }
 
 /// Locks the table against writers, and checks again that it is empty.
-async fn lock_empty_table<D: DatabaseDriver>(
+async fn lock_empty_table<D: Driver>(
     driver: &mut D,
     resource: &Resource,
     dialect: &Dialect,
@@ -199,7 +202,7 @@ async fn lock_empty_table<D: DatabaseDriver>(
 
 /// Drops the foreign keys that refer to the tables, where that must precede dropping a table. Refuses if a
 /// table that stays has such a foreign key that is not ours.
-async fn drop_foreign_keys<D: DatabaseDriver>(
+async fn drop_foreign_keys<D: Driver>(
     driver: &mut D,
     (old, tables): (&Model, &[&Resource]),
     dialect: &Dialect,
@@ -214,7 +217,11 @@ async fn drop_foreign_keys<D: DatabaseDriver>(
         let keys = driver.query(list, &[Bind::Text(&resource.table)], read).await?;
         for (quoted_table, table, key) in keys {
             let goes = tables.iter().any(|one| table.as_deref() == Some(&*one.table));
-            if !goes && !table.as_deref().is_some_and(|table| is_ours(old, table, &key)) {
+            if !goes
+                && !table
+                    .as_deref()
+                    .is_some_and(|table| ddl::is_declared_foreign_key(old, table, &key))
+            {
                 refused.push(format!(
                     "{}: its empty table cannot be made anew, because the foreign key {key} of the table \
                      {quoted_table} refers to it, and is not one of ours",
@@ -222,29 +229,18 @@ async fn drop_foreign_keys<D: DatabaseDriver>(
                 ));
                 continue;
             }
-            driver.execute(&sql::drop_constraint(&quoted_table, &key), &[]).await?;
+            driver.execute(&ddl::drop_constraint(&quoted_table, &key), &[]).await?;
         }
     }
     if refused.is_empty() { Ok(()) } else { Err(MigrationError::Refused(refused)) }
 }
 
-/// Whether a foreign key has the name of one that the model asks for.
-fn is_ours(model: &Model, table: &str, key: &str) -> bool {
-    let Some(resource) = model.declared().find(|resource| &*resource.table == table) else {
-        return false;
-    };
-    let fields = resource.fields.iter().filter(|field| field.rules.reference.is_some());
-    let mut columns =
-        resource.parent_key.as_deref().into_iter().chain(fields.map(|field| &*field.name));
-    columns.any(|column| sql::foreign_key_names(resource, column).iter().any(|name| name == key))
-}
-
-async fn drop_tables<D: DatabaseDriver>(
+async fn drop_tables<D: Driver>(
     driver: &mut D,
     tables: &[&Resource],
 ) -> Result<(), StatementError> {
     for resource in tables {
-        driver.execute(&sql::drop_table(&resource.table), &[]).await?;
+        driver.execute(&ddl::drop_table(&resource.table), &[]).await?;
     }
     Ok(())
 }
@@ -252,7 +248,7 @@ async fn drop_tables<D: DatabaseDriver>(
 /// Drops the tables where foreign keys cannot be changed. A table that gets another name is renamed before
 /// it is dropped: the foreign keys that refer to it then name the table that replaces it. All of
 /// these get a temporary name first, since one may take the name of another.
-async fn drop_renamed<D: DatabaseDriver>(
+async fn drop_renamed<D: Driver>(
     driver: &mut D,
     new: &Model,
     tables: &[&Resource],
@@ -265,18 +261,18 @@ async fn drop_renamed<D: DatabaseDriver>(
     drop_tables(driver, &kept).await?;
     let between = |resource: &Resource| format!("nouns.renamed.{}", resource.table);
     for resource in &renamed {
-        driver.execute(&sql::rename_table(&resource.table, &between(resource)), &[]).await?;
+        driver.execute(&ddl::rename_table(&resource.table, &between(resource)), &[]).await?;
     }
     for resource in &renamed {
         let Some(table) = after(resource) else { continue };
-        driver.execute(&sql::rename_table(&between(resource), table), &[]).await?;
-        driver.execute(&sql::drop_table(table), &[]).await?;
+        driver.execute(&ddl::rename_table(&between(resource), table), &[]).await?;
+        driver.execute(&ddl::drop_table(table), &[]).await?;
     }
     Ok(())
 }
 
 /// The last allocated id.
-async fn last_id<D: DatabaseDriver>(
+async fn last_id<D: Driver>(
     driver: &mut D,
     resource: &Resource,
     dialect: &Dialect,

@@ -9,16 +9,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::byte_channel::{CHUNK_BYTES, Consumer};
-use super::driver::{Columns, DatabaseDriver, Statement};
-use super::rows::read_item;
-use super::scoped_statements::ScopedStatements;
-use super::sql::ListStatements;
-use super::transaction::{self, StoreContext};
-use super::{InternalError, StoreError};
 use crate::intent::ListQuery;
 use crate::metrics::Metrics;
 use crate::plan::Collection;
+use crate::store::byte_channel::{CHUNK_BYTES, Consumer};
+use crate::store::context::{ScopedStatements, StoreContext};
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StoreError};
+use crate::store::existence::require_parents;
+use crate::store::read::list_statements;
+use crate::store::rows::read_item;
+use crate::store::sql::list::ListStatements;
+use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item};
 
 /// Encodes one item.
@@ -50,7 +52,7 @@ pub enum ExportBody {
 
 impl ExportBody {
     /// Waits for the first chunk, so that an early failure is still an error response.
-    pub(super) async fn from_first_chunk(mut fetcher: Consumer) -> Result<Self, StoreError> {
+    pub async fn from_first_chunk(mut fetcher: Consumer) -> Result<Self, StoreError> {
         Ok(match fetcher.first_chunk().await? {
             (first, true) => Self::Complete(first),
             (first, false) => Self::Streaming(first, fetcher),
@@ -60,35 +62,35 @@ impl ExportBody {
 
 impl ExportRequest {
     /// A missing parent (404) takes precedence. This read also opens the snapshot for the rest.
-    pub(super) async fn require_parents<D: DatabaseDriver>(
+    pub async fn require_parents<D: Driver>(
         &self,
         driver: &mut D,
         context: &StoreContext,
     ) -> Result<(), StoreError> {
-        transaction::require_parents(driver, context, &self.collection).await
+        require_parents(driver, context, &self.collection).await
     }
 
     /// The statements that read the collection.
-    pub(super) fn statements<'a>(&'a self, context: &'a StoreContext) -> ExportStatements<'a> {
+    pub fn statements<'a>(&'a self, context: &'a StoreContext) -> ExportStatements<'a> {
         let Self { collection, list, .. } = self;
         if list.is_whole_by_id() {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
             return ExportStatements::ById { reached, after, ancestors: &collection.ancestors };
         }
-        ExportStatements::Filtered(transaction::list_statements(context, collection, list))
+        ExportStatements::Filtered(list_statements(context, collection, list))
     }
 }
 
 /// The statements of an export.
-pub(super) enum ExportStatements<'a> {
+pub enum ExportStatements<'a> {
     ById { reached: ScopedStatements<'a>, after: Option<Id>, ancestors: &'a [Id] },
     Filtered(ListStatements<'a>),
 }
 
 impl ExportStatements<'_> {
     /// The export is the concatenation of their rows, in this order.
-    pub(super) fn to_vec(&self) -> Vec<Statement<'_>> {
+    pub fn to_vec(&self) -> Vec<Statement<'_>> {
         match self {
             Self::ById { reached, after, ancestors } => {
                 vec![reached.page(i64::MAX, *after, ancestors)]
@@ -103,10 +105,10 @@ impl ExportStatements<'_> {
 
 /// Counts an export in the metrics until it is dropped.
 #[derive(Debug)]
-pub(super) struct ExportCountGuard(Arc<Metrics>);
+pub struct ExportCountGuard(Arc<Metrics>);
 
 impl ExportCountGuard {
-    pub(super) fn new(metrics: &Arc<Metrics>) -> Self {
+    pub fn new(metrics: &Arc<Metrics>) -> Self {
         metrics.exports.increment();
         Self(Arc::clone(metrics))
     }
@@ -120,11 +122,11 @@ impl Drop for ExportCountGuard {
 
 /// Encoded items, collected into chunks.
 #[derive(Debug)]
-pub(super) struct ChunkBuffer(Vec<u8>);
+pub struct ChunkBuffer(Vec<u8>);
 
 impl ChunkBuffer {
     /// Starts with the bytes of `head`, which is left empty.
-    pub(super) fn new(head: &mut Vec<u8>) -> Self {
+    pub fn new(head: &mut Vec<u8>) -> Self {
         let mut out = Self::empty_chunk();
         out.append(head);
         Self(out)
@@ -135,7 +137,7 @@ impl ChunkBuffer {
     }
 
     /// Encodes one item; returns its size in bytes.
-    pub(super) fn write_item(
+    pub fn write_item(
         &mut self,
         export: &ExportRequest,
         context: &StoreContext,
@@ -149,13 +151,13 @@ impl ChunkBuffer {
     }
 
     /// The next chunk, if it is full.
-    pub(super) fn take_full_chunk(&mut self) -> Option<Bytes> {
+    pub fn take_full_chunk(&mut self) -> Option<Bytes> {
         let is_enough = self.0.len() >= CHUNK_BYTES;
         is_enough.then(|| std::mem::replace(&mut self.0, Self::empty_chunk()).into())
     }
 
     /// The remaining bytes.
-    pub(super) fn into_last_chunk(self) -> Bytes {
+    pub fn into_last_chunk(self) -> Bytes {
         self.0.into()
     }
 }

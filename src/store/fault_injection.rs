@@ -7,14 +7,15 @@ use std::cell::RefCell;
 
 use rusqlite::ffi;
 
-use super::InternalError;
-use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
 use crate::model::Resource;
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StatementError};
+use crate::store::statement::{Bind, Columns};
 use crate::value::{Id, Moment};
 
 /// How a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FaultKind {
+pub enum FaultKind {
     UniqueViolation,
     TimedOut,
     /// Timed out, and the engine has rolled back by itself, as SQLite does in a write.
@@ -29,7 +30,7 @@ pub(super) enum FaultKind {
 }
 
 impl FaultKind {
-    pub(super) const ALL: [Self; 9] = [
+    pub const ALL: [Self; 9] = [
         Self::UniqueViolation,
         Self::TimedOut,
         Self::Interrupted,
@@ -87,17 +88,17 @@ thread_local! {
 }
 
 /// Restarts the count; step `at` (from 1) fails.
-pub(super) fn inject(fault: Option<(usize, FaultKind)>) {
+pub fn inject(fault: Option<(usize, FaultKind)>) {
     INJECTED.set(InjectedFault { fault, is_persistent: false, steps: Vec::new() });
 }
 
 /// As `inject`, and every later step fails as well.
-pub(super) fn inject_persistent(at: usize, way: FaultKind) {
+pub fn inject_persistent(at: usize, way: FaultKind) {
     INJECTED.set(InjectedFault { fault: Some((at, way)), is_persistent: true, steps: Vec::new() });
 }
 
 /// The steps since `inject`. The fault was hit if there are at least as many as its step.
-pub(super) fn steps_since_inject() -> Vec<String> {
+pub fn steps_since_inject() -> Vec<String> {
     INJECTED.with_borrow(|planted| planted.steps.clone())
 }
 
@@ -115,15 +116,15 @@ fn count_step(step: &str) -> Option<FaultKind> {
 }
 
 /// Counts a statement that does not go through a driver.
-pub(super) fn count_statement(sql: &str) -> rusqlite::Result<()> {
+pub fn count_statement(sql: &str) -> rusqlite::Result<()> {
     count_step(sql).map_or(Ok(()), |way| Err(way.error()))
 }
 
 /// The wrapped driver.
 #[derive(Debug)]
-pub(super) struct FaultyDriver<D>(pub(super) D);
+pub struct FaultyDriver<D>(pub D);
 
-impl<D: DatabaseDriver> FaultyDriver<D> {
+impl<D: Driver> FaultyDriver<D> {
     async fn fail_if_injected(&mut self, step: &str) -> Result<(), StatementError> {
         let Some(way) = count_step(step) else { return Ok(()) };
         if way.rolls_back() {
@@ -133,7 +134,7 @@ impl<D: DatabaseDriver> FaultyDriver<D> {
     }
 }
 
-impl<D: DatabaseDriver> DatabaseDriver for FaultyDriver<D> {
+impl<D: Driver> Driver for FaultyDriver<D> {
     const HAS_SHARED_COMMIT: bool = D::HAS_SHARED_COMMIT;
 
     async fn query_until<T>(

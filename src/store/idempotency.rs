@@ -8,37 +8,35 @@
 
 use std::time::Duration;
 
-use super::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
-use super::schema_migration::{read_system_value, write_system_value};
-use super::sql::Dialect;
-use super::transaction::{self, CommitMode, StoreContext, WriteError, WriteRef, internal_error};
-use super::{InternalError, StoreError};
 use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal, WritePlan};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StatementError, StoreError, WriteError};
+use crate::store::sql::dialect::Dialect;
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::system_values;
 
 /// The key in `nouns_system` that records that the table exists.
 const FORMAT_KEY: &str = "keys_form";
 
 /// Creates the table, unless it exists.
-pub(super) async fn create<D: DatabaseDriver>(
-    driver: &mut D,
-    dialect: &Dialect,
-) -> Result<(), StatementError> {
-    if read_system_value(driver, dialect, FORMAT_KEY).await?.is_some() {
+pub async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Result<(), StatementError> {
+    if system_values::read(driver, dialect, FORMAT_KEY).await?.is_some() {
         return Ok(());
     }
     for table in dialect.idempotency_tables {
         driver.execute(table, &[]).await?;
     }
-    write_system_value(driver, dialect, FORMAT_KEY, "1").await
+    system_values::write(driver, dialect, FORMAT_KEY, "1").await
 }
 
 /// How long a response is stored.
-pub(super) fn retention(context: &StoreContext) -> Duration {
+pub fn retention(context: &StoreContext) -> Duration {
     Duration::from_secs(context.model.server.limits.idempotency_key_seconds.into())
 }
 
 /// Reads the stored response to this request.
-pub(super) async fn read<D: DatabaseDriver>(
+pub async fn read<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     once: &IdempotentRequest,
@@ -49,7 +47,7 @@ pub(super) async fn read<D: DatabaseDriver>(
     kept.replay(once).map_err(StoreError::Refused)
 }
 
-fn find_binds<'a, D: DatabaseDriver>(
+fn find_binds<'a, D: Driver>(
     driver: &D,
     context: &StoreContext,
     once: &'a IdempotentRequest,
@@ -86,38 +84,8 @@ impl IdempotencyRecord {
     }
 }
 
-/// Replays the stored response, or executes the write and stores its response.
-pub(super) async fn write<D: DatabaseDriver>(
-    driver: &mut D,
-    context: &StoreContext,
-    (once, write): (&IdempotentRequest, WriteRef<'_>),
-    pace: CommitMode,
-) -> Result<Outcome, WriteError<Box<WritePlan>>> {
-    if let Some(kept) = lock_or_replay(driver, context, once).await? {
-        // Nothing was written, so there is nothing to commit.
-        driver.recover().await?;
-        return Ok(kept);
-    }
-    driver.begin_savepoint().await?;
-    let done = match transaction::execute_write(driver, context, write, pace).await {
-        Ok(outcome) => Ok(outcome),
-        Err(WriteError::Error(StoreError::Refused(refusal)))
-            if once.can_store_refusal(&refusal) =>
-        {
-            driver.rollback_to_savepoint().await?;
-            Err(refusal)
-        }
-        Err(halt) => return Err(halt),
-    };
-    let text = encode_answer(driver, once, done).await?;
-    let Some(text) = text else { return Err(internal_error("an answer that cannot be stored")) };
-    crate::fault::point("keep");
-    store_answer(driver, context, once, &text).await?;
-    Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))
-}
-
 /// Locks the key, and looks up its stored response.
-async fn lock_or_replay<D: DatabaseDriver>(
+pub async fn lock_or_replay<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     once: &IdempotentRequest,
@@ -144,7 +112,7 @@ async fn lock_or_replay<D: DatabaseDriver>(
     }
 }
 
-async fn encode_answer<D: DatabaseDriver>(
+pub async fn encode_answer<D: Driver>(
     driver: &mut D,
     once: &IdempotentRequest,
     done: Result<Outcome, RequestRefusal>,
@@ -156,7 +124,7 @@ async fn encode_answer<D: DatabaseDriver>(
     driver.run_blocking(move || says(done)).await
 }
 
-async fn store_answer<D: DatabaseDriver>(
+pub async fn store_answer<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     once: &IdempotentRequest,

@@ -39,7 +39,7 @@ pub enum NonceClaimResult {
 /// The lifetime of a nonce in seconds; older ones are refused before they are claimed.
 pub const NONCE_SECONDS: i64 = 300;
 /// The tolerated clock skew between servers.
-pub(super) const CLOCK_SKEW_SECONDS: i64 = 120;
+pub const CLOCK_SKEW_SECONDS: i64 = 120;
 
 /// A clock that goes back by more than this was set back. Nonces issued by the former time are then refused
 /// as issued in the future (`auth::nonce`), so that a new epoch invalidates nothing that is still valid.
@@ -54,7 +54,7 @@ const SHARDS: usize = 64;
 const EVICTIONS_PER_CLAIM_MAX: usize = 4;
 
 /// The used nonces of one process.
-pub(super) struct UsedNonces {
+pub struct UsedNonces {
     epoch: AtomicU64,
     /// The latest time seen in this epoch.
     latest_seconds: AtomicI64,
@@ -70,7 +70,7 @@ impl fmt::Debug for UsedNonces {
 
 impl UsedNonces {
     /// Starts a new random epoch: the state of an earlier process is lost.
-    pub(super) fn new() -> Result<Self, getrandom::Error> {
+    pub fn new() -> Result<Self, getrandom::Error> {
         Ok(Self::with_capacity(getrandom::u64()?, SHARDS, NONCES_MAX))
     }
 
@@ -82,7 +82,7 @@ impl UsedNonces {
     }
 
     /// The epoch of nonces that are issued at `now`, in Unix seconds.
-    pub(super) fn epoch(&self, now: i64) -> u64 {
+    pub fn epoch(&self, now: i64) -> u64 {
         let epoch = self.epoch.load(Ordering::SeqCst);
         let latest = self.latest_seconds.fetch_max(now, Ordering::SeqCst);
         if now >= latest.saturating_sub(CLOCK_SET_BACK_SECONDS) {
@@ -102,7 +102,7 @@ impl UsedNonces {
     }
 
     /// Claims a count. `now` is in Unix seconds.
-    pub(super) fn claim(&self, claim: &NonceClaim, now: i64) -> NonceClaimResult {
+    pub fn claim(&self, claim: &NonceClaim, now: i64) -> NonceClaimResult {
         if claim.epoch != self.epoch(now) {
             return NonceClaimResult::Stale;
         }

@@ -12,16 +12,18 @@ use std::cell::RefCell;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::driver::{Bind, DatabaseDriver, StatementError};
-use super::idempotency;
-use super::schema_migration::{read_system_value, write_system_value};
-use super::sql::{CHANGES_CLOCK, IDEMPOTENCY_CLOCK, NEWEST_CHANGE, NEWEST_IDEMPOTENCY_KEY};
-use super::transaction::StoreContext;
 use crate::log::{Level, Logger};
 use crate::model::settings::ChangeRetention;
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::StatementError;
+use crate::store::sql::idempotency::{IDEMPOTENCY_CLOCK, NEWEST_IDEMPOTENCY_KEY};
+use crate::store::sql::statements::{CHANGES_CLOCK, NEWEST_CHANGE};
+use crate::store::statement::Bind;
+use crate::store::{idempotency, system_values};
 use crate::value::Moment;
 
-pub(super) const SWEEP_EVERY: Duration = Duration::from_secs(60);
+pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Entries that one batch examines.
 const SWEEP_BATCH_ROWS: i64 = 1_000;
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
@@ -35,21 +37,21 @@ const TOLERANCE_MIN: Duration = Duration::from_secs(60 * 60);
 const CHANGES_RETENTION: Duration = DAY.saturating_mul(30);
 
 /// The delay before the next batch, after one that deleted `count` rows.
-pub(super) fn next_delay(count: u64) -> Duration {
+pub fn next_delay(count: u64) -> Duration {
     if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
 }
 
 /// Logs a batch that failed.
-pub(super) fn log_failure(log: &Logger, cause: &dyn Debug) {
+pub fn log_failure(log: &Logger, cause: &dyn Debug) {
     let cause = format!("{cause:?}");
     log.event(Level::Warning, "expired entries could not be deleted", &[("cause", &cause)]);
 }
 
 /// The result of one batch.
 #[derive(Debug, Default)]
-pub(super) struct SweepResult {
-    pub(super) changes: u64,
-    pub(super) keys: u64,
+pub struct SweepResult {
+    pub changes: u64,
+    pub keys: u64,
     doubts: Vec<ClockDoubt>,
 }
 
@@ -64,10 +66,10 @@ struct ClockDoubt {
 
 /// Remembers which warnings about the clock were logged: one for each table.
 #[derive(Debug, Default)]
-pub(super) struct ClockDoubtLog(RefCell<Vec<&'static str>>);
+pub struct ClockDoubtLog(RefCell<Vec<&'static str>>);
 
 impl ClockDoubtLog {
-    pub(super) fn log_new(&self, log: &Logger, step: &SweepResult) {
+    pub fn log_new(&self, log: &Logger, step: &SweepResult) {
         let mut logged = self.0.borrow_mut();
         logged.retain(|what| step.doubts.iter().any(|doubt| doubt.what == *what));
         for ClockDoubt { what, seen, now, since } in &step.doubts {
@@ -108,7 +110,7 @@ struct SweptTable<'a> {
 }
 
 /// Runs one batch of both sweeps, in a transaction. `now`: by the clock of the database, where it has one.
-pub(super) async fn sweep_batch<D: DatabaseDriver>(
+pub async fn sweep_batch<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     now: Moment,
@@ -137,7 +139,7 @@ pub(super) async fn sweep_batch<D: DatabaseDriver>(
 }
 
 /// Returns the number of deleted rows.
-async fn sweep_table<D: DatabaseDriver>(
+async fn sweep_table<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     target: &SweptTable<'_>,
@@ -151,7 +153,7 @@ async fn sweep_table<D: DatabaseDriver>(
     };
     let tolerance = tolerance(target.retention.unwrap_or(CHANGES_RETENTION));
     let dialect = context.sql.dialect;
-    let stored = read_system_value(driver, dialect, target.mark).await?;
+    let stored = system_values::read(driver, dialect, target.mark).await?;
     let before = match stored.as_deref().and_then(ClockMark::parse) {
         Some(mark) => mark,
         // A database of an earlier version has no mark: its newest entry is the last known time.
@@ -162,7 +164,7 @@ async fn sweep_table<D: DatabaseDriver>(
     };
     let after = before.advance(now, tolerance, is_due);
     if stored.is_none() || after.is_worth_storing(before, tolerance) {
-        write_system_value(driver, dialect, target.mark, &after.to_string()).await?;
+        system_values::write(driver, dialect, target.mark, &after.to_string()).await?;
     }
     if let Some(since) = after.doubted_since {
         doubts.push(ClockDoubt { what: target.what, seen: after.seen, now, since });

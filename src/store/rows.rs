@@ -2,15 +2,15 @@
 //!
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
-use super::InternalError;
-use super::driver::{Bind, Columns};
-use super::sql::ENTRY_BINDS;
 use crate::metrics::Counter;
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope};
+use crate::store::error::InternalError;
+use crate::store::sql::insert::ENTRY_BINDS;
+use crate::store::statement::{Bind, Columns};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
 
 /// The parameters of an INSERT, with capacity for a change log entry after them.
-pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<'a>> {
+pub fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<'a>> {
     let mut binds = Vec::with_capacity(item.values.len() + 5 + ENTRY_BINDS);
     binds.push(Bind::Id(item.id));
     binds.extend(item.parent.map(Bind::Id));
@@ -26,7 +26,7 @@ pub(super) fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<
 }
 
 /// The parameters of an UPDATE, with capacity for a change log entry after them.
-pub(super) fn update_binds<'a>(
+pub fn update_binds<'a>(
     resource: &Resource,
     before: &Item,
     after: &'a Item,
@@ -43,7 +43,7 @@ pub(super) fn update_binds<'a>(
 }
 
 /// The parameters of a unique rule's columns, in order; `None` if one of them is null.
-pub(super) fn unique_binds<'a>(
+pub fn unique_binds<'a>(
     resource: &Resource,
     unique: &UniqueRule,
     item: &'a Item,
@@ -73,7 +73,7 @@ fn bind_field<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
 }
 
 /// Decodes a row into an item. A damaged row is counted, and the error names its id.
-pub(super) fn read_item(
+pub fn read_item(
     model: &Model,
     resource: &Resource,
     row: &dyn Columns,

@@ -3,33 +3,29 @@
 //! No function here writes one without the other. Rows are deleted before their entries are written, because
 //! an entry records what `DELETE … RETURNING` returns.
 
-use super::InternalError;
-use super::cascade::is_referred_to;
-use super::driver::{Bind, Columns, DatabaseDriver, FailedStatement, Statement, StatementError};
-use super::rows::{insert_binds, read_item, unique_binds, update_binds};
-use super::sql::{ENTRY_BINDS, is_unique_index, violated_unique_rule, visible_unique_conflicts};
-use super::transaction::{StoreContext, WriteError, internal_error};
 use crate::formats;
-use crate::intent::push_unprefixed_path;
-use crate::model::{ChangeLogDetail, Resource, UniqueRule, UniqueScope};
+use crate::model::{Resource, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
 use crate::plan::decide::unique_violation;
-use crate::plan::{ChangeAuthor, Collection, Dependent, RequestRefusal, ScriptStep, WritePlan};
-use crate::value::{ChangeKind, Id, Item, Moment};
+use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep, WritePlan};
+use crate::store::cascade::is_referred_to;
+use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{
+    FailedStatement, InternalError, StatementError, WriteError, internal_error,
+};
+use crate::store::rows::{insert_binds, read_item, unique_binds, update_binds};
+use crate::store::sql::row_filter::visible_unique_conflicts;
+use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::value::{ChangeKind, Item};
 
 /// Items deleted and logged per round trip; bounded, because their values are held in memory.
 const DELETE_BATCH_MAX: usize = 100;
 
-/// The columns that all change log entries of one write share.
-#[derive(Debug)]
-pub(super) struct ChangeLogContext<'a> {
-    pub(super) collection: &'a Collection,
-    pub(super) by: &'a ChangeAuthor,
-    pub(super) now: Moment,
-}
-
 /// Runs the steps of a script; returns the items as stored.
-pub(super) async fn run<D: DatabaseDriver>(
+pub async fn run<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
@@ -45,14 +41,14 @@ pub(super) async fn run<D: DatabaseDriver>(
 }
 
 /// Items to insert or update, each with its entry for the change log.
-pub(super) struct ItemWrites<'a> {
+pub struct ItemWrites<'a> {
     writes: Vec<ItemWrite>,
     entries: Vec<ChangeLogEntry<'a>>,
 }
 
 impl<'a> ItemWrites<'a> {
     /// Splits steps into the items to save and the items to delete.
-    pub(super) fn new(
+    pub fn new(
         context: &'a StoreContext,
         collection: &Collection,
         steps: Vec<ScriptStep>,
@@ -75,7 +71,7 @@ impl<'a> ItemWrites<'a> {
     }
 
     /// The statements that write the items and their entries: the same number for each item.
-    pub(super) fn statements<'b>(
+    pub fn statements<'b>(
         &'b self,
         context: &'b StoreContext,
         log: &'b ChangeLogContext<'_>,
@@ -89,7 +85,7 @@ impl<'a> ItemWrites<'a> {
         strokes
     }
 
-    pub(super) fn into_items(self) -> Vec<Item> {
+    pub fn into_items(self) -> Vec<Item> {
         self.writes.into_iter().map(|saved| saved.after).collect()
     }
 }
@@ -137,7 +133,7 @@ impl ItemWrite {
     }
 }
 
-async fn save_items<D: DatabaseDriver>(
+async fn save_items<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
@@ -197,7 +193,7 @@ struct ViolatedRule<'a> {
 
 /// Whether the caller may see every stored item that conflicts with an item. One that has been deleted since
 /// counts as invisible.
-async fn are_conflicts_visible<D: DatabaseDriver>(
+async fn are_conflicts_visible<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     reach: &AccessScope,
@@ -226,7 +222,7 @@ async fn are_conflicts_visible<D: DatabaseDriver>(
 
 /// All unique rules that an item violates (an engine reports only one): against stored items, and against
 /// earlier items of the same request.
-async fn violated_rules<'a, D: DatabaseDriver>(
+async fn violated_rules<'a, D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     resource: &'a Resource,
@@ -257,7 +253,7 @@ async fn violated_rules<'a, D: DatabaseDriver>(
     Ok(broken.collect())
 }
 
-async fn delete_items<D: DatabaseDriver>(
+async fn delete_items<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
@@ -302,60 +298,4 @@ async fn delete_items<D: DatabaseDriver>(
         done.map_err(|stopped| stopped.failure)?;
     }
     Ok(())
-}
-
-/// One entry of the change log, as text.
-struct ChangeLogEntry<'a> {
-    resource: &'a Resource,
-    kind: ChangeKind,
-    id: String,
-    parent: Option<String>,
-    subject: String,
-    changed: Option<String>,
-    before: Option<String>,
-    after: Option<String>,
-}
-
-impl<'a> ChangeLogEntry<'a> {
-    fn new(
-        context: &'a StoreContext,
-        collection: &Collection,
-        kind: ChangeKind,
-        item: &Item,
-    ) -> Self {
-        crate::fault::point("entry");
-        let resource = context.model.resource(collection.resource);
-        let mut subject = String::with_capacity(96);
-        let ids = (&*collection.ancestors, Some(item.id));
-        push_unprefixed_path(&mut subject, &context.model, resource.index, ids);
-        let (id, parent) = (item.id.text(), item.parent.map(Id::text));
-        Self { resource, kind, id, parent, subject, changed: None, before: None, after: None }
-    }
-
-    fn with_values(self, before: Option<&Item>, after: Option<&Item>) -> Self {
-        let text = |item: Option<&Item>| match self.resource.changes {
-            ChangeLogDetail::Values => {
-                item.map(|item| formats::json::item_text(self.resource, item))
-            }
-            ChangeLogDetail::Ids => None,
-        };
-        let (before, after) = (text(before), text(after));
-        Self { before, after, ..self }
-    }
-
-    fn binds<'b>(&'b self, log: &'b ChangeLogContext<'_>) -> [Bind<'b>; ENTRY_BINDS] {
-        [
-            Bind::Moment(log.now),
-            Bind::Text(&self.resource.label),
-            Bind::Text(&self.id),
-            Bind::optional_text(self.parent.as_deref()),
-            Bind::Text(&self.subject),
-            Bind::Text(self.kind.as_str()),
-            Bind::Text(&log.by.actor),
-            Bind::Text(&log.by.request_id),
-            Bind::optional_text(self.changed.as_deref()),
-            Bind::optional_text(self.before.as_deref()),
-            Bind::optional_text(self.after.as_deref()),
-        ]
-    }
 }

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use super::{Database, LibpqEnvironment, StoreWorker, open};
 use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::store::database::Database;
+use crate::store::postgres::connection_url::LibpqEnvironment;
+use crate::store::{StoreWorker, open};
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 

@@ -7,26 +7,29 @@
 //! The index of the table is not among those that startup reconciles, so that an older program that does not
 //! know the table leaves the index alone.
 
-use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
-use super::rows::read_item;
-use super::schema_migration::{read_system_value, write_system_value};
-use super::sql::{self, Dialect};
-use super::transaction::{StoreContext, WriteError};
 use crate::model::Model;
 use crate::model::builtin::is_enabled_admin;
 use crate::plan::{RequestRefusal, ScriptStep};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{StatementError, WriteError};
+use crate::store::rows::read_item;
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::{ddl, statements};
+use crate::store::statement::{Bind, Columns};
+use crate::store::system_values;
 use crate::value::Item;
 
 /// The key of the stamp in `nouns_system`.
-pub(super) const STAMP_KEY: &str = "users_stamp";
+pub const STAMP_KEY: &str = "users_stamp";
 
 /// Creates the table, unless it exists. Replaces the trigger function of an older version.
-pub(super) async fn create<D: DatabaseDriver>(
+pub async fn create<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
 ) -> Result<(), StatementError> {
-    let is_there = read_system_value(driver, dialect, STAMP_KEY).await?.is_some();
+    let is_there = system_values::read(driver, dialect, STAMP_KEY).await?.is_some();
     if let Some(function) = &dialect.users_function {
         let read = |row: &dyn Columns| row.boolean(0);
         let current = driver.query(function.is_current, &[], read).await?;
@@ -38,11 +41,11 @@ pub(super) async fn create<D: DatabaseDriver>(
         return Ok(());
     }
     let resource = model.resource(model.users);
-    driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-    for index in sql::indexes(resource, dialect) {
+    driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
+    for index in ddl::indexes(resource, dialect) {
         driver.execute(&index.create, &[]).await?;
     }
-    write_system_value(driver, dialect, STAMP_KEY, "0").await?;
+    system_values::write(driver, dialect, STAMP_KEY, "0").await?;
     for trigger in dialect.users_triggers {
         driver.execute(trigger, &[]).await?;
     }
@@ -50,7 +53,7 @@ pub(super) async fn create<D: DatabaseDriver>(
 }
 
 /// Reads a user by name, with the stored secret.
-pub(super) async fn find_by_name<D: DatabaseDriver>(
+pub async fn find_by_name<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     name: &str,
@@ -61,7 +64,7 @@ pub(super) async fn find_by_name<D: DatabaseDriver>(
 }
 
 /// Reads the stamp, which every change of the users changes.
-pub(super) async fn read_stamp<D: DatabaseDriver>(
+pub async fn read_stamp<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
 ) -> Result<i64, StatementError> {
@@ -79,7 +82,7 @@ pub(super) async fn read_stamp<D: DatabaseDriver>(
 /// one (write skew). So both first lock the row of the stamp, which every change of the users writes at its
 /// end: the second waits for the first to commit, and then checks. All changes lock the user first and the
 /// stamp last, so there is no deadlock.
-pub(super) async fn require_remaining_admin<D: DatabaseDriver, T>(
+pub async fn require_remaining_admin<D: Driver, T>(
     driver: &mut D,
     context: &StoreContext,
     user: &Item,
@@ -115,7 +118,7 @@ pub struct RoleGroup {
 }
 
 /// Groups the users by their roles, the largest group first.
-pub(super) async fn role_groups<D: DatabaseDriver>(
+pub async fn role_groups<D: Driver>(
     driver: &mut D,
     model: &Model,
 ) -> Result<Vec<RoleGroup>, StatementError> {
@@ -128,5 +131,5 @@ pub(super) async fn role_groups<D: DatabaseDriver>(
             example: text(3)?,
         })
     };
-    driver.query(&sql::role_groups_query(model.resource(model.users)), &[], read).await
+    driver.query(&statements::role_groups_query(model.resource(model.users)), &[], read).await
 }

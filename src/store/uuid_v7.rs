@@ -19,7 +19,7 @@ const RANDOM_POOL_BYTES: usize = 1_024;
 
 /// Generates ids; each thread has its own generator.
 #[derive(Default)]
-pub(super) struct UuidGenerator(RefCell<GeneratorState>);
+pub struct UuidGenerator(RefCell<GeneratorState>);
 
 #[derive(Default)]
 struct GeneratorState {
@@ -38,7 +38,7 @@ impl fmt::Debug for UuidGenerator {
 
 impl UuidGenerator {
     /// The next id. Fails only if the system's random source fails.
-    pub(super) fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
+    pub fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
         let mut state = self.0.borrow_mut();
         let (seconds, nanos) = now.since_1970();
         let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);

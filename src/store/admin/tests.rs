@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
-use super::{Arc, Database, Model, OpenError, Outcome, ReadPlan, StoreError, WritePlan};
+use super::{Arc, Model, Outcome, ReadPlan, WritePlan};
 use crate::intent::preconditions::Preconditions;
 use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
-use crate::model;
 use crate::plan::{
     Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, RequestRefusal, WriteAction,
 };
-use crate::store::postgres::cluster::TestCluster;
-use crate::store::{
-    self, AdminStore, LibpqEnvironment, NonceClaim, NonceClaimResult, WriteOptions,
-};
+use crate::store::admin::AdminStore;
+use crate::store::database::Database;
+use crate::store::error::{OpenError, StoreError};
+use crate::store::postgres::connect::tests::cluster::TestCluster;
+use crate::store::postgres::connection_url::LibpqEnvironment;
+use crate::store::replay_protection::{NonceClaim, NonceClaimResult};
+use crate::store::write::WriteOptions;
 use crate::value::{ClearText, Item, Value};
+use crate::{model, store};
 
 static LOG: LazyLock<Logger> =
     LazyLock::new(|| Logger::start_to(LogStyle::Json, std::io::sink()).unwrap());

@@ -1,28 +1,26 @@
 //! Admin access for CLI commands while servers run: one connection, for one blocking caller.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::timeout;
 
-use super::driver::{PostgresDriver, TransactionStage};
-use super::export::PostgresExports;
-use super::insert_batch::BatchQueues;
-use super::open;
-use super::pool::{ConnectionPool, LeasePurpose};
-use super::replay_protection::ClaimQueue;
-use super::{PostgresUrl, PostgresWorkerState, WriteAttempt, no_connection, session_settings};
 use crate::clock;
-use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
-use crate::store::driver::{DatabaseDriver, StatementError};
-use crate::store::sql::POSTGRES;
-use crate::store::transaction;
-use crate::store::transaction::StoreContext;
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{OpenError, StatementError, StoreError};
+use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
+use crate::store::postgres::connect::SessionSettings;
+use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::open;
+use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::sql::dialect::POSTGRES;
 use crate::store::users::{self, RoleGroup};
-use crate::store::{OpenError, StoreError, schema_migration};
-use std::time::Duration;
+use crate::store::{read, system_values};
 
 /// A worker's state, and the runtime that drives it.
 #[derive(Debug)]
@@ -36,11 +34,8 @@ pub struct PostgresAdminStore {
 
 impl PostgresAdminStore {
     /// `None`: the database has none of our tables.
-    pub(in crate::store) fn find(
-        address: &Arc<PostgresUrl>,
-        model: &Arc<Model>,
-    ) -> Result<Option<Self>, OpenError> {
-        let session = session_settings(&model.server);
+    pub fn find(address: &Arc<PostgresUrl>, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
+        let session = SessionSettings::new(&model.server);
         let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -72,53 +67,41 @@ impl PostgresAdminStore {
             ids: Mutex::default(),
             pooling: session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
-            claims: Arc::new(ClaimQueue::new(&Arc::default())),
-            exports: Arc::new(PostgresExports::new(limits, &Metrics::new(model))),
-            batch_queues: BatchQueues::new(model),
         };
         Ok(Some(Self { inner: Arc::new(inner), runtime, call_max }))
     }
 
-    pub(in crate::store) fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
+    pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
         let context = Arc::clone(&self.inner.context);
-        self.with_driver(async |driver| transaction::read(driver, &context, read).await)
+        self.with_driver(async |driver| read::read(driver, &context, read).await)
     }
 
-    pub(in crate::store) fn write(&mut self, write: &WritePlan) -> Result<Outcome, StoreError> {
+    pub fn write(&mut self, write: &WritePlan) -> Result<Outcome, StoreError> {
         self.runtime.block_on(self.inner.write_individually(write, clock::now() + self.call_max))
     }
 
-    pub(in crate::store) fn read_system_value(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
-        self.with_driver(async |driver| {
-            Ok(schema_migration::read_system_value(driver, &POSTGRES, name).await?)
-        })
+    pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        self.with_driver(async |driver| Ok(system_values::read(driver, &POSTGRES, name).await?))
     }
 
-    pub(in crate::store) fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+    pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
         let context = Arc::clone(&self.inner.context);
         self.with_driver(async |driver| Ok(users::role_groups(driver, &context.model).await?))
     }
 
-    pub(in crate::store) fn write_system_value(
-        &mut self,
-        name: &str,
-        value: &str,
-    ) -> Result<(), StoreError> {
+    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         self.in_transaction(async |driver| {
-            schema_migration::write_system_value(driver, &POSTGRES, name, value).await
+            system_values::write(driver, &POSTGRES, name, value).await
         })
     }
 
-    pub(in crate::store) fn write_system_value_if_absent(
+    pub fn write_system_value_if_absent(
         &mut self,
         name: &str,
         value: &str,
     ) -> Result<String, StoreError> {
         self.in_transaction(async |driver| {
-            schema_migration::write_system_value_if_absent(driver, &POSTGRES, name, value).await
+            system_values::write_if_absent(driver, &POSTGRES, name, value).await
         })
     }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
-use super::PostgresUrl;
-use super::connect::SessionSettings;
-use super::driver::{PostgresDriver, TransactionStage};
-use super::open;
-use super::pool::{ConnectionPool, DatabaseConnection};
 use crate::clock;
 use crate::model::settings::Pooling;
-use crate::store::OpenError;
-use crate::store::change_reader;
-use crate::store::sql::POSTGRES;
+use crate::store::change_log;
+use crate::store::error::OpenError;
+use crate::store::postgres::connect::SessionSettings;
+use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::open;
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
+use crate::store::sql::dialect::POSTGRES;
 use crate::store::uuid_v7::UuidGenerator;
 use crate::value::Change;
 
@@ -39,10 +39,7 @@ impl std::fmt::Debug for PostgresChangeReader {
 
 impl PostgresChangeReader {
     /// `None`: the database has none of our tables.
-    pub(in crate::store) fn find(
-        address: &Arc<PostgresUrl>,
-        pooling: Pooling,
-    ) -> Result<Option<Self>, OpenError> {
+    pub fn find(address: &Arc<PostgresUrl>, pooling: Pooling) -> Result<Option<Self>, OpenError> {
         let display_url = address.to_string();
         let millis = u64::try_from(READ_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let session = SessionSettings {
@@ -63,12 +60,11 @@ impl PostgresChangeReader {
         Ok(Some(Self { connection, runtime, pooling, display_url }))
     }
 
-    pub(in crate::store) fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
+    pub fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
         let ids = Mutex::new(UuidGenerator::default());
         let mut driver =
             PostgresDriver::new(&self.connection, &ids, self.pooling, TransactionStage::Autocommit);
-        let read =
-            self.runtime.block_on(change_reader::read_batch(&mut driver, &POSTGRES, sequence));
+        let read = self.runtime.block_on(change_log::read_batch(&mut driver, &POSTGRES, sequence));
         read.map_err(|failure| {
             let shown = &self.display_url;
             OpenError(format!("cannot read the change log of {shown} ({})", failure.message()))

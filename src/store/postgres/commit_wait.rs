@@ -4,20 +4,26 @@
 //! commit of a start is a probe that touches no table: while it waits, no table is locked.
 //! Such a commit is never cancelled, see `Worker::attempt`; a start that times out leaves it to PostgreSQL.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::driver::{PostgresDriver, TransactionStage};
-use super::error_class::{ErrorClass, classify, error_message};
-use super::open::{StartFailure, StartupMigration};
 use crate::clock;
-use crate::log::Level;
-use crate::store::OpenError;
-use crate::store::driver::{Columns, DatabaseDriver};
+use crate::log::{Level, Logger};
+use crate::model::settings::Pooling;
+use crate::store::driver::Driver;
+use crate::store::error::OpenError;
+use crate::store::postgres::connect::error::ConnectError;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::{ErrorClass, classify, error_message};
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
+use crate::store::statement::Columns;
 
+/// Timeout for one connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval between two checks of what a commit waits for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a start waits for the standbys to confirm a commit.
@@ -37,9 +43,30 @@ const WAITS: &str = "SELECT count(*) > 0, current_setting('synchronous_standby_n
 const REMEDY: &str =
     "start the standby, or take it out of synchronous_standby_names and reload PostgreSQL";
 
-impl StartupMigration<'_> {
+/// The commits of one start.
+pub struct CommitGuard<'a> {
+    pub pool: &'a ConnectionPool,
+    pub pooling: Pooling,
+    pub log: &'a Logger,
+    /// The URL of the database, for messages.
+    pub display_url: &'a str,
+    /// Whether it retries failures that may be temporary (`--wait`).
+    pub is_patient: bool,
+    /// Whether it was reported that a commit waits.
+    pub has_reported_wait: Cell<bool>,
+}
+
+impl CommitGuard<'_> {
+    pub async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
+        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
+        connection.map_err(|error| match error {
+            ConnectError::Permanent(message) => StartFailure::Refused(OpenError(message)),
+            ConnectError::Transient(message) => StartFailure::Unreachable(OpenError(message)),
+        })
+    }
+
     /// Commits a transaction that changes no table, and waits until it is confirmed.
-    pub(super) async fn probe_commit(&self) -> Result<(), StartFailure> {
+    pub async fn probe_commit(&self) -> Result<(), StartFailure> {
         let probe = async {
             let connection = self.connect().await?;
             match connection.client.batch_execute(PROBE).await {
@@ -59,7 +86,7 @@ impl StartupMigration<'_> {
 
     /// Runs work that ends with a commit. Reports to the operator if the commit waits for a standby, and
     /// times out, unless the start runs with `--wait`.
-    pub(super) async fn guard_commit<T>(
+    pub async fn guard_commit<T>(
         &self,
         work: impl Future<Output = Result<T, StartFailure>>,
     ) -> Result<T, StartFailure> {
@@ -128,6 +155,16 @@ async fn finish_during<T, C>(
         done = work => ControlFlow::Break(done),
         checked = check => ControlFlow::Continue(checked),
     }
+}
+
+/// Why the database was not opened.
+#[derive(Debug)]
+pub enum StartFailure {
+    /// The connection broke, or others held locks: a retry may succeed.
+    Retryable(OpenError),
+    /// There was no connection; a retry may succeed.
+    Unreachable(OpenError),
+    Refused(OpenError),
 }
 
 #[cfg(test)]

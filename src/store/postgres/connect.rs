@@ -8,9 +8,9 @@
 //! acknowledged write is on disk, and a reload of the server's settings must not change that for sessions
 //! that live for days.
 
-mod error;
+pub mod error;
 #[cfg(test)]
-pub(in crate::store) mod tests;
+pub mod tests;
 
 use std::fmt::Write as _;
 use std::pin::pin;
@@ -21,18 +21,18 @@ use tokio::time::timeout_at;
 use tokio_postgres::config::{ChannelBinding, SslMode};
 use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
-use super::connection_url::{
-    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession, TlsMode,
-};
-use super::database_clock::{DATABASE_MICROS, DatabaseClock};
-use super::tls::{PostgresTlsConnector, PostgresTlsStream};
 use crate::clock;
-use crate::model::settings::Pooling;
-pub use error::ConnectError;
-use error::HostFailure;
+use crate::model::settings::{Pooling, ServerTable};
+use crate::store::postgres::connect::error::{ConnectError, HostFailure};
+use crate::store::postgres::connection_url::parameters::TlsMode;
+use crate::store::postgres::connection_url::{
+    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession,
+};
+use crate::store::postgres::database_clock::{DATABASE_MICROS, DatabaseClock};
+use crate::store::postgres::tls::{PostgresTlsConnector, PostgresTlsStream};
 
 /// The connection's I/O future: a task has to poll it, or nothing is sent or read.
-pub(super) type ConnectionDriver = Connection<Socket, PostgresTlsStream>;
+pub type ConnectionDriver = Connection<Socket, PostgresTlsStream>;
 
 /// The settings of every session, where a session can have settings.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +45,18 @@ pub struct SessionSettings {
 }
 
 impl SessionSettings {
+    /// No statement runs, and none waits for a lock, longer than a request may take.
+    pub fn new(settings: &ServerTable) -> Self {
+        let millis = u64::from(settings.limits.statement_seconds_max) * 1_000;
+        Self {
+            pooling: settings.database_pooling.unwrap_or(Pooling::Session),
+            // The lock timeout fires first, because its error says more.
+            statement_ms_max: millis + 250,
+            lock_ms_max: millis,
+            idle_in_transaction_ms_max: 4 * millis,
+        }
+    }
+
     /// The `options` of the startup message. The options of the URL come first, so that ours override them.
     fn startup_options(&self, own: Option<&str>) -> Option<String> {
         if self.pooling == Pooling::Transaction {
@@ -73,7 +85,7 @@ impl SessionSettings {
 
 impl PostgresUrl {
     /// Opens one connection, and reads the database's clock. The caller has to poll the connection driver.
-    pub(super) async fn connect(
+    pub async fn connect(
         &self,
         session: &SessionSettings,
         database_clock: &DatabaseClock,
@@ -111,7 +123,7 @@ impl PostgresUrl {
 
 impl PostgresUrl {
     /// Sends a cancel request, over a separate connection.
-    pub(super) async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
+    pub async fn cancel(&self, token: CancelToken) -> Result<(), Error> {
         match PostgresTlsConnector::new(&self.tls) {
             Ok(connector) => token.cancel_query(connector).await,
             // The certificate files were valid when the connection was made.

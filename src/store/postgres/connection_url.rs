@@ -5,7 +5,7 @@
 //! hold the password. Error messages never repeat the text before the query, because a password with an
 //! unescaped character can end up in any part of it.
 
-mod parameters;
+pub mod parameters;
 mod passfile;
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
-pub use parameters::TlsMode;
+use crate::store::postgres::connection_url::parameters::TlsMode;
 
-pub(super) const DEFAULT_PORT: u16 = 5432;
+pub const DEFAULT_PORT: u16 = 5432;
 
 /// The socket directory of Debian, Red Hat and Alpine.
 const SOCKET_DIRECTORY: &str = "/run/postgresql";
@@ -31,22 +31,22 @@ const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 /// One database on one or several hosts, and how to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresUrl {
-    pub(super) targets: Vec<HostTarget>,
-    pub(super) user: String,
-    pub(super) database: String,
-    pub(super) application_name: String,
-    pub(super) options: Option<String>,
-    pub(super) target_session: TargetSession,
+    pub targets: Vec<HostTarget>,
+    pub user: String,
+    pub database: String,
+    pub application_name: String,
+    pub options: Option<String>,
+    pub target_session: TargetSession,
     /// The timeout for one host; without it the remaining hosts share the remaining time.
-    pub(super) connect_timeout: Option<Duration>,
-    pub(super) keepalive: Option<Keepalive>,
-    pub(super) tcp_user_timeout: Option<Duration>,
-    pub(super) tls: PostgresTls,
+    pub connect_timeout: Option<Duration>,
+    pub keepalive: Option<Keepalive>,
+    pub tcp_user_timeout: Option<Duration>,
+    pub tls: PostgresTls,
 }
 
 /// One host of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct HostTarget {
+pub struct HostTarget {
     pub host: PostgresHost,
     pub port: u16,
     /// A passfile may have a different one for each host.
@@ -54,7 +54,7 @@ pub(super) struct HostTarget {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum PostgresHost {
+pub enum PostgresHost {
     /// The directory of a Unix socket.
     SocketDirectory(PathBuf),
     /// The certificate is checked against the name; the address, if there is one, is used to connect.
@@ -63,14 +63,14 @@ pub(super) enum PostgresHost {
 
 /// Which servers of the list are acceptable (`target_session_attrs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TargetSession {
+pub enum TargetSession {
     /// A server that accepts writes: not a standby.
     Writable,
     Any,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Keepalive {
+pub struct Keepalive {
     pub idle: Duration,
     pub interval: Duration,
     pub count: u32,
@@ -78,7 +78,7 @@ pub(super) struct Keepalive {
 
 /// TLS settings of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PostgresTls {
+pub struct PostgresTls {
     pub mode: TlsMode,
     pub roots: Option<TrustRoots>,
     pub client: Option<ClientCertificateFiles>,
@@ -87,21 +87,21 @@ pub(super) struct PostgresTls {
 
 /// The trust anchors for the server's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum TrustRoots {
+pub enum TrustRoots {
     System,
     File(PathBuf),
 }
 
 /// Our own certificate, for servers that require one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ClientCertificateFiles {
+pub struct ClientCertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
 }
 
 /// SCRAM channel binding (`channel_binding`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChannelBindingMode {
+pub enum ChannelBindingMode {
     Disable,
     Prefer,
     Require,
@@ -109,7 +109,7 @@ pub(super) enum ChannelBindingMode {
 
 /// A password; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct DatabasePassword(pub(super) String);
+pub struct DatabasePassword(pub String);
 
 impl From<String> for DatabasePassword {
     fn from(text: String) -> Self {
@@ -317,7 +317,7 @@ impl fmt::Display for HostTarget {
 
 impl HostTarget {
     /// Without percent-encoding, for people: `host:5432`, or the path of the socket.
-    pub(super) fn display_name(&self) -> String {
+    pub fn display_name(&self) -> String {
         match &self.host {
             PostgresHost::SocketDirectory(folder) => {
                 format!("{}/.s.PGSQL.{}", folder.display(), self.port)

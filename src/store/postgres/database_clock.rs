@@ -14,8 +14,7 @@ use crate::clock;
 use crate::value::Moment;
 
 /// SQL for the database's time: microseconds since 1970.
-pub(super) const DATABASE_MICROS: &str =
-    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+pub const DATABASE_MICROS: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// The kernel corrects its clock by at most this many microseconds a second.
 const DRIFT_PPM: i64 = 500;
@@ -24,7 +23,7 @@ const OFFSET_UNKNOWN: i64 = i64::MIN;
 
 /// An estimate of the database's clock; shared by all connections of a server.
 #[derive(Debug)]
-pub(super) struct DatabaseClock {
+pub struct DatabaseClock {
     origin: Instant,
     /// The database's time at `origin`, in microseconds since 1970.
     offset: AtomicI64,
@@ -51,7 +50,7 @@ impl Default for DatabaseClock {
 
 impl DatabaseClock {
     /// The database's time. Before the first reading, which no request can observe, the local time.
-    pub(super) fn now(&self) -> Moment {
+    pub fn now(&self) -> Moment {
         let offset = self.offset.load(Ordering::Relaxed);
         let micros = offset.checked_add(self.micros_at(clock::now()));
         let known = micros.filter(|_| offset != OFFSET_UNKNOWN).and_then(Moment::from_micros);
@@ -60,7 +59,7 @@ impl DatabaseClock {
 
     /// Records a reading: the query was sent and answered at these instants, and the database's clock showed
     /// `micros` at some instant in between.
-    pub(super) fn record_reading(&self, sent_at: Instant, received_at: Instant, micros: i64) {
+    pub fn record_reading(&self, sent_at: Instant, received_at: Instant, micros: i64) {
         let (sent_at, received_at) = (self.micros_at(sent_at), self.micros_at(received_at));
         let error = (received_at - sent_at) / 2;
         let Some(offset) = micros.checked_sub(sent_at + error) else { return };

@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use crate::box_future::box_future;
 
 /// Work that continues as a task if its caller is dropped.
-pub(super) struct DetachOnDrop<F: Future<Output: 'static> + 'static>(Option<Pin<Box<F>>>);
+pub struct DetachOnDrop<F: Future<Output: 'static> + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future<Output: 'static> + 'static> DetachOnDrop<F> {
     /// Boxes the future in place, because it is large and would otherwise be copied from the stack.
-    pub(super) fn new(make: impl FnOnce() -> F) -> Self {
+    pub fn new(make: impl FnOnce() -> F) -> Self {
         Self(Some(box_future(make)))
     }
 }

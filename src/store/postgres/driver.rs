@@ -1,4 +1,4 @@
-//! PostgreSQL implementation of the `DatabaseDriver` trait.
+//! PostgreSQL implementation of the `Driver` trait.
 //!
 //! Independent statements are pipelined, without waiting for the first answer: a plain read or create is
 //! one round trip, an update two.
@@ -14,24 +14,26 @@ use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::{Error, Row, RowStream};
 
-use super::error_class::{ErrorClass, classify};
-use super::foreign_key::PostgresForeignKey;
-use super::outgoing_statement::{OutgoingStatement, execute, join_pipelined, query};
-use super::pool::DatabaseConnection;
 use crate::model::Resource;
 use crate::model::settings::Pooling;
-use crate::store::InternalError;
-use crate::store::driver::{
-    Bind, Columns, DatabaseDriver, FailedStatement, Statement, StatementError,
-    changed_while_locked_error,
+use crate::store::driver::Driver;
+use crate::store::error::{
+    FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
-use crate::store::sql::{POSTGRES_NEXT_IDS, quote_name};
+use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey, classify};
+use crate::store::postgres::outgoing_statement::{
+    OutgoingStatement, execute, join_pipelined, query,
+};
+use crate::store::postgres::pool::DatabaseConnection;
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::statements::POSTGRES_NEXT_IDS;
+use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::uuid_v7::UuidGenerator;
 use crate::value::{Id, IdKind, Moment};
 
 /// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TransactionStage {
+pub enum TransactionStage {
     /// Each statement is its own transaction.
     Autocommit,
     /// The next statement is sent with `BEGIN`.
@@ -42,7 +44,7 @@ pub(super) enum TransactionStage {
 }
 
 /// A connection for the duration of one request.
-pub(super) struct PostgresDriver<'a> {
+pub struct PostgresDriver<'a> {
     connection: &'a DatabaseConnection,
     ids: &'a Mutex<UuidGenerator>,
     pooling: Pooling,
@@ -50,11 +52,11 @@ pub(super) struct PostgresDriver<'a> {
     /// Whether there is a savepoint, so that the statements after it do not commit yet.
     has_savepoint: bool,
     trouble: Option<ErrorClass>,
-    violated_key: Option<PostgresForeignKey>,
+    violated_key: Option<ViolatedForeignKey>,
 }
 
 impl<'a> PostgresDriver<'a> {
-    pub(super) fn new(
+    pub fn new(
         connection: &'a DatabaseConnection,
         ids: &'a Mutex<UuidGenerator>,
         pooling: Pooling,
@@ -72,22 +74,22 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Records a reading of the database's clock.
-    pub(super) fn record_clock(&self, sent_at: Instant, received_at: Instant, database: Moment) {
+    pub fn record_clock(&self, sent_at: Instant, received_at: Instant, database: Moment) {
         self.connection.clock.record_reading(sent_at, received_at, database.micros());
     }
 
-    pub(super) fn error_class(&self) -> Option<ErrorClass> {
+    pub fn error_class(&self) -> Option<ErrorClass> {
         self.trouble
     }
 
     /// The foreign key whose violation rolled the transaction back.
-    pub(super) fn take_violated_key(&mut self) -> Option<PostgresForeignKey> {
+    pub fn take_violated_key(&mut self) -> Option<ViolatedForeignKey> {
         self.violated_key.take()
     }
 
     /// Whether a commit was sent and not answered, so that it may have happened. From then on the statement
     /// must not be cancelled.
-    pub(super) fn may_have_committed(&self) -> bool {
+    pub fn may_have_committed(&self) -> bool {
         self.stage == TransactionStage::CommitSent
     }
 
@@ -106,7 +108,7 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Rolls back an uncommitted transaction. Returns whether the connection can be reused.
-    pub(super) async fn rollback_uncommitted(&mut self) -> bool {
+    pub async fn rollback_uncommitted(&mut self) -> bool {
         match (self.trouble, self.stage) {
             (Some(ErrorClass::ConnectionLost), _) => false,
             // The database has answered with an error, so it has rolled back already.
@@ -126,7 +128,7 @@ impl<'a> PostgresDriver<'a> {
         let (failure, trouble) = classify(error);
         self.trouble = self.trouble.or(trouble);
         self.violated_key =
-            self.violated_key.take().or_else(|| PostgresForeignKey::from_error(error));
+            self.violated_key.take().or_else(|| ViolatedForeignKey::from_error(error));
         failure
     }
 
@@ -211,7 +213,7 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Runs one multi-row statement, with one array per column; it is its own transaction.
-    pub(super) async fn insert_columns(
+    pub async fn insert_columns(
         &mut self,
         sql: &str,
         columns: &[Vec<Bind<'_>>],
@@ -301,7 +303,7 @@ impl<'a> PostgresDriver<'a> {
     }
 }
 
-impl DatabaseDriver for PostgresDriver<'_> {
+impl Driver for PostgresDriver<'_> {
     const HAS_SHARED_COMMIT: bool = false;
 
     async fn query_until<T>(

@@ -3,11 +3,11 @@
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use crate::store::driver::StatementError;
+use crate::store::error::StatementError;
 
 /// How to recover from an error, beside reporting it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ErrorClass {
+pub enum ErrorClass {
     /// The transaction was rolled back, and a retry on another connection may succeed.
     Retryable,
     /// The connection is unusable; the outcome of the statements in flight is unknown.
@@ -15,7 +15,7 @@ pub(super) enum ErrorClass {
 }
 
 /// Classifies an error: the error to report, and how to recover.
-pub(super) fn classify(error: &Error) -> (StatementError, Option<ErrorClass>) {
+pub fn classify(error: &Error) -> (StatementError, Option<ErrorClass>) {
     let Some(database) = error.as_db_error() else {
         return (StatementError::Storage(error_message(error)), Some(ErrorClass::ConnectionLost));
     };
@@ -65,14 +65,35 @@ fn is_pooling_proxy_error(code: &SqlState) -> bool {
     [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
 }
 
+/// A violated foreign key. `table` is the referencing table.
+///
+/// The lookup before a delete does not find references that only a newer model or the operator has declared, but
+/// PostgreSQL's error names the constraint. A constraint that the model declares is violated only by a concurrent
+/// transaction, and then the write is retried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViolatedForeignKey {
+    pub table: String,
+    pub constraint: String,
+}
+
+impl ViolatedForeignKey {
+    pub fn from_error(error: &Error) -> Option<Self> {
+        let error = error.as_db_error()?;
+        if *error.code() != SqlState::FOREIGN_KEY_VIOLATION {
+            return None;
+        }
+        Some(Self { table: error.table()?.to_owned(), constraint: error.constraint()?.to_owned() })
+    }
+}
+
 /// Whether a notice warns that a commit no longer waits for its synchronous standbys. It has the code of
 /// any warning and its text depends on `lc_messages`, so the function that raises it identifies it.
-pub(super) fn is_sync_replication_warning(notice: &DbError) -> bool {
+pub fn is_sync_replication_warning(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
 
 /// The message for the log, without the values that PostgreSQL puts into its details.
-pub(super) fn error_message(error: &Error) -> String {
+pub fn error_message(error: &Error) -> String {
     match error.as_db_error() {
         Some(database) => {
             format!("{} (PostgreSQL {})", database.message(), database.code().code())

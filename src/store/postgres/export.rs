@@ -18,18 +18,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error};
 
-use super::driver::{PostgresDriver, TransactionStage};
-use super::error_class::classify;
-use super::outgoing_statement::{OutgoingStatement, execute, query};
-use super::pool::DatabaseConnection;
-use super::{NETWORK_GRACE, PostgresWorker, PostgresWorkerState};
-use crate::clock;
-use crate::fault;
 use crate::metrics::Metrics;
 use crate::model::settings::ServerLimits;
-use crate::store::StoreError;
 use crate::store::byte_channel::{ByteChannel, CHUNK_BYTES, Cancelled, ChannelTimeouts, Producer};
+use crate::store::error::StoreError;
 use crate::store::export::{ChunkBuffer, ExportBody, ExportCountGuard, ExportRequest};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::classify;
+use crate::store::postgres::outgoing_statement::{OutgoingStatement, execute, query};
+use crate::store::postgres::pool::DatabaseConnection;
+use crate::{clock, fault};
 
 /// The rows of the first fetch, and the maximum of any fetch.
 const FETCH_ROWS_FIRST: usize = 64;
@@ -37,7 +36,7 @@ const FETCH_ROWS_MAX: usize = 2_000;
 
 /// Admission of exports, for all worker threads.
 #[derive(Debug)]
-pub(super) struct PostgresExports {
+pub struct PostgresExports {
     slots: Arc<Semaphore>,
     timeouts: ChannelTimeouts,
     metrics: Arc<Metrics>,
@@ -47,7 +46,7 @@ pub(super) struct PostgresExports {
 type PostgresExportSlot = (ExportCountGuard, OwnedSemaphorePermit);
 
 impl PostgresExports {
-    pub(super) fn new(limits: &ServerLimits, metrics: &Arc<Metrics>) -> Self {
+    pub fn new(limits: &ServerLimits, metrics: &Arc<Metrics>) -> Self {
         let places = Arc::new(Semaphore::new(limits.exports_max));
         Self {
             slots: places,
@@ -57,30 +56,33 @@ impl PostgresExports {
     }
 }
 
-impl PostgresWorker {
+impl PostgresExports {
     /// Starts an export, and returns when its first chunk is ready. A separate task reads the rest.
-    pub(in crate::store) async fn export(
+    pub async fn begin(
         &self,
+        state: &Arc<PostgresWorkerState>,
         export: ExportRequest,
     ) -> Result<ExportBody, StoreError> {
-        let exports = &self.0.exports;
-        let place = Arc::clone(&exports.slots).try_acquire_owned();
+        let place = Arc::clone(&self.slots).try_acquire_owned();
         let place = place.map_err(|_| StoreError::Busy)?;
-        let (maker, fetcher) = ByteChannel::new_pair(exports.timeouts);
-        let place = (ExportCountGuard::new(&exports.metrics), place);
-        tokio::task::spawn_local(Arc::clone(&self.0).export(export, maker, place));
+        let (maker, fetcher) = ByteChannel::new_pair(self.timeouts);
+        let place = (ExportCountGuard::new(&self.metrics), place);
+        let task = ExportTask { state: Arc::clone(state), begin: self.begin_sql() };
+        tokio::task::spawn_local(task.run(export, maker, place));
         ExportBody::from_first_chunk(fetcher).await
     }
 }
 
-impl PostgresWorkerState {
+/// One export.
+struct ExportTask {
+    state: Arc<PostgresWorkerState>,
+    /// Begins its transaction.
+    begin: String,
+}
+
+impl ExportTask {
     /// Runs a whole export. Its connection is closed before its client sees the end.
-    async fn export(
-        self: Arc<Self>,
-        export: ExportRequest,
-        maker: Producer,
-        place: PostgresExportSlot,
-    ) {
+    async fn run(self, export: ExportRequest, maker: Producer, place: PostgresExportSlot) {
         let work = AssertUnwindSafe(self.export_until_cancelled(export, &maker)).catch_unwind();
         let last = work.await.unwrap_or_else(|panic| {
             Err(ExportStop::Failed(StoreError::internal(fault::panic_message(&*panic))))
@@ -99,7 +101,8 @@ impl PostgresWorkerState {
         export: ExportRequest,
         maker: &Producer,
     ) -> Result<Bytes, ExportStop> {
-        let connection = self.pool.open_connection(clock::now() + self.statement_max).await;
+        let connection =
+            self.state.pool.open_connection(clock::now() + self.state.statement_max).await;
         let connection = connection.map_err(|error| {
             let cause = format!("no connection to the database: {error}");
             ExportStop::Failed(StoreError::Unavailable(cause))
@@ -112,7 +115,7 @@ impl PostgresWorkerState {
         };
         if last.is_err() {
             // The result of the running statement is not needed.
-            self.pool.spawn_cancel(&cancel);
+            self.state.pool.spawn_cancel(&cancel);
         }
         last
     }
@@ -123,17 +126,20 @@ impl PostgresWorkerState {
         mut export: ExportRequest,
         maker: &Producer,
     ) -> Result<Bytes, ExportStop> {
-        let step_max = self.statement_max + NETWORK_GRACE;
-        let begin = self.exports.begin_sql();
-        with_timeout(step_max, connection.client.batch_execute(&begin)).await?;
-        let mut driver =
-            PostgresDriver::new(connection, &self.ids, self.pooling, TransactionStage::Open);
-        let check = timeout(step_max, export.require_parents(&mut driver, &self.context));
+        let step_max = self.state.statement_max + NETWORK_GRACE;
+        with_timeout(step_max, connection.client.batch_execute(&self.begin)).await?;
+        let mut driver = PostgresDriver::new(
+            connection,
+            &self.state.ids,
+            self.state.pooling,
+            TransactionStage::Open,
+        );
+        let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
         check.await.unwrap_or(Err(StoreError::TimedOut)).map_err(ExportStop::Failed)?;
         let client = &connection.client;
         let mut press = ChunkBuffer::new(&mut export.head);
         let mut rows_wanted = FETCH_ROWS_FIRST;
-        let source = export.statements(&self.context);
+        let source = export.statements(&self.state.context);
         for stroke in source.to_vec() {
             let sql = format!("DECLARE nouns_export NO SCROLL CURSOR FOR {}", stroke.sql);
             let declare = execute(client, OutgoingStatement::Unprepared(&sql, &stroke.binds));
@@ -163,7 +169,7 @@ impl PostgresWorkerState {
         maker: &Producer,
         rows_wanted: usize,
     ) -> Result<(usize, usize), ExportStop> {
-        let step_max = self.statement_max + NETWORK_GRACE;
+        let step_max = self.state.statement_max + NETWORK_GRACE;
         let fetch = format!("FETCH FORWARD {rows_wanted} FROM nouns_export");
         let mut rows = pin!(
             with_timeout(step_max, query(client, OutgoingStatement::Unprepared(&fetch, &[])))
@@ -174,7 +180,7 @@ impl PostgresWorkerState {
             let row = with_timeout(step_max, rows.as_mut().try_next()).await?;
             let Some(row) = row else { return Ok((count, bytes)) };
             fault::point("export");
-            let written = press.write_item(export, &self.context, &row);
+            let written = press.write_item(export, &self.state.context, &row);
             bytes += written.map_err(|broken| ExportStop::Failed(StoreError::Broken(broken)))?;
             count += 1;
             if let Some(piece) = press.take_full_chunk() {

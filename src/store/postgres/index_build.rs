@@ -15,17 +15,19 @@ use std::time::{Duration, Instant};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, SimpleQueryMessage};
 
-use super::connect::ConnectError;
-use super::driver::{PostgresDriver, TransactionStage};
-use super::error_class::error_message;
-use super::pool::{ConnectionPool, DatabaseConnection};
 use crate::clock;
 use crate::log::{Level, Logger};
 use crate::model::settings::Pooling;
-use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, DatabaseDriver};
-use crate::store::schema_migration::Deferred;
-use crate::store::sql::{ForeignKey, IndexDefinition, quote_name};
+use crate::store::driver::Driver;
+use crate::store::error::OpenError;
+use crate::store::postgres::connect::error::ConnectError;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::error_message;
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
+use crate::store::schema::Deferred;
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::ddl::{ForeignKey, IndexDefinition};
+use crate::store::statement::{Bind, Columns};
 use crate::store::uuid_v7::UuidGenerator;
 
 /// The timeout of a build, longer than an export may take.
@@ -58,7 +60,7 @@ enum IndexState {
 
 /// Why the builds did not complete.
 #[derive(Debug)]
-pub(super) enum BuildError {
+pub enum BuildError {
     /// A retry may succeed: the connection broke, others held locks, the disk was full.
     Passing(OpenError),
     /// Stored data violates the rule: a retry fails until the data is changed.
@@ -90,17 +92,17 @@ impl IndexBuildError {
 }
 
 /// The context of the index builds.
-pub(super) struct IndexBuilder<'a> {
-    pub(super) pool: &'a ConnectionPool,
-    pub(super) pooling: Pooling,
-    pub(super) log: &'a Logger,
+pub struct IndexBuilder<'a> {
+    pub pool: &'a ConnectionPool,
+    pub pooling: Pooling,
+    pub log: &'a Logger,
     /// The URL of the database, for messages.
-    pub(super) display_url: &'a str,
+    pub display_url: &'a str,
 }
 
 impl IndexBuilder<'_> {
     /// Builds the deferred indexes and validates the deferred foreign keys.
-    pub(super) async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
+    pub async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
         let until = clock::now() + BUILD_TIMEOUT;
         let builder = self.connect().await?;
         if self.pooling == Pooling::Session {

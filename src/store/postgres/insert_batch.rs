@@ -16,19 +16,19 @@ use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-use super::driver::{PostgresDriver, TransactionStage};
-use super::pool::LEASE_WAIT_MAX;
-use super::{PostgresWorkerState, WriteAttempt};
-use crate::clock;
-use crate::fault;
+use crate::model::ResourceIndex;
 use crate::model::settings::Pooling;
-use crate::model::{Model, ResourceIndex};
 use crate::plan::{Outcome, WritePlan};
-use crate::store::StoreError;
 use crate::store::batchable_create::{BatchableCreate, is_batchable};
-use crate::store::driver::{Bind, DatabaseDriver, Statement};
-use crate::store::transaction::{WriteError, is_rights_recheck_due};
+use crate::store::driver::Driver;
+use crate::store::error::{StoreError, WriteError};
+use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt};
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::pool::LEASE_WAIT_MAX;
+use crate::store::statement::{Bind, Statement};
+use crate::store::write::is_rights_recheck_due;
 use crate::value::Id;
+use crate::{clock, fault};
 
 /// How many statements of one resource are in flight before creates wait for a batch.
 const IN_FLIGHT_MAX: u32 = 4;
@@ -46,13 +46,17 @@ const BATCH_MEMBERS_MAX: usize = 64;
 /// The maximum size of a create in a batch. A larger one is sent individually: the batch would wait for it.
 const BATCHED_WRITE_BYTES_MAX: usize = 16 << 10;
 
-/// The insert batches of one worker thread, by resource.
+/// The insert batches of one worker thread.
 #[derive(Debug)]
-pub(super) struct BatchQueues(Vec<BatchQueue>);
+pub struct InsertBatches {
+    pub state: Arc<PostgresWorkerState>,
+    /// One for each resource.
+    queues: Vec<BatchQueue>,
+}
 
 /// The insert batches of one resource.
 #[derive(Debug)]
-pub(super) struct BatchQueue {
+pub struct BatchQueue {
     in_flight: Semaphore,
     /// The shortest recent duration of a statement, in microseconds: concurrent statements slow each other
     /// down, so an average would overestimate.
@@ -63,7 +67,7 @@ pub(super) struct BatchQueue {
 }
 
 /// The permission to send a statement.
-pub(super) struct FlushPermit<'a> {
+pub struct FlushPermit<'a> {
     line: &'a BatchQueue,
     started_at: Instant,
     _permit: Option<SemaphorePermit<'a>>,
@@ -72,7 +76,7 @@ pub(super) struct FlushPermit<'a> {
 impl FlushPermit<'_> {
     /// Records that a statement with this many rows succeeded. A refused or failed one says nothing about
     /// the usual duration.
-    pub(super) fn record_success(&self, members: usize) {
+    pub fn record_success(&self, members: usize) {
         self.line.record_duration(self.started_at.elapsed());
         self.line.last_batch_size.store(members, Ordering::Relaxed);
     }
@@ -106,20 +110,10 @@ impl BatchMember {
 
 /// How a create in a batch ended.
 #[derive(Debug)]
-pub(super) enum BatchResult {
+pub enum BatchResult {
     Done(Result<Outcome, StoreError>),
     /// The batch was rolled back, or this create was never sent.
     RetryIndividually(Box<WritePlan>),
-}
-
-impl BatchQueues {
-    pub(super) fn new(model: &Model) -> Self {
-        Self(model.resources.iter().map(|_| BatchQueue::new()).collect())
-    }
-
-    fn queue_for(&self, resource: ResourceIndex) -> Option<&BatchQueue> {
-        self.0.get(resource.0)
-    }
 }
 
 impl BatchQueue {
@@ -152,7 +146,7 @@ impl BatchQueue {
 
     /// The permission to send immediately, if few statements are in flight, no batch is being collected, and
     /// the last statement had one row.
-    pub(super) fn try_acquire_permit(&self) -> Option<FlushPermit<'_>> {
+    pub fn try_acquire_permit(&self) -> Option<FlushPermit<'_>> {
         if self.last_batch_size.load(Ordering::Relaxed) > 1
             || self.open_batch().upgrade().is_some_and(|group| group.members().is_some())
         {
@@ -197,27 +191,36 @@ impl InsertBatch {
     }
 }
 
-impl PostgresWorkerState {
+impl InsertBatches {
+    pub fn new(state: &Arc<PostgresWorkerState>) -> Self {
+        let queues = state.context.model.resources.iter().map(|_| BatchQueue::new()).collect();
+        Self { state: Arc::clone(state), queues }
+    }
+
+    fn queue_for(&self, resource: ResourceIndex) -> Option<&BatchQueue> {
+        self.queues.get(resource.0)
+    }
+
     /// The batch queue for a write, if it can be batched. A write with little time left is not: the batch
     /// has the deadline of its first member, so its waits would be cut short for all.
-    pub(super) fn batch_queue(
+    pub fn batch_queue(
         &self,
         write: &WritePlan,
         bytes: usize,
         until: Instant,
     ) -> Option<&BatchQueue> {
         // The multi-row statement needs the parameter types, which only a prepared statement knows.
-        let is_shared = self.pooling == Pooling::Session && bytes <= BATCHED_WRITE_BYTES_MAX;
-        if !is_shared || !is_batchable(&self.context.model, write) {
+        let is_shared = self.state.pooling == Pooling::Session && bytes <= BATCHED_WRITE_BYTES_MAX;
+        if !is_shared || !is_batchable(&self.state.context.model, write) {
             return None;
         }
-        let whole = self.context.model.server.limits.request_seconds_max;
+        let whole = self.state.context.model.server.limits.request_seconds_max;
         let has_time = clock::now() + Duration::from_secs(whole.into()) / 2 <= until;
-        has_time.then(|| self.batch_queues.queue_for(write.collection.resource)).flatten()
+        has_time.then(|| self.queue_for(write.collection.resource)).flatten()
     }
 
     /// Joins the batch that is being collected, or starts one, and waits for the result.
-    pub(super) async fn enqueue_create(
+    pub async fn enqueue_create(
         self: &Arc<Self>,
         line: &BatchQueue,
         write: Box<WritePlan>,
@@ -261,7 +264,7 @@ impl PostgresWorkerState {
     }
 
     async fn lead_batch(self: Arc<Self>, group: Arc<InsertBatch>, resource: ResourceIndex) {
-        let Some(line) = self.batch_queues.queue_for(resource) else { return };
+        let Some(line) = self.queue_for(resource) else { return };
         let turn = line.acquire_permit().await;
         // Creates whose requests have already arrived join too.
         for _ in 0..YIELDS_BEFORE_FLUSH {
@@ -277,12 +280,13 @@ impl PostgresWorkerState {
             Vec::into_iter(due).for_each(BatchMember::retry_individually);
             self.create_all(driver, &members).await
         };
-        let done = self.attempt_write(TransactionStage::Autocommit, group.deadline, work).await;
+        let done =
+            self.state.attempt_write(TransactionStage::Autocommit, group.deadline, work).await;
         // Without a connection the batch was never closed.
         members.append(&mut group.close());
         if matches!(done, WriteAttempt::Done(Ok(_))) {
             turn.record_success(members.len());
-            self.pool.record_batch_size(members.len());
+            self.state.pool.record_batch_size(members.len());
         }
         distribute_results(members, done);
     }
@@ -293,7 +297,7 @@ impl PostgresWorkerState {
         members: &'a [BatchMember],
     ) -> Result<Vec<Result<Outcome, StoreError>>, WriteError<Box<WritePlan>>> {
         let Some(first) = members.first() else { return Ok(Vec::new()) };
-        let context = &*self.context;
+        let context = &*self.state.context;
         let resource = context.model.resource(first.write.collection.resource);
         let now = driver.now();
         let ids = driver.allocate_ids(resource, members.len(), now).await?;

@@ -5,18 +5,18 @@
 
 /// A bounded cache that evicts the least recently used value.
 #[derive(Debug)]
-pub(super) struct LruCache<T> {
+pub struct LruCache<T> {
     /// Most recently used first.
     entries: Vec<(Box<str>, T)>,
     entries_max: usize,
 }
 
 impl<T: Clone> LruCache<T> {
-    pub(super) fn new(kept_max: usize) -> Self {
+    pub fn new(kept_max: usize) -> Self {
         Self { entries: Vec::new(), entries_max: kept_max }
     }
 
-    pub(super) fn get(&mut self, text: &str) -> Option<T> {
+    pub fn get(&mut self, text: &str) -> Option<T> {
         let at = self.entries.iter().position(|(known, _)| **known == *text)?;
         let used = self.entries.get_mut(..=at)?;
         used.rotate_right(1);
@@ -24,7 +24,7 @@ impl<T: Clone> LruCache<T> {
     }
 
     /// Adds a value unless the text has one by now, and returns the cached one.
-    pub(super) fn insert_if_absent(&mut self, text: &str, value: T) -> T {
+    pub fn insert_if_absent(&mut self, text: &str, value: T) -> T {
         if let Some(known) = self.get(text) {
             return known;
         }

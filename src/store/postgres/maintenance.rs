@@ -13,20 +13,25 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::connect::SessionSettings;
-use super::database_clock::DatabaseClock;
-use super::driver::{PostgresDriver, TransactionStage};
-use super::open::{START_LOCK_TIMEOUT, SWEEP_LOCK, StartFailure, StartupMigration};
-use super::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
-use super::server_registry::{RENEW_EVERY, Renewal, ServerRegistration};
-use super::{PostgresUrl, replay_protection};
 use crate::clock;
 use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
-use crate::store::OpenError;
-use crate::store::driver::{Columns, DatabaseDriver, StatementError};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{OpenError, StatementError};
+use crate::store::postgres::commit_wait::{CommitGuard, StartFailure};
+use crate::store::postgres::connect::SessionSettings;
+use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::database_clock::DatabaseClock;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::open::{START_LOCK_TIMEOUT, StartupMigration};
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
+use crate::store::postgres::replay_protection::tables;
+use crate::store::postgres::server_registry::{
+    RENEW_EVERY, Renewal, SWEEP_LOCK, ServerRegistration,
+};
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
-use crate::store::transaction::StoreContext;
+use crate::store::statement::Columns;
 use crate::store::uuid_v7::UuidGenerator;
 
 /// Delay between attempts to reach a database that is not available yet.
@@ -43,11 +48,11 @@ const SWEEP_STEP_TIMEOUT: Duration = Duration::from_secs(3 * 60);
 
 /// Handle of the thread.
 #[derive(Debug)]
-pub(super) struct MaintenanceThread {
+pub struct MaintenanceThread {
     thread: JoinHandle<()>,
     stop: oneshot::Sender<()>,
     /// Shared by all connections of the server.
-    pub(super) clock: Arc<DatabaseClock>,
+    pub clock: Arc<DatabaseClock>,
 }
 
 struct MaintenanceTask {
@@ -65,7 +70,7 @@ struct MaintenanceTask {
 
 impl MaintenanceThread {
     /// Starts the thread, which opens the database and then runs until the server ends.
-    pub(super) fn start(
+    pub fn start(
         address: Arc<PostgresUrl>,
         context: Arc<StoreContext>,
         session: SessionSettings,
@@ -123,7 +128,7 @@ impl MaintenanceThread {
         }
     }
 
-    pub(super) fn stop(self) {
+    pub fn stop(self) {
         // The receiver is gone if the thread has ended already.
         let _ = self.stop.send(());
         // A thread that panicked has logged it.
@@ -183,16 +188,15 @@ impl MaintenanceTask {
     }
 
     async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
-        let start = StartupMigration {
+        let commits = CommitGuard {
             pool: &self.pool,
-            model: &self.context.model,
             pooling: self.session.pooling,
-            server: &self.server,
             log: &self.log,
             display_url: &self.display_url,
             is_patient,
             has_reported_wait: Cell::new(false),
         };
+        let start = StartupMigration { model: &self.context.model, server: &self.server, commits };
         let mut has_reported_wait = false;
         loop {
             let error = match start.run().await {
@@ -356,7 +360,7 @@ impl MaintenanceTask {
         let statement_max = Duration::from_millis(self.session.statement_ms_max);
         // Without randomness the next sweep tries again.
         let Ok(epoch) = getrandom::u64() else { return };
-        match replay_protection::sweep_tables(&mut driver, statement_max, epoch).await {
+        match tables::sweep_tables(&mut driver, statement_max, epoch).await {
             Ok(()) => lease.return_to_pool(),
             Err(failure) => {
                 let cause = failure.message().to_owned();

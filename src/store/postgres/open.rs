@@ -9,44 +9,39 @@
 //! a start may take. Behind a pooling proxy session settings have no effect, so each transaction sets its own
 //! timeouts.
 
-use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::connect::ConnectError;
-use super::driver::{PostgresDriver, TransactionStage};
-use super::error_class::ErrorClass;
-use super::index_build::{BuildError, IndexBuilder};
-use super::pool::{ConnectionPool, DatabaseConnection};
-use super::replay_protection;
-use super::server_registry::ServerRegistration;
 use crate::clock;
-use crate::log::Logger;
 use crate::model::Model;
 use crate::model::settings::Pooling;
-use crate::store::OpenError;
-use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
-use crate::store::schema_migration::{self, Deferred, MigrationError};
-use crate::store::sql::POSTGRES;
+use crate::store::driver::Driver;
+use crate::store::error::{
+    MigrationError, OpenError, StatementError, missing_users_error, newer_format_error,
+};
+use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, CommitGuard, StartFailure};
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::ErrorClass;
+use crate::store::postgres::index_build::{BuildError, IndexBuilder};
+use crate::store::postgres::pool::DatabaseConnection;
+use crate::store::postgres::replay_protection::tables;
+use crate::store::postgres::server_registry::{START_LOCK, ServerRegistration};
+use crate::store::schema::{self, Deferred};
+use crate::store::sql::dialect::POSTGRES;
+use crate::store::statement::{Bind, Columns};
+use crate::store::system_values;
 use crate::store::users::STAMP_KEY;
 use crate::store::uuid_v7::UuidGenerator;
 
 /// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
 
-/// True for the one server that may start now. The first number is the namespace of our advisory locks.
-pub(super) const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
-/// True for the one server that may sweep now, and the time by which it sweeps.
-pub(super) const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
-
 /// How long a migration waits for a table lock while requests queue behind it.
 const TABLE_LOCK_MS: u32 = 200;
 /// How long a start tries to lock its tables, and to acquire the lock of starts.
 const TABLE_LOCKS_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long one statement of a start may take.
-pub(super) const START_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout for one connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub const START_LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bounds of the backoff between retries.
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
@@ -58,16 +53,6 @@ const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
      AND relname = ANY (string_to_array($1, ',')))";
 
 const HAS_TABLES: &str = "SELECT to_regclass('nouns_system') IS NOT NULL";
-
-/// Why the database was not opened.
-#[derive(Debug)]
-pub(super) enum StartFailure {
-    /// The connection broke, or others held locks: a retry may succeed.
-    Retryable(OpenError),
-    /// There was no connection; a retry may succeed.
-    Unreachable(OpenError),
-    Refused(OpenError),
-}
 
 impl From<BuildError> for StartFailure {
     fn from(error: BuildError) -> Self {
@@ -111,31 +96,23 @@ impl From<StatementError> for StartError {
 }
 
 /// The migration at the start of one server.
-pub(super) struct StartupMigration<'a> {
-    pub(super) pool: &'a ConnectionPool,
-    pub(super) model: &'a Model,
-    pub(super) pooling: Pooling,
-    pub(super) server: &'a ServerRegistration,
-    pub(super) log: &'a Logger,
-    /// The URL of the database, for messages.
-    pub(super) display_url: &'a str,
-    /// Whether it retries failures that may be temporary (`--wait`).
-    pub(super) is_patient: bool,
-    /// Whether it was reported that a commit waits.
-    pub(super) has_reported_wait: Cell<bool>,
+pub struct StartupMigration<'a> {
+    pub model: &'a Model,
+    pub server: &'a ServerRegistration,
+    pub commits: CommitGuard<'a>,
 }
 
 impl StartupMigration<'_> {
     /// Migrates the tables to the model. It writes in any case, so that a read-only database is detected at
     /// startup.
-    pub(super) async fn run(&self) -> Result<(), StartFailure> {
-        self.probe_commit().await?;
+    pub async fn run(&self) -> Result<(), StartFailure> {
+        self.commits.probe_commit().await?;
         let deferred = self.in_turn(async |driver| self.change_tables(driver).await).await?;
         self.server.set_registered(true);
         if deferred.is_empty() {
             return Ok(());
         }
-        let Self { pool, pooling, log, display_url, .. } = *self;
+        let CommitGuard { pool, pooling, log, display_url, .. } = self.commits;
         let builder = IndexBuilder { pool, pooling, log, display_url };
         let done = match builder.run(&deferred).await {
             Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
@@ -150,17 +127,23 @@ impl StartupMigration<'_> {
     /// Removes this server's registration. If that fails, the registration expires by itself.
     async fn deregister(&self) {
         self.server.set_registered(false);
-        let Ok(connection) = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await else {
+        let Ok(connection) =
+            self.commits.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await
+        else {
             return;
         };
         let ids = Mutex::new(UuidGenerator::default());
-        let mut driver =
-            PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::Autocommit);
+        let mut driver = PostgresDriver::new(
+            &connection,
+            &ids,
+            self.commits.pooling,
+            TransactionStage::Autocommit,
+        );
         let _ = self.server.remove(&mut driver).await;
     }
 
     fn lock_timeout_error(&self, obstacle: Obstacle) -> OpenError {
-        let (shown, seconds) = (self.display_url, TABLE_LOCKS_TIMEOUT.as_secs());
+        let (shown, seconds) = (self.commits.display_url, TABLE_LOCKS_TIMEOUT.as_secs());
         OpenError(match obstacle {
             Obstacle::Tables => format!(
                 "{shown}: cannot migrate its tables to the model, because other sessions hold locks on them, such as an \
@@ -183,7 +166,7 @@ impl StartupMigration<'_> {
         let until = clock::now() + TABLE_LOCKS_TIMEOUT;
         let mut pause = RETRY_DELAY_MIN;
         loop {
-            let obstacle = match self.guard_commit(self.attempt_migration(&work)).await? {
+            let obstacle = match self.commits.guard_commit(self.attempt_migration(&work)).await? {
                 Ok(done) => return Ok(done),
                 Err(obstacle) => obstacle,
             };
@@ -197,23 +180,19 @@ impl StartupMigration<'_> {
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
-        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-        connection.map_err(|error| match error {
-            ConnectError::Permanent(message) => StartFailure::Refused(OpenError(message)),
-            ConnectError::Transient(message) => StartFailure::Unreachable(OpenError(message)),
-        })
-    }
-
     /// Makes one attempt; if others held a needed lock, nothing was changed.
     async fn attempt_migration<T>(
         &self,
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
     ) -> Result<Result<T, Obstacle>, StartFailure> {
-        let connection = self.connect().await?;
+        let connection = self.commits.connect().await?;
         let ids = Mutex::new(UuidGenerator::default());
-        let mut driver =
-            PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::BeginPending);
+        let mut driver = PostgresDriver::new(
+            &connection,
+            &ids,
+            self.commits.pooling,
+            TransactionStage::BeginPending,
+        );
         let done = migrate_in_transaction(&mut driver, work).await;
         let trouble = driver.error_class();
         let error = match done {
@@ -226,7 +205,7 @@ impl StartupMigration<'_> {
             (_, Some(ErrorClass::Retryable)) => Ok(Err(Obstacle::Tables)),
             (StartError::Open(error), _) => Err(StartFailure::Refused(error)),
             (StartError::Mismatch(mismatch), Some(ErrorClass::ConnectionLost)) => {
-                Err(StartFailure::Retryable(mismatch.describe(self.display_url)))
+                Err(StartFailure::Retryable(mismatch.describe(self.commits.display_url)))
             }
             // The servers that use the database may stop meanwhile.
             (
@@ -234,34 +213,28 @@ impl StartupMigration<'_> {
                     mismatch @ (MigrationError::InUse(_) | MigrationError::InUseSinceBuild(_)),
                 ),
                 None,
-            ) => Err(StartFailure::Retryable(mismatch.describe(self.display_url))),
+            ) => Err(StartFailure::Retryable(mismatch.describe(self.commits.display_url))),
             (StartError::Mismatch(mismatch), None) => {
-                Err(StartFailure::Refused(mismatch.describe(self.display_url)))
+                Err(StartFailure::Refused(mismatch.describe(self.commits.display_url)))
             }
         }
     }
 
     async fn change_tables(&self, driver: &mut PostgresDriver<'_>) -> Result<Deferred, StartError> {
-        let is_ours = check_ownership(driver, self.model, self.display_url).await?;
+        let is_ours = check_ownership(driver, self.model, self.commits.display_url).await?;
         let others = self.server.other_models(driver, self.model).await?.require_readable()?;
         let deferred = match is_ours {
-            true => schema_migration::migrate(driver, self.model, &POSTGRES, &others).await?,
+            true => schema::migrate(driver, self.model, &POSTGRES, &others).await?,
             false => {
-                schema_migration::create(driver, self.model, &POSTGRES).await?;
-                schema_migration::write_system_value(
-                    driver,
-                    &POSTGRES,
-                    "format",
-                    &FORMAT.to_string(),
-                )
-                .await?;
+                schema::create(driver, self.model, &POSTGRES).await?;
+                system_values::write(driver, &POSTGRES, "format", &FORMAT.to_string()).await?;
                 Deferred::default()
             }
         };
-        replay_protection::create_tables(driver).await?;
+        tables::create_tables(driver).await?;
         self.server.register(driver, self.model).await?;
         let now = driver.now().to_string();
-        schema_migration::write_system_value(driver, &POSTGRES, "started_at", &now).await?;
+        system_values::write(driver, &POSTGRES, "started_at", &now).await?;
         Ok(deferred)
     }
 
@@ -271,7 +244,7 @@ impl StartupMigration<'_> {
             MigrationError::InUse(lines) => MigrationError::InUseSinceBuild(lines),
             other => other,
         })?;
-        Ok(schema_migration::complete(driver, self.model, &POSTGRES, &others).await?)
+        Ok(schema::complete(driver, self.model, &POSTGRES, &others).await?)
     }
 }
 
@@ -303,7 +276,7 @@ fn with_jitter(pause: Duration) -> Duration {
 }
 
 /// Whether the database has our system table. Takes no table lock.
-pub(super) async fn has_tables(
+pub async fn has_tables(
     connection: &DatabaseConnection,
     pooling: Pooling,
     shown: &str,
@@ -317,7 +290,7 @@ pub(super) async fn has_tables(
 
 /// Checks for CLI commands, on a database with our system table, that the tables they need exist; changes
 /// nothing. The model may differ from the servers' one, because no model defines the users.
-pub(super) async fn check_admin_tables(
+pub async fn check_admin_tables(
     connection: &DatabaseConnection,
     pooling: Pooling,
     shown: &str,
@@ -328,10 +301,8 @@ pub(super) async fn check_admin_tables(
     if let Some(newer) = check_format(&mut driver, shown).await.map_err(explain)? {
         return Err(newer);
     }
-    let stamp = schema_migration::read_system_value(&mut driver, &POSTGRES, STAMP_KEY)
-        .await
-        .map_err(explain)?;
-    stamp.map(drop).ok_or_else(|| schema_migration::missing_users_error(shown))
+    let stamp = system_values::read(&mut driver, &POSTGRES, STAMP_KEY).await.map_err(explain)?;
+    stamp.map(drop).ok_or_else(|| missing_users_error(shown))
 }
 
 /// The error for a database that a newer version has written.
@@ -339,9 +310,9 @@ async fn check_format(
     driver: &mut PostgresDriver<'_>,
     shown: &str,
 ) -> Result<Option<OpenError>, StatementError> {
-    let stored = schema_migration::read_system_value(driver, &POSTGRES, "format").await?;
+    let stored = system_values::read(driver, &POSTGRES, "format").await?;
     let format = stored.and_then(|text| text.parse::<i64>().ok()).unwrap_or(FORMAT);
-    Ok((format > FORMAT).then(|| schema_migration::newer_format_error(shown, format, FORMAT)))
+    Ok((format > FORMAT).then(|| newer_format_error(shown, format, FORMAT)))
 }
 
 /// Whether the database is ours: false if it is empty, an error if it belongs to another program.

@@ -12,10 +12,10 @@ use futures_util::future::{MaybeDone, maybe_done};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, RowStream, Statement};
 
-use crate::store::driver::Bind;
+use crate::store::statement::Bind;
 
 /// A statement to send.
-pub(super) enum OutgoingStatement<'a> {
+pub enum OutgoingStatement<'a> {
     Command(&'static str),
     Prepared(Statement, &'a [Bind<'a>]),
     /// Prepared and executed in one round trip.
@@ -23,7 +23,7 @@ pub(super) enum OutgoingStatement<'a> {
 }
 
 /// Sends a statement, and returns how many rows it changed. A command counts as one.
-pub(super) async fn execute(client: &Client, message: OutgoingStatement<'_>) -> Result<u64, Error> {
+pub async fn execute(client: &Client, message: OutgoingStatement<'_>) -> Result<u64, Error> {
     match message {
         OutgoingStatement::Command(word) => client.batch_execute(word).await.map(|()| 1),
         OutgoingStatement::Prepared(statement, binds) => {
@@ -38,10 +38,7 @@ pub(super) async fn execute(client: &Client, message: OutgoingStatement<'_>) -> 
     }
 }
 
-pub(super) async fn query(
-    client: &Client,
-    message: OutgoingStatement<'_>,
-) -> Result<RowStream, Error> {
+pub async fn query(client: &Client, message: OutgoingStatement<'_>) -> Result<RowStream, Error> {
     match message {
         OutgoingStatement::Command(word) => {
             Box::pin(client.query_typed_raw(word, with_unknown_types(&[]))).await
@@ -60,7 +57,7 @@ fn with_unknown_types<'a>(binds: &'a [Bind<'a>]) -> impl Iterator<Item = (&'a Bi
 
 /// Polls all futures once, in order, before it awaits the first, so that all statements are sent together.
 /// Answers arrive in the same order.
-pub(super) async fn join_pipelined<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+pub async fn join_pipelined<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut flight: Vec<Pin<Box<MaybeDone<F>>>> =
         futures.map(|future| Box::pin(maybe_done(future))).collect();
     poll_fn(|context| {

@@ -10,15 +10,17 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::pool::{ConnectionLease, ConnectionPool, DatabaseConnection, LeasePurpose};
 use crate::clock;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::postgres::pool::{
+    ConnectionLease, ConnectionPool, DatabaseConnection, LeasePurpose,
+};
 
 /// How many reads share the connection.
 const PIPELINE_DEPTH_MAX: usize = 16;
@@ -32,7 +34,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 const DRAIN_CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The shared connection; it lives as long as a read holds a slot.
-pub(super) struct PipelinedConnection {
+pub struct PipelinedConnection {
     lease: Option<ConnectionLease>,
     moving: Mutex<PipelineProgress>,
     /// Whether a read left before its answer, which is still to arrive.
@@ -50,14 +52,14 @@ struct PipelineProgress {
 }
 
 /// The connection that a read runs on.
-pub(super) enum ReadConnection {
+pub enum ReadConnection {
     Exclusive(ConnectionLease),
     Pipelined(PipelineSlot),
 }
 
 /// A read's slot in the pipeline. Dropped before the answer, it marks the pipeline as abandoned, because
 /// other reads do not know what runs on it.
-pub(super) struct PipelineSlot {
+pub struct PipelineSlot {
     pipeline: Arc<PipelinedConnection>,
     shared_until: Instant,
     is_answered: bool,
@@ -82,7 +84,7 @@ impl Drop for PipelineSlot {
 }
 
 impl ReadConnection {
-    pub(super) fn connection(&self) -> Option<&DatabaseConnection> {
+    pub fn connection(&self) -> Option<&DatabaseConnection> {
         match self {
             Self::Exclusive(lease) => lease.connection(),
             Self::Pipelined(slot) => slot.pipeline.lease.as_ref()?.connection(),
@@ -90,7 +92,7 @@ impl ReadConnection {
     }
 
     /// How long to wait for the answer; `until` is the deadline of the read.
-    pub(super) fn answer_deadline(&self, until: Instant) -> Instant {
+    pub fn answer_deadline(&self, until: Instant) -> Instant {
         match self {
             Self::Exclusive(_) => until,
             Self::Pipelined(slot) => until.min(slot.shared_until),
@@ -98,7 +100,7 @@ impl ReadConnection {
     }
 
     /// Whether no other read is in the pipeline: then another connection would gain nothing.
-    pub(super) fn is_sole_read(&self) -> bool {
+    pub fn is_sole_read(&self) -> bool {
         match self {
             Self::Exclusive(_) => true,
             Self::Pipelined(PipelineSlot { pipeline, .. }) => {
@@ -108,7 +110,7 @@ impl ReadConnection {
     }
 
     /// Releases the slot after the read was answered.
-    pub(super) fn complete(self) {
+    pub fn complete(self) {
         match self {
             Self::Exclusive(lease) => lease.return_to_pool(),
             Self::Pipelined(mut slot) => slot.is_answered = true,
@@ -116,7 +118,7 @@ impl ReadConnection {
     }
 
     /// Releases the slot after the read failed: no other read uses this connection.
-    pub(super) fn mark_broken(self) {
+    pub fn mark_broken(self) {
         if let Self::Pipelined(slot) = self {
             slot.pipeline.is_broken.store(true, Ordering::Relaxed);
         }
@@ -124,7 +126,7 @@ impl ReadConnection {
 
     /// Releases the slot before there is an answer. The statement on an exclusive connection is cancelled,
     /// and its connection closed.
-    pub(super) fn abandon(self) {
+    pub fn abandon(self) {
         if let Self::Exclusive(lease) = self {
             lease.spawn_cancel();
         }
@@ -191,28 +193,45 @@ async fn drain(lease: ConnectionLease) {
     let _ = timeout(DRAIN_TIMEOUT, cleared).await;
 }
 
-impl ConnectionPool {
+/// The small reads of one worker thread.
+#[derive(Debug)]
+pub struct PipelinedReads {
+    pool: Arc<ConnectionPool>,
+    /// The connection that they share, while one is open.
+    pipeline: Mutex<Weak<PipelinedConnection>>,
+}
+
+impl PipelinedReads {
+    pub fn new(pool: &Arc<ConnectionPool>) -> Self {
+        Self { pool: Arc::clone(pool), pipeline: Mutex::default() }
+    }
+
+    fn pipelined(&self) -> MutexGuard<'_, Weak<PipelinedConnection>> {
+        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A connection for a small read: the pipelined one if it can be joined, else a new pipeline.
-    pub(super) async fn lease_for_read(
-        self: &Arc<Self>,
+    pub async fn lease_for_read(
+        &self,
         now: Instant,
         until: Instant,
     ) -> Result<ReadConnection, StoreError> {
+        let pool = &self.pool;
         // A pipeline may live long, and writes need a connection too.
-        if self.connections_max < 2 {
-            return Ok(ReadConnection::Exclusive(self.lease(LeasePurpose::Read, until).await?));
+        if pool.connections_max < 2 {
+            return Ok(ReadConnection::Exclusive(pool.lease(LeasePurpose::Read, until).await?));
         }
         let joined = self
             .pipelined()
             .upgrade()
-            .filter(|pipeline| !self.has_waiters() && pipeline.can_join(now));
+            .filter(|pipeline| !pool.has_waiters() && pipeline.can_join(now));
         if let Some(pipeline) = joined {
-            self.record_no_wait();
+            pool.record_no_wait();
             return Ok(ReadConnection::Pipelined(PipelineSlot::new(pipeline, now, until)));
         }
-        let (lease, now) = match self.try_lease(LeasePurpose::Read) {
+        let (lease, now) = match pool.try_lease(LeasePurpose::Read) {
             Some(lease) => (lease, now),
-            None => (self.wait_for_lease(LeasePurpose::Read, until).await?, clock::now()),
+            None => (pool.wait_for_lease(LeasePurpose::Read, until).await?, clock::now()),
         };
         let mut pipeline = self.pipelined();
         if pipeline.strong_count() > 0 {

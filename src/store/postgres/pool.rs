@@ -6,40 +6,40 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
-use super::PostgresUrl;
-use super::connect::{ConnectError, ConnectionDriver, SessionSettings};
-use super::database_clock::DatabaseClock;
-use super::error_class::is_sync_replication_warning;
-use super::lru_cache::LruCache;
-use super::pipelined::PipelinedConnection;
 use crate::clock;
 use crate::metrics::{self, Gauge};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
+use crate::store::postgres::connect::error::ConnectError;
+use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
+use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::database_clock::DatabaseClock;
+use crate::store::postgres::error_class::is_sync_replication_warning;
+use crate::store::postgres::lru_cache::LruCache;
 
 /// Prepared statements cached per connection: more than a usual model has, but an update has one statement
 /// for each set of changed fields.
 const STATEMENTS_MAX: usize = 256;
 /// How long a request waits for a connection, whether for one in use or for a new one.
-pub(super) const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
+pub const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// One connection, with its cache of prepared statements.
-pub(super) struct DatabaseConnection {
-    pub(super) client: Client,
+pub struct DatabaseConnection {
+    pub client: Client,
     /// Cancels the statement that is running on it.
-    pub(super) cancel: Arc<CancelToken>,
+    pub cancel: Arc<CancelToken>,
     statements: Mutex<LruCache<Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
     /// pool may raise it.
-    pub(super) low_watermark: Arc<AtomicI64>,
-    pub(super) clock: Arc<DatabaseClock>,
+    pub low_watermark: Arc<AtomicI64>,
+    pub clock: Arc<DatabaseClock>,
     /// PostgreSQL has warned that a commit on this connection may be missing on its standbys.
-    pub(super) is_unreplicated: Arc<AtomicBool>,
+    pub is_unreplicated: Arc<AtomicBool>,
     permit_until_closed: PermitUntilClosed,
     _open: GaugeGuard,
 }
@@ -91,7 +91,7 @@ impl Drop for WaiterGuard<'_> {
 
 impl DatabaseConnection {
     /// The prepared statement for this text, from the cache if possible.
-    pub(super) async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
+    pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
         if let Some(statement) = self.statements().get(sql) {
             return Ok(statement);
         }
@@ -107,7 +107,7 @@ impl DatabaseConnection {
 
 /// The purpose of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LeasePurpose {
+pub enum LeasePurpose {
     Read,
     /// A list that may scan every row. `list_slots` limits lists to half of the connections (rounded up), as
     /// `write_slots` limits writes, so that of two connections or more, scans leave one to other requests.
@@ -118,12 +118,12 @@ pub(super) enum LeasePurpose {
 type PoolSlots = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 
 /// The connection pool of one worker thread.
-pub(super) struct ConnectionPool {
+pub struct ConnectionPool {
     address: Arc<PostgresUrl>,
     session: SessionSettings,
     #[expect(clippy::vec_box, reason = "requests lease and return the box itself")]
     idle: Mutex<Vec<Box<DatabaseConnection>>>,
-    pub(super) slots: Arc<Semaphore>,
+    pub slots: Arc<Semaphore>,
     write_slots: Arc<Semaphore>,
     list_slots: Arc<Semaphore>,
     /// Slots for connections that were abandoned before the database had answered. Up to this many, the pool
@@ -131,11 +131,9 @@ pub(super) struct ConnectionPool {
     /// commit that waits for a standby keeps its backend for as long as the standby is away, so without this
     /// limit a server would use up all connections that the database has.
     abandoned_slots: Arc<Semaphore>,
-    pub(super) connections_max: usize,
+    pub connections_max: usize,
     /// Requests that wait for a slot, for any purpose.
     waiters: AtomicUsize,
-    /// The connection that small reads share by pipelining, while one is open.
-    pipeline: Mutex<Weak<PipelinedConnection>>,
     metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
@@ -152,7 +150,7 @@ impl std::fmt::Debug for ConnectionPool {
 }
 
 impl ConnectionPool {
-    pub(super) fn new(
+    pub fn new(
         address: Arc<PostgresUrl>,
         session: SessionSettings,
         connections_max: usize,
@@ -169,7 +167,6 @@ impl ConnectionPool {
             abandoned_slots: Arc::new(Semaphore::new(connections_max)),
             connections_max,
             waiters: AtomicUsize::new(0),
-            pipeline: Mutex::default(),
             metrics: counted,
             epoch: Arc::default(),
             low_watermark: Arc::default(),
@@ -178,17 +175,17 @@ impl ConnectionPool {
     }
 
     /// Uses the clock that all connections of a server share.
-    pub(super) fn with_clock(self, clock: &Arc<DatabaseClock>) -> Self {
+    pub fn with_clock(self, clock: &Arc<DatabaseClock>) -> Self {
         Self { clock: Arc::clone(clock), ..self }
     }
 
     /// Uses this nonce epoch, which stays known only as long as no connection to the database ends.
-    pub(super) fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
+    pub fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self { epoch: Arc::clone(epoch), ..self }
     }
 
     /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.
-    pub(super) async fn lease(
+    pub async fn lease(
         self: &Arc<Self>,
         purpose: LeasePurpose,
         until: Instant,
@@ -201,14 +198,14 @@ impl ConnectionPool {
     }
 
     /// Leases an idle connection if a slot is free and no request waits for one.
-    pub(super) fn try_lease(self: &Arc<Self>, purpose: LeasePurpose) -> Option<ConnectionLease> {
+    pub fn try_lease(self: &Arc<Self>, purpose: LeasePurpose) -> Option<ConnectionLease> {
         let slots = self.try_acquire_slots(purpose)?;
         let connection = self.pop_idle()?;
         self.record_no_wait();
         Some(self.new_lease(connection, slots))
     }
 
-    pub(super) async fn wait_for_lease(
+    pub async fn wait_for_lease(
         self: &Arc<Self>,
         purpose: LeasePurpose,
         until: Instant,
@@ -258,22 +255,18 @@ impl ConnectionPool {
         Some((share, Arc::clone(&self.slots).try_acquire_owned().ok()?))
     }
 
-    pub(super) fn pipelined(&self) -> MutexGuard<'_, Weak<PipelinedConnection>> {
-        self.pipeline.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a request waits for a slot; then the pipelined connection has to be returned eventually.
-    pub(super) fn has_waiters(&self) -> bool {
+    pub fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) > 0
     }
 
     /// Records in the metrics that a request got its connection without waiting.
-    pub(super) fn record_no_wait(&self) {
+    pub fn record_no_wait(&self) {
         self.metrics.wait.observe_time(Duration::ZERO);
     }
 
     /// Records in the metrics how many requests one statement wrote.
-    pub(super) fn record_batch_size(&self, requests: usize) {
+    pub fn record_batch_size(&self, requests: usize) {
         self.metrics.insert_batch_requests.observe(u64::try_from(requests).unwrap_or(u64::MAX));
     }
 
@@ -287,14 +280,14 @@ impl ConnectionPool {
 
     /// Sends a cancel request without waiting for it. The answer on the cancelled connection shows whether
     /// it arrived.
-    pub(super) fn spawn_cancel(self: &Arc<Self>, token: &CancelToken) {
+    pub fn spawn_cancel(self: &Arc<Self>, token: &CancelToken) {
         let token = token.clone();
         let pool = Arc::clone(self);
         tokio::task::spawn_local(async move { pool.cancel_and_wait(token).await });
     }
 
     /// Sends a cancel request, and waits until the database has received it or does not answer.
-    pub(super) async fn cancel_and_wait(&self, token: CancelToken) {
+    pub async fn cancel_and_wait(&self, token: CancelToken) {
         let _ = tokio::time::timeout(LEASE_WAIT_MAX, self.address.cancel(token)).await;
     }
 
@@ -319,7 +312,7 @@ impl ConnectionPool {
     }
 
     /// Opens a connection that does not count against the pool's slots.
-    pub(super) async fn open_connection(
+    pub async fn open_connection(
         &self,
         deadline: Instant,
     ) -> Result<Box<DatabaseConnection>, ConnectError> {
@@ -369,7 +362,7 @@ async fn drive_connection(mut driver: ConnectionDriver, unreplicated: &AtomicBoo
 }
 
 /// A leased connection. Unless it is returned to the pool, its drop closes it, which rolls back.
-pub(super) struct ConnectionLease {
+pub struct ConnectionLease {
     connection: Option<Box<DatabaseConnection>>,
     pool: Arc<ConnectionPool>,
     slots: Option<PoolSlots>,
@@ -377,26 +370,26 @@ pub(super) struct ConnectionLease {
 
 impl ConnectionLease {
     /// The connection; never `None` while the lease is held.
-    pub(super) fn connection(&self) -> Option<&DatabaseConnection> {
+    pub fn connection(&self) -> Option<&DatabaseConnection> {
         self.connection.as_deref()
     }
 
     /// Sends a cancel request for the running statement without waiting for it.
-    pub(super) fn spawn_cancel(&self) {
+    pub fn spawn_cancel(&self) {
         if let Some(connection) = &self.connection {
             self.pool.spawn_cancel(&connection.cancel);
         }
     }
 
     /// Sends a cancel request, and waits until the database has received it or does not answer.
-    pub(super) async fn cancel_and_wait(&self) {
+    pub async fn cancel_and_wait(&self) {
         if let Some(connection) = &self.connection {
             self.pool.cancel_and_wait((*connection.cancel).clone()).await;
         }
     }
 
     /// Returns the connection to the pool: it is intact, and in no transaction.
-    pub(super) fn return_to_pool(mut self) {
+    pub fn return_to_pool(mut self) {
         if let Some(connection) = self.connection.take_if(|kept| !kept.client.is_closed()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             self.pool.metrics.idle.increment();
@@ -405,7 +398,7 @@ impl ConnectionLease {
 
     /// Returns the connection to the pool, in the background, when the database has answered all that was
     /// sent on it.
-    pub(super) fn return_when_drained(mut self) {
+    pub fn return_when_drained(mut self) {
         let Some(connection) = self.connection.take() else { return };
         let (pool, permit) = (Arc::clone(&self.pool), self.permit_while_draining());
         tokio::task::spawn_local(async move {

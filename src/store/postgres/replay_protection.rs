@@ -14,9 +14,9 @@
 //! A claim whose answer was lost is sent again. If it is accepted then, it is valid; if it is rejected as
 //! used, our own first attempt may be the cause, and the claim fails.
 
-mod claim_queue;
+pub mod claim_queue;
 mod nonce_lease;
-mod tables;
+pub mod tables;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -25,22 +25,22 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-pub(super) use self::claim_queue::ClaimQueue;
-pub(super) use self::tables::{create_tables, sweep_tables};
-
-use self::claim_queue::{ClaimAttemptResult, ClaimBatchGuard, ClaimRequest, lock};
-use self::nonce_lease::CountBlock;
-use self::tables::{
+use crate::clock;
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StoreError};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::ErrorClass;
+use crate::store::postgres::pool::LeasePurpose;
+use crate::store::postgres::replay_protection::claim_queue::{
+    ClaimAttemptResult, ClaimBatchGuard, ClaimQueue, ClaimRequest, lock,
+};
+use crate::store::postgres::replay_protection::nonce_lease::CountBlock;
+use crate::store::postgres::replay_protection::tables::{
     LIVE_EPOCH, SELECT_OR_CREATE_EPOCH, bucket_of, epoch_binds, nonce_age_seconds_max,
 };
-use super::driver::{PostgresDriver, TransactionStage};
-use super::error_class::ErrorClass;
-use super::pool::LeasePurpose;
-use super::{NETWORK_GRACE, PostgresWorker, PostgresWorkerState, no_connection};
-use crate::clock;
-use crate::store::driver::{Bind, Columns, DatabaseDriver};
-use crate::store::replay_protection::CLOCK_SKEW_SECONDS;
-use crate::store::{InternalError, NonceClaim, NonceClaimResult, StoreError};
+use crate::store::replay_protection::{CLOCK_SKEW_SECONDS, NonceClaim, NonceClaimResult};
+use crate::store::statement::{Bind, Columns};
 
 /// How often claims are resent that conflicted with claims of other servers.
 const CONFLICT_ROUNDS_MAX: usize = 4;
@@ -61,29 +61,34 @@ struct BlockClaim {
     claim_indexes: Vec<usize>,
 }
 
-impl PostgresWorker {
-    pub(in crate::store) async fn epoch(&self) -> Result<u64, StoreError> {
-        self.0.epoch().await
+/// The claims of one worker thread.
+#[derive(Debug)]
+pub struct NonceClaims {
+    state: Arc<PostgresWorkerState>,
+    /// The claims of all threads.
+    pub queue: Arc<ClaimQueue>,
+}
+
+impl NonceClaims {
+    pub fn new(state: &Arc<PostgresWorkerState>, queue: &Arc<ClaimQueue>) -> Self {
+        Self { state: Arc::clone(state), queue: Arc::clone(queue) }
     }
 
     /// Whether `claim_nonce_locally` can decide.
     #[cfg(test)]
-    pub(in crate::store) fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
-        *lock(&self.0.claims.epoch) == Some(claim.epoch) && self.0.claims.leases.is_leased(claim)
+    pub fn can_claim_nonce_locally(&self, claim: &NonceClaim) -> bool {
+        *lock(&self.queue.epoch) == Some(claim.epoch) && self.queue.leases.is_leased(claim)
     }
 
     /// Claims a count of a block that this server has leased.
-    pub(in crate::store) fn claim_nonce_locally(
-        &self,
-        claim: &NonceClaim,
-    ) -> Option<NonceClaimResult> {
+    pub fn claim_nonce_locally(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
         // Leases of another epoch may still be in memory, but all its nonces are stale.
-        let is_live = *lock(&self.0.claims.epoch) == Some(claim.epoch);
-        if is_live { self.0.claims.leases.claim(claim) } else { None }
+        let is_live = *lock(&self.queue.epoch) == Some(claim.epoch);
+        if is_live { self.queue.leases.claim(claim) } else { None }
     }
 
-    pub(in crate::store) async fn claim(
-        &self,
+    pub async fn claim(
+        self: &Arc<Self>,
         claim: &NonceClaim,
     ) -> Result<NonceClaimResult, StoreError> {
         // RFC 7616 §3.4 begins with 1.
@@ -91,23 +96,21 @@ impl PostgresWorker {
             return Ok(NonceClaimResult::Stale);
         }
         let (answer, answered) = oneshot::channel();
-        if self.0.claims.enqueue(ClaimRequest { claim: *claim, answer })? {
-            let inner = Arc::clone(&self.0);
+        if self.queue.enqueue(ClaimRequest { claim: *claim, answer })? {
+            let inner = Arc::clone(self);
             // A separate task: it sends the claims of other requests too, so it outlives this one.
             tokio::task::spawn_local(Box::pin(async move { inner.send_claim_batches().await }));
         }
         let lost =
             |_| Err(StoreError::Unavailable("a nonce claim ended without an answer".to_owned()));
         // A request that has waited this long is rejected. Its count is used up, which is harmless.
-        let max = self.0.statement_max + NETWORK_GRACE;
+        let max = self.state.statement_max + NETWORK_GRACE;
         let answered = tokio::time::timeout(max, answered).await;
         answered.map_err(|_| StoreError::TimedOut)?.unwrap_or_else(lost)
     }
-}
 
-impl PostgresWorkerState {
-    async fn epoch(&self) -> Result<u64, StoreError> {
-        let known = *lock(&self.claims.epoch);
+    pub async fn epoch(&self) -> Result<u64, StoreError> {
+        let known = *lock(&self.queue.epoch);
         if let Some(epoch) = known {
             return Ok(epoch);
         }
@@ -118,7 +121,7 @@ impl PostgresWorkerState {
                 .await?;
             if let Some(epoch) = rows.into_iter().flatten().next() {
                 let epoch = epoch.cast_unsigned();
-                *lock(&self.claims.epoch) = Some(epoch);
+                *lock(&self.queue.epoch) = Some(epoch);
                 return Ok(epoch);
             }
         }
@@ -127,9 +130,9 @@ impl PostgresWorkerState {
 
     /// Sends the waiting claims in batches, until none is left.
     async fn send_claim_batches(self: Arc<Self>) {
-        let mut under_way = ClaimBatchGuard { queue: &self.claims, is_done: false };
+        let mut under_way = ClaimBatchGuard { queue: &self.queue, is_done: false };
         loop {
-            let asked = self.claims.take_batch();
+            let asked = self.queue.take_batch();
             if asked.is_empty() {
                 under_way.is_done = true;
                 return;
@@ -168,7 +171,7 @@ impl PostgresWorkerState {
                 return Some(ClaimAttemptResult::Decided(NonceClaimResult::Replay));
             }
             // The block may have been leased while the claims waited.
-            let ours = if claim.epoch == epoch { self.claims.leases.claim(claim) } else { None };
+            let ours = if claim.epoch == epoch { self.queue.leases.claim(claim) } else { None };
             ours.map(ClaimAttemptResult::Decided)
         };
         let mut found: Vec<Option<ClaimAttemptResult>> = claims.iter().map(known).collect();
@@ -180,7 +183,7 @@ impl PostgresWorkerState {
                 let Some((place, bit)) = CountBlock::from_claim(claim) else { continue };
                 let NonceClaim { epoch, issued, .. } = *claim;
                 // Not after a conflict: then another server uses the nonce too.
-                let held = if round == 0 { self.claims.leases.lease_request(place) } else { None };
+                let held = if round == 0 { self.queue.leases.lease_request(place) } else { None };
                 let parts = sent.entry(bucket_of(claim)).or_default();
                 let one = parts.entry(place).or_insert(BlockClaim {
                     epoch,
@@ -221,11 +224,11 @@ impl PostgresWorkerState {
         for (place, one) in sent {
             let Some(is_whole) = taken.get(place) else { continue };
             for at in &one.claim_indexes {
-                claims.get(*at).into_iter().for_each(|claim| self.claims.leases.record_use(claim));
+                claims.get(*at).into_iter().for_each(|claim| self.queue.leases.record_use(claim));
                 results.push((*at, ClaimAttemptResult::Decided(NonceClaimResult::First)));
             }
             if let (true, Some(held)) = (is_whole, one.own_bits) {
-                self.claims.leases.grant(*place, held | one.bits);
+                self.queue.leases.grant(*place, held | one.bits);
             }
         }
         if taken.len() < sent.len() {
@@ -247,7 +250,7 @@ impl PostgresWorkerState {
         let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?, row.integer(2)?));
         let (live, _) = self.query_with_retry(LIVE_EPOCH, &binds, read).await?;
         let live = live.first().copied().unwrap_or_default();
-        *lock(&self.claims.epoch) = live.0.map(i64::cast_unsigned);
+        *lock(&self.queue.epoch) = live.0.map(i64::cast_unsigned);
         let is_live = |one: &BlockClaim| {
             let (Some(epoch), Some(oldest), Some(newest)) = live else { return false };
             one.epoch == epoch.cast_unsigned() && (oldest..=newest).contains(&one.issued)
@@ -259,7 +262,7 @@ impl PostgresWorkerState {
         let binds = texts.each_ref().map(|text| Bind::Text(text));
         let read = |row: &dyn Columns| Ok(block_from_row(row)?.zip(row.integer(2)?));
         let (kept, _) = self
-            .query_with_retry(&self.claims.statements_for(bucket)?.select_bits, &binds, read)
+            .query_with_retry(&self.queue.statements_for(bucket)?.select_bits, &binds, read)
             .await?;
         let kept: HashMap<CountBlock, i64> = kept.into_iter().flatten().collect();
         let mut results = Vec::new();
@@ -292,7 +295,7 @@ impl PostgresWorkerState {
         let numbers = [nonce_age_seconds_max(), CLOCK_SKEW_SECONDS].map(Bind::Integer);
         let binds: Vec<_> = texts.iter().map(|text| Bind::Text(text)).chain(numbers).collect();
         let read = |row: &dyn Columns| Ok(block_from_row(row)?.zip(row.boolean(2)?));
-        self.query_with_retry(&self.claims.statements_for(bucket)?.claim, &binds, read).await
+        self.query_with_retry(&self.queue.statements_for(bucket)?.claim, &binds, read).await
     }
 
     /// Runs one statement that is its own transaction, and retries it if the connection is lost; the second
@@ -303,15 +306,15 @@ impl PostgresWorkerState {
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<(Vec<T>, bool), StoreError> {
-        let until = clock::now() + self.statement_max;
+        let until = clock::now() + self.state.statement_max;
         let (mut tries, mut was_lost) = (1, false);
         loop {
-            let lease = self.pool.lease(LeasePurpose::Read, until).await?;
+            let lease = self.state.pool.lease(LeasePurpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
             let mut driver = PostgresDriver::new(
                 connection,
-                &self.ids,
-                self.pooling,
+                &self.state.ids,
+                self.state.pooling,
                 TransactionStage::Autocommit,
             );
             let work = driver.query(sql, binds, &read);

@@ -10,18 +10,18 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use super::driver::PostgresDriver;
-use super::open::START_LOCK;
 use crate::model::diff::loosened_rules;
 use crate::model::{self, Model};
-use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
-use crate::store::schema_migration::{self, MigrationError};
-use crate::store::sql::POSTGRES;
+use crate::store::driver::Driver;
+use crate::store::error::{MigrationError, StatementError};
+use crate::store::postgres::driver::PostgresDriver;
+use crate::store::sql::dialect::POSTGRES;
+use crate::store::statement::{Bind, Columns};
+use crate::store::system_values;
 
 /// The lifetime of a row: six renewals may fail.
 const LIVE_SECONDS: i64 = 150;
-pub(super) const RENEW_EVERY: Duration = Duration::from_secs(20);
-
+pub const RENEW_EVERY: Duration = Duration::from_secs(20);
 const TABLE_PRESENT: &str = "SELECT to_regclass('nouns_servers') IS NOT NULL";
 const CREATE_TABLE: &str = "CREATE TABLE nouns_servers (
   id text COLLATE \"C\" NOT NULL PRIMARY KEY, model text NOT NULL, seen timestamptz NOT NULL
@@ -41,10 +41,14 @@ const DELETE_EXPIRED: &str =
 /// 1: id, 2: model. Returns the distinct models of other servers.
 const SELECT_OTHER_MODELS: &str =
     "SELECT DISTINCT model FROM nouns_servers WHERE id <> $1 AND model <> $2";
+/// True for the one server that may start now. The first number is the namespace of our advisory locks.
+pub const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
+/// True for the one server that may sweep now, and the time by which it sweeps.
+pub const SWEEP_LOCK: &str = "SELECT pg_try_advisory_xact_lock(1313821262, 2), now()";
 
 /// This server's registration, from its start to its shutdown.
 #[derive(Debug)]
-pub(super) struct ServerRegistration {
+pub struct ServerRegistration {
     id: String,
     /// Whether its row should exist.
     is_registered: Cell<bool>,
@@ -52,7 +56,7 @@ pub(super) struct ServerRegistration {
 
 /// The result of a renewal.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Renewal {
+pub enum Renewal {
     Done,
     /// Another server is starting: to be retried.
     Delayed,
@@ -67,7 +71,7 @@ pub(super) enum Renewal {
 
 /// The models of other servers.
 #[derive(Debug, Default)]
-pub(super) struct OtherModels {
+pub struct OtherModels {
     models: Vec<Model>,
     /// Whether there are others, of newer versions, that this one cannot read.
     has_unreadable: bool,
@@ -82,7 +86,7 @@ impl OtherModels {
     }
 
     /// For a start, which must know what the others rely on.
-    pub(super) fn require_readable(self) -> Result<Vec<Model>, MigrationError> {
+    pub fn require_readable(self) -> Result<Vec<Model>, MigrationError> {
         if self.has_unreadable {
             let line = "a server of a newer version is running, whose model this one cannot read";
             return Err(MigrationError::InUse(vec![line.to_owned()]));
@@ -92,14 +96,14 @@ impl OtherModels {
 }
 
 impl ServerRegistration {
-    pub(super) fn new() -> Result<Self, getrandom::Error> {
+    pub fn new() -> Result<Self, getrandom::Error> {
         let id = format!("{:016x}{:016x}", getrandom::u64()?, getrandom::u64()?);
         Ok(Self { id, is_registered: Cell::new(false) })
     }
 
     /// The other models that servers run with. The caller holds the start lock, so that no server starts
     /// meanwhile.
-    pub(super) async fn other_models(
+    pub async fn other_models(
         &self,
         driver: &mut PostgresDriver<'_>,
         model: &Model,
@@ -119,12 +123,12 @@ impl ServerRegistration {
     }
 
     /// Records whether the row exists, once the transaction that writes or removes it has ended.
-    pub(super) fn set_registered(&self, is_registered: bool) {
+    pub fn set_registered(&self, is_registered: bool) {
         self.is_registered.set(is_registered);
     }
 
     /// Writes the row: in the transaction of the start, and again if the row was lost.
-    pub(super) async fn register(
+    pub async fn register(
         &self,
         driver: &mut PostgresDriver<'_>,
         model: &Model,
@@ -134,22 +138,19 @@ impl ServerRegistration {
     }
 
     /// Renews the row (heartbeat) in a single-statement transaction. False: the row does not exist any more.
-    pub(super) async fn renew(
-        &self,
-        driver: &mut PostgresDriver<'_>,
-    ) -> Result<bool, StatementError> {
+    pub async fn renew(&self, driver: &mut PostgresDriver<'_>) -> Result<bool, StatementError> {
         let is_there = driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0;
         // A failed start has removed its row itself.
         Ok(is_there || !self.is_registered.get())
     }
 
-    pub(super) fn is_registered(&self) -> bool {
+    pub fn is_registered(&self) -> bool {
         self.is_registered.get()
     }
 
     /// Registers the server again and checks what others have changed meanwhile, in a transaction, which this
     /// function ends.
-    pub(super) async fn register_again(
+    pub async fn register_again(
         &self,
         driver: &mut PostgresDriver<'_>,
         model: &Model,
@@ -160,7 +161,7 @@ impl ServerRegistration {
         }
         let mut others = self.other_models(driver, model).await?;
         // A server that dropped a rule may have stopped since.
-        let stored = schema_migration::read_system_value(driver, &POSTGRES, "model").await?;
+        let stored = system_values::read(driver, &POSTGRES, "model").await?;
         stored.iter().for_each(|shape| others.add(shape));
         self.register(driver, model).await?;
         driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
@@ -171,10 +172,7 @@ impl ServerRegistration {
         Ok(Renewal::Returned { lost, has_unreadable: others.has_unreadable })
     }
 
-    pub(super) async fn remove(
-        &self,
-        driver: &mut PostgresDriver<'_>,
-    ) -> Result<(), StatementError> {
+    pub async fn remove(&self, driver: &mut PostgresDriver<'_>) -> Result<(), StatementError> {
         driver.execute(REMOVE, &[Bind::Text(&self.id)]).await.map(drop)
     }
 }

@@ -25,19 +25,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-use super::connection_url::{ClientCertificateFiles, PostgresTls, TlsMode, TrustRoots};
-use verify::{CertificateVerifier, VerificationLevel};
+use crate::store::postgres::connection_url::parameters::TlsMode;
+use crate::store::postgres::connection_url::{ClientCertificateFiles, PostgresTls, TrustRoots};
+use crate::store::postgres::tls::verify::{CertificateVerifier, TrustAnchors, VerificationLevel};
 
 /// Makes the TLS layer of connections. A clone shares the files that were read.
 #[derive(Debug, Clone)]
-pub(super) struct PostgresTlsConnector {
+pub struct PostgresTlsConnector {
     config: Arc<ClientConfig>,
     mode: TlsMode,
 }
 
 impl PostgresTlsConnector {
     /// Reads the files that the URL names; the error says which of them is wrong, and how.
-    pub(super) fn new(tls: &PostgresTls) -> Result<Self, String> {
+    pub fn new(tls: &PostgresTls) -> Result<Self, String> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let asked = match tls.mode {
             TlsMode::Disable | TlsMode::Prefer | TlsMode::Require => VerificationLevel::Unverified,
@@ -64,13 +65,6 @@ impl PostgresTlsConnector {
         };
         Ok(Self { config: Arc::new(config), mode: tls.mode })
     }
-}
-
-/// The trust anchors, also as the certificates themselves.
-#[derive(Debug)]
-struct TrustAnchors {
-    store: RootCertStore,
-    certificates: Vec<CertificateDer<'static>>,
 }
 
 /// The system's trust anchors, loaded once: loading takes tens of milliseconds of a thread that serves
@@ -155,7 +149,7 @@ impl MakeTlsConnect<Socket> for PostgresTlsConnector {
 
 /// A handshake to be made.
 #[derive(Debug)]
-pub(super) struct PostgresTlsHandshake {
+pub struct PostgresTlsHandshake {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
@@ -173,7 +167,7 @@ impl TlsConnect<Socket> for PostgresTlsHandshake {
 
 /// An encrypted connection.
 #[derive(Debug)]
-pub(super) struct PostgresTlsStream(tokio_rustls::client::TlsStream<Socket>);
+pub struct PostgresTlsStream(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for PostgresTlsStream {
     /// SCRAM channel binding: the password's proof covers the certificate, so it is worthless to a man in

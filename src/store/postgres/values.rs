@@ -10,8 +10,8 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-use crate::store::InternalError;
-use crate::store::driver::{Bind, Columns};
+use crate::store::error::InternalError;
+use crate::store::statement::{Bind, Columns};
 use crate::value::{Id, IdKind, Moment};
 
 /// PostgreSQL counts time from 2000-01-01.

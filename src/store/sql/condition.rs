@@ -5,16 +5,18 @@
 //! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
-use super::expressions::OperandType;
-use super::{Dialect, quote_name};
 use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
-use crate::model::{Expr, Field, Resource, StorageClass};
-use crate::store::driver::Bind;
+use crate::model::{Expr, Field, Model, Resource, StorageClass};
+use crate::permit::AccessScope;
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::expressions::{OperandType, comparison_operator};
+use crate::store::statement::Bind;
 use crate::value::{Decimal, Id, IdKind, Value};
 
 /// The value of a placeholder.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::store) enum ConditionParameter {
+pub enum ConditionParameter {
     Value(Value),
     Id(Id),
     /// The name of the calling user, or NULL.
@@ -22,7 +24,7 @@ pub(in crate::store) enum ConditionParameter {
 }
 
 impl ConditionParameter {
-    pub(in crate::store) fn bind<'a>(&'a self, user: Option<&'a str>) -> Bind<'a> {
+    pub fn bind<'a>(&'a self, user: Option<&'a str>) -> Bind<'a> {
         match self {
             Self::Value(value) => Bind::value(value),
             Self::Id(id) => Bind::Id(*id),
@@ -39,27 +41,27 @@ struct ConditionOperand {
 
 /// Writes the conditions of one statement and collects their parameters.
 #[derive(Debug)]
-pub(super) struct ConditionWriter {
+pub struct ConditionWriter {
     dialect: &'static Dialect,
     next: usize,
-    pub(super) parameters: Vec<ConditionParameter>,
+    pub parameters: Vec<ConditionParameter>,
 }
 
 /// The alias of a resource's table in the statement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TableAlias<'a> {
-    pub(super) resource: &'a Resource,
-    pub(super) alias: &'a str,
+pub struct TableAlias<'a> {
+    pub resource: &'a Resource,
+    pub alias: &'a str,
 }
 
 impl ConditionWriter {
     /// Placeholders are numbered from `first`.
-    pub(super) fn new(dialect: &'static Dialect, first: usize) -> Self {
+    pub fn new(dialect: &'static Dialect, first: usize) -> Self {
         Self { dialect, next: first, parameters: Vec::new() }
     }
 
     /// The disjunction of some conditions; `None` if there are none.
-    pub(super) fn any_of(&mut self, row: TableAlias<'_>, conditions: &[Expr]) -> Option<String> {
+    pub fn any_of(&mut self, row: TableAlias<'_>, conditions: &[Expr]) -> Option<String> {
         let texts = conditions.iter().map(|one| self.operand(row, &one.root, None).text);
         let texts: Vec<String> = texts.collect();
         (!texts.is_empty()).then(|| format!("({})", texts.join(" OR ")))
@@ -247,15 +249,25 @@ fn indexed_text_column<'a>(resource: &'a Resource, node: &ExprNode) -> Option<&'
     (path.inner.is_empty() && column.filter && is_text).then_some(column)
 }
 
-pub(super) fn comparison_operator(comparison: Comparison) -> &'static str {
-    match comparison {
-        Comparison::NotEqual => "<>",
-        Comparison::Equal
-        | Comparison::Less
-        | Comparison::LessOrEqual
-        | Comparison::Greater
-        | Comparison::GreaterOrEqual => comparison.as_str(),
+/// The conditions of the rows themselves, and of their ancestors.
+pub fn row_conditions(
+    model: &Model,
+    dialect: &'static Dialect,
+    resource: &Resource,
+    reach: &AccessScope,
+    first: usize,
+) -> (Vec<String>, Vec<ConditionParameter>) {
+    let mut terms = ConditionWriter::new(dialect, first);
+    let mut texts = Vec::new();
+    for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
+        let conditions = match depth {
+            0 => reach.row_filters(level.index),
+            _ => reach.read_row_filters(level.index),
+        };
+        let row = TableAlias { resource: level, alias: &format!("t{depth}") };
+        texts.extend(terms.any_of(row, conditions));
     }
+    (texts, terms.parameters)
 }
 
 #[cfg(test)]

@@ -2,14 +2,17 @@
 
 use std::fmt::Write;
 
-use sha2::{Digest, Sha256};
-
-use super::{Dialect, list, placeholders, quote_name};
-use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
+use crate::model::{Field, Model, Resource, StorageClass, types};
+use crate::store::sql::columns::{placeholders, quote_name};
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::operand::index_expression;
+use crate::store::sql::unique::{
+    NAME_BYTES_MAX, index_prefix, is_text_column, truncate_name, unique_columns, unique_index_name,
+};
 use crate::value::{IdKind, Value};
 
 /// Writes a value. 1: name, 2: value.
-pub(in crate::store) fn upsert_system_value(dialect: &Dialect) -> String {
+pub fn upsert_system_value(dialect: &Dialect) -> String {
     let values = placeholders(dialect, 1, 2);
     format!(
         "INSERT INTO nouns_system (name, value) VALUES ({values}) \
@@ -18,7 +21,7 @@ pub(in crate::store) fn upsert_system_value(dialect: &Dialect) -> String {
 }
 
 /// Writes a value, unless there is one. 1: name, 2: value.
-pub(in crate::store) fn insert_system_value_if_absent(dialect: &Dialect) -> String {
+pub fn insert_system_value_if_absent(dialect: &Dialect) -> String {
     let values = placeholders(dialect, 1, 2);
     format!(
         "INSERT INTO nouns_system (name, value) VALUES ({values}) ON CONFLICT (name) DO NOTHING"
@@ -26,41 +29,37 @@ pub(in crate::store) fn insert_system_value_if_absent(dialect: &Dialect) -> Stri
 }
 
 /// Deletes a value. 1: name.
-pub(in crate::store) fn forget(dialect: &Dialect) -> String {
+pub fn forget(dialect: &Dialect) -> String {
     format!("DELETE FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
 
 /// Reads a value. 1: name.
-pub(in crate::store) fn select_system_value(dialect: &Dialect) -> String {
+pub fn select_system_value(dialect: &Dialect) -> String {
     format!("SELECT value FROM nouns_system WHERE name = {}1", dialect.placeholder)
 }
 
-pub(in crate::store) fn drop_index(name: &str) -> String {
+pub fn drop_index(name: &str) -> String {
     format!("DROP INDEX {}", quote_name(name))
 }
 
-pub(in crate::store) fn drop_table(name: &str) -> String {
+pub fn drop_table(name: &str) -> String {
     format!("DROP TABLE {}", quote_name(name))
 }
 
-pub(in crate::store) fn rename_table(from: &str, to: &str) -> String {
+pub fn rename_table(from: &str, to: &str) -> String {
     format!("ALTER TABLE {} RENAME TO {}", quote_name(from), quote_name(to))
 }
 
-pub(in crate::store) fn drop_column(table: &str, column: &str) -> String {
+pub fn drop_column(table: &str, column: &str) -> String {
     format!("ALTER TABLE {} DROP COLUMN {}", quote_name(table), quote_name(column))
 }
 
 /// `table` is quoted already.
-pub(in crate::store) fn drop_constraint(table: &str, name: &str) -> String {
+pub fn drop_constraint(table: &str, name: &str) -> String {
     format!("ALTER TABLE {table} DROP CONSTRAINT {}", quote_name(name))
 }
 
-pub(in crate::store) fn create_table(
-    model: &Model,
-    resource: &Resource,
-    dialect: &Dialect,
-) -> String {
+pub fn create_table(model: &Model, resource: &Resource, dialect: &Dialect) -> String {
     let (key, table) = match resource.id {
         IdKind::Uuid => (dialect.uuid_key, dialect.uuid_table_options),
         IdKind::Integer => (dialect.integer_key, dialect.integer_table_options),
@@ -89,11 +88,7 @@ pub(in crate::store) fn create_table(
 }
 
 /// The types of a table's columns, in their canonical order.
-pub(super) fn column_types(
-    model: &Model,
-    resource: &Resource,
-    dialect: &Dialect,
-) -> Vec<&'static str> {
+pub fn column_types(model: &Model, resource: &Resource, dialect: &Dialect) -> Vec<&'static str> {
     let [moment, version] = [StorageClass::Moment, StorageClass::Integer].map(dialect.column_type);
     let parent = resource.parent.map(|index| id_column_type(model.resource(index).id, dialect));
     let fields = resource.fields.iter().map(|field| field_column_type(field, dialect));
@@ -127,33 +122,33 @@ fn references_clause(to: &Resource) -> String {
 
 /// A foreign key that is added to an existing table.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store) struct ForeignKey {
-    pub(in crate::store) name: String,
+pub struct ForeignKey {
+    pub name: String,
     table: String,
     add: String,
 }
 
 impl ForeignKey {
     /// The statement for a table without rows.
-    pub(in crate::store) fn add(&self) -> &str {
+    pub fn add(&self) -> &str {
         &self.add
     }
 
     /// The statement for a table with rows: only later writes are checked, existing rows are not (`NOT
     /// VALID`).
-    pub(in crate::store) fn add_unvalidated(&self) -> String {
+    pub fn add_unvalidated(&self) -> String {
         format!("{} NOT VALID", self.add)
     }
 
     /// The statement that validates the existing rows. Reads and writes are not blocked.
-    pub(in crate::store) fn validate(&self) -> String {
+    pub fn validate(&self) -> String {
         format!("ALTER TABLE {} VALIDATE CONSTRAINT {}", self.table, quote_name(&self.name))
     }
 }
 
 /// The name of the foreign key of a column, and the name that PostgreSQL chose in earlier versions, which
 /// gave it no name.
-pub(in crate::store) fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
+pub fn foreign_key_names(resource: &Resource, column: &str) -> [String; 2] {
     let name = truncate_name(format!("{}.foreign_key.{column}", index_prefix(resource)));
     [name, default_name(&resource.table, column)]
 }
@@ -171,7 +166,7 @@ fn default_name(table: &str, column: &str) -> String {
 }
 
 /// The foreign keys of a new table, or of one new field, where they are added separately from their tables.
-pub(in crate::store) fn foreign_keys(
+pub fn foreign_keys(
     model: &Model,
     resource: &Resource,
     field: Option<&Field>,
@@ -213,12 +208,7 @@ fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
 }
 
 /// The statement that adds a column. Existing rows get the default.
-pub(in crate::store) fn add_column(
-    model: &Model,
-    resource: &Resource,
-    field: &Field,
-    dialect: &Dialect,
-) -> String {
+pub fn add_column(model: &Model, resource: &Resource, field: &Field, dialect: &Dialect) -> String {
     let default = field.default.clone().map(types::canonicalize);
     let default =
         default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value, dialect)));
@@ -228,7 +218,7 @@ pub(in crate::store) fn add_column(
 
 /// A constant of the model as an SQL literal: the only value that is not bound, because DDL has no
 /// parameters.
-pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
+pub fn literal(value: &Value, dialect: &Dialect) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {
         Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => "NULL".to_owned(),
@@ -247,20 +237,13 @@ pub(super) fn literal(value: &Value, dialect: &Dialect) -> String {
 /// An index that the model asks for. Its name states its whole definition, so that a different index has a
 /// different name.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::store) struct IndexDefinition {
-    pub(in crate::store) name: String,
-    pub(in crate::store) create: String,
-}
-
-/// The prefix of an index's name. The indexes of built-in tables have another one: startup does not reconcile
-/// them, and an older program that does not know the table leaves them alone.
-fn index_prefix(resource: &Resource) -> String {
-    let ours = if resource.is_builtin { "" } else { "nouns." };
-    format!("{ours}{}", resource.table)
+pub struct IndexDefinition {
+    pub name: String,
+    pub create: String,
 }
 
 /// All indexes of a resource: for its parent, filters, references and unique rules.
-pub(in crate::store) fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
+pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
     let (table, prefix) = (&resource.table, index_prefix(resource));
     let parent = &resource.parent_key;
     let index = |unique: &str, name: String, columns: Vec<&str>| {
@@ -325,7 +308,7 @@ fn push_filter_indexes(
         push_filter_indexes(indexes, resource, (column, &mut *inner), dialect);
         inner.pop();
     }
-    let found = list::index_expression(dialect, column, inner).filter(|_| field.filter);
+    let found = index_expression(dialect, column, inner).filter(|_| field.filter);
     let Some((found, is_cut)) = found else { return };
     let word = if is_cut { dialect.sort_prefix_word } else { "filter" };
     let names = [&column.name].into_iter().chain(inner.iter());
@@ -341,91 +324,13 @@ fn push_filter_indexes(
     });
 }
 
-/// Whether a column holds text of any length.
-fn is_text_column(resource: &Resource, column: &str) -> bool {
-    let mut fields = resource.fields.iter();
-    fields.any(|field| {
-        &*field.name == column
-            && field.storage_class() == StorageClass::Text
-            && field.rules.reference.is_none()
-    })
-}
-
-/// The condition that a column equals a parameter, in the form that the index of a unique rule can serve.
-/// `table` is the prefix of the column's name.
-pub(super) fn equals_parameter(
-    resource: &Resource,
-    (table, column): (&str, &str),
-    number: usize,
-    dialect: &Dialect,
-) -> String {
-    let name = format!("{table}{}", quote_name(column));
-    let parameter = format!("{}{number}", dialect.placeholder);
-    let digest = (dialect.unique_expression)(&name);
-    if digest == name || !is_text_column(resource, column) {
-        return format!("{name} = {parameter}");
-    }
-    format!("{name} = {parameter} AND {digest} = {}", (dialect.unique_expression)(&parameter))
-}
-
-/// The columns of a unique rule: its fields, and before them the parent, if the rule is scoped to one.
-pub(in crate::store) fn unique_columns<'a>(
-    resource: &'a Resource,
-    unique: &UniqueRule,
-) -> Vec<&'a str> {
-    let within = match unique.scope {
-        UniqueScope::Resource => None,
-        UniqueScope::Parent => resource.parent_key.as_deref(),
+/// Whether a foreign key has the name of one that the model asks for.
+pub fn is_declared_foreign_key(model: &Model, table: &str, key: &str) -> bool {
+    let Some(resource) = model.declared().find(|resource| &*resource.table == table) else {
+        return false;
     };
-    let fields = unique.fields.iter().filter_map(|at| resource.fields.get(*at));
-    within.into_iter().chain(fields.map(|field| &*field.name)).collect()
-}
-
-fn unique_index_name(resource: &Resource, unique: &UniqueRule) -> String {
-    let (word, skipped) = match unique.scope {
-        UniqueScope::Resource => ("unique", 0),
-        UniqueScope::Parent => ("unique_in_parent", 1),
-    };
-    let columns = unique_columns(resource, unique);
-    let names = columns.get(skipped..).unwrap_or_default().join(".");
-    format!("{}.{word}.{names}", index_prefix(resource))
-}
-
-/// PostgreSQL truncates longer names, and two of them could collide.
-const NAME_BYTES_MAX: usize = 63;
-
-/// Truncates a long name and appends a digest of it.
-fn truncate_name(name: String) -> String {
-    if name.len() <= NAME_BYTES_MAX {
-        return name;
-    }
-    let digest = Sha256::digest(name.as_bytes());
-    let mut text = name;
-    text.truncate(NAME_BYTES_MAX - 17);
-    text.push('~');
-    for byte in digest.iter().take(8) {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
-}
-
-/// The unique rule of an error message: PostgreSQL names the index, SQLite its columns (`orders.a,
-/// orders.b`).
-pub(in crate::store) fn violated_unique_rule<'a>(
-    resource: &'a Resource,
-    message: &str,
-) -> Option<&'a UniqueRule> {
-    let list = message.split_once(": ").map_or("", |(_, list)| list);
-    let clashing: Vec<&str> =
-        list.split(", ").filter_map(|name| name.split_once('.')).map(|(_, c)| c).collect();
-    resource.unique.iter().find(|unique| {
-        truncate_name(unique_index_name(resource, unique)) == message
-            || unique_columns(resource, unique) == clashing
-    })
-}
-
-/// Whether a PostgreSQL index belongs to a unique rule of the resource, in this model or another one.
-pub(in crate::store) fn is_unique_index(resource: &Resource, index: &str) -> bool {
-    let rule = index.strip_prefix(&index_prefix(resource)).and_then(|rest| rest.strip_prefix('.'));
-    rule.is_some_and(|rule| rule.starts_with("unique"))
+    let fields = resource.fields.iter().filter(|field| field.rules.reference.is_some());
+    let mut columns =
+        resource.parent_key.as_deref().into_iter().chain(fields.map(|field| &*field.name));
+    columns.any(|column| foreign_key_names(resource, column).iter().any(|name| name == key))
 }

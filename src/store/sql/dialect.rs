@@ -1,100 +1,100 @@
 //! SQL dialects: the differences between the engines, as data.
 
-use super::expressions::{self, ExpressionSyntax};
 use crate::model::StorageClass;
+use crate::store::sql::expressions::{self, ExpressionSyntax};
 
 /// The dialect of one engine.
 #[derive(Debug)]
-pub(in crate::store) struct Dialect {
-    pub(in crate::store) placeholder: char,
-    pub(super) column_type: fn(StorageClass) -> &'static str,
+pub struct Dialect {
+    pub placeholder: char,
+    pub column_type: fn(StorageClass) -> &'static str,
     /// The literals of false and true.
-    pub(super) booleans: [&'static str; 2],
-    pub(super) uuid_column: &'static str,
-    pub(super) uuid_key: &'static str,
-    pub(super) integer_key: &'static str,
+    pub booleans: [&'static str; 2],
+    pub uuid_column: &'static str,
+    pub uuid_key: &'static str,
+    pub integer_key: &'static str,
     /// Options after the column list, for each kind of key.
-    pub(super) uuid_table_options: &'static str,
-    pub(super) integer_table_options: &'static str,
+    pub uuid_table_options: &'static str,
+    pub integer_table_options: &'static str,
     /// The expression for a text column (already quoted) in an index for sorting, and in a unique index. The
     /// size of an index entry is limited; the flag says that all texts of the column are short.
-    pub(super) sort_prefix: fn(&str, bool) -> String,
+    pub sort_prefix: fn(&str, bool) -> String,
     /// The word for an index on text prefixes in the index's name.
-    pub(super) sort_prefix_word: &'static str,
+    pub sort_prefix_word: &'static str,
     /// Whether a row comparison of an expression and a column can use an index, as one of two columns can.
-    pub(super) can_index_expression_rows: bool,
-    pub(super) unique_expression: fn(&str) -> String,
+    pub can_index_expression_rows: bool,
+    pub unique_expression: fn(&str) -> String,
     /// Whether ORDER BY has to name a column that is NULL in all rows, so that the planner uses an index that
     /// begins with it.
-    pub(super) is_null_sort_key_needed: bool,
+    pub is_null_sort_key_needed: bool,
     /// Expressions in conditions.
-    pub(super) expressions: &'static ExpressionSyntax,
+    pub expressions: &'static ExpressionSyntax,
     /// Foreign keys are added after all tables are created, since they may be cyclic.
-    pub(in crate::store) has_separate_foreign_keys: bool,
+    pub has_separate_foreign_keys: bool,
     /// The row lock clause of a read of an item that is about to be changed, and of one that
     /// is about to be deleted.
-    pub(super) lock_for_update: &'static str,
-    pub(super) lock_for_delete: &'static str,
+    pub lock_for_update: &'static str,
+    pub lock_for_delete: &'static str,
     /// The function that numbers a change log entry, where the engine needs one. Its parameter says whether
     /// the entry is the first of its transaction. A row and its entry are then written by one statement.
-    pub(super) next_change_function: Option<&'static str>,
+    pub next_change_function: Option<&'static str>,
     /// Reads the low-water mark of the change log.
-    pub(in crate::store) low_watermark: &'static str,
+    pub low_watermark: &'static str,
     /// Makes the statement that reads a version and a low-water mark that suffices for it. 1: the low-water
     /// mark that is already known.
-    pub(super) version_query: fn(&str) -> String,
+    pub version_query: fn(&str) -> String,
     /// How to find the last entry of a collection: the columns of an index, the condition for a top-level
     /// collection, and the order. Written so that PostgreSQL's planner can use only this index, and never
     /// scans the whole log.
-    pub(super) version_resource: &'static str,
-    pub(super) version_parent: &'static str,
-    pub(super) version_top_level: &'static str,
-    pub(super) version_order: &'static str,
-    pub(in crate::store) version_index: &'static str,
+    pub version_resource: &'static str,
+    pub version_parent: &'static str,
+    pub version_top_level: &'static str,
+    pub version_order: &'static str,
+    pub version_index: &'static str,
     /// Whether that index exists.
-    pub(in crate::store) version_index_names: &'static str,
+    pub version_index_names: &'static str,
     /// The tables that every database has.
-    pub(in crate::store) system_tables: &'static [&'static str],
+    pub system_tables: &'static [&'static str],
     /// The table of the idempotency keys, and its index.
-    pub(in crate::store) idempotency_tables: &'static [&'static str],
+    pub idempotency_tables: &'static [&'static str],
     /// Tries to lock an idempotency key until the transaction ends. `None` where there is a single writer.
-    pub(in crate::store) lock_idempotency_key: Option<&'static str>,
+    pub lock_idempotency_key: Option<&'static str>,
     /// The triggers that change the users' stamp, and the statement that reads it.
-    pub(in crate::store) users_triggers: &'static [&'static str],
-    pub(super) users_stamp: &'static str,
+    pub users_triggers: &'static [&'static str],
+    pub users_stamp: &'static str,
     /// Locks out all other changes of the users until the transaction ends. `None` where there is a single
     /// writer.
-    pub(in crate::store) users_lock: Option<&'static str>,
+    pub users_lock: Option<&'static str>,
     /// The function of the triggers, where a database of an older version needs a new one.
-    pub(in crate::store) users_function: Option<UsersFunction>,
+    pub users_function: Option<UsersFunction>,
     /// Whether an index of a table in use is built concurrently, outside a transaction.
-    pub(in crate::store) can_build_concurrently: bool,
+    pub can_build_concurrently: bool,
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
     /// writer.
-    pub(in crate::store) lock_table: Option<fn(&str) -> String>,
+    pub lock_table: Option<fn(&str) -> String>,
     /// Lists the foreign keys that refer to a table, where these must be dropped first: the referencing
     /// table, quoted; its plain name, if it is in our schema; the names of the keys. 1: the table.
-    pub(in crate::store) foreign_keys_to: Option<&'static str>,
+    pub foreign_keys_to: Option<&'static str>,
     /// Lists the foreign keys that are not validated yet, where the engine has such a state.
-    pub(in crate::store) unvalidated_keys: Option<&'static str>,
+    pub unvalidated_keys: Option<&'static str>,
     /// The last allocated id of a table with integer keys. 1: the table.
-    pub(in crate::store) last_id: &'static str,
+    pub last_id: &'static str,
     /// Sets the last allocated id of a new table. 1: the table, 2: the last id.
-    pub(in crate::store) set_last_id: &'static str,
+    pub set_last_id: &'static str,
     /// Lists the indexes of the model's tables, and whether they are valid.
-    pub(in crate::store) index_names: &'static str,
+    pub index_names: &'static str,
 }
 
 /// The function that the triggers of the users call.
 #[derive(Debug)]
-pub(in crate::store) struct UsersFunction {
+pub struct UsersFunction {
     /// Creates or replaces the function.
-    pub(in crate::store) create: &'static str,
+    pub create: &'static str,
     /// Whether the installed function is current.
-    pub(in crate::store) is_current: &'static str,
+    pub is_current: &'static str,
 }
 
-pub(in crate::store) static SQLITE: Dialect = Dialect {
+pub static SQLITE: Dialect = Dialect {
     placeholder: '?',
     column_type: |class| match class {
         StorageClass::Text | StorageClass::Moment | StorageClass::Json => "TEXT",
@@ -173,7 +173,7 @@ END",
     index_names: "SELECT name, 1 FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
 
-pub(in crate::store) static POSTGRES: Dialect = Dialect {
+pub static POSTGRES: Dialect = Dialect {
     placeholder: '$',
     column_type: |class| match class {
         // Sorted by bytes, as in SQLite, whatever the database's locale.

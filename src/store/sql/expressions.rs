@@ -1,12 +1,11 @@
 //! Expressions in conditions that differ between the engines.
 
-use super::condition::comparison_operator;
 use crate::model::StorageClass;
 use crate::model::expr::Comparison;
 
 /// The SQL type of an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OperandType {
+pub enum OperandType {
     Text,
     /// A UUID, where the engine has a type for it.
     Uuid,
@@ -20,23 +19,23 @@ pub(super) enum OperandType {
 type JsonMemberExpression = fn(&str, &[Box<str>], (StorageClass, u8)) -> String;
 
 #[derive(Debug)]
-pub(super) struct ExpressionSyntax {
+pub struct ExpressionSyntax {
     /// The cast after a placeholder.
-    pub(super) cast: fn(OperandType) -> &'static str,
-    pub(super) has_uuid: bool,
-    pub(super) uuid_text: fn(&str) -> String,
+    pub cast: fn(OperandType) -> &'static str,
+    pub has_uuid: bool,
+    pub uuid_text: fn(&str) -> String,
     /// A field inside a JSON column, by its path; NULL if it has another type. The number is the scale of a
     /// decimal.
-    pub(super) json_member: JsonMemberExpression,
+    pub json_member: JsonMemberExpression,
     /// The function that finds a text in another one; 0 if it is not found.
-    pub(super) position_function: &'static str,
+    pub position_function: &'static str,
     /// Units of a scale as a double: the nearest double of the units, divided.
-    pub(super) as_real: fn(&str, u8) -> String,
+    pub as_real: fn(&str, u8) -> String,
     /// Compares units with units of a scale that is larger by this many digits.
-    pub(super) compare_scaled: fn(Comparison, &str, &str, u8) -> String,
+    pub compare_scaled: fn(Comparison, &str, &str, u8) -> String,
 }
 
-pub(super) static SQLITE: ExpressionSyntax = ExpressionSyntax {
+pub static SQLITE: ExpressionSyntax = ExpressionSyntax {
     cast: |_| "",
     has_uuid: false,
     uuid_text: str::to_owned,
@@ -83,7 +82,7 @@ pub(super) static SQLITE: ExpressionSyntax = ExpressionSyntax {
     },
 };
 
-pub(super) static POSTGRES: ExpressionSyntax = ExpressionSyntax {
+pub static POSTGRES: ExpressionSyntax = ExpressionSyntax {
     cast: |kind| match kind {
         OperandType::Text => "::text COLLATE \"C\"",
         OperandType::Uuid => "::uuid",
@@ -127,4 +126,15 @@ pub(super) static POSTGRES: ExpressionSyntax = ExpressionSyntax {
 
 fn power_of_ten(digits: u8) -> u64 {
     10u64.saturating_pow(digits.into())
+}
+
+pub fn comparison_operator(comparison: Comparison) -> &'static str {
+    match comparison {
+        Comparison::NotEqual => "<>",
+        Comparison::Equal
+        | Comparison::Less
+        | Comparison::LessOrEqual
+        | Comparison::Greater
+        | Comparison::GreaterOrEqual => comparison.as_str(),
+    }
 }

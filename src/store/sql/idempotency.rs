@@ -1,32 +1,32 @@
 //! The statements of the idempotency keys and their stored responses, in the table `nouns_keys`.
 
-use super::Dialect;
+use crate::store::sql::dialect::Dialect;
 
 /// The bytes that one batch of the sweep deletes, plus one response: the response to a bulk create is long.
 const SWEEP_BYTES_MAX: usize = 8 << 20;
 
 /// The key in `nouns_system` of the last sweep of the idempotency keys; a second time in its value says since
 /// when the clock is doubted.
-pub(in crate::store) const IDEMPOTENCY_CLOCK: &str = "keys_clock";
+pub const IDEMPOTENCY_CLOCK: &str = "keys_clock";
 
 /// The time of the newest stored response.
-pub(in crate::store) const NEWEST_IDEMPOTENCY_KEY: &str = "SELECT max(time) FROM nouns_keys";
+pub const NEWEST_IDEMPOTENCY_KEY: &str = "SELECT max(time) FROM nouns_keys";
 
 #[derive(Debug)]
-pub(in crate::store) struct IdempotencyStatements {
+pub struct IdempotencyStatements {
     /// Fingerprint and response. 1: scope, 2: the time before which a response has expired. While the clock
     /// is doubted, no response expires.
-    pub(in crate::store) find: String,
+    pub find: String,
     /// Stores a response, or replaces an expired one. 1: scope, 2: fingerprint, 3: time, 4: bytes, 5: text.
-    pub(in crate::store) store: String,
+    pub store: String,
     /// Whether keys have expired. 1: the cutoff time, 2: how many keys a batch examines.
-    pub(in crate::store) due: String,
+    pub due: String,
     /// Deletes expired keys. 1: the cutoff time, 2: how many at most.
-    pub(in crate::store) sweep: String,
+    pub sweep: String,
 }
 
 impl IdempotencyStatements {
-    pub(super) fn new(dialect: &Dialect) -> Self {
+    pub fn new(dialect: &Dialect) -> Self {
         let p = dialect.placeholder;
         Self {
             find: format!(
@@ -55,7 +55,7 @@ impl IdempotencyStatements {
     }
 
     #[cfg(any(fuzzing, test))]
-    pub(super) fn all_texts(&self) -> [String; 4] {
+    pub fn all_texts(&self) -> [String; 4] {
         [self.find.clone(), self.store.clone(), self.due.clone(), self.sweep.clone()]
     }
 }
@@ -64,8 +64,8 @@ impl IdempotencyStatements {
 mod tests {
     use rusqlite::Connection;
 
-    use super::super::SQLITE;
     use super::*;
+    use crate::store::sql::dialect::SQLITE;
 
     /// The number of rows deleted by each batch, for `rows` expired responses of `bytes` bytes each.
     fn steps(rows: usize, bytes: i64) -> Vec<usize> {

@@ -9,13 +9,12 @@
 //! PostgreSQL runs a data-modifying CTE that nothing reads after the main query, so the entry has to read
 //! from it.
 
-use super::{
-    Dialect, ENTRY_BINDS, ENTRY_COLUMNS, columns, ddl, entry_insert_sql, placeholders, quote_name,
-    select_list,
-};
 use crate::model::{Model, Resource, StorageClass};
+use crate::store::sql::columns::{columns, placeholders, quote_name, select_list};
+use crate::store::sql::ddl::column_types;
+use crate::store::sql::dialect::Dialect;
 
-pub(super) fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
+pub fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
     let (into, count) = (insert_into(resource), columns(resource).len());
     let values = placeholders(dialect, 1, count);
     let row = format!("{into} VALUES ({values})");
@@ -28,9 +27,9 @@ pub(super) fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
     }
 }
 
-pub(super) fn insert_rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Option<String> {
+pub fn insert_rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Option<String> {
     let next_change = dialect.next_change_function?;
-    let own = ddl::column_types(model, resource, dialect);
+    let own = column_types(model, resource, dialect);
     let types = own.iter().copied().chain(entry_types(dialect));
     let arrays = types.zip(1..).map(|(kind, number)| {
         // The element type of an array has no collation.
@@ -59,4 +58,26 @@ fn entry_types(dialect: &Dialect) -> impl Iterator<Item = &'static str> {
     let (time, text) =
         ((dialect.column_type)(StorageClass::Moment), (dialect.column_type)(StorageClass::Text));
     [time].into_iter().chain(std::iter::repeat_n(text, ENTRY_BINDS - 1))
+}
+
+/// The number of parameters of a change log entry: its columns without the sequence.
+pub const ENTRY_BINDS: usize = 11;
+
+pub const ENTRY_COLUMNS: &str =
+    "time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after";
+
+/// Inserts a change log entry; its parameters are numbered from `first`. With `from`, one entry for each row
+/// of that relation. Where the engine has a function for the next number, its parameter comes last.
+pub fn entry_insert_sql(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
+    let mut columns = ENTRY_COLUMNS.to_owned();
+    let mut values = placeholders(dialect, first, ENTRY_BINDS);
+    if let Some(next_change) = dialect.next_change_function {
+        columns.insert_str(0, "sequence, ");
+        let is_first = first + ENTRY_BINDS;
+        values.insert_str(0, &format!("{next_change}({}{is_first}), ", dialect.placeholder));
+    }
+    match from {
+        None => format!("INSERT INTO nouns_changes ({columns}) VALUES ({values})"),
+        Some(from) => format!("INSERT INTO nouns_changes ({columns}) SELECT {values} FROM {from}"),
+    }
 }

@@ -5,19 +5,20 @@
 
 mod filter;
 
-use super::condition::ConditionParameter;
-use super::expressions::OperandType;
-use super::row_filter::{ancestor_join, conditions};
-use super::{Dialect, quote_name, select_list};
 use crate::intent::{Attribute, ListQuery, SortKey};
-use crate::model::{Field, Model, Resource, StorageClass};
+use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
-use crate::store::driver::{Bind, Statement};
+use crate::store::sql::columns::{ancestor_join, quote_name, select_list};
+use crate::store::sql::condition::{ConditionParameter, row_conditions};
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::expressions::OperandType;
+use crate::store::sql::operand::{ListOperand, field_operand};
+use crate::store::statement::{Bind, Statement};
 use crate::value::{Id, IdKind, Value};
 
 /// Which items of a list a statement reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) enum ListSection {
+pub enum ListSection {
     /// The first sort key is never NULL, or there is none.
     All,
     KeyPresent,
@@ -29,7 +30,7 @@ pub(in crate::store) enum ListSection {
 
 /// The statements of one list.
 #[derive(Debug)]
-pub(in crate::store) struct ListStatements<'a> {
+pub struct ListStatements<'a> {
     dialect: &'static Dialect,
     resource: &'a Resource,
     list: &'a ListQuery,
@@ -41,23 +42,8 @@ pub(in crate::store) struct ListStatements<'a> {
     ancestor_ids: Vec<Id>,
 }
 
-/// A column or expression that is filtered or sorted by, as SQL.
-#[derive(Debug)]
-struct ListOperand {
-    text: String,
-    /// The indexed form, used for lookups and sorting: a prefix of a long text.
-    indexed_text: String,
-    kind: OperandType,
-    /// Whether `indexed_text` is a prefix of the text.
-    is_prefix: bool,
-    /// An expression over a column, and not the column itself.
-    is_expression: bool,
-    /// A timestamp inside an object: text in its canonical form.
-    is_canonical_text: bool,
-}
-
 /// Builds a statement and collects its parameters.
-struct StatementBuilder<'s> {
+pub struct StatementBuilder<'s> {
     dialect: &'static Dialect,
     binds: Vec<Bind<'s>>,
 }
@@ -88,65 +74,8 @@ fn bind<'v>(operand: &ListOperand, value: &'v Value) -> Bind<'v> {
     }
 }
 
-/// The expression that an index on a column, or on a field nested in it, holds; and whether that is a prefix.
-pub(super) fn index_expression(
-    dialect: &Dialect,
-    column: &Field,
-    inner: &[Box<str>],
-) -> Option<(String, bool)> {
-    let operand = field_operand(dialect, column, inner, "")?;
-    // In an index, an expression that is no function call needs parentheses.
-    let is_bare = inner.is_empty() || operand.is_prefix;
-    let text = if is_bare { operand.indexed_text } else { format!("({})", operand.indexed_text) };
-    Some((text, operand.is_prefix))
-}
-
-fn field_operand(
-    dialect: &Dialect,
-    column: &Field,
-    inner: &[Box<str>],
-    table: &str,
-) -> Option<ListOperand> {
-    let field = inner.iter().try_fold(column, |field, name| {
-        field.rules.fields.iter().find(|inner| inner.name == *name)
-    })?;
-    let name = format!("{table}{}", quote_name(&column.name));
-    let is_spelled = !inner.is_empty() && field.storage_class() == StorageClass::Moment;
-    // A cast to timestamptz depends on settings, so no index can hold it; the canonical text sorts the same.
-    let class = if is_spelled { StorageClass::Text } else { field.storage_class() };
-    let is_id = field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
-    let kind = match class {
-        StorageClass::Text if is_id => OperandType::Uuid,
-        StorageClass::Text | StorageClass::Json => OperandType::Text,
-        StorageClass::Integer => OperandType::Units(0),
-        StorageClass::Decimal => OperandType::Units(field.rules.scale),
-        StorageClass::Real => OperandType::Real,
-        StorageClass::Boolean => OperandType::Boolean,
-        StorageClass::Moment => OperandType::Moment,
-    };
-    let text = match inner.is_empty() {
-        true => name,
-        false => (dialect.expressions.json_member)(&name, inner, (class, field.rules.scale)),
-    };
-    let is_text = class == StorageClass::Text && field.rules.reference.is_none() && !is_spelled;
-    let start = match is_text {
-        true => (dialect.sort_prefix)(&text, field.is_sorted_whole()),
-        false => text.clone(),
-    };
-    let is_cut = start != text;
-    let is_made = !inner.is_empty() || is_cut;
-    Some(ListOperand {
-        text,
-        indexed_text: start,
-        kind,
-        is_prefix: is_cut,
-        is_expression: is_made,
-        is_canonical_text: is_spelled,
-    })
-}
-
 impl<'a> ListStatements<'a> {
-    pub(in crate::store) fn new(
+    pub fn new(
         model: &'a Model,
         dialect: &'static Dialect,
         (resource, ancestors): (&'a Resource, &[Id]),
@@ -154,7 +83,7 @@ impl<'a> ListStatements<'a> {
         list: &'a ListQuery,
     ) -> Self {
         let chained = ancestor_join(model, resource, reach);
-        let (mut within, terms) = conditions(model, dialect, resource, reach, 1);
+        let (mut within, terms) = row_conditions(model, dialect, resource, reach, 1);
         let p = dialect.placeholder;
         let tied = chained.columns.iter().zip(terms.len() + 1..);
         within.extend(tied.map(|(column, number)| format!("{column} = {p}{number}")));
@@ -172,7 +101,7 @@ impl<'a> ListStatements<'a> {
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
-    pub(in crate::store) fn sections(&self) -> Vec<ListSection> {
+    pub fn sections(&self) -> Vec<ListSection> {
         let ListQuery { after, sort, .. } = self.list;
         let Some(first) = sort.first() else { return vec![ListSection::All] };
         let after = after.as_ref().and_then(|after| after.values.first());
@@ -196,7 +125,7 @@ impl<'a> ListStatements<'a> {
         }
     }
 
-    pub(in crate::store) fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
+    pub fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
         let mut all = self.filters(&mut writer);
         all.extend(self.cursor_conditions(&mut writer, section));
@@ -209,7 +138,7 @@ impl<'a> ListStatements<'a> {
     }
 
     /// Counts the items of all pages.
-    pub(in crate::store) fn count(&self) -> Statement<'_> {
+    pub fn count(&self) -> Statement<'_> {
         let mut writer = self.builder();
         let all = self.filters(&mut writer);
         Statement::new(

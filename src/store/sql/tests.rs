@@ -2,9 +2,11 @@
 
 use expect_test::{Expect, expect};
 
-use super::ddl::literal;
-use super::*;
-use crate::model::{self, UniqueRule, UniqueScope};
+use crate::model::{self, Model, ResourceIndex, UniqueRule, UniqueScope};
+use crate::store::sql::ddl::{add_column, create_table, foreign_key_names, indexes, literal};
+use crate::store::sql::dialect::{Dialect, POSTGRES, SQLITE};
+use crate::store::sql::statements::{SqlStatements, TableStatements, role_groups_query};
+use crate::store::sql::unique::violated_unique_rule;
 use crate::value::Value;
 
 const BOTH: [&Dialect; 2] = [&SQLITE, &POSTGRES];

@@ -9,20 +9,24 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::database_files::DatabaseFiles;
-use super::driver::{SqliteDriver, classify_error};
-use super::open::{
-    CACHE_KIB, configure_connection, explain_error, inspect, recover_unserved, sync_fully,
-};
 use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
-use crate::store::driver::{StatementError, poll_once};
-use crate::store::schema_migration::{self, MigrationError};
-use crate::store::sql::SQLITE;
-use crate::store::transaction::{self, CommitMode, StoreContext, WriteError, WriteRef};
+use crate::store::context::{CommitMode, StoreContext};
+use crate::store::driver::poll_once;
+use crate::store::error::{
+    MigrationError, OpenError, StatementError, StoreError, WriteError, missing_users_error,
+};
+use crate::store::sql::dialect::SQLITE;
+use crate::store::sqlite::connection::{
+    CACHE_KIB, configure_connection, explain_error, inspect, sync_fully,
+};
+use crate::store::sqlite::database_files::DatabaseFiles;
+use crate::store::sqlite::driver::{SqliteDriver, classify_error};
+use crate::store::sqlite::recovery::recover_unserved;
 use crate::store::users::{self, RoleGroup, STAMP_KEY};
 use crate::store::uuid_v7::UuidGenerator;
-use crate::store::{OpenError, StoreError};
+use crate::store::write::{self, WriteRef};
+use crate::store::{read, system_values};
 
 /// One read-write connection.
 pub struct SqliteAdminStore {
@@ -39,10 +43,7 @@ impl std::fmt::Debug for SqliteAdminStore {
 
 impl SqliteAdminStore {
     /// `None` if the file is missing or empty.
-    pub(in crate::store) fn find(
-        path: &Path,
-        model: &Arc<Model>,
-    ) -> Result<Option<Self>, OpenError> {
+    pub fn find(path: &Path, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
         let files = DatabaseFiles::find(path)?;
         files.check()?;
         let context = StoreContext::new(model, &SQLITE);
@@ -65,15 +66,15 @@ impl SqliteAdminStore {
         Ok(Some(opened(connection)))
     }
 
-    pub(in crate::store) fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
+    pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
         let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
-        poll_once(transaction::read(&mut driver, &self.context, read)).unwrap_or_else(blocked_error)
+        poll_once(read::read(&mut driver, &self.context, read)).unwrap_or_else(blocked_error)
     }
 
-    pub(in crate::store) fn write(&mut self, write: WritePlan) -> Result<Outcome, StoreError> {
+    pub fn write(&mut self, write: WritePlan) -> Result<Outcome, StoreError> {
         let context = Arc::clone(&self.context);
         self.in_transaction(async |driver| {
-            match transaction::write(
+            match write::write(
                 driver,
                 &context,
                 WriteRef::Owned(Box::new(write)),
@@ -90,36 +91,29 @@ impl SqliteAdminStore {
         })
     }
 
-    pub(in crate::store) fn read_system_value(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<String>, StoreError> {
+    pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         Ok(read_system_value_on(&self.connection, name)?)
     }
 
-    pub(in crate::store) fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
+    pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
         let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
         let read = poll_once(users::role_groups(&mut driver, &self.context.model));
         Ok(read.unwrap_or(Err(StatementError::TimedOut))?)
     }
 
-    pub(in crate::store) fn write_system_value(
-        &mut self,
-        name: &str,
-        value: &str,
-    ) -> Result<(), StoreError> {
+    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
         self.in_transaction(async |driver| {
-            Ok(schema_migration::write_system_value(driver, &SQLITE, name, value).await?)
+            Ok(system_values::write(driver, &SQLITE, name, value).await?)
         })
     }
 
-    pub(in crate::store) fn write_system_value_if_absent(
+    pub fn write_system_value_if_absent(
         &mut self,
         name: &str,
         value: &str,
     ) -> Result<String, StoreError> {
         self.in_transaction(async |driver| {
-            Ok(schema_migration::write_system_value_if_absent(driver, &SQLITE, name, value).await?)
+            Ok(system_values::write_if_absent(driver, &SQLITE, name, value).await?)
         })
     }
 
@@ -151,7 +145,7 @@ fn check_users(files: &DatabaseFiles, connection: &Connection) -> Result<(), Ope
     let stamp = read_system_value_on(connection, STAMP_KEY);
     let stamp =
         stamp.map_err(|failure| MigrationError::Failed(failure).describe(&files.display_path))?;
-    stamp.map(drop).ok_or_else(|| schema_migration::missing_users_error(&files.display_path))
+    stamp.map(drop).ok_or_else(|| missing_users_error(&files.display_path))
 }
 
 fn blocked_error<T>() -> Result<T, StoreError> {
@@ -164,6 +158,6 @@ fn read_system_value_on(
 ) -> Result<Option<String>, StatementError> {
     let ids = UuidGenerator::default();
     let mut driver = SqliteDriver { connection, ids: &ids };
-    poll_once(schema_migration::read_system_value(&mut driver, &SQLITE, name))
+    poll_once(system_values::read(&mut driver, &SQLITE, name))
         .unwrap_or(Err(StatementError::TimedOut))
 }

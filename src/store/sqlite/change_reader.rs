@@ -4,13 +4,13 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::database_files::DatabaseFiles;
-use super::driver::SqliteDriver;
-use super::open::{explain_error, inspect};
-use crate::store::OpenError;
-use crate::store::change_reader;
-use crate::store::driver::{StatementError, poll_once};
-use crate::store::sql::SQLITE;
+use crate::store::change_log;
+use crate::store::driver::poll_once;
+use crate::store::error::{OpenError, StatementError};
+use crate::store::sql::dialect::SQLITE;
+use crate::store::sqlite::connection::{configure_connection, explain_error, inspect};
+use crate::store::sqlite::database_files::DatabaseFiles;
+use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::uuid_v7::UuidGenerator;
 use crate::value::Change;
 
@@ -23,7 +23,7 @@ pub struct SqliteChangeReader {
 
 impl SqliteChangeReader {
     /// `None` if the file is missing or empty.
-    pub(in crate::store) fn find(path: &Path) -> Result<Option<Self>, OpenError> {
+    pub fn find(path: &Path) -> Result<Option<Self>, OpenError> {
         let files = DatabaseFiles::find(path)?;
         files.check()?;
         if files.is_empty() {
@@ -33,7 +33,7 @@ impl SqliteChangeReader {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(path, flags);
         let connection = opened.and_then(|connection| {
-            super::open::configure_connection(&connection, 1_000)?;
+            configure_connection(&connection, 1_000)?;
             Ok(connection)
         });
         let connection = connection.map_err(|error| explain_error(&display_path, &error))?;
@@ -43,10 +43,10 @@ impl SqliteChangeReader {
         }
     }
 
-    pub(in crate::store) fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
+    pub fn read_after(&mut self, sequence: i64) -> Result<Vec<Change>, OpenError> {
         let ids = UuidGenerator::default();
         let mut driver = SqliteDriver { connection: &self.connection, ids: &ids };
-        let read = poll_once(change_reader::read_batch(&mut driver, &SQLITE, sequence));
+        let read = poll_once(change_log::read_batch(&mut driver, &SQLITE, sequence));
         read.unwrap_or(Err(StatementError::TimedOut)).map_err(|failure| {
             let shown = &self.display_path;
             OpenError(format!("cannot read the change log of {shown} ({})", failure.message()))

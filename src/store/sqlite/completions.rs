@@ -10,46 +10,46 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::fault;
 use crate::plan::Outcome;
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
-pub(super) type WriteResult = Result<Outcome, StoreError>;
+pub type WriteResult = Result<Outcome, StoreError>;
 
 /// Results that one worker thread has not dispatched yet.
 #[derive(Debug, Default)]
-pub(super) struct CompletionQueue {
+pub struct CompletionQueue {
     letters: Mutex<Vec<(oneshot::Sender<WriteResult>, WriteResult)>>,
     ready: Notify,
 }
 
 /// The address of one result.
 #[derive(Debug)]
-pub(super) struct ReplyHandle {
+pub struct ReplyHandle {
     queue: Arc<CompletionQueue>,
     sender: oneshot::Sender<WriteResult>,
 }
 
 impl ReplyHandle {
     /// Whether the request has stopped waiting.
-    pub(super) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
 impl CompletionQueue {
-    pub(super) fn reply_handle(self: &Arc<Self>) -> (ReplyHandle, oneshot::Receiver<WriteResult>) {
+    pub fn reply_handle(self: &Arc<Self>) -> (ReplyHandle, oneshot::Receiver<WriteResult>) {
         let (to, answered) = oneshot::channel();
         (ReplyHandle { queue: Arc::clone(self), sender: to }, answered)
     }
 
     /// Dispatches results on the worker thread, for as long as that thread lives.
-    pub(super) async fn run_dispatcher(self: Arc<Self>) {
+    pub async fn run_dispatcher(self: Arc<Self>) {
         loop {
             self.ready.notified().await;
             self.dispatch();
         }
     }
 
-    pub(super) fn dispatch(&self) {
+    pub fn dispatch(&self) {
         let letters = mem::take(&mut *self.pending());
         for (to, answer) in letters {
             // The client may have disconnected.
@@ -63,7 +63,7 @@ impl CompletionQueue {
 }
 
 /// Pushes every result into its queue, then wakes each thread once.
-pub(super) fn complete_all(answers: impl IntoIterator<Item = (ReplyHandle, WriteResult)>) {
+pub fn complete_all(answers: impl IntoIterator<Item = (ReplyHandle, WriteResult)>) {
     let mut asleep = WakeList(Vec::new());
     for (ReplyHandle { queue: mailbox, sender: to }, answer) in answers {
         fault::point("answer");

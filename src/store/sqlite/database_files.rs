@@ -8,42 +8,35 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::store::OpenError;
+use crate::store::error::OpenError;
 
 /// The suffix of the lock file.
-pub(super) const LOCK_SUFFIX: &str = "-lock";
+pub const LOCK_SUFFIX: &str = "-lock";
 /// The magic bytes of a database, and the size of its header.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 const HEADER_BYTES: u64 = 100;
 /// Owner only: the database holds password hashes.
-pub(super) const FILE_MODE: u32 = 0o600;
-/// The limit of the Linux kernel on symbolic links in one path.
-const SYMLINKS_MAX: usize = 40;
+pub const FILE_MODE: u32 = 0o600;
 
 /// The database file and the files beside it. SQLite follows a symbolic link to the database and keeps the
 /// other files beside its target; so do we.
-pub(super) struct DatabaseFiles {
+pub struct DatabaseFiles {
     /// The path as the operator wrote it, for messages.
-    pub(super) display_path: String,
-    pub(super) real_path: PathBuf,
+    pub display_path: String,
+    pub real_path: PathBuf,
 }
 
 impl DatabaseFiles {
-    pub(super) const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+    pub const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
-    pub(super) fn find(path: &Path) -> Result<Self, OpenError> {
+    pub fn find(path: &Path) -> Result<Self, OpenError> {
         let shown = path.display().to_string();
         if path.is_dir() {
             return Err(OpenError(format!(
                 "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
             )));
         }
-        // A dangling link is resolved to the path it names, where the file can be created.
-        let mut target = path.to_owned();
-        for _ in 0..SYMLINKS_MAX {
-            let Ok(to) = fs::read_link(&target) else { break };
-            target = target.parent().unwrap_or(Path::new("")).join(to);
-        }
+        let target = resolve_links(path);
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let name = target.file_name().ok_or_else(|| {
@@ -66,19 +59,19 @@ impl DatabaseFiles {
         Ok(Self { display_path: shown, real_path: real.canonicalize().unwrap_or(real) })
     }
 
-    pub(super) fn sibling(&self, end: &str) -> PathBuf {
+    pub fn sibling(&self, end: &str) -> PathBuf {
         let mut name = self.real_path.as_os_str().to_owned();
         name.push(end);
         name.into()
     }
 
     /// Whether the database file is missing or empty.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         fs::metadata(&self.real_path).map_or(true, |metadata| metadata.len() == 0)
     }
 
     /// Creates the file of a new database with mode 0600. SQLite gives the files beside it the same mode.
-    pub(super) fn create_private(&self) -> io::Result<()> {
+    pub fn create_private(&self) -> io::Result<()> {
         match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&self.real_path)
         {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
@@ -87,13 +80,13 @@ impl DatabaseFiles {
     }
 
     /// The file's mode, if other users of this machine can read or write the database.
-    pub(super) fn mode_for_others(&self) -> Option<u32> {
+    pub fn mode_for_others(&self) -> Option<u32> {
         let mode = fs::metadata(&self.real_path).ok()?.mode() & 0o777;
         (mode & 0o007 != 0).then_some(mode)
     }
 
     /// Refuses files that SQLite would misinterpret, with a remedy. Opens and changes nothing.
-    pub(super) fn check(&self) -> Result<(), OpenError> {
+    pub fn check(&self) -> Result<(), OpenError> {
         self.refuse_orphaned_wal()?;
         let Ok(metadata) = fs::metadata(&self.real_path) else { return Ok(()) };
         self.refuse_hard_links(&metadata)?;
@@ -134,7 +127,7 @@ impl DatabaseFiles {
     }
 
     /// Whether the folder has another `nouns` database.
-    pub(super) fn has_neighbour(&self) -> bool {
+    pub fn has_neighbour(&self) -> bool {
         let is_other = |path: &Path| {
             let mut lock = path.as_os_str().to_owned();
             lock.push(LOCK_SUFFIX);
@@ -177,4 +170,17 @@ fn begins_with_magic(path: &Path) -> bool {
     let mut head = [0; MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head == MAGIC
+}
+
+/// The limit of the Linux kernel on symbolic links in one path.
+const SYMLINKS_MAX: usize = 40;
+
+/// Resolves symbolic links. A dangling link resolves to the path it names, where a file can be created.
+pub fn resolve_links(path: &Path) -> PathBuf {
+    let mut target = path.to_owned();
+    for _ in 0..SYMLINKS_MAX {
+        let Ok(to) = fs::read_link(&target) else { break };
+        target = target.parent().unwrap_or(Path::new("")).join(to);
+    }
+    target
 }

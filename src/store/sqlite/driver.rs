@@ -6,22 +6,23 @@ use uuid::Uuid;
 
 use crate::clock;
 use crate::model::Resource;
-use crate::store::InternalError;
-use crate::store::driver::{Bind, Columns, DatabaseDriver, Statement, StatementError};
-use crate::store::sql::SQLITE_LAST_ID;
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StatementError};
+use crate::store::sql::statements::SQLITE_LAST_ID;
+use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::uuid_v7::UuidGenerator;
 use crate::value::{Id, IdKind, Moment};
 
 /// The savepoint of one request within its commit group.
-pub(super) const SAVEPOINT: &str = "SAVEPOINT request";
-pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO request";
-pub(super) const RELEASE: &str = "RELEASE request";
+pub const SAVEPOINT: &str = "SAVEPOINT request";
+pub const ROLLBACK_TO: &str = "ROLLBACK TO request";
+pub const RELEASE: &str = "RELEASE request";
 
 /// A connection inside a transaction (or, for a single read, outside one).
 #[derive(Debug)]
-pub(super) struct SqliteDriver<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) ids: &'a UuidGenerator,
+pub struct SqliteDriver<'a> {
+    pub connection: &'a Connection,
+    pub ids: &'a UuidGenerator,
 }
 
 impl SqliteDriver<'_> {
@@ -83,7 +84,7 @@ fn read_rows<T>(
     Ok(all)
 }
 
-impl DatabaseDriver for SqliteDriver<'_> {
+impl Driver for SqliteDriver<'_> {
     const HAS_SHARED_COMMIT: bool = true;
 
     async fn query_until<T>(
@@ -164,7 +165,7 @@ impl DatabaseDriver for SqliteDriver<'_> {
 }
 
 /// Classifies SQLite's errors by their consequence for a request.
-pub(super) fn classify_error(error: Error) -> StatementError {
+pub fn classify_error(error: Error) -> StatementError {
     match error {
         Error::SqliteFailure(code, message) => {
             let words = message.unwrap_or_else(|| code.to_string());
@@ -189,7 +190,7 @@ pub(super) fn classify_error(error: Error) -> StatementError {
     }
 }
 
-pub(super) fn is_sync_error(extended: i32) -> bool {
+pub fn is_sync_error(extended: i32) -> bool {
     matches!(extended, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
 }
 

@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::reader::{PROGRESS_STEPS, SqliteReader};
-use super::wal_reset::{ReadGate, wal_pages_max};
-use crate::clock;
-use crate::fault;
 use crate::metrics::Metrics;
-use crate::store::StoreError;
 use crate::store::byte_channel::{
     ByteChannel, Cancelled, ChannelTimeouts, Producer, cancelled_error,
 };
-use crate::store::driver::{Columns, DatabaseDriver, poll_once};
+use crate::store::context::StoreContext;
+use crate::store::driver::{Driver, poll_once};
+use crate::store::error::StoreError;
 use crate::store::export::{ChunkBuffer, ExportBody, ExportCountGuard, ExportRequest};
-use crate::store::transaction::StoreContext;
+use crate::store::sqlite::reader::{PROGRESS_STEPS, SqliteReader};
+use crate::store::sqlite::wal_reset::{ReadGate, wal_pages_max};
+use crate::store::statement::Columns;
+use crate::{clock, fault};
 
 /// The page cache of an export is small: it reads each page once.
 const CACHE_KIB: u32 = 256;
@@ -37,7 +37,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The exports in flight.
 #[derive(Debug)]
-pub(super) struct SqliteExports {
+pub struct SqliteExports {
     path: PathBuf,
     context: Arc<StoreContext>,
     metrics: Arc<Metrics>,
@@ -54,7 +54,7 @@ pub(super) struct SqliteExports {
 }
 
 impl SqliteExports {
-    pub(super) fn new(
+    pub fn new(
         path: PathBuf,
         context: &Arc<StoreContext>,
         metrics: &Arc<Metrics>,
@@ -81,10 +81,7 @@ impl SqliteExports {
     }
 
     /// Starts an export; returns when its first chunk is ready.
-    pub(super) async fn begin(
-        self: &Arc<Self>,
-        export: ExportRequest,
-    ) -> Result<ExportBody, StoreError> {
+    pub async fn begin(self: &Arc<Self>, export: ExportRequest) -> Result<ExportBody, StoreError> {
         let (maker, fetcher) = ByteChannel::new_pair(self.timeouts);
         let place = SqliteExportSlot::acquire(self, maker.channel())?;
         let thread = std::thread::Builder::new().name("export".to_owned());
@@ -96,12 +93,12 @@ impl SqliteExports {
     }
 
     /// Whether exports are in flight.
-    pub(super) fn has_any(&self) -> bool {
+    pub fn has_any(&self) -> bool {
         self.count.load(Ordering::Relaxed) > 0
     }
 
     /// Called with the WAL size after each commit: cancels exports that keep the WAL growing.
-    pub(super) fn cancel_for_wal(&self, log_pages: usize) {
+    pub fn cancel_for_wal(&self, log_pages: usize) {
         if self.count.load(Ordering::Relaxed) == 0
             || log_pages < self.wal_pages_max.div_ceil(STALLED_WAL_DIVISOR)
         {
@@ -116,7 +113,7 @@ impl SqliteExports {
     }
 
     /// Cancels all exports in flight, and waits until their connections are closed.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         let until = clock::now() + CLOSE_TIMEOUT;
         let mut list = self.channels();
         for pipe in list.iter() {

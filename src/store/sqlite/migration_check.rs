@@ -3,16 +3,20 @@
 
 use rusqlite::Connection;
 
-use super::driver::SqliteDriver;
 use crate::model::Model;
 use crate::store::driver::poll_once;
-use crate::store::schema_migration::{self, MigrationError};
-use crate::store::sql::{SQLITE, SqlStatements, quote_name};
+use crate::store::error::MigrationError;
+use crate::store::schema;
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::dialect::SQLITE;
+use crate::store::sql::statements::SqlStatements;
+use crate::store::sqlite::connection::configure_connection;
+use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::uuid_v7::UuidGenerator;
 
 /// Creates the tables of one model and migrates them to another. Without items that always succeeds; with an
 /// item of each resource it may be refused (false). Then prepares every statement of the resulting model.
-pub(in crate::store) fn check_migration(before: &Model, after: &Model) -> Result<bool, String> {
+pub fn check_migration(before: &Model, after: &Model) -> Result<bool, String> {
     match create_and_migrate(before, after, false)? {
         true => create_and_migrate(before, after, true),
         false => Err("refused although nothing is stored".to_owned()),
@@ -22,18 +26,18 @@ pub(in crate::store) fn check_migration(before: &Model, after: &Model) -> Result
 fn create_and_migrate(before: &Model, after: &Model, has_items: bool) -> Result<bool, String> {
     let failed = |error: rusqlite::Error| error.to_string();
     let connection = Connection::open_in_memory().map_err(failed)?;
-    super::open::configure_connection(&connection, 1_000).map_err(failed)?;
+    configure_connection(&connection, 1_000).map_err(failed)?;
     let ids = UuidGenerator::default();
     let mut driver = SqliteDriver { connection: &connection, ids: &ids };
     connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-    let made = poll_once(schema_migration::create(&mut driver, before, &SQLITE));
+    let made = poll_once(schema::create(&mut driver, before, &SQLITE));
     if !matches!(made, Some(Ok(()))) {
         return Err(format!("{made:?}"));
     }
     if has_items {
         insert_items(&connection, before).map_err(failed)?;
     }
-    let is_applied = match poll_once(schema_migration::migrate(&mut driver, after, &SQLITE, &[])) {
+    let is_applied = match poll_once(schema::migrate(&mut driver, after, &SQLITE, &[])) {
         Some(Ok(_)) => true,
         Some(Err(MigrationError::Refused(_))) => false,
         other => return Err(format!("{other:?}")),

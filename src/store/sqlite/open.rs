@@ -3,50 +3,41 @@
 //! Every failure is one message with a remedy, and leaves nothing behind: a file that did not exist before
 //! does not exist after a failed start.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::database_files::{DatabaseFiles, FILE_MODE, LOCK_SUFFIX};
-use super::driver::SqliteDriver;
-use super::export::SqliteExports;
-use super::reader::ReaderPool;
-use super::recovery::{self, StartupCheckpoint};
-use super::wal_reset::{ReadGate, WalReset};
-use super::write_queue::WriteQueue;
-use super::writer::SqliteWriter;
-use super::{OpenError, SqliteStore};
 use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
 use crate::model::Model;
-use crate::store::driver::{DatabaseDriver, StatementError, poll_once};
+use crate::store::context::StoreContext;
+use crate::store::driver::{Driver, poll_once};
+use crate::store::error::{MigrationError, OpenError, StatementError};
 use crate::store::replay_protection::UsedNonces;
 use crate::store::retention::ClockDoubtLog;
-use crate::store::schema_migration::{self, MigrationError};
-use crate::store::sql::SQLITE;
-use crate::store::transaction::StoreContext;
+use crate::store::sql::dialect::SQLITE;
+use crate::store::sqlite::connection::{
+    APPLICATION_ID, FORMAT, explain_error, sync_fully, try_lock,
+};
+use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
+use crate::store::sqlite::driver::SqliteDriver;
+use crate::store::sqlite::export::SqliteExports;
+use crate::store::sqlite::reader::ReaderPool;
+use crate::store::sqlite::recovery::{StartupCheckpoint, open_recovered};
+use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
+use crate::store::sqlite::worker::SqliteStore;
+use crate::store::sqlite::write_queue::WriteQueue;
+use crate::store::sqlite::writer::SqliteWriter;
 use crate::store::uuid_v7::UuidGenerator;
+use crate::store::{schema, system_values};
 
-/// "NOUN": marks a database as ours.
-const APPLICATION_ID: i64 = 0x4E4F_554E;
-/// The format of our system tables; a larger number was written by a newer version.
-const FORMAT: i64 = 1;
-/// How long to wait for another process's lock.
-pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Databases up to this size get an integrity check at every start.
-const CHECKED_BYTES_MAX: u64 = 16 << 20;
-/// The page cache of the writer's connection.
-pub(super) const CACHE_KIB: u32 = 16_000;
-
-pub(in crate::store) fn open(
+pub fn open(
     path: &Path,
     model: &Arc<Model>,
     log: &Logger,
@@ -57,7 +48,7 @@ pub(in crate::store) fn open(
 }
 
 /// Opens something with the lock of a server.
-pub(super) fn with_server_lock<T>(
+pub fn with_server_lock<T>(
     file: &DatabaseFiles,
     open: impl FnOnce(File) -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
@@ -153,125 +144,12 @@ fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
     })
 }
 
-/// The lock of a server, and whether its file is new; `None` when another process holds it. The lock is on a
-/// separate file, because closing any handle on the database file would release SQLite's own locks.
-fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
-    let path = files.sibling(LOCK_SUFFIX);
-    let shown = &files.display_path;
-    loop {
-        let is_new = path.symlink_metadata().is_err();
-        let open =
-            File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(&path);
-        let file = open.map_err(|error| {
-            OpenError(match error.kind() {
-                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
-                    "cannot write beside {shown} ({error}); make the folder writable, or name another --database"
-                ),
-                ErrorKind::StorageFull => disk_full_message(shown),
-                _ => format!("cannot open {shown}{LOCK_SUFFIX} ({error}); name another --database"),
-            })
-        })?;
-        match file.try_lock() {
-            // A server that failed to start may have removed the file in the meantime.
-            Ok(()) if !is_same_file(&file, &path) => {}
-            Ok(()) => return Ok(Some((file, is_new))),
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => {
-                return Err(OpenError(format!(
-                    "cannot lock {shown}{LOCK_SUFFIX} ({error}); file locks do not work in a network folder: name another --database"
-                )));
-            }
-        }
-    }
-}
-
-fn create_error(shown: &str, error: &io::Error) -> OpenError {
-    OpenError(match error.kind() {
-        ErrorKind::StorageFull => disk_full_message(shown),
-        _ => format!(
-            "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
-        ),
-    })
-}
-
-fn is_same_file(file: &File, path: &Path) -> bool {
-    let (held, named) = (file.metadata(), path.metadata());
-    held.ok()
-        .zip(named.ok())
-        .is_some_and(|(held, named)| (held.dev(), held.ino()) == (named.dev(), named.ino()))
-}
-
-pub(super) fn disk_full_message(shown: &str) -> String {
-    format!("the disk that holds {shown} is full; free some space and start again")
-}
-
-/// The settings of every connection; `cache_kib` is the size of its page cache.
-pub(super) fn configure_connection(
-    connection: &Connection,
-    cache_kib: u32,
-) -> rusqlite::Result<()> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.set_prepared_statement_cache_capacity(512);
-    // Without it SQLite prepares a statement with a bound LIMIT again at every use.
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "foreign_keys", true)?;
-    connection.pragma_update(None, "temp_store", "memory")?;
-    connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
-}
-
 /// The writer's connection to a migrated database.
 struct WriterConnection {
     connection: Connection,
     /// Pages in the WAL, as of the last commit.
     wal_pages: Arc<AtomicUsize>,
     checkpoint: StartupCheckpoint,
-}
-
-/// Opens the database and checks that it is ours. An existing WAL is left alone if the connection is closed
-/// before recovery.
-fn open_inspected(files: &DatabaseFiles) -> Result<(Connection, bool), OpenError> {
-    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    files.create_private().map_err(|error| create_error(&files.display_path, &error))?;
-    let has_log = recovery::has_wal(files);
-    let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)
-        .map_err(explain)?;
-    configure_connection(&connection, CACHE_KIB).map_err(explain)?;
-    let is_empty = inspect(files, &connection)?;
-    Ok((connection, is_empty))
-}
-
-/// Opens the database after recovery: the frames that an earlier process left in the WAL are made durable and
-/// checkpointed first.
-fn open_recovered(
-    files: &DatabaseFiles,
-) -> Result<(Connection, bool, StartupCheckpoint), OpenError> {
-    let (connection, is_empty) = open_inspected(files)?;
-    if !recovery::has_wal(files) {
-        check_pages(files, &connection)?;
-        return Ok((connection, is_empty, StartupCheckpoint::Done));
-    }
-    recovery::rewrite_wal(files, &connection)?;
-    drop(connection);
-    let (connection, is_empty) = open_inspected(files)?;
-    check_pages(files, &connection)?;
-    let checkpoint = recovery::checkpoint(files, &connection)?;
-    Ok((connection, is_empty, checkpoint))
-}
-
-/// Recovery for commands, before they append to the WAL, while no server has the database open. A server that
-/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended.
-pub(super) fn recover_unserved(files: &DatabaseFiles) -> Result<(), OpenError> {
-    if !recovery::has_wal(files) {
-        return Ok(());
-    }
-    match try_lock(files)? {
-        Some(_lock) => open_recovered(files).map(drop),
-        None => Ok(()),
-    }
 }
 
 fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnection, OpenError> {
@@ -298,59 +176,12 @@ fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnect
     Ok(WriterConnection { connection, wal_pages: log_pages, checkpoint })
 }
 
-/// Durability: an acknowledged write is on disk, because every commit is synced.
-pub(super) fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "synchronous", "full")?;
-    // macOS only: its fsync leaves data in the drive's cache.
-    connection.pragma_update(None, "fullfsync", true)?;
-    connection.pragma_update(None, "checkpoint_fullfsync", true)
-}
-
 /// Enables WAL mode and returns the resulting mode. It reads to the end: SQLite returns the row first and
 /// then commits the change, which may fail.
 fn enable_wal(connection: &Connection) -> rusqlite::Result<String> {
     let mut pragma = connection.prepare("PRAGMA journal_mode = wal")?;
     let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     Ok(modes.into_iter().next().unwrap_or_default())
-}
-
-/// Checks that the database is ours. True if it is empty.
-pub(super) fn inspect(files: &DatabaseFiles, connection: &Connection) -> Result<bool, OpenError> {
-    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
-    let number =
-        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
-    let shown = &files.display_path;
-    match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
-        (APPLICATION_ID, FORMAT) => Ok(false),
-        (APPLICATION_ID, format) if format > FORMAT => {
-            Err(schema_migration::newer_format_error(shown, format, FORMAT))
-        }
-        (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => Ok(true),
-        _ => Err(OpenError(format!(
-            "{shown} is a database of another program; name another --database"
-        ))),
-    }
-}
-
-/// Checks for damage, without reading a large file whole.
-fn check_pages(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
-    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
-    let number =
-        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
-    let bytes = fs::metadata(&files.real_path).map_or(0, |metadata| metadata.len());
-    let pages = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
-    let has_log = fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0);
-    if !has_log && bytes < u64::try_from(pages).unwrap_or(0) {
-        return Err(damaged_error(&files.display_path, "it is truncated"));
-    }
-    if bytes <= CHECKED_BYTES_MAX {
-        let verdict: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
-        if verdict != "ok" {
-            return Err(damaged_error(&files.display_path, &verdict));
-        }
-    }
-    Ok(())
 }
 
 /// Migrates in one transaction, all or nothing. It always writes, so that a full or read-only disk is found
@@ -375,12 +206,12 @@ fn create_or_migrate(
     let mut driver = driver;
     let done = poll_once(async {
         match is_empty {
-            true => schema_migration::create(&mut driver, model, &SQLITE).await?,
+            true => schema::create(&mut driver, model, &SQLITE).await?,
             // One server owns the file, so there are no other models.
-            false => drop(schema_migration::migrate(&mut driver, model, &SQLITE, &[]).await?),
+            false => drop(schema::migrate(&mut driver, model, &SQLITE, &[]).await?),
         }
         let now = driver.now().to_string();
-        schema_migration::write_system_value(&mut driver, &SQLITE, "started_at", &now).await?;
+        system_values::write(&mut driver, &SQLITE, "started_at", &now).await?;
         Ok::<(), MigrationError>(())
     });
     let done = done.unwrap_or(Err(MigrationError::Failed(StatementError::TimedOut)));
@@ -398,38 +229,4 @@ fn create_or_migrate(
         let _ = connection.execute_batch("ROLLBACK");
     }
     done
-}
-
-fn damaged_error(shown: &str, how: &str) -> OpenError {
-    OpenError(format!(
-        "{shown} is damaged ({how}); restore it from a backup, or name another --database"
-    ))
-}
-
-/// SQLite's error, with a remedy.
-pub(super) fn explain_error(shown: &str, error: &rusqlite::Error) -> OpenError {
-    OpenError(match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => {
-            format!("{shown} is not an SQLite database; name another --database")
-        }
-        Some(ErrorCode::DatabaseCorrupt) => return damaged_error(shown, &error.to_string()),
-        Some(ErrorCode::DiskFull) => disk_full_message(shown),
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            format!(
-                "{shown} cannot be written ({error}); make it writable, or name another --database"
-            )
-        }
-        Some(ErrorCode::CannotOpen) => {
-            format!(
-                "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
-            )
-        }
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            format!("{shown} is locked by another process; wait until it is done, then start again")
-        }
-        Some(ErrorCode::SystemIoFailure) => {
-            format!("{shown} cannot be read or written ({error}); check the disk")
-        }
-        _ => format!("cannot use {shown} ({error}); name another --database"),
-    })
 }

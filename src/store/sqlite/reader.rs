@@ -13,19 +13,20 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::driver::SqliteDriver;
-use super::wal_reset::ReadGate;
-use crate::clock;
-use crate::fault;
 use crate::plan::{Outcome, ReadPlan};
+use crate::store::context::StoreContext;
 use crate::store::driver::poll_once;
-use crate::store::transaction::{self, StoreContext};
+use crate::store::error::{OpenError, StoreError};
+use crate::store::read;
+use crate::store::sqlite::connection::configure_connection;
+use crate::store::sqlite::driver::SqliteDriver;
+use crate::store::sqlite::wal_reset::ReadGate;
 use crate::store::uuid_v7::UuidGenerator;
-use crate::store::{OpenError, StoreError};
+use crate::{clock, fault};
 
 /// How many steps of SQLite's VM run between two checks of the deadline. Fewer in the pool: one step of a
 /// filter may scan a long text.
-pub(super) const PROGRESS_STEPS: i32 = 4_000;
+pub const PROGRESS_STEPS: i32 = 4_000;
 const POOL_PROGRESS_STEPS: i32 = 200;
 /// Separate threads for short reads on a slow disk and for scans of unknown length: neither starves the
 /// other.
@@ -36,7 +37,7 @@ const QUEUED_READS_MAX: usize = 1_024;
 const CACHE_KIB: u32 = 1_000;
 
 /// A read-only connection.
-pub(super) struct SqliteReader {
+pub struct SqliteReader {
     connection: Connection,
     context: Arc<StoreContext>,
     /// Unused: a read allocates no ids.
@@ -53,7 +54,7 @@ impl fmt::Debug for SqliteReader {
 }
 
 impl SqliteReader {
-    pub(super) fn open(
+    pub fn open(
         path: &Path,
         context: &Arc<StoreContext>,
         (cache_kib, steps): (u32, i32),
@@ -63,7 +64,7 @@ impl SqliteReader {
         let seen = Arc::clone(&deadline);
         let is_over = move || millis_since(began, clock::now()) >= seen.load(Ordering::Relaxed);
         let connection = Connection::open_with_flags(path, flags).and_then(|mut connection| {
-            super::open::configure_connection(&connection, cache_kib)?;
+            configure_connection(&connection, cache_kib)?;
             connection.pragma_update(None, "query_only", true)?;
             connection.progress_handler(steps, Some(is_over))?;
             Ok(connection)
@@ -81,7 +82,7 @@ impl SqliteReader {
 
     /// Opens a snapshot for all reads from now on, until the reader is dropped. A statement is interrupted
     /// when `is_over` holds. Sorts spill to disk.
-    pub(super) fn begin_snapshot(
+    pub fn begin_snapshot(
         &mut self,
         is_over: impl Fn() -> bool + Send + 'static,
     ) -> Result<(), OpenError> {
@@ -96,22 +97,22 @@ impl SqliteReader {
         begin.map_err(|error| OpenError(format!("cannot read: {error}")))
     }
 
-    pub(super) fn driver(&self) -> SqliteDriver<'_> {
+    pub fn driver(&self) -> SqliteDriver<'_> {
         SqliteDriver { connection: &self.connection, ids: &self.ids }
     }
 
     /// Sets the deadline at which a running statement is interrupted.
-    pub(super) fn set_deadline(&self, until: Instant) {
+    pub fn set_deadline(&self, until: Instant) {
         // Zero would interrupt the statement at its first check.
         self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
     }
 
     /// Runs one read, interrupted at the deadline. Each statement reads its own snapshot.
-    pub(super) fn read(&mut self, read: &ReadPlan, until: Instant) -> Result<Outcome, StoreError> {
+    pub fn read(&mut self, read: &ReadPlan, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
         self.set_deadline(until);
         let mut driver = self.driver();
-        poll_once(transaction::read(&mut driver, &self.context, read))
+        poll_once(read::read(&mut driver, &self.context, read))
             .unwrap_or_else(|| Err(StoreError::internal("the SQLite driver blocked in a read")))
     }
 }
@@ -131,20 +132,20 @@ struct QueuedRead {
 
 /// The result of a pooled read, and its duration.
 #[derive(Debug)]
-pub(super) struct PooledReadResult {
-    pub(super) outcome: Result<Outcome, StoreError>,
-    pub(super) duration: Duration,
+pub struct PooledReadResult {
+    pub outcome: Result<Outcome, StoreError>,
+    pub duration: Duration,
 }
 
 /// Threads that read while the disk is slow.
 #[derive(Debug)]
-pub(super) struct ReaderPool {
+pub struct ReaderPool {
     queue: Mutex<Option<SyncSender<QueuedRead>>>,
 }
 
 impl ReaderPool {
     /// Starts a pool for short reads.
-    pub(super) fn start(
+    pub fn start(
         path: &Path,
         context: &Arc<StoreContext>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
@@ -154,7 +155,7 @@ impl ReaderPool {
     }
 
     /// Starts a pool for scans. Sorts spill to disk, and scans are held back before a reset of the WAL.
-    pub(super) fn start_for_scans(
+    pub fn start_for_scans(
         path: &Path,
         context: &Arc<StoreContext>,
         gate: &Arc<ReadGate>,
@@ -191,7 +192,7 @@ impl ReaderPool {
         Ok((Self { queue: Mutex::new(Some(queue)) }, threads))
     }
 
-    pub(super) fn read(
+    pub fn read(
         &self,
         read: ReadPlan,
         until: Instant,
@@ -209,7 +210,7 @@ impl ReaderPool {
         }
     }
 
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
@@ -259,7 +260,7 @@ mod tests {
 
     use super::*;
     use crate::model;
-    use crate::store::sql::SQLITE;
+    use crate::store::sql::dialect::SQLITE;
 
     /// An abandoned read still occupies a thread until it ends, so it must hold its permit until then.
     #[test]

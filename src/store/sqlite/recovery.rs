@@ -19,18 +19,22 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
 
-use super::database_files::DatabaseFiles;
-use super::open::explain_error;
-use crate::store::OpenError;
+use crate::store::error::OpenError;
+use crate::store::sqlite::connection::{
+    CACHE_KIB, check_pages, configure_connection, create_error, disk_full_message, explain_error,
+    inspect, try_lock,
+};
+use crate::store::sqlite::database_files::DatabaseFiles;
 
 /// How much of the WAL is copied in one step.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// The result of the checkpoint at startup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StartupCheckpoint {
+pub enum StartupCheckpoint {
     /// The WAL is empty.
     Done,
     /// Another process reads from the WAL. All of it is durable, and the writer checkpoints it later.
@@ -38,19 +42,19 @@ pub(super) enum StartupCheckpoint {
 }
 
 /// Whether an earlier process left frames in the WAL.
-pub(super) fn has_wal(files: &DatabaseFiles) -> bool {
+pub fn has_wal(files: &DatabaseFiles) -> bool {
     fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0)
 }
 
 /// Writes the bytes of the WAL over themselves and syncs them. No other process can append: the connection
 /// holds SQLite's write lock. The caller then closes it, so that the WAL is read again.
-pub(super) fn rewrite_wal(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
+pub fn rewrite_wal(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
     let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
     rewrite_file(files).map_err(|error| {
         let shown = &files.display_path;
         OpenError(match error.kind() {
-            io::ErrorKind::StorageFull => super::open::disk_full_message(shown),
+            io::ErrorKind::StorageFull => disk_full_message(shown),
             _ => format!("{shown}-wal cannot be read or written ({error}); check the disk"),
         })
     })?;
@@ -70,7 +74,7 @@ fn rewrite_file(files: &DatabaseFiles) -> io::Result<()> {
 }
 
 /// Moves every frame into the database, syncs the database and truncates the WAL.
-pub(super) fn checkpoint(
+pub fn checkpoint(
     files: &DatabaseFiles,
     connection: &Connection,
 ) -> Result<StartupCheckpoint, OpenError> {
@@ -88,5 +92,51 @@ pub(super) fn checkpoint(
             "{shown}-wal cannot be checkpointed into {shown} ({moved} of {frames} frames were); check the disk",
             shown = files.display_path
         ))),
+    }
+}
+
+/// Opens the database and checks that it is ours. An existing WAL is left alone if the connection is closed
+/// before recovery.
+fn open_inspected(files: &DatabaseFiles) -> Result<(Connection, bool), OpenError> {
+    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    files.create_private().map_err(|error| create_error(&files.display_path, &error))?;
+    let has_log = has_wal(files);
+    let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)
+        .map_err(explain)?;
+    configure_connection(&connection, CACHE_KIB).map_err(explain)?;
+    let is_empty = inspect(files, &connection)?;
+    Ok((connection, is_empty))
+}
+
+/// Opens the database after recovery: the frames that an earlier process left in the WAL are made durable and
+/// checkpointed first.
+pub fn open_recovered(
+    files: &DatabaseFiles,
+) -> Result<(Connection, bool, StartupCheckpoint), OpenError> {
+    let (connection, is_empty) = open_inspected(files)?;
+    if !has_wal(files) {
+        check_pages(files, &connection)?;
+        return Ok((connection, is_empty, StartupCheckpoint::Done));
+    }
+    rewrite_wal(files, &connection)?;
+    drop(connection);
+    let (connection, is_empty) = open_inspected(files)?;
+    check_pages(files, &connection)?;
+    let checkpoint = checkpoint(files, &connection)?;
+    Ok((connection, is_empty, checkpoint))
+}
+
+/// Recovery for commands, before they append to the WAL, while no server has the database open. A server that
+/// has it open has recovered it already; if it is unknown whether one has, nothing may be appended.
+pub fn recover_unserved(files: &DatabaseFiles) -> Result<(), OpenError> {
+    if !has_wal(files) {
+        return Ok(());
+    }
+    match try_lock(files)? {
+        Some(_lock) => open_recovered(files).map(drop),
+        None => Ok(()),
     }
 }

@@ -90,8 +90,9 @@ fn start(path: &Path, text: &str) -> Result<(), String> {
 
 fn start_once(path: &Path, text: &str) -> Result<(), String> {
     let model = Arc::new(model::read("rooms.toml", text).unwrap());
-    let opened =
-        catch_unwind(AssertUnwindSafe(|| super::open(path, &model, &LOG, &Metrics::new(&model))));
+    let opened = catch_unwind(AssertUnwindSafe(|| {
+        super::open::open(path, &model, &LOG, &Metrics::new(&model))
+    }));
     match opened {
         Ok(Ok(shared)) => {
             shared.close();

@@ -36,7 +36,7 @@ const OTHER_BLOCKER_FACTOR: usize = 8;
 
 /// Admission of scans: closed while the WAL is about to be reset.
 #[derive(Debug, Default)]
-pub(super) struct ReadGate {
+pub struct ReadGate {
     state: Mutex<GateState>,
     opened: Condvar,
 }
@@ -50,7 +50,7 @@ struct GateState {
 
 /// A scan in flight.
 #[derive(Debug)]
-pub(super) struct ReadPermit<'a>(&'a ReadGate);
+pub struct ReadPermit<'a>(&'a ReadGate);
 
 impl Drop for ReadPermit<'_> {
     fn drop(&mut self) {
@@ -64,7 +64,7 @@ impl ReadGate {
     }
 
     /// Waits for admission; `None` if `until` passes first.
-    pub(super) fn admit(&self, until: Instant) -> Option<ReadPermit<'_>> {
+    pub fn admit(&self, until: Instant) -> Option<ReadPermit<'_>> {
         let mut state = self.state();
         loop {
             let now = clock::now();
@@ -102,7 +102,7 @@ impl ReadGate {
 
 /// Decides which checkpoint the writer makes, and when. Owned by the writer thread.
 #[derive(Debug)]
-pub(super) struct WalReset {
+pub struct WalReset {
     gate: Arc<ReadGate>,
     checkpoint_pages: usize,
     hold_pages: usize,
@@ -119,7 +119,7 @@ pub(super) struct WalReset {
 
 /// The action that the writer has to take on the WAL after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WalAction {
+pub enum WalAction {
     Nothing,
     /// A checkpoint that waits for no reader (PASSIVE).
     Checkpoint,
@@ -131,19 +131,19 @@ pub(super) enum WalAction {
 
 /// The cause that blocked a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WalBlocker {
+pub enum WalBlocker {
     Scans,
     /// Another process, or an export that is about to end.
     Others,
 }
 
 /// The limit of the WAL, in pages.
-pub(super) fn wal_pages_max(limits: &ServerLimits) -> usize {
+pub fn wal_pages_max(limits: &ServerLimits) -> usize {
     limits.export_wal_bytes_max.div_ceil(PAGE_BYTES)
 }
 
 impl WalReset {
-    pub(super) fn new(gate: Arc<ReadGate>, limits: &ServerLimits) -> Self {
+    pub fn new(gate: Arc<ReadGate>, limits: &ServerLimits) -> Self {
         let log_pages_max = wal_pages_max(limits);
         let hold_pages = HOLD_PAGES.min(log_pages_max / 2);
         let statement_max = Duration::from_secs(limits.statement_seconds_max.into());
@@ -159,12 +159,12 @@ impl WalReset {
         }
     }
 
-    pub(super) fn is_holding(&self) -> bool {
+    pub fn is_holding(&self) -> bool {
         self.holding_until.get().is_some()
     }
 
     /// The action that is due for a WAL of this size.
-    pub(super) fn next_action(&self, pages: usize) -> WalAction {
+    pub fn next_action(&self, pages: usize) -> WalAction {
         match self.holding_until.get() {
             None if pages < self.checkpoint_pages => WalAction::Nothing,
             None => WalAction::Checkpoint,
@@ -176,7 +176,7 @@ impl WalReset {
 
     /// After a checkpoint that may have left frames behind: starts a hold if the WAL is too large. Below the
     /// limit of the WAL, exports in flight would make a hold useless.
-    pub(super) fn hold_when_due(&self, pages: usize, has_exports: bool) {
+    pub fn hold_when_due(&self, pages: usize, has_exports: bool) {
         let is_over = pages >= self.log_pages_max;
         if pages < self.next_hold.get() || (has_exports && !is_over) {
             return;
@@ -188,19 +188,19 @@ impl WalReset {
     }
 
     /// After a checkpoint that failed to reset the WAL: whether the hold is over.
-    pub(super) fn is_last_try(&self) -> bool {
+    pub fn is_last_try(&self) -> bool {
         self.holding_until.get().is_none_or(|until| clock::now() >= until)
     }
 
     /// Ends the hold after the WAL was reset.
-    pub(super) fn finish(&self) {
+    pub fn finish(&self) {
         self.next_hold.set(self.hold_pages);
         self.hold_length.set(FIRST_HOLD_MAX.min(self.statement_max));
         self.release();
     }
 
     /// Admits scans again, and schedules the next hold for when the WAL has grown further.
-    pub(super) fn give_up(&self, pages: usize, blocker: WalBlocker) {
+    pub fn give_up(&self, pages: usize, blocker: WalBlocker) {
         let more = match blocker {
             WalBlocker::Scans => {
                 let twice = self.hold_length.get().saturating_mul(2);

@@ -7,66 +7,65 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::completions::ReplyHandle;
-use super::writer::writer_stopped_error;
 use crate::metrics;
 use crate::plan::WritePlan;
 use crate::reservation::SharedReservation;
-use crate::store::StoreError;
+use crate::store::error::{StoreError, writer_stopped_error};
+use crate::store::sqlite::completions::ReplyHandle;
 
 const QUEUED_WRITES_MAX: usize = 4_096;
 
 /// A queued write.
 #[derive(Debug)]
-pub(super) struct QueuedWrite {
-    pub(super) write: Box<WritePlan>,
-    pub(super) bytes: usize,
+pub struct QueuedWrite {
+    pub write: Box<WritePlan>,
+    pub bytes: usize,
     /// Set by the writer that starts the write, or by its deadline, whichever is first.
-    pub(super) is_claimed: Arc<AtomicBool>,
-    pub(super) reply_handle: ReplyHandle,
+    pub is_claimed: Arc<AtomicBool>,
+    pub reply_handle: ReplyHandle,
     /// The memory reservation of the request, held while the write is queued.
-    pub(super) memory: Option<Arc<SharedReservation>>,
+    pub memory: Option<Arc<SharedReservation>>,
 }
 
 /// The sending end.
 #[derive(Debug)]
-pub(super) struct WriteQueue {
+pub struct WriteQueue {
     sender: Mutex<Option<SyncSender<QueuedWrite>>>,
     metrics: Arc<metrics::WriterMetrics>,
 }
 
 /// The writer's end.
 #[derive(Debug)]
-pub(super) struct WriteReceiver {
+pub struct WriteReceiver {
     receiver: Receiver<QueuedWrite>,
     metrics: Arc<metrics::WriterMetrics>,
 }
 
 impl WriteReceiver {
-    pub(super) fn recv_timeout(&self, wait: Duration) -> Result<QueuedWrite, RecvTimeoutError> {
+    pub fn recv_timeout(&self, wait: Duration) -> Result<QueuedWrite, RecvTimeoutError> {
         self.receiver.recv_timeout(wait).inspect(|_| self.metrics.waiting.decrement())
     }
 
-    pub(super) fn try_recv(&self) -> Option<QueuedWrite> {
+    pub fn try_recv(&self) -> Option<QueuedWrite> {
         self.receiver.try_recv().ok().inspect(|_| self.metrics.waiting.decrement())
     }
 }
 
 impl QueuedWrite {
     /// Whether the client has disconnected, or the deadline has passed.
-    pub(super) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.reply_handle.is_closed() || self.is_claimed.load(Ordering::Acquire)
     }
 }
 
 impl WriteQueue {
-    pub(super) fn new(counted: &Arc<metrics::WriterMetrics>) -> (Self, WriteReceiver) {
+    pub fn new(counted: &Arc<metrics::WriterMetrics>) -> (Self, WriteReceiver) {
         let (sender, receiver) = sync_channel(QUEUED_WRITES_MAX);
         let queue = Self { sender: Mutex::new(Some(sender)), metrics: Arc::clone(counted) };
         (queue, WriteReceiver { receiver, metrics: Arc::clone(counted) })
     }
 
-    pub(super) fn push(&self, job: QueuedWrite) -> Result<(), StoreError> {
+    pub fn push(&self, job: QueuedWrite) -> Result<(), StoreError> {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let sender = sender.as_ref().ok_or(StoreError::Busy)?;
         // Incremented before the writer can receive the write, so that the gauge never goes below zero.
@@ -80,7 +79,7 @@ impl WriteQueue {
         })
     }
 
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

@@ -15,24 +15,24 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode};
 
-use super::completions::{ReplyHandle, WriteResult, complete_all};
-use super::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
-use super::export::SqliteExports;
-use super::open::BUSY_TIMEOUT;
-use super::wal_reset::{WalAction, WalBlocker, WalReset};
-use super::write_queue::{QueuedWrite, WriteReceiver};
-use crate::clock;
-use crate::fault;
 use crate::log::{Level, Logger};
 use crate::metrics::{self, Metrics};
 use crate::plan::{WriteAction, WritePlan};
-use crate::store::StoreError;
-use crate::store::driver::{DatabaseDriver, poll_once};
-use crate::store::retention::{ClockDoubtLog, SWEEP_EVERY};
-use crate::store::transaction::{
-    self, CommitMode, StoreContext, WriteError, WriteRef, internal_error,
+use crate::store::context::{CommitMode, StoreContext};
+use crate::store::driver::{Driver, poll_once};
+use crate::store::error::{
+    StatementError, StoreError, WriteError, internal_error, writer_stopped_error,
 };
+use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
+use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
+use crate::store::sqlite::connection::BUSY_TIMEOUT;
+use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
+use crate::store::sqlite::export::SqliteExports;
+use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
+use crate::store::sqlite::write_queue::{QueuedWrite, WriteReceiver};
 use crate::store::uuid_v7::UuidGenerator;
+use crate::store::write::{self, WriteRef};
+use crate::{clock, fault};
 
 const GROUP_REQUESTS_MAX: usize = 512;
 const GROUP_BYTES_MAX: usize = 4 << 20;
@@ -43,28 +43,24 @@ const RESET_BUSY_MAX: Duration = Duration::from_millis(100);
 /// While scans are held back, how often the writer checks whether those in flight have ended.
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
-pub(super) fn writer_stopped_error() -> StoreError {
-    StoreError::Unavailable("the writer has stopped after a storage failure".to_owned())
-}
-
 /// The state of the writer thread.
 #[derive(Debug)]
-pub(super) struct SqliteWriter {
-    pub(super) connection: Connection,
-    pub(super) context: Arc<StoreContext>,
-    pub(super) ids: UuidGenerator,
-    pub(super) queue: WriteReceiver,
-    pub(super) stopped: Arc<AtomicBool>,
+pub struct SqliteWriter {
+    pub connection: Connection,
+    pub context: Arc<StoreContext>,
+    pub ids: UuidGenerator,
+    pub queue: WriteReceiver,
+    pub stopped: Arc<AtomicBool>,
     /// Pages in the WAL, as of the last commit.
-    pub(super) wal_pages: Arc<AtomicUsize>,
-    pub(super) wal_reset: WalReset,
-    pub(super) exports: Arc<SqliteExports>,
-    pub(super) log: Logger,
-    pub(super) metrics: Arc<Metrics>,
+    pub wal_pages: Arc<AtomicUsize>,
+    pub wal_reset: WalReset,
+    pub exports: Arc<SqliteExports>,
+    pub log: Logger,
+    pub metrics: Arc<Metrics>,
     /// The metrics of the writer itself.
-    pub(super) writer_metrics: Arc<metrics::WriterMetrics>,
+    pub writer_metrics: Arc<metrics::WriterMetrics>,
     /// The warnings logged about a clock that is ahead.
-    pub(super) doubt_log: ClockDoubtLog,
+    pub doubt_log: ClockDoubtLog,
 }
 
 /// How a refused request is rolled back without its commit group.
@@ -105,7 +101,7 @@ enum QueuedWriteOutcome {
 type GroupResults = Vec<(ReplyHandle, WriteResult)>;
 
 impl SqliteWriter {
-    pub(super) fn run_loop(self) {
+    pub fn run_loop(self) {
         // However the thread ends, later writes must fail instead of waiting.
         let _ended = StopOnDrop(Arc::clone(&self.stopped));
         // Entries may have expired while no server ran.
@@ -118,7 +114,7 @@ impl SqliteWriter {
     }
 
     /// Runs one iteration. A panic rolls back the group; the thread continues.
-    pub(super) fn run_once(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
+    pub fn run_once(&self, next_sweep: &mut Instant) -> ControlFlow<()> {
         let turn = AssertUnwindSafe(|| self.group_or_sweep(next_sweep));
         catch_unwind(turn).unwrap_or_else(|panic| {
             // The dropped channels report it to the waiting requests.
@@ -218,7 +214,7 @@ impl SqliteWriter {
         }
     }
 
-    pub(super) fn begin(&self) -> Result<(), StoreError> {
+    pub fn begin(&self) -> Result<(), StoreError> {
         if self.stopped.load(Ordering::Relaxed) {
             return Err(writer_stopped_error());
         }
@@ -245,7 +241,7 @@ impl SqliteWriter {
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = transaction::write(&mut driver, &self.context, WriteRef::Owned(write), pace);
+        let work = write::write(&mut driver, &self.context, WriteRef::Owned(write), pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(internal_error("the SQLite driver blocked in a write")),
@@ -309,7 +305,7 @@ impl SqliteWriter {
     }
 
     /// Commits the group with one fsync, then sends the answers. Returns whether it succeeded.
-    pub(super) fn commit(&self, done: GroupResults) -> bool {
+    pub fn commit(&self, done: GroupResults) -> bool {
         let began = clock::now();
         let committed = self.statement("COMMIT");
         self.writer_metrics.commit.observe_time(clock::now().saturating_duration_since(began));
@@ -420,7 +416,7 @@ impl SqliteWriter {
     }
 
     /// SQLite may have rolled back by itself. If the rollback fails, the writer stops.
-    pub(super) fn roll_back(&self, cause: &str) {
+    pub fn roll_back(&self, cause: &str) {
         let clean = self.connection.is_autocommit() || self.statement("ROLLBACK").is_ok();
         if !clean || !self.connection.is_autocommit() {
             self.stop(cause);
@@ -435,7 +431,7 @@ impl SqliteWriter {
     }
 
     /// A driver for one transaction.
-    pub(super) fn driver(&self) -> impl DatabaseDriver {
+    pub fn driver(&self) -> impl Driver {
         let driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
         #[cfg(test)]
         let driver = crate::store::fault_injection::FaultyDriver(driver);
@@ -448,5 +444,38 @@ struct StopOnDrop(Arc<AtomicBool>);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl SqliteWriter {
+    /// Runs one batch of the sweep; returns the delay before the next one.
+    pub fn sweep(&self) -> Duration {
+        fault::point("sweep");
+        match self.sweep_step() {
+            Ok(step) => {
+                self.metrics.changes_swept.add(step.changes);
+                self.doubt_log.log_new(&self.log, &step);
+                retention::next_delay(step.changes + step.keys)
+            }
+            Err(error) => {
+                retention::log_failure(&self.log, &error);
+                SWEEP_EVERY
+            }
+        }
+    }
+
+    fn sweep_step(&self) -> Result<SweepResult, StoreError> {
+        self.begin()?;
+        let step =
+            poll_once(retention::sweep_batch(&mut self.driver(), &self.context, clock::moment()));
+        match step.unwrap_or(Err(StatementError::TimedOut)) {
+            Ok(step) if self.commit(Vec::new()) => Ok(step),
+            // `commit` has logged the cause.
+            Ok(_) => Ok(SweepResult::default()),
+            Err(failure) => {
+                self.roll_back(&format!("{failure:?}"));
+                Err(failure.into())
+            }
+        }
     }
 }

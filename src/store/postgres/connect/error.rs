@@ -4,16 +4,15 @@
 //! get each of them from a real server.
 
 use std::error::Error as _;
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use rustls::CertificateError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
-use super::super::connection_url::{HostTarget, PostgresHost, PostgresUrl};
 use crate::model::settings::Pooling;
+use crate::store::postgres::connection_url::{HostTarget, PostgresHost, PostgresUrl};
 
 /// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl fmt::Display for ConnectError {
 
 /// Why the connection to one host failed.
 #[derive(Debug)]
-pub(super) enum HostFailure {
+pub enum HostFailure {
     Engine(Error),
     TimedOut(Duration),
     /// The server closed the connection during the session check.
@@ -62,7 +61,7 @@ const AUTHENTICATION_ERROR: &str = "authentication error";
 
 impl HostFailure {
     /// Whether every host would give the same error, because the error is about the user or the database.
-    pub(super) fn is_same_for_all_hosts(&self) -> bool {
+    pub fn is_same_for_all_hosts(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         let code = error.code().map_or("", SqlState::code);
         code.starts_with("28")
@@ -72,7 +71,7 @@ impl HostFailure {
 
     /// Whether the connection may succeed without TLS: the handshake failed, or `pg_hba.conf` admits this
     /// user only without TLS.
-    pub(super) fn can_retry_without_tls(&self) -> bool {
+    pub fn can_retry_without_tls(&self) -> bool {
         let Self::Engine(error) = self else { return false };
         error.to_string() == TLS_HANDSHAKE_ERROR
             || tls_error(error).is_some()
@@ -124,7 +123,7 @@ impl HostFailure {
 }
 
 /// The remedy for servers behind pgbouncer.
-pub(super) const POOLING_HINT: &str = "if it is a pooling proxy such as pgbouncer, put database_pooling = \"transaction\" into [server]";
+pub const POOLING_HINT: &str = "if it is a pooling proxy such as pgbouncer, put database_pooling = \"transaction\" into [server]";
 
 fn unreachable_host(host: &str, why: &str) -> ConnectError {
     ConnectError::Transient(format!(
@@ -310,7 +309,7 @@ fn describe_tls_error(
 
 /// One message about all hosts that were tried. It is transient if the error of any host is transient, and
 /// none of the errors is about the user or the database.
-pub(super) fn report_failures(
+pub fn report_failures(
     address: &PostgresUrl,
     pooling: Pooling,
     faults: &[(&HostTarget, HostFailure)],

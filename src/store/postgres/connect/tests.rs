@@ -1,7 +1,7 @@
 //! Connections to a private PostgreSQL, and to servers that imitate one.
 
 mod certificates;
-pub(in crate::store) mod cluster;
+pub mod cluster;
 mod authentication;
 mod fake_servers;
 mod session;
@@ -9,7 +9,7 @@ mod session;
 use std::time::Duration;
 
 use super::*;
-use crate::store::postgres::LibpqEnvironment;
+use crate::store::postgres::connection_url::LibpqEnvironment;
 
 /// Long enough for a busy machine; no test waits for it to elapse.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{
+use crate::model::nearest;
+use crate::store::postgres::connection_url::{
     ChannelBindingMode, ClientCertificateFiles, DEFAULT_PORT, DatabasePassword, HostTarget,
     Keepalive, LibpqEnvironment, PostgresHost, PostgresTls, PostgresUrl, SOCKET_DIRECTORY,
     TargetSession, TrustRoots, UrlParameters, passfile,
 };
-use crate::model::nearest;
 
 /// Encryption, and the verification of the certificate: libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ const UNSUPPORTED_PARAMETERS: &[&str] = &[
     "sslsni",
 ];
 
-pub(super) fn url_from_parameters(
+pub fn url_from_parameters(
     mut values: UrlParameters,
     environment: &LibpqEnvironment,
 ) -> Result<PostgresUrl, String> {

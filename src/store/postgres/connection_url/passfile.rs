@@ -6,10 +6,12 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::{DatabasePassword, HostTarget, LibpqEnvironment, PostgresHost};
+use crate::store::postgres::connection_url::{
+    DatabasePassword, HostTarget, LibpqEnvironment, PostgresHost,
+};
 
 /// Gives each target its password. A file that was named must exist; the default one need not.
-pub(super) fn fill_passwords(
+pub fn fill_passwords(
     targets: &mut [HostTarget],
     named: Option<PathBuf>,
     user: &str,

@@ -7,10 +7,11 @@ use tokio_postgres::{Client, NoTls};
 use super::*;
 use crate::permit::AccessScope;
 use crate::plan::{Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, WriteAction};
-use crate::store::WriteOptions;
-use crate::store::postgres::cluster::TestCluster;
+use crate::store::postgres::attempt::RollbackCause;
+use crate::store::postgres::connect::tests::cluster::TestCluster;
 use crate::store::postgres::pool::LeasePurpose;
-use crate::store::postgres::{PostgresWorker, RollbackCause};
+use crate::store::postgres::worker::PostgresWorker;
+use crate::store::write::WriteOptions;
 use crate::value::Value;
 
 /// Long enough for a busy machine.
@@ -29,7 +30,7 @@ struct BatchScenario {
 
 impl BatchScenario {
     fn create(&self, name: &str) -> Box<WritePlan> {
-        let model = &self.worker.0.context.model;
+        let model = &self.worker.state.context.model;
         let thing = model.resources.iter().find(|resource| &*resource.label == "thing").unwrap();
         Box::new(create_write(thing.index, name))
     }
@@ -43,8 +44,11 @@ impl BatchScenario {
     /// Resets the statistics: one create is sent immediately and the others wait for it, however long earlier
     /// statements took.
     fn reset_statistics(&self) {
-        let line =
-            self.worker.0.batch_queue(&self.create(""), 0, clock::now() + TEST_TIMEOUT).unwrap();
+        let line = self
+            .worker
+            .batches
+            .batch_queue(&self.create(""), 0, clock::now() + TEST_TIMEOUT)
+            .unwrap();
         line.fastest_micros.store(0, Ordering::Relaxed);
         line.last_batch_size.store(0, Ordering::Relaxed);
     }
@@ -57,7 +61,7 @@ impl BatchScenario {
     /// Opens every connection that writes may use and prepares the statements on it; a connection without
     /// them would wait for the table lock while preparing, before it has sent the insert.
     async fn prepare_connections(&self) {
-        let inner = &self.worker.0;
+        let inner = &self.worker.state;
         let resource = self.create("").collection.resource;
         let table = inner.context.sql.table_statements(resource);
         let lease = || inner.pool.lease(LeasePurpose::Write, clock::now() + TEST_TIMEOUT);
@@ -196,7 +200,7 @@ async fn batched_creates_are_stored_once(scenario: &BatchScenario) {
 async fn create_after_a_batch_waits_for_others(scenario: &BatchScenario) {
     let line = scenario
         .worker
-        .0
+        .batches
         .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
         .unwrap();
     scenario.reset_statistics();
@@ -310,12 +314,12 @@ async fn wrong_row_count_is_not_retried(scenario: &BatchScenario) {
 }
 
 fn large_or_urgent_creates_are_not_batched(scenario: &BatchScenario) {
-    let inner = &scenario.worker.0;
+    let inner = &scenario.worker.batches;
     let (plain, until) = (scenario.create("plain"), clock::now() + TEST_TIMEOUT);
     assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX, until).is_some());
     assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX + 1, until).is_none());
     assert!(inner.batch_queue(&plain, 0, clock::now() + REQUEST_MAX / 3).is_none());
-    let users = Collection::users(&inner.context.model);
+    let users = Collection::users(&inner.state.context.model);
     assert!(inner.batch_queue(&WritePlan { collection: users, ..*plain }, 0, until).is_none());
 }
 
@@ -329,7 +333,7 @@ async fn earlier_deadline_does_not_join(scenario: &BatchScenario) {
     scenario.reset_statistics();
     let line = scenario
         .worker
-        .0
+        .batches
         .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
         .unwrap();
     let turn = line.try_acquire_permit().unwrap();
@@ -337,7 +341,8 @@ async fn earlier_deadline_does_not_join(scenario: &BatchScenario) {
     let joins = async {
         tokio::task::yield_now().await;
         let soon = clock::now() + REQUEST_MAX * 3 / 4;
-        let result = scenario.worker.0.enqueue_create(line, scenario.create("hurry"), soon).await;
+        let result =
+            scenario.worker.batches.enqueue_create(line, scenario.create("hurry"), soon).await;
         assert!(matches!(result, BatchResult::RetryIndividually(_)), "{result:?}");
         drop(turn);
         scenario.unlock().await;

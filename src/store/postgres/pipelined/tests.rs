@@ -4,8 +4,8 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use super::*;
 use crate::clock;
-use crate::store::postgres::PostgresWorker;
-use crate::store::postgres::cluster::TestCluster;
+use crate::store::postgres::connect::tests::cluster::TestCluster;
+use crate::store::postgres::worker::PostgresWorker;
 
 /// Long enough for a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -15,16 +15,16 @@ async fn backend_pid(way: &ReadConnection) -> i32 {
     way.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
-async fn lease_many(pool: &Arc<ConnectionPool>, count: usize, now: Instant) -> Vec<ReadConnection> {
+async fn lease_many(reads: &PipelinedReads, count: usize, now: Instant) -> Vec<ReadConnection> {
     let mut all = Vec::new();
     for _ in 0..count {
-        all.push(pool.lease_for_read(now, clock::now() + TEST_TIMEOUT).await.unwrap());
+        all.push(reads.lease_for_read(now, clock::now() + TEST_TIMEOUT).await.unwrap());
     }
     all
 }
 
-async fn lease_one(pool: &Arc<ConnectionPool>, now: Instant) -> ReadConnection {
-    lease_many(pool, 1, now).await.remove(0)
+async fn lease_one(reads: &PipelinedReads, now: Instant) -> ReadConnection {
+    lease_many(reads, 1, now).await.remove(0)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn pipelined_reads_are_limited_drained_and_closed() {
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
-        pipeline_depth_is_limited(&worker.0.pool).await;
-        stalled_pipeline_cannot_be_joined(&worker.0.pool).await;
-        shared_wait_is_limited(&worker.0.pool).await;
-        abandoned_pipeline_is_drained_and_closed(&cluster, &worker.0.pool).await;
-        pipeline_yields_its_slot_to_waiters(&worker.0.pool).await;
-        broken_pipeline_is_closed(&worker.0.pool).await;
+        pipeline_depth_is_limited(&worker.reads).await;
+        stalled_pipeline_cannot_be_joined(&worker.reads).await;
+        shared_wait_is_limited(&worker.reads).await;
+        abandoned_pipeline_is_drained_and_closed(&cluster, &worker.reads).await;
+        pipeline_yields_its_slot_to_waiters(&worker.reads).await;
+        broken_pipeline_is_closed(&worker.reads).await;
         // With one connection there is no pipelining, because none would be left for writes.
-        let alone = lease_one(&small.0.pool, clock::now()).await;
+        let alone = lease_one(&small.reads, clock::now()).await;
         assert!(matches!(alone, ReadConnection::Exclusive(_)));
     });
     for store in stores {
@@ -52,15 +52,15 @@ fn pipelined_reads_are_limited_drained_and_closed() {
     }
 }
 
-async fn pipeline_depth_is_limited(pool: &Arc<ConnectionPool>) {
+async fn pipeline_depth_is_limited(reads: &PipelinedReads) {
     let now = clock::now();
-    let full = lease_many(pool, PIPELINE_DEPTH_MAX, now).await;
+    let full = lease_many(reads, PIPELINE_DEPTH_MAX, now).await;
     let first = backend_pid(&full[0]).await;
     for way in &full {
         assert!(matches!(way, ReadConnection::Pipelined(_)));
         assert_eq!(backend_pid(way).await, first);
     }
-    let other = lease_one(pool, now).await;
+    let other = lease_one(reads, now).await;
     assert!(matches!(other, ReadConnection::Exclusive(_)));
     assert_ne!(backend_pid(&other).await, first);
     // All are in flight before the first is answered.
@@ -69,67 +69,64 @@ async fn pipeline_depth_is_limited(pool: &Arc<ConnectionPool>) {
     // With the last read the connection returns to the pool, from which it is leased again.
     other.complete();
     full.into_iter().for_each(ReadConnection::complete);
-    assert_eq!(pool.pipelined().strong_count(), 0);
-    let again = lease_one(pool, now).await;
+    assert_eq!(reads.pipelined().strong_count(), 0);
+    let again = lease_one(reads, now).await;
     assert_eq!(backend_pid(&again).await, first);
     again.complete();
 }
 
-async fn stalled_pipeline_cannot_be_joined(pool: &Arc<ConnectionPool>) {
+async fn stalled_pipeline_cannot_be_joined(reads: &PipelinedReads) {
     let now = clock::now();
-    let stays = lease_one(pool, now).await;
-    let second = lease_one(pool, now + STALL_TIMEOUT / 2).await;
+    let stays = lease_one(reads, now).await;
+    let second = lease_one(reads, now + STALL_TIMEOUT / 2).await;
     assert_eq!(backend_pid(&second).await, backend_pid(&stays).await);
-    let late = lease_one(pool, now + STALL_TIMEOUT).await;
+    let late = lease_one(reads, now + STALL_TIMEOUT).await;
     assert!(matches!(late, ReadConnection::Exclusive(_)));
     late.complete();
     // The stall ends with the next answer, and the time counts from when a joining read noticed it.
     second.complete();
-    let third = lease_one(pool, now + STALL_TIMEOUT * 10).await;
+    let third = lease_one(reads, now + STALL_TIMEOUT * 10).await;
     assert!(matches!(third, ReadConnection::Pipelined(_)));
-    let fourth = lease_one(pool, now + STALL_TIMEOUT * 11).await;
+    let fourth = lease_one(reads, now + STALL_TIMEOUT * 11).await;
     assert!(matches!(fourth, ReadConnection::Exclusive(_)));
     for way in [stays, third, fourth] {
         way.complete();
     }
 }
 
-async fn shared_wait_is_limited(pool: &Arc<ConnectionPool>) {
+async fn shared_wait_is_limited(reads: &PipelinedReads) {
     let now = clock::now();
     let late = now + TEST_TIMEOUT;
     let [first, second] =
-        <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
+        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
     assert_eq!([&first, &second].map(ReadConnection::is_sole_read), [false, false]);
     assert_eq!(second.answer_deadline(late), now + SHARED_WAIT_MAX);
     assert_eq!(second.answer_deadline(now), now);
     // Half of the time is left to read on another connection.
-    let short = pool.lease_for_read(now, now + SHARED_WAIT_MAX).await.unwrap();
+    let short = reads.lease_for_read(now, now + SHARED_WAIT_MAX).await.unwrap();
     assert_eq!(short.answer_deadline(late), now + SHARED_WAIT_MAX / 2);
     short.complete();
     first.complete();
     assert!(second.is_sole_read());
     second.complete();
     let [first, second] =
-        <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
+        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
     // The statement of the first read may block the second.
     first.abandon();
     assert!(!second.is_sole_read());
     second.abandon();
-    wait_for_all_slots(pool).await;
+    wait_for_all_slots(reads).await;
     let alone = ReadConnection::Exclusive(
-        pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT).await.unwrap(),
+        reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT).await.unwrap(),
     );
     assert_eq!(alone.answer_deadline(late), late);
     alone.complete();
 }
 
-async fn abandoned_pipeline_is_drained_and_closed(
-    cluster: &TestCluster,
-    pool: &Arc<ConnectionPool>,
-) {
+async fn abandoned_pipeline_is_drained_and_closed(cluster: &TestCluster, reads: &PipelinedReads) {
     let now = clock::now();
     let [ahead, behind] =
-        <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
+        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
     let first = backend_pid(&ahead).await;
     for way in [&ahead, &behind] {
         // The statement is sent, and its answer is not awaited.
@@ -138,15 +135,15 @@ async fn abandoned_pipeline_is_drained_and_closed(
     }
     behind.abandon();
     // No read joins, however recent the last answer is.
-    let other = lease_one(pool, now).await;
+    let other = lease_one(reads, now).await;
     assert!(matches!(other, ReadConnection::Exclusive(_)));
     assert_ne!(backend_pid(&other).await, first);
     other.complete();
     // As if the read had panicked.
     drop(ahead);
     // The pipeline keeps its pool slot until all its statements are cancelled.
-    assert_eq!(pool.slots.available_permits(), 3);
-    wait_for_all_slots(pool).await;
+    assert_eq!(reads.pool.slots.available_permits(), 3);
+    wait_for_all_slots(reads).await;
     let gone = async {
         let look = format!("SELECT pid FROM pg_stat_activity WHERE pid = {first}");
         while !cluster.sql(&look).is_empty() {
@@ -157,17 +154,17 @@ async fn abandoned_pipeline_is_drained_and_closed(
 }
 
 /// A request that waits for a pool slot gets that of the pipeline, even if many reads would like to join.
-async fn pipeline_yields_its_slot_to_waiters(pool: &Arc<ConnectionPool>) {
+async fn pipeline_yields_its_slot_to_waiters(reads: &PipelinedReads) {
     let now = clock::now();
-    let shared = lease_one(pool, now).await;
-    let lease = || pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT);
+    let shared = lease_one(reads, now).await;
+    let lease = || reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT);
     let mut others = Vec::new();
     for _ in 0..3 {
         others.push(lease().await.unwrap());
     }
     let mut waits = pin!(lease());
     assert!(timeout(Duration::from_millis(1), waits.as_mut()).await.is_err());
-    let mut comes = pin!(pool.lease_for_read(now, clock::now() + TEST_TIMEOUT));
+    let mut comes = pin!(reads.lease_for_read(now, clock::now() + TEST_TIMEOUT));
     assert!(timeout(Duration::from_millis(1), comes.as_mut()).await.is_err());
     shared.complete();
     let waited = timeout(TEST_TIMEOUT, waits).await.unwrap().unwrap();
@@ -176,26 +173,26 @@ async fn pipeline_yields_its_slot_to_waiters(pool: &Arc<ConnectionPool>) {
     others.into_iter().for_each(ConnectionLease::return_to_pool);
 }
 
-async fn wait_for_all_slots(pool: &Arc<ConnectionPool>) {
+async fn wait_for_all_slots(reads: &PipelinedReads) {
     let all = async {
-        while pool.slots.available_permits() < 4 {
+        while reads.pool.slots.available_permits() < 4 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
     timeout(TEST_TIMEOUT, all).await.unwrap();
 }
 
-async fn broken_pipeline_is_closed(pool: &Arc<ConnectionPool>) {
+async fn broken_pipeline_is_closed(reads: &PipelinedReads) {
     let now = clock::now();
     let [one, other] =
-        <[ReadConnection; 2]>::try_from(lease_many(pool, 2, now).await).ok().unwrap();
+        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
     let first = backend_pid(&one).await;
     one.mark_broken();
-    let alone = lease_one(pool, now).await;
+    let alone = lease_one(reads, now).await;
     assert!(matches!(alone, ReadConnection::Exclusive(_)));
     alone.complete();
     other.complete();
-    let next = lease_one(pool, now).await;
+    let next = lease_one(reads, now).await;
     assert_ne!(backend_pid(&next).await, first);
     next.complete();
 }

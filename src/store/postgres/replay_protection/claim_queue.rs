@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::nonce_lease::NonceLeases;
-use super::tables::BucketStatements;
-use crate::store::{NonceClaim, NonceClaimResult, StoreError};
+use crate::store::error::StoreError;
+use crate::store::postgres::replay_protection::nonce_lease::NonceLeases;
+use crate::store::postgres::replay_protection::tables::BucketStatements;
+use crate::store::replay_protection::{NonceClaim, NonceClaimResult};
 
 /// How many claims one batch holds, and how many may wait.
 const BATCH_CLAIMS_MAX: usize = 256;
@@ -16,10 +17,10 @@ const QUEUED_CLAIMS_MAX: usize = 4_096;
 
 /// The claims of all threads of this server.
 #[derive(Debug)]
-pub(in crate::store::postgres) struct ClaimQueue {
+pub struct ClaimQueue {
     pending: Mutex<PendingClaims>,
-    pub(super) epoch: Arc<Mutex<Option<u64>>>,
-    pub(super) leases: NonceLeases,
+    pub epoch: Arc<Mutex<Option<u64>>>,
+    pub leases: NonceLeases,
     /// One entry for each table.
     sql: Vec<BucketStatements>,
 }
@@ -32,25 +33,25 @@ struct PendingClaims {
 }
 
 #[derive(Debug)]
-pub(super) struct ClaimRequest {
-    pub(super) claim: NonceClaim,
-    pub(super) answer: oneshot::Sender<Result<NonceClaimResult, StoreError>>,
+pub struct ClaimRequest {
+    pub claim: NonceClaim,
+    pub answer: oneshot::Sender<Result<NonceClaimResult, StoreError>>,
 }
 
 /// The result of one attempt to claim a count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClaimAttemptResult {
+pub enum ClaimAttemptResult {
     Decided(NonceClaimResult),
     /// An earlier attempt got no answer: this server itself may have claimed the count.
     Unknown,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ClaimQueue {
-    pub(in crate::store::postgres) fn new(epoch: &Arc<Mutex<Option<u64>>>) -> Self {
+    pub fn new(epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self {
             pending: Mutex::default(),
             epoch: Arc::clone(epoch),
@@ -59,13 +60,13 @@ impl ClaimQueue {
         }
     }
 
-    pub(super) fn statements_for(&self, bucket: i64) -> Result<&BucketStatements, StoreError> {
+    pub fn statements_for(&self, bucket: i64) -> Result<&BucketStatements, StoreError> {
         let used = usize::try_from(bucket).ok().and_then(|bucket| self.sql.get(bucket));
         used.ok_or_else(|| StoreError::internal("a nonce claim belongs to no table"))
     }
 
     /// Enqueues a claim. Returns whether the caller has to start the sending task.
-    pub(super) fn enqueue(&self, asked: ClaimRequest) -> Result<bool, StoreError> {
+    pub fn enqueue(&self, asked: ClaimRequest) -> Result<bool, StoreError> {
         let mut waiting = lock(&self.pending);
         if waiting.requests.len() >= QUEUED_CLAIMS_MAX {
             return Err(StoreError::Busy);
@@ -75,7 +76,7 @@ impl ClaimQueue {
     }
 
     /// Takes the next batch. When it is empty, the sending task is done.
-    pub(super) fn take_batch(&self) -> Vec<ClaimRequest> {
+    pub fn take_batch(&self) -> Vec<ClaimRequest> {
         let mut waiting = lock(&self.pending);
         let count = waiting.requests.len().min(BATCH_CLAIMS_MAX);
         waiting.is_in_flight = count > 0;
@@ -85,9 +86,9 @@ impl ClaimQueue {
 
 /// Guards the sending task. However it ends, the waiting claims get an error rather than no answer, and the
 /// next claim starts a new task.
-pub(super) struct ClaimBatchGuard<'a> {
-    pub(super) queue: &'a ClaimQueue,
-    pub(super) is_done: bool,
+pub struct ClaimBatchGuard<'a> {
+    pub queue: &'a ClaimQueue,
+    pub is_done: bool,
 }
 
 impl Drop for ClaimBatchGuard<'_> {

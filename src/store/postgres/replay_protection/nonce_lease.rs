@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::sync::Cache;
 
-use crate::store::{NonceClaim, NonceClaimResult};
+use crate::store::replay_protection::{NonceClaim, NonceClaimResult};
 
 /// Counts in one block: as many bits as a `bigint` has without its sign, which marks the block as leased.
 const BLOCK_COUNTS: u32 = 63;
@@ -32,16 +32,16 @@ const TIME_SHIFT: u32 = 96;
 
 /// One block of the counts of one nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct CountBlock {
+pub struct CountBlock {
     /// The nonce's random part, below the low half of the second of its issue: so the tables can tell how
     /// old a row is, and the newest row is the last in their index.
-    pub(super) nonce: u128,
-    pub(super) index: u32,
+    pub nonce: u128,
+    pub index: u32,
 }
 
 impl CountBlock {
     /// The block of a count, and the count's bit in it. `None` for 0: RFC 7616 §3.4 begins with 1.
-    pub(super) fn from_claim(claim: &NonceClaim) -> Option<(Self, u64)> {
+    pub fn from_claim(claim: &NonceClaim) -> Option<(Self, u64)> {
         let index = claim.count.checked_sub(1)?;
         let time = u128::from(claim.issued.cast_unsigned() & u64::from(u32::MAX)) << TIME_SHIFT;
         let nonce = time | (claim.nonce & ((1 << TIME_SHIFT) - 1));
@@ -51,7 +51,7 @@ impl CountBlock {
 }
 
 /// The usage of the nonces that are sent to this server, and the blocks that it has leased.
-pub(super) struct NonceLeases(Cache<u128, Arc<Mutex<NonceUsage>>>);
+pub struct NonceLeases(Cache<u128, Arc<Mutex<NonceUsage>>>);
 
 impl fmt::Debug for NonceLeases {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,25 +68,25 @@ impl Default for NonceLeases {
 impl NonceLeases {
     /// Whether `claim` can decide.
     #[cfg(test)]
-    pub(super) fn is_leased(&self, claim: &NonceClaim) -> bool {
+    pub fn is_leased(&self, claim: &NonceClaim) -> bool {
         let Some((block, _)) = CountBlock::from_claim(claim) else { return false };
         let has = |run: &mut NonceUsage| run.find(block.index).is_some_and(|part| part.is_leased);
         self.with_usage(block.nonce, has).unwrap_or(false)
     }
 
     /// Claims a count of a leased block; `None` if this server has not leased it.
-    pub(super) fn claim(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
+    pub fn claim(&self, claim: &NonceClaim) -> Option<NonceClaimResult> {
         let (block, bit) = CountBlock::from_claim(claim)?;
         self.with_usage(block.nonce, |run| run.claim(block.index, bit, claim.count))?
     }
 
     /// The counts of a block that this server has claimed, if it should lease the rest of the block.
-    pub(super) fn lease_request(&self, block: CountBlock) -> Option<u64> {
+    pub fn lease_request(&self, block: CountBlock) -> Option<u64> {
         self.with_usage(block.nonce, |run| run.lease_request(block.index))?
     }
 
     /// Records a claim that the database has accepted.
-    pub(super) fn record_use(&self, claim: &NonceClaim) {
+    pub fn record_use(&self, claim: &NonceClaim) {
         let Some((block, bit)) = CountBlock::from_claim(claim) else { return };
         if self
             .with_usage(block.nonce, |run| run.record_use(block.index, bit, claim.count))
@@ -99,7 +99,7 @@ impl NonceLeases {
     }
 
     /// Grants the lease of a block, as the database has. `bits`: the counts used so far.
-    pub(super) fn grant(&self, block: CountBlock, bits: u64) {
+    pub fn grant(&self, block: CountBlock, bits: u64) {
         self.with_usage(block.nonce, |run| {
             if let Some(part) = run.find(block.index) {
                 // The nonce may have been evicted meanwhile.

@@ -18,14 +18,15 @@
 
 use std::time::Duration;
 
-use crate::store::NonceClaim;
-use crate::store::driver::{Bind, Columns, DatabaseDriver, StatementError};
+use crate::store::driver::Driver;
+use crate::store::error::StatementError;
 use crate::store::postgres::driver::PostgresDriver;
-use crate::store::replay_protection::{CLOCK_SKEW_SECONDS, NONCE_SECONDS};
+use crate::store::replay_protection::{CLOCK_SKEW_SECONDS, NONCE_SECONDS, NonceClaim};
+use crate::store::statement::{Bind, Columns};
 
 /// Seconds of nonces in one table, and how many tables there are.
 const BUCKET_SECONDS: i64 = 128;
-pub(super) const BUCKETS: i64 = 8;
+pub const BUCKETS: i64 = 8;
 /// A table is truncated this much later than its last nonce expired, on top of a statement's timeout: a
 /// claim in flight sees the time at which its transaction began.
 const SLACK_SECONDS: i64 = 60;
@@ -87,7 +88,7 @@ macro_rules! epoch_is_usable {
 
 /// Returns the epoch, or creates one if none is usable. 1: the new epoch, 2: the age of the oldest nonce it
 /// accepts, 3: the clock skew allowed. No row: another server is creating it.
-pub(super) const SELECT_OR_CREATE_EPOCH: &str = concat!(
+pub const SELECT_OR_CREATE_EPOCH: &str = concat!(
     "WITH made AS (INSERT INTO nouns_epoch AS live (one, epoch, floor, started, database, written_by) \
      SELECT true, $1::bigint, extract(epoch FROM now())::bigint - $2::bigint, pg_postmaster_start_time(), ",
     this_database!(),
@@ -103,7 +104,7 @@ pub(super) const SELECT_OR_CREATE_EPOCH: &str = concat!(
 
 /// 1: the maximum age of a nonce, 2: the clock skew allowed. Returns the epoch and the range of issue times
 /// that are accepted; nothing where a new epoch has to start.
-pub(super) const LIVE_EPOCH: &str = concat!(
+pub const LIVE_EPOCH: &str = concat!(
     "SELECT live.epoch, greatest(live.floor, extract(epoch FROM now())::bigint - $1::bigint), \
      extract(epoch FROM now())::bigint + $2::bigint FROM nouns_epoch live WHERE ",
     epoch_is_usable!("$2"),
@@ -122,18 +123,18 @@ const REPLACE_EPOCH: &str = "UPDATE nouns_epoch SET epoch = $1::bigint, written_
 
 /// The statements about one table of used counts.
 #[derive(Debug)]
-pub(super) struct BucketStatements {
+pub struct BucketStatements {
     /// Claims blocks. 1: epochs, 2: nonces, 3: blocks, 4: bits, 5: the counts known to be our own if we ask
     /// for a lease, else -1, 6: when the nonce was issued, each comma-separated; 7: the maximum age of a
     /// nonce, 8: the clock skew allowed. Returns the blocks of which all bits were unused, and whether this
     /// server has leased them now.
-    pub(super) claim: String,
+    pub claim: String,
     /// 1: nonces, 2: blocks, each comma-separated. Returns their bits.
-    pub(super) select_bits: String,
+    pub select_bits: String,
 }
 
 impl BucketStatements {
-    pub(super) fn for_all_buckets() -> Vec<Self> {
+    pub fn for_all_buckets() -> Vec<Self> {
         (0..BUCKETS).map(Self::new).collect()
     }
 
@@ -163,24 +164,22 @@ impl BucketStatements {
 }
 
 /// The table that a claim belongs to.
-pub(super) fn bucket_of(claim: &NonceClaim) -> i64 {
+pub fn bucket_of(claim: &NonceClaim) -> i64 {
     claim.issued.div_euclid(BUCKET_SECONDS).rem_euclid(BUCKETS)
 }
 
 /// The parameters of the epoch statement.
-pub(super) fn epoch_binds(made: u64) -> [Bind<'static>; 3] {
+pub fn epoch_binds(made: u64) -> [Bind<'static>; 3] {
     [made.cast_signed(), nonce_age_seconds_max(), CLOCK_SKEW_SECONDS].map(Bind::Integer)
 }
 
 /// How old a nonce may be to be accepted.
-pub(super) fn nonce_age_seconds_max() -> i64 {
+pub fn nonce_age_seconds_max() -> i64 {
     NONCE_SECONDS + CLOCK_SKEW_SECONDS
 }
 
 /// Creates the tables unless they exist.
-pub(in crate::store::postgres) async fn create_tables(
-    driver: &mut PostgresDriver<'_>,
-) -> Result<(), StatementError> {
+pub async fn create_tables(driver: &mut PostgresDriver<'_>) -> Result<(), StatementError> {
     let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
     let present = driver.query(TABLES_PRESENT, &[], read).await?.pop();
     if present == Some((Some(true), Some(true))) {
@@ -198,7 +197,7 @@ pub(in crate::store::postgres) async fn create_tables(
 /// Raises the floor, and truncates the tables whose nonces were all below the previous one. `epoch`: the
 /// next epoch, if this one is not usable: a table may be truncated only when its nonces cannot be accepted
 /// again.
-pub(in crate::store::postgres) async fn sweep_tables(
+pub async fn sweep_tables(
     driver: &mut PostgresDriver<'_>,
     statement_max: Duration,
     epoch: u64,

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::tables::BUCKETS;
 use super::*;
-use crate::store::postgres::cluster::TestCluster;
+use crate::store::postgres::connect::tests::cluster::TestCluster;
+use crate::store::postgres::replay_protection::tables::{BUCKETS, sweep_tables};
+use crate::store::postgres::worker::PostgresWorker;
 
 fn now_seconds() -> i64 {
     clock::moment().seconds()
 }
 
 async fn claim_all_in_turn(
-    workers: &[&PostgresWorker],
+    workers: &[&Arc<NonceClaims>],
     claims: impl Iterator<Item = NonceClaim>,
 ) -> Vec<NonceClaimResult> {
     let mut turns = workers.iter().cycle();
@@ -28,7 +29,8 @@ fn replay_protection_against_postgres() {
     cluster.restart("fast");
     let stores =
         [cluster.open(""), cluster.open(""), cluster.open("database_pooling = \"transaction\"")];
-    let [one, other, pooled] = [0, 1, 2].map(|at: usize| PostgresWorker::new(&stores[at], 1));
+    let [one, other, pooled] =
+        [0, 1, 2].map(|at: usize| PostgresWorker::new(&stores[at], 1).claims);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())
@@ -86,7 +88,7 @@ fn replay_protection_against_postgres() {
 /// The sweep removes expired claims by whole tables, and keeps those of nonces that may still be used.
 async fn sweep_removes_only_expired_claims(
     cluster: &TestCluster,
-    worker: &PostgresWorker,
+    worker: &Arc<NonceClaims>,
     live: &NonceClaim,
 ) {
     assert_eq!(worker.claim(live).await.unwrap(), NonceClaimResult::First);
@@ -109,7 +111,7 @@ async fn sweep_removes_only_expired_claims(
 }
 
 /// Claims from a clock that was ahead may be deleted only with their epoch: their nonces will be valid later.
-async fn claims_from_the_future_end_the_epoch(cluster: &TestCluster, worker: &PostgresWorker) {
+async fn claims_from_the_future_end_the_epoch(cluster: &TestCluster, worker: &Arc<NonceClaims>) {
     let epoch = worker.epoch().await.unwrap();
     let future = format!("{:08x}-0000-4000-8000-000000000000", now_seconds() + 86_400);
     for bucket in 0..BUCKETS {
@@ -128,7 +130,7 @@ async fn claims_from_the_future_end_the_epoch(cluster: &TestCluster, worker: &Po
 /// so far that nonces from a server whose clock is slightly behind are below the floor.
 async fn floor_ahead_of_the_clock_ends_the_epoch(
     cluster: &TestCluster,
-    worker: &PostgresWorker,
+    worker: &Arc<NonceClaims>,
     first: &NonceClaim,
 ) {
     let mut claim = *first;
@@ -163,7 +165,7 @@ async fn floor_ahead_of_the_clock_ends_the_epoch(
 }
 
 /// The store's own sweep may be running, and only one runs at a time.
-async fn sweep_until_new_epoch(cluster: &TestCluster, worker: &PostgresWorker, former: u64) {
+async fn sweep_until_new_epoch(cluster: &TestCluster, worker: &Arc<NonceClaims>, former: u64) {
     let former = former.cast_signed().to_string();
     for _ in 0..1_000 {
         sweep_once(worker).await;
@@ -177,7 +179,7 @@ async fn sweep_until_new_epoch(cluster: &TestCluster, worker: &PostgresWorker, f
 
 /// If the epoch's row was inserted again (as a data-only restore does), it counts as a copy, which may lack
 /// claims; the server starts a new epoch.
-async fn copied_epoch_is_replaced(cluster: &TestCluster, worker: &PostgresWorker) {
+async fn copied_epoch_is_replaced(cluster: &TestCluster, worker: &Arc<NonceClaims>) {
     let epoch = worker.epoch().await.unwrap();
     let claim = NonceClaim { epoch, nonce: 77, count: 1, issued: now_seconds() };
     cluster.sql(
@@ -202,8 +204,8 @@ async fn copied_epoch_is_replaced(cluster: &TestCluster, worker: &PostgresWorker
     }
 }
 
-async fn sweep_once(worker: &PostgresWorker) {
-    let inner = &worker.0;
+async fn sweep_once(worker: &Arc<NonceClaims>) {
+    let inner = &worker.state;
     let lease = inner.pool.lease(LeasePurpose::Read, clock::now() + NETWORK_GRACE).await.unwrap();
     let connection = lease.connection().unwrap();
     let mut driver =
@@ -216,7 +218,7 @@ async fn sweep_once(worker: &PostgresWorker) {
 /// A lost connection invalidates no nonce; a restart or a crash of PostgreSQL invalidates all of them.
 async fn restart_invalidates_nonces_and_reconnect_does_not(
     cluster: &TestCluster,
-    workers: &[&PostgresWorker; 3],
+    workers: &[&Arc<NonceClaims>; 3],
 ) {
     let mut epoch = workers[0].epoch().await.unwrap();
     let issued = now_seconds();
@@ -293,7 +295,7 @@ fn claim_after_lost_answer_is_unknown() {
 
 /// A nonce that only one server sees is soon claimed there without a round trip, and still once only. At
 /// other servers the leased counts are stale, also when the server that has leased them is gone.
-async fn leased_counts_are_stale_at_other_servers(workers: &[&PostgresWorker; 3], epoch: u64) {
+async fn leased_counts_are_stale_at_other_servers(workers: &[&Arc<NonceClaims>; 3], epoch: u64) {
     let [one, other, pooled] = workers;
     let issued = now_seconds();
     let of = |nonce: u128, count: u32| NonceClaim { epoch, nonce, count, issued };
@@ -329,7 +331,7 @@ async fn leased_counts_are_stale_at_other_servers(workers: &[&PostgresWorker; 3]
 
 /// Clients that stay with a server for a while and then move to another one, with concurrent requests and
 /// repeated counts: each count is accepted once, or is stale wherever it was sent.
-async fn moving_clients_claim_no_count_twice(workers: &[&PostgresWorker; 3], epoch: u64) {
+async fn moving_clients_claim_no_count_twice(workers: &[&Arc<NonceClaims>; 3], epoch: u64) {
     let issued = now_seconds();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = |below: u64| {

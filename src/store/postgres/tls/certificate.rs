@@ -14,7 +14,7 @@ const VERSION: u8 = 0xa0;
 
 /// `tls-server-end-point` of RFC 5929 §4.1: the certificate, hashed with its signature's hash, and with
 /// SHA-256 where that would be MD5 or SHA-1. A signature without such a hash has none.
-pub(super) fn channel_binding_digest(certificate: &[u8]) -> Option<Vec<u8>> {
+pub fn channel_binding_digest(certificate: &[u8]) -> Option<Vec<u8>> {
     let mut outer = parse_expected(&mut &*certificate, SEQUENCE)?.contents;
     parse_expected(&mut outer, SEQUENCE)?;
     let mut algorithm = parse_expected(&mut outer, SEQUENCE)?.contents;
@@ -43,7 +43,7 @@ pub(super) fn channel_binding_digest(certificate: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The public key (`SubjectPublicKeyInfo`) as encoded, whatever the version of the certificate.
-pub(super) fn public_key(certificate: &[u8]) -> Option<&[u8]> {
+pub fn public_key(certificate: &[u8]) -> Option<&[u8]> {
     let mut outer = parse_expected(&mut &*certificate, SEQUENCE)?.contents;
     let mut inner = parse_expected(&mut outer, SEQUENCE)?.contents;
     // In version 1 the serial number comes first.

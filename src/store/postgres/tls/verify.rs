@@ -14,25 +14,25 @@ use rustls::crypto::{
 };
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::{TrustAnchors, certificate};
+use crate::store::postgres::tls::certificate;
 
 #[derive(Debug)]
-pub(super) enum VerificationLevel {
+pub enum VerificationLevel {
     Unverified,
     Chain(Arc<TrustAnchors>),
     ChainAndName(Arc<TrustAnchors>),
 }
 
 #[derive(Debug)]
-pub(super) struct CertificateVerifier {
+pub struct CertificateVerifier {
     level: VerificationLevel,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl CertificateVerifier {
-    pub(super) fn new(asked: VerificationLevel, algorithms: WebPkiSupportedAlgorithms) -> Self {
+    pub fn new(asked: VerificationLevel, algorithms: WebPkiSupportedAlgorithms) -> Self {
         Self { level: asked, algorithms }
     }
 
@@ -119,4 +119,11 @@ impl ServerCertVerifier for CertificateVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// The trust anchors, also as the certificates themselves.
+#[derive(Debug)]
+pub struct TrustAnchors {
+    pub store: RootCertStore,
+    pub certificates: Vec<CertificateDer<'static>>,
 }

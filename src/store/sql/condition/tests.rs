@@ -15,7 +15,8 @@ use crate::plan::{
     Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, Outcome, ReadPlan, WriteAction,
     WritePlan,
 };
-use crate::store::{StoreWorker, WriteOptions, test_stores};
+use crate::store::write::WriteOptions;
+use crate::store::{StoreWorker, test_stores};
 use crate::value::{Decimal, Id, Item, Moment, Value};
 
 const CONDITIONS: usize = 700;

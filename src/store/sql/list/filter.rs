@@ -4,20 +4,17 @@
 //! An index holds a prefix of a long text, so a condition may appear twice, for the prefix and for the whole
 //! text.
 
-use super::super::condition::comparison_operator;
-use super::{ListOperand, ListStatements, StatementBuilder, id_kind};
 use crate::intent::{Attribute, Filter, FilterTest, sort_prefix};
 use crate::model::SORTED_CHARS_MAX;
 use crate::model::expr::Comparison;
-use crate::store::driver::Bind;
+use crate::store::sql::expressions::comparison_operator;
+use crate::store::sql::list::{ListStatements, StatementBuilder, id_kind};
+use crate::store::sql::operand::ListOperand;
+use crate::store::statement::Bind;
 use crate::value::{Id, IdKind, Value};
 
 impl ListStatements<'_> {
-    pub(super) fn filter<'s>(
-        &'s self,
-        writer: &mut StatementBuilder<'s>,
-        filter: &'s Filter,
-    ) -> String {
+    pub fn filter<'s>(&'s self, writer: &mut StatementBuilder<'s>, filter: &'s Filter) -> String {
         let operand = self.operand(&filter.attribute);
         let ListOperand { text: whole, indexed_text: begin, .. } = &operand;
         match &filter.test {

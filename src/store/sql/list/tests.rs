@@ -6,7 +6,8 @@ use rusqlite::Connection;
 use super::*;
 use crate::intent::{self, Intent, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
 use crate::model::{self, ResourceIndex};
-use crate::store::sql::{POSTGRES, SQLITE, create_table, indexes};
+use crate::store::sql::ddl::{create_table, indexes};
+use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::value::Moment;
 
 const MODEL: &str = r#"

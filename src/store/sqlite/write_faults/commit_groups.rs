@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 
-use super::{NEIGHBOUR, WriterHarness, heading, line, steps};
 use crate::store::fault_injection::{self, FaultKind};
+use crate::store::sqlite::write_faults::{NEIGHBOUR, WriterHarness, heading, line, steps};
 
 /// A fault in BEGIN or COMMIT fails the whole group. `!`: the writer has stopped until a restart.
 #[test]

@@ -18,12 +18,6 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use uuid::Uuid;
 
-use super::completions::{CompletionQueue, WriteResult};
-use super::driver::SqliteDriver;
-use super::export::SqliteExports;
-use super::wal_reset::{ReadGate, WalReset};
-use super::write_queue::{QueuedWrite, WriteQueue};
-use super::writer::SqliteWriter;
 use crate::clock;
 use crate::intent::{self, RequestVerb, ResourcePath, Route, RouteTarget};
 use crate::log::{LogStyle, Logger};
@@ -33,14 +27,19 @@ use crate::permit::Caller;
 use crate::plan::{
     self, ChangeAuthor, IdempotentRequest, Outcome, Plan, RequestRefusal, WritePlan,
 };
-use crate::store::StoreError;
+use crate::store::context::StoreContext;
 use crate::store::driver::poll_once;
-use crate::store::fault_injection;
+use crate::store::error::StoreError;
 use crate::store::retention::ClockDoubtLog;
-use crate::store::schema_migration;
-use crate::store::sql::SQLITE;
-use crate::store::transaction::StoreContext;
+use crate::store::sql::dialect::SQLITE;
+use crate::store::sqlite::completions::{CompletionQueue, WriteResult};
+use crate::store::sqlite::driver::SqliteDriver;
+use crate::store::sqlite::export::SqliteExports;
+use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
+use crate::store::sqlite::write_queue::{QueuedWrite, WriteQueue};
+use crate::store::sqlite::writer::SqliteWriter;
 use crate::store::uuid_v7::UuidGenerator;
+use crate::store::{fault_injection, schema};
 use crate::value::{Id, IdKind};
 
 const MODEL: &str = r#"
@@ -88,10 +87,10 @@ impl WriterHarness {
     fn new() -> Self {
         let model = Arc::new(model::read("teams.toml", MODEL).unwrap());
         let connection = Connection::open_in_memory().unwrap();
-        super::open::configure_connection(&connection, 1_000).unwrap();
+        super::connection::configure_connection(&connection, 1_000).unwrap();
         let ids = UuidGenerator::default();
         let mut driver = SqliteDriver { connection: &connection, ids: &ids };
-        poll_once(schema_migration::create(&mut driver, &model, &SQLITE)).unwrap().unwrap();
+        poll_once(schema::create(&mut driver, &model, &SQLITE)).unwrap().unwrap();
         let metrics = Metrics::new(&model);
         let counted = metrics.writer();
         let (queue, jobs) = WriteQueue::new(&counted);

@@ -9,8 +9,10 @@
 
 use expect_test::{Expect, expect};
 
-use super::{NEIGHBOUR, UNCHANGED, WriterHarness, heading, line, steps};
 use crate::store::fault_injection::{self, FaultKind};
+use crate::store::sqlite::write_faults::{
+    NEIGHBOUR, UNCHANGED, WriterHarness, heading, line, steps,
+};
 
 /// Fails a request between two others at each of its steps in every way; a row for each step.
 fn table(request: (&str, &str), expected: &str) -> String {

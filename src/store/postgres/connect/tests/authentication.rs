@@ -5,8 +5,8 @@ use std::net::TcpListener;
 use expect_test::{Expect, expect};
 use tokio::net::TcpSocket;
 
-use super::cluster::TestCluster;
 use super::*;
+use crate::store::postgres::connect::tests::cluster::TestCluster;
 
 const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
 

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
 
-use super::cluster::{TestCluster, is_of_version_1};
 use super::*;
+use crate::store::postgres::connect::tests::cluster::{TestCluster, is_of_version_1};
 
 const EC: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256";
 const RSA: &str = "-newkey rsa:2048";

@@ -13,7 +13,9 @@ use std::sync::{Arc, LazyLock};
 use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model;
-use crate::store::postgres::{self, LibpqEnvironment, PostgresStore, PostgresUrl};
+use crate::store::postgres;
+use crate::store::postgres::connection_url::{LibpqEnvironment, PostgresUrl};
+use crate::store::postgres::worker::PostgresStore;
 
 static LOG: LazyLock<Logger> =
     LazyLock::new(|| Logger::start_to(LogStyle::Json, std::io::sink()).unwrap());
@@ -30,7 +32,7 @@ const HBA_RULES: &str = "\
     hostssl all certified 127.0.0.1/32 cert\n\
     host all nouns,reader,lazy,remote,last,nobody 127.0.0.1/32 trust\n";
 
-pub(in crate::store) struct TestCluster {
+pub struct TestCluster {
     /// The process that stops the server when its standard input closes.
     supervisor: Child,
     pub folder: PathBuf,
@@ -38,7 +40,7 @@ pub(in crate::store) struct TestCluster {
 }
 
 impl TestCluster {
-    pub(in crate::store) fn start() -> Self {
+    pub fn start() -> Self {
         let show = "echo \"$NOUNS_TEST_POSTGRES $NOUNS_TEST_POSTGRES_FOLDER\"; exec cat";
         let mut command = Command::new(WITH_POSTGRES);
         command.args(["sh", "-c", show]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -59,7 +61,7 @@ impl TestCluster {
     }
 
     /// Runs a statement over the socket, where every user is trusted.
-    pub(in crate::store) fn sql(&self, text: &str) -> String {
+    pub fn sql(&self, text: &str) -> String {
         let mut command = Command::new("psql");
         command.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-U", "nouns", "postgres"]);
         command.arg("-h").arg(&self.folder).args(["-p", &self.port.to_string()]);
@@ -67,18 +69,18 @@ impl TestCluster {
     }
 
     /// Opens a store with one resource and these settings.
-    pub(in crate::store) fn open(&self, settings: &str) -> Arc<PostgresStore> {
+    pub fn open(&self, settings: &str) -> Arc<PostgresStore> {
         let text = format!(
             "title = \"T\"\n[server]\n{settings}\n[resources.thing.fields]\nname = {{ type = \"text\" }}\n"
         );
         let model = Arc::new(model::read("nouns.toml", &text).unwrap());
         let address = format!("postgres://nouns@127.0.0.1:{}/postgres", self.port);
         let address = Arc::new(PostgresUrl::parse(&address, &LibpqEnvironment::default()).unwrap());
-        postgres::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
+        postgres::worker::open(&address, &model, (&LOG, &Metrics::new(&model)), false).unwrap()
     }
 
     /// Restarts the server with this certificate, or without TLS. It listens again when this returns.
-    pub(super) fn serve(&self, certificate: Option<&str>) {
+    pub fn serve(&self, certificate: Option<&str>) {
         self.sql(&format!(
             "ALTER SYSTEM SET ssl = {}",
             if certificate.is_some() { "on" } else { "off" }
@@ -97,11 +99,11 @@ impl TestCluster {
     }
 
     /// Stops the server with this `pg_ctl` mode, and starts it. It listens again when this returns.
-    pub(in crate::store) fn restart(&self, mode: &str) {
+    pub fn restart(&self, mode: &str) {
         output(Command::new(WITH_POSTGRES).args(["--restart", mode]).arg(&self.folder));
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
@@ -110,7 +112,7 @@ impl TestCluster {
     }
 
     /// Makes a key and a self-signed certificate. `kind` is the key option of `openssl req`.
-    pub(super) fn self_sign(&self, name: &str, kind: &str, more: &str) {
+    pub fn self_sign(&self, name: &str, kind: &str, more: &str) {
         self.openssl(&format!(
             "req -x509 {kind} -nodes -subj /CN={name} -days 30 -keyout {name}.key -out {name}.crt{more}"
         ));
@@ -118,7 +120,7 @@ impl TestCluster {
     }
 
     /// Makes a key and a certificate signed by `by`, with these extensions; without any it has version 1.
-    pub(super) fn sign(&self, by: &str, name: &str, kind: &str, more: &str) {
+    pub fn sign(&self, by: &str, name: &str, kind: &str, more: &str) {
         self.openssl(&format!(
             "req -new {kind} -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
         ));
@@ -129,7 +131,7 @@ impl TestCluster {
     }
 
     /// Makes a key and an expired certificate. Only `openssl ca` can set the start date.
-    pub(super) fn sign_expired(&self, name: &str, kind: &str, by: &str) {
+    pub fn sign_expired(&self, name: &str, kind: &str, by: &str) {
         self.write("index.txt", "");
         self.write(
             "ca.cnf",
@@ -149,7 +151,7 @@ impl TestCluster {
         self.restrict_to_postgres(name);
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         fs::write(self.file(name), text).unwrap();
     }
 
@@ -164,7 +166,7 @@ impl TestCluster {
     }
 
     /// Masks the parts that differ from run to run.
-    pub(super) fn mask(&self, text: &str) -> String {
+    pub fn mask(&self, text: &str) -> String {
         text.replace(self.folder.to_str().unwrap(), "FOLDER")
             .replace(&format!(":{}", self.port), ":PORT")
             .replace(&format!(".PGSQL.{}", self.port), ".PGSQL.PORT")
@@ -186,7 +188,7 @@ fn output(command: &mut Command) -> String {
 }
 
 /// Whether a certificate has version 1, which newer versions of openssl no longer make.
-pub(super) fn is_of_version_1(certificate: &Path) -> bool {
+pub fn is_of_version_1(certificate: &Path) -> bool {
     let mut command = Command::new("openssl");
     let text = output(command.args(["x509", "-noout", "-text", "-in"]).arg(certificate));
     text.contains("Version: 1 ")

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 
-use super::cluster::TestCluster;
 use super::*;
+use crate::store::postgres::connect::tests::cluster::TestCluster;
 
 #[test]
 fn session_options_for_startup_message() {

@@ -2,8 +2,9 @@
 //! `sql/tests.rs`.
 
 use crate::model;
-use crate::store::postgres::cluster::TestCluster;
-use crate::store::sql::{POSTGRES, SqlStatements};
+use crate::store::postgres::connect::tests::cluster::TestCluster;
+use crate::store::sql::dialect::POSTGRES;
+use crate::store::sql::statements::SqlStatements;
 
 /// Entries of customers, of their orders, and one that is older than all of them.
 const FILL: &str = "INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id)

@@ -6,90 +6,20 @@
 //! The database stores the text of its model, so two models are compared, not two catalogues.
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
-use super::InternalError;
-use super::OpenError;
-use super::driver::{Bind, Columns, DatabaseDriver, StatementError};
-use super::empty_tables::{self, SchemaConflict};
-use super::sql::{self, Dialect, ForeignKey, IndexDefinition};
-use super::{idempotency, users};
 use crate::model::diff::{Difference, compare, loosened_rules};
 use crate::model::{self, Model, ResourceIndex};
-
-/// Why the tables were not migrated.
-#[derive(Debug)]
-pub(super) enum MigrationError {
-    /// The differences, a line each.
-    Refused(Vec<String>),
-    /// The rules that running servers with another model rely on, a line each.
-    InUse(Vec<String>),
-    /// The same, of servers that have started while the indexes of this model were built.
-    InUseSinceBuild(Vec<String>),
-    Failed(StatementError),
-}
-
-impl From<StatementError> for MigrationError {
-    fn from(failure: StatementError) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl MigrationError {
-    pub(super) fn describe(&self, database: &str) -> OpenError {
-        OpenError(match self {
-            Self::Refused(lines) => format!(
-                "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
-                 nothing was changed; take these changes back, or start with another --database",
-                lines.join("\n  ")
-            ),
-            Self::InUse(lines) => format!(
-                "{database} is used by servers with another model, and this one would change what they rely on:\n  {}\n\
-                 nothing was changed; stop those servers first, or start with --wait, which waits until they have \
-                 stopped (one that was killed counts for some minutes)",
-                lines.join("\n  ")
-            ),
-            Self::InUseSinceBuild(lines) => format!(
-                "{database}: servers with another model have started while the indexes of this one were built, and \
-                 this one would change what they rely on:\n  {}\n\
-                 the model does not count as applied; stop those servers first, or start with --wait, which waits \
-                 until they have stopped (one that was killed counts for some minutes)",
-                lines.join("\n  ")
-            ),
-            Self::Failed(failure) => {
-                let (cause, way_out) = match failure {
-                    StatementError::Storage(cause) | StatementError::Sync(cause) => {
-                        (cause.as_str(), "check that the disk has space and can be written")
-                    }
-                    StatementError::TimedOut | StatementError::Locked => {
-                        ("another process has locked it", "wait until it is done, then start again")
-                    }
-                    StatementError::UniqueViolation(cause)
-                    | StatementError::Engine(cause)
-                    | StatementError::Internal(InternalError(cause)) => {
-                        (cause.as_str(), "restore it from a backup, or name another --database")
-                    }
-                };
-                format!("{database}: cannot migrate its tables to the model ({cause}); {way_out}")
-            }
-        })
-    }
-}
-
-/// The error for a database written by a newer version.
-pub(super) fn newer_format_error(database: &str, format: i64, known: i64) -> OpenError {
-    OpenError(format!(
-        "{database} was written by a newer nouns (format {format}, this one supports {known}); use that version, or name another --database"
-    ))
-}
-
-/// The error for a database made by a version without users.
-pub(super) fn missing_users_error(database: &str) -> OpenError {
-    OpenError(format!(
-        "{database} was made by an earlier nouns, which had no users; start a server of this version first: nouns serve"
-    ))
-}
+use crate::store::driver::Driver;
+use crate::store::empty_tables::{self, SchemaConflict};
+use crate::store::error::{InternalError, MigrationError, StatementError};
+use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
+use crate::store::sql::statements;
+use crate::store::statement::Columns;
+use crate::store::{idempotency, system_values, users};
 
 /// Creates the tables of an empty database.
-pub(super) async fn create<D: DatabaseDriver>(
+pub async fn create<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
@@ -100,13 +30,13 @@ pub(super) async fn create<D: DatabaseDriver>(
     }
     driver.execute(dialect.version_index, &[]).await?;
     for resource in model.declared() {
-        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-        for index in sql::indexes(resource, dialect) {
+        driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
+        for index in ddl::indexes(resource, dialect) {
             driver.execute(&index.create, &[]).await?;
         }
     }
     for resource in model.declared() {
-        for key in sql::foreign_keys(model, resource, None, dialect) {
+        for key in ddl::foreign_keys(model, resource, None, dialect) {
             driver.execute(key.add(), &[]).await?;
         }
     }
@@ -114,10 +44,10 @@ pub(super) async fn create<D: DatabaseDriver>(
     idempotency::create(driver, dialect).await?;
     // Until the first sweep, the clock marks hold the creation time of the database.
     let now = driver.now().to_string();
-    for mark in [sql::CHANGES_CLOCK, sql::IDEMPOTENCY_CLOCK] {
-        write_system_value(driver, dialect, mark, &now).await?;
+    for mark in [statements::CHANGES_CLOCK, IDEMPOTENCY_CLOCK] {
+        system_values::write(driver, dialect, mark, &now).await?;
     }
-    write_system_value(driver, dialect, "model", &model.shape).await?;
+    system_values::write(driver, dialect, "model", &model.shape).await?;
     Ok(())
 }
 
@@ -128,22 +58,22 @@ const UNFINISHED: &str = "model_unfinished";
 /// Work that runs after the transaction, concurrently with users of the tables, where the engine supports
 /// that. Until it is completed, the model is not in force.
 #[derive(Debug, Default)]
-pub(super) struct Deferred {
+pub struct Deferred {
     /// Indexes to be built.
-    pub(super) indexes: Vec<IndexDefinition>,
+    pub indexes: Vec<IndexDefinition>,
     /// Foreign keys to be validated.
-    pub(super) foreign_keys: Vec<ForeignKey>,
+    pub foreign_keys: Vec<ForeignKey>,
 }
 
 impl Deferred {
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.indexes.is_empty() && self.foreign_keys.is_empty()
     }
 }
 
 /// Migrates the tables from the stored model to this one. `others`: the models of servers
 /// that run concurrently.
-pub(super) async fn migrate<D: DatabaseDriver>(
+pub async fn migrate<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
@@ -151,12 +81,12 @@ pub(super) async fn migrate<D: DatabaseDriver>(
 ) -> Result<Deferred, MigrationError> {
     users::create(driver, model, dialect).await?;
     idempotency::create(driver, dialect).await?;
-    let stored = read_system_value(driver, dialect, "model").await?;
+    let stored = system_values::read(driver, dialect, "model").await?;
     let stored = stored.ok_or_else(|| {
         StatementError::Internal(InternalError("the database does not record its model".into()))
     })?;
     let unfinished = match dialect.can_build_concurrently {
-        true => read_system_value(driver, dialect, UNFINISHED).await?,
+        true => system_values::read(driver, dialect, UNFINISHED).await?,
         false => None,
     };
     let is_changed = stored != model.shape;
@@ -191,34 +121,34 @@ pub(super) async fn migrate<D: DatabaseDriver>(
     }
     // If tables were recreated, those of the previous model no longer exist.
     if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
-        write_system_value(driver, dialect, "model", &model.shape).await?;
+        system_values::write(driver, dialect, "model", &model.shape).await?;
         if unfinished.is_some() {
-            forget(driver, dialect, UNFINISHED).await?;
+            system_values::remove(driver, dialect, UNFINISHED).await?;
         }
     } else if is_changed {
-        write_system_value(driver, dialect, UNFINISHED, &model.shape).await?;
+        system_values::write(driver, dialect, UNFINISHED, &model.shape).await?;
     }
     Ok(deferred)
 }
 
 /// Records that the deferred work is completed: the model is in force from now on, unless it drops rules of
 /// `others`: a server with the previous model may have started since `migrate` compared.
-pub(super) async fn complete<D: DatabaseDriver>(
+pub async fn complete<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
     others: &[Model],
 ) -> Result<(), MigrationError> {
-    if read_system_value(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
+    if system_values::read(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
         let relied_on = relied_on_rules(others, model);
         if !relied_on.is_empty() {
             return Err(MigrationError::InUseSinceBuild(relied_on));
         }
-        write_system_value(driver, dialect, "model", &model.shape).await?;
-        forget(driver, dialect, UNFINISHED).await?;
+        system_values::write(driver, dialect, "model", &model.shape).await?;
+        system_values::remove(driver, dialect, UNFINISHED).await?;
         return Ok(());
     }
-    match read_system_value(driver, dialect, "model").await?.as_ref() == Some(&model.shape) {
+    match system_values::read(driver, dialect, "model").await?.as_ref() == Some(&model.shape) {
         true => Ok(()),
         false => {
             let line = "another model was applied while the indexes of this one were built";
@@ -239,11 +169,11 @@ fn read_stored(shape: &str) -> Result<Model, StatementError> {
 fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
     let differences = compare(before, unfinished);
     let statements = differences.iter().rev().filter_map(|difference| match difference {
-        Difference::AddResource(index) => Some(sql::drop_table(&unfinished.resource(*index).table)),
+        Difference::AddResource(index) => Some(ddl::drop_table(&unfinished.resource(*index).table)),
         Difference::AddField(index, at) => {
             let resource = unfinished.resource(*index);
             let field = resource.fields.get(*at)?;
-            Some(sql::drop_column(&resource.table, &field.name))
+            Some(ddl::drop_column(&resource.table, &field.name))
         }
         Difference::Refused { .. } => None,
     });
@@ -256,7 +186,7 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
 }
 
 /// The foreign keys of the model that are not validated yet (`NOT VALID`).
-async fn find_unvalidated<D: DatabaseDriver>(
+async fn find_unvalidated<D: Driver>(
     driver: &mut D,
     model: &Model,
     dialect: &Dialect,
@@ -265,7 +195,7 @@ async fn find_unvalidated<D: DatabaseDriver>(
     let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
     let unvalidated = driver.query(list, &[], read).await?;
     let keys =
-        model.declared().flat_map(|resource| sql::foreign_keys(model, resource, None, dialect));
+        model.declared().flat_map(|resource| ddl::foreign_keys(model, resource, None, dialect));
     Ok(keys.filter(|key| unvalidated.contains(&key.name)).collect())
 }
 
@@ -301,7 +231,7 @@ struct ChangedTables {
     has_rebuilt: bool,
 }
 
-async fn migrate_tables<D: DatabaseDriver>(
+async fn migrate_tables<D: Driver>(
     driver: &mut D,
     (old, model): (&Model, &Model),
     dialect: &Dialect,
@@ -325,15 +255,15 @@ async fn migrate_tables<D: DatabaseDriver>(
     let mut keys = Vec::new();
     for index in &made {
         let resource = model.resource(*index);
-        driver.execute(&sql::create_table(model, resource, dialect), &[]).await?;
-        let own = sql::foreign_keys(model, resource, None, dialect);
+        driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
+        let own = ddl::foreign_keys(model, resource, None, dialect);
         keys.extend(own.iter().map(|key| key.add().to_owned()));
     }
     for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
         let resource = model.resource(index);
         let Some(field) = resource.fields.get(at) else { continue };
-        driver.execute(&sql::add_column(model, resource, field, dialect), &[]).await?;
-        let own = sql::foreign_keys(model, resource, Some(field), dialect);
+        driver.execute(&ddl::add_column(model, resource, field, dialect), &[]).await?;
+        let own = ddl::foreign_keys(model, resource, Some(field), dialect);
         keys.extend(own.iter().map(ForeignKey::add_unvalidated));
     }
     keys.extend(rebuild.add_foreign_keys(model, dialect));
@@ -350,7 +280,7 @@ const VERSION_INDEX: &str = "nouns_changes_place";
 
 /// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
 /// definition. An index that the model of another running server asks for stays.
-async fn reconcile_indexes<D: DatabaseDriver>(
+async fn reconcile_indexes<D: Driver>(
     driver: &mut D,
     (model, made): (&Model, &[ResourceIndex]),
     dialect: &Dialect,
@@ -359,15 +289,15 @@ async fn reconcile_indexes<D: DatabaseDriver>(
     let read = |row: &dyn Columns| Ok((row.text(0)?.unwrap_or("").to_owned(), row.boolean(1)?));
     let present = driver.query(dialect.index_names, &[], read).await?;
     let wanted = |model: &Model| -> Vec<IndexDefinition> {
-        model.declared().flat_map(|resource| sql::indexes(resource, dialect)).collect()
+        model.declared().flat_map(|resource| ddl::indexes(resource, dialect)).collect()
     };
     let asked_for: Vec<IndexDefinition> = others.iter().chain([model]).flat_map(wanted).collect();
     for (name, _) in present.iter().filter(|(name, _)| asked_for.iter().all(|i| i.name != *name)) {
-        driver.execute(&sql::drop_index(name), &[]).await?;
+        driver.execute(&ddl::drop_index(name), &[]).await?;
     }
     let mut pending = Vec::new();
     for resource in model.declared() {
-        for index in sql::indexes(resource, dialect) {
+        for index in ddl::indexes(resource, dialect) {
             let is_there = |(name, is_valid): &(String, Option<bool>)| {
                 *name == index.name && *is_valid == Some(true)
             };
@@ -385,7 +315,7 @@ async fn reconcile_indexes<D: DatabaseDriver>(
 }
 
 /// Creates the index of a table that is in use, or defers it where the engine can build it concurrently.
-async fn create_index<D: DatabaseDriver>(
+async fn create_index<D: Driver>(
     driver: &mut D,
     index: IndexDefinition,
     dialect: &Dialect,
@@ -396,52 +326,4 @@ async fn create_index<D: DatabaseDriver>(
         false => drop(driver.execute(&index.create, &[]).await?),
     }
     Ok(())
-}
-
-/// Writes a value into the key-value table `nouns_system`.
-pub(super) async fn write_system_value<D: DatabaseDriver>(
-    driver: &mut D,
-    dialect: &Dialect,
-    name: &str,
-    value: &str,
-) -> Result<(), StatementError> {
-    let binds = [Bind::Text(name), Bind::Text(value)];
-    driver.execute(&sql::upsert_system_value(dialect), &binds).await.map(|_| ())
-}
-
-async fn forget<D: DatabaseDriver>(
-    driver: &mut D,
-    dialect: &Dialect,
-    name: &str,
-) -> Result<(), StatementError> {
-    driver.execute(&sql::forget(dialect), &[Bind::Text(name)]).await.map(drop)
-}
-
-/// Writes a value unless the key exists; returns the value that is stored then.
-pub(super) async fn write_system_value_if_absent<D: DatabaseDriver>(
-    driver: &mut D,
-    dialect: &Dialect,
-    name: &str,
-    value: &str,
-) -> Result<String, StatementError> {
-    let binds = [Bind::Text(name), Bind::Text(value)];
-    driver.execute(&sql::insert_system_value_if_absent(dialect), &binds).await?;
-    let kept = read_system_value(driver, dialect, name).await?;
-    kept.ok_or_else(|| {
-        StatementError::Internal(InternalError(format!("{name} was stored and is missing")))
-    })
-}
-
-/// Reads a value of the key-value table `nouns_system`.
-pub(super) async fn read_system_value<D: DatabaseDriver>(
-    driver: &mut D,
-    dialect: &Dialect,
-    name: &str,
-) -> Result<Option<String>, StatementError> {
-    let read = |row: &dyn Columns| Ok(row.text(0)?.map(str::to_owned));
-    Ok(driver
-        .query(&sql::select_system_value(dialect), &[Bind::Text(name)], read)
-        .await?
-        .pop()
-        .flatten())
 }

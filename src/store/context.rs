@@ -1,4 +1,5 @@
-//! Row-level security: the statements of a resource for the access scope of a caller.
+//! What every transaction needs: the model with its statements, and the statements of a resource for the access
+//! scope of a caller (row-level security).
 //!
 //! For a caller with access to all rows these are the statements made at startup. For others they are made on
 //! first use, and cached for all callers with the same rights.
@@ -6,20 +7,60 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::driver::{Bind, Statement};
-use super::sql::{RowFilter, TableStatements};
-use super::transaction::StoreContext;
-use crate::model::ResourceIndex;
+use quick_cache::sync::Cache;
+
+use crate::metrics::Counter;
+use crate::model::{GrantVerb, Model, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::row_filter::RowFilter;
+use crate::store::sql::statements::{SqlStatements, TableStatements};
+use crate::store::statement::{Bind, Statement};
 use crate::value::Id;
 
+/// A write of more rows than this gets a separate commit.
+pub const GROUPED_ROWS_MAX: usize = 100;
 /// Capacity of the cache of row filters: a few kilobytes each.
-pub(super) const ROW_FILTERS_MAX: usize = 1_000;
+pub const ROW_FILTERS_MAX: usize = 1_000;
+
+/// The model, its SQL statements and the cache of row filters.
+#[derive(Debug)]
+pub struct StoreContext {
+    pub model: Arc<Model>,
+    pub sql: SqlStatements,
+    /// Cache of row filters, by the fingerprint of the rights, the verb and the resource.
+    pub row_filters: Cache<(u128, GrantVerb, ResourceIndex), Arc<RowFilter>>,
+    /// Metric: stored items that could not be decoded.
+    pub damaged_items: Arc<Counter>,
+}
+
+impl StoreContext {
+    pub fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
+        Self::with_metrics(model, dialect, Arc::default())
+    }
+
+    /// A context with the metric of a server.
+    pub fn with_metrics(
+        model: &Arc<Model>,
+        dialect: &'static Dialect,
+        damaged_items: Arc<Counter>,
+    ) -> Arc<Self> {
+        let (sql, parts) = (SqlStatements::new(model, dialect), Cache::new(ROW_FILTERS_MAX));
+        Arc::new(Self { model: Arc::clone(model), sql, row_filters: parts, damaged_items })
+    }
+}
+
+/// Whether a write shares its commit with others (group commit); one that does must be short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitMode {
+    Grouped,
+    Exclusive,
+}
 
 /// The statements of one resource within an access scope.
 #[derive(Debug)]
-pub(super) struct ScopedStatements<'a> {
+pub struct ScopedStatements<'a> {
     table: &'a TableStatements,
     part: Option<Arc<RowFilter>>,
     access_scope: &'a AccessScope,
@@ -27,7 +68,7 @@ pub(super) struct ScopedStatements<'a> {
 
 /// The operation for which a transaction locks a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RowLock {
+pub enum RowLock {
     /// To change the item: others may insert children meanwhile.
     Update,
     Delete,
@@ -37,7 +78,7 @@ pub(super) enum RowLock {
 type StatementPair<'a> = (&'a str, fn(&RowFilter) -> &String);
 
 impl StoreContext {
-    pub(super) fn scoped_statements<'a>(
+    pub fn scoped_statements<'a>(
         &'a self,
         resource: ResourceIndex,
         reach: &'a AccessScope,
@@ -50,7 +91,7 @@ impl StoreContext {
     }
 
     /// The parent item of a collection, if it has one: its statements, its id and the ids of its ancestors.
-    pub(super) fn parent_statements<'a>(
+    pub fn parent_statements<'a>(
         &'a self,
         collection: &'a Collection,
         seen: &'a AccessScope,
@@ -76,12 +117,12 @@ impl StoreContext {
 }
 
 impl ScopedStatements<'_> {
-    pub(super) fn item(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
+    pub fn item(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
         self.statement((&self.table.item, |part| &part.item), &[Bind::Id(id)], ancestors)
     }
 
     /// Reads the item and locks its row until the transaction ends.
-    pub(super) fn locked_item(&self, id: Id, ancestors: &[Id], lock: RowLock) -> Statement<'_> {
+    pub fn locked_item(&self, id: Id, ancestors: &[Id], lock: RowLock) -> Statement<'_> {
         let texts: StatementPair<'_> = match lock {
             RowLock::Update => (&self.table.item_for_update, |part| &part.item_for_update),
             RowLock::Delete => (&self.table.item_for_delete, |part| &part.item_for_delete),
@@ -89,17 +130,17 @@ impl ScopedStatements<'_> {
         self.statement(texts, &[Bind::Id(id)], ancestors)
     }
 
-    pub(super) fn exists(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
+    pub fn exists(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
         self.statement((&self.table.exists, |part| &part.exists), &[Bind::Id(id)], ancestors)
     }
 
-    pub(super) fn exists_anywhere(&self, id: Id) -> Statement<'_> {
+    pub fn exists_anywhere(&self, id: Id) -> Statement<'_> {
         let texts: StatementPair<'_> = (&self.table.exists_anywhere, |part| &part.exists_anywhere);
         self.statement(texts, &[Bind::Id(id)], &[])
     }
 
     /// `limit` rows, after an id (keyset pagination) or from the first one.
-    pub(super) fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Statement<'_> {
+    pub fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Statement<'_> {
         let limit = Bind::Integer(limit);
         match after {
             None => self.statement((&self.table.page, |part| &part.page), &[limit], ancestors),

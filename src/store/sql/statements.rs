@@ -1,61 +1,37 @@
-//! All SQL statements: no other module writes SQL.
-//!
-//! The texts are made once, at startup, from the model: names come only from it and are quoted, values are
-//! always bound. The differences between the engines are data in a `Dialect`. Parameters are numbered, and
-//! the comment of each statement lists them. DDL is in `ddl`.
-
-mod condition;
-mod ddl;
-mod dialect;
-mod insert;
-mod idempotency;
-mod list;
-mod row_filter;
-mod expressions;
+//! The statements of a model: of each of its tables, of the change log and of the users.
 
 use std::fmt::Write;
 
-use super::driver::{Bind, Statement};
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
-pub(super) use ddl::{
-    ForeignKey, IndexDefinition, add_column, create_table, drop_column, drop_constraint,
-    drop_index, drop_table, foreign_key_names, foreign_keys, forget, indexes,
-    insert_system_value_if_absent, is_unique_index, rename_table, select_system_value,
-    unique_columns, upsert_system_value, violated_unique_rule,
-};
-pub(super) use dialect::{Dialect, POSTGRES, SQLITE};
-pub(super) use idempotency::{IDEMPOTENCY_CLOCK, IdempotencyStatements, NEWEST_IDEMPOTENCY_KEY};
-pub(super) use list::ListStatements;
-pub(super) use row_filter::{RowFilter, visible_unique_conflicts};
-
-/// The number of parameters of a change log entry: its columns without the sequence.
-pub(super) const ENTRY_BINDS: usize = 11;
-const ENTRY_COLUMNS: &str =
-    "time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after";
+use crate::store::sql::columns::{AncestorJoin, columns, quote_name, select_list};
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::idempotency::IdempotencyStatements;
+use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
+use crate::store::sql::unique::{equals_parameter, unique_columns};
+use crate::store::statement::{Bind, Statement};
 
 /// The readiness check.
-pub(super) const PING: &str = "SELECT 1 FROM nouns_system";
+pub const PING: &str = "SELECT 1 FROM nouns_system";
 
 /// The first and the last number of the change log. Each subquery reads one end of the primary key; `min` and
 /// `max` in one query would scan the table.
-pub(super) const CHANGE_LOG_BOUNDS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
+pub const CHANGE_LOG_BOUNDS: &str = "SELECT (SELECT min(sequence) FROM nouns_changes), \
      (SELECT max(sequence) FROM nouns_changes)";
 
 /// The key in `nouns_system` of the last sweep of the change log, as with `IDEMPOTENCY_CLOCK`.
-pub(super) const CHANGES_CLOCK: &str = "changes_clock";
+pub const CHANGES_CLOCK: &str = "changes_clock";
 
 /// The time of the newest change log entry.
-pub(super) const NEWEST_CHANGE: &str =
-    "SELECT time FROM nouns_changes ORDER BY sequence DESC LIMIT 1";
+pub const NEWEST_CHANGE: &str = "SELECT time FROM nouns_changes ORDER BY sequence DESC LIMIT 1";
 
 /// The last allocated id of a table with integer keys. 1: the table.
-pub(super) const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+pub const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
 
 /// Allocates ids of a table with integer keys. 1: the table, quoted; 2: how many.
-pub(super) const POSTGRES_NEXT_IDS: &str = "SELECT nextval(pg_get_serial_sequence($1, 'id')::regclass) FROM generate_series(1, $2::bigint)";
+pub const POSTGRES_NEXT_IDS: &str = "SELECT nextval(pg_get_serial_sequence($1, 'id')::regclass) FROM generate_series(1, $2::bigint)";
 
 /// Change log entries. 1: after which number, 2: up to which, 3: how many.
-pub(super) fn changes_between(dialect: &Dialect) -> String {
+pub fn changes_between(dialect: &Dialect) -> String {
     let p = dialect.placeholder;
     format!(
         "SELECT sequence, time, resource, id, subject, kind, actor, request_id, changed, before, after \
@@ -89,63 +65,63 @@ const ROLE_GROUPS_MAX: usize = 1000;
 
 /// The statements of a model in one dialect.
 #[derive(Debug)]
-pub(super) struct SqlStatements {
-    pub(super) dialect: &'static Dialect,
+pub struct SqlStatements {
+    pub dialect: &'static Dialect,
     tables: Vec<TableStatements>,
-    entry: String,
+    pub entry: String,
     is_entry_combined: bool,
     /// Reads a user. 1: name.
-    pub(super) user: String,
+    pub user: String,
     /// Reads the stamp, which every change of the users changes.
-    pub(super) users_stamp: &'static str,
+    pub users_stamp: &'static str,
     /// Finds an enabled admin. 1: the id of a user to leave out.
-    pub(super) other_admin: String,
+    pub other_admin: String,
     /// Whether entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
-    pub(super) sweep_due: String,
+    pub sweep_due: String,
     /// Deletes expired entries. 1: the cutoff time, 2: how many at most.
-    pub(super) sweep: String,
+    pub sweep: String,
     /// See `collection_version_query`: of a top-level collection, and of one with a parent.
-    pub(super) collection_versions: [String; 2],
-    pub(super) keys: IdempotencyStatements,
+    pub collection_versions: [String; 2],
+    pub keys: IdempotencyStatements,
 }
 
 /// The statements of one resource. "chain" stands for the ids of the ancestors from the nearest.
 #[derive(Debug)]
-pub(super) struct TableStatements {
+pub struct TableStatements {
     /// 1: id, then the chain.
-    pub(super) item: String,
+    pub item: String,
     /// As `item`, and locks the row against changes until the transaction ends.
-    pub(super) item_for_update: String,
+    pub item_for_update: String,
     /// As `item`, and locks the row against changes and new children until the transaction ends.
-    pub(super) item_for_delete: String,
+    pub item_for_delete: String,
     /// 1: id, then the chain.
-    pub(super) exists: String,
+    pub exists: String,
     /// 1: id.
-    pub(super) exists_anywhere: String,
+    pub exists_anywhere: String,
     /// 1: the limit, then the chain.
-    pub(super) page: String,
+    pub page: String,
     /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
-    pub(super) page_after: String,
+    pub page_after: String,
     /// The columns in the order of `columns`; then the change log entry, where one statement writes both.
-    pub(super) insert: String,
+    pub insert: String,
     /// Multi-row INSERT with the change log entries, where one statement writes both: each parameter is an
     /// array with one value for each row.
-    pub(super) insert_batch: Option<String>,
+    pub insert_batch: Option<String>,
     /// The text before the changed fields.
     update: String,
     dialect: &'static Dialect,
     /// 1: id.
-    pub(super) delete: String,
-    pub(super) links: Vec<IncomingReference>,
+    pub delete: String,
+    pub links: Vec<IncomingReference>,
     /// For each unique rule: finds another row with these values. 1: id, then the rule's columns.
-    pub(super) unique_conflicts: Vec<String>,
+    pub unique_conflicts: Vec<String>,
 }
 
 impl TableStatements {
     /// Sets only the changed fields: the engine then updates only the indexes of these columns.
     /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields; then the change log entry,
     /// where one statement writes both.
-    pub(super) fn update_statement(&self, resource: &Resource, changed: &[usize]) -> String {
+    pub fn update_statement(&self, resource: &Resource, changed: &[usize]) -> String {
         let dialect = self.dialect;
         let p = dialect.placeholder;
         let mut text = String::with_capacity(self.update.len() + 400 + 24 * changed.len());
@@ -168,15 +144,15 @@ impl TableStatements {
 
 /// Items that may refer to an item of this table: its children, or items with a `ref` field.
 #[derive(Debug)]
-pub(super) struct IncomingReference {
-    pub(super) resource: ResourceIndex,
-    pub(super) on_delete: OnDelete,
+pub struct IncomingReference {
+    pub resource: ResourceIndex,
+    pub on_delete: OnDelete,
     /// 1: id, 2: the limit. Returns the id of each dependent, then its chain.
-    pub(super) dependents: String,
+    pub dependents: String,
 }
 
 impl SqlStatements {
-    pub(super) fn new(model: &Model, dialect: &'static Dialect) -> Self {
+    pub fn new(model: &Model, dialect: &'static Dialect) -> Self {
         let p = dialect.placeholder;
         Self {
             dialect,
@@ -209,7 +185,7 @@ impl SqlStatements {
 
     /// The texts of all statements, for tests.
     #[cfg(any(fuzzing, test))]
-    pub(super) fn all_texts(&self, model: &Model) -> Vec<String> {
+    pub fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
         all.extend(self.collection_versions.clone());
         all.extend([self.user.clone(), self.users_stamp.to_owned()]);
@@ -227,11 +203,7 @@ impl SqlStatements {
     }
 
     /// A change log entry alone. `is_first`: the first of its transaction.
-    pub(super) fn entry_statement<'a>(
-        &'a self,
-        binds: &[Bind<'a>],
-        is_first: bool,
-    ) -> Statement<'a> {
+    pub fn entry_statement<'a>(&'a self, binds: &[Bind<'a>], is_first: bool) -> Statement<'a> {
         let mut binds = binds.to_vec();
         if self.is_entry_combined {
             binds.push(Bind::Boolean(is_first));
@@ -240,7 +212,7 @@ impl SqlStatements {
     }
 
     /// Appends the statements of a row and its change log entry: two statements, or one that writes both.
-    pub(super) fn push_with_entry<'a>(
+    pub fn push_with_entry<'a>(
         &'a self,
         strokes: &mut Vec<Statement<'a>>,
         mut row: Statement<'a>,
@@ -260,53 +232,8 @@ impl SqlStatements {
         clippy::indexing_slicing,
         reason = "one table for each resource of the model, made in new"
     )]
-    pub(super) fn table_statements(&self, index: ResourceIndex) -> &TableStatements {
+    pub fn table_statements(&self, index: ResourceIndex) -> &TableStatements {
         &self.tables[index.0]
-    }
-}
-
-/// A quoted name. Names contain no quotes: the model has checked them.
-pub(super) fn quote_name(name: &str) -> String {
-    format!("\"{name}\"")
-}
-
-/// The columns of a table in their canonical order: id, parent, times, version, fields.
-fn columns(resource: &Resource) -> Vec<String> {
-    let own = ["created_at", "updated_at", "version"].map(str::to_owned);
-    let fields = resource.fields.iter().map(|field| field.name.to_string());
-    ["id".to_owned()]
-        .into_iter()
-        .chain(resource.parent_key.as_deref().map(str::to_owned))
-        .chain(own)
-        .chain(fields)
-        .collect()
-}
-
-/// The select list of all columns, each with a prefix.
-fn select_list(resource: &Resource, before: &str) -> String {
-    let columns = columns(resource);
-    let columns = columns.iter().map(|column| format!("{before}{}", quote_name(column)));
-    columns.collect::<Vec<_>>().join(", ")
-}
-
-fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
-    let all = (from..from + count).map(|number| format!("{}{number}", dialect.placeholder));
-    all.collect::<Vec<_>>().join(", ")
-}
-
-/// Inserts a change log entry; its parameters are numbered from `first`. With `from`, one entry for each row
-/// of that relation. Where the engine has a function for the next number, its parameter comes last.
-fn entry_insert_sql(dialect: &Dialect, first: usize, from: Option<&str>) -> String {
-    let mut columns = ENTRY_COLUMNS.to_owned();
-    let mut values = placeholders(dialect, first, ENTRY_BINDS);
-    if let Some(next_change) = dialect.next_change_function {
-        columns.insert_str(0, "sequence, ");
-        let is_first = first + ENTRY_BINDS;
-        values.insert_str(0, &format!("{next_change}({}{is_first}), ", dialect.placeholder));
-    }
-    match from {
-        None => format!("INSERT INTO nouns_changes ({columns}) VALUES ({values})"),
-        Some(from) => format!("INSERT INTO nouns_changes ({columns}) SELECT {values} FROM {from}"),
     }
 }
 
@@ -332,8 +259,8 @@ fn build_table_statements(
         exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
         page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
         page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
-        insert: insert::insert_row(resource, dialect),
-        insert_batch: insert::insert_rows(model, resource, dialect),
+        insert: insert_row(resource, dialect),
+        insert_batch: insert_rows(model, resource, dialect),
         update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
         dialect,
         delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
@@ -344,10 +271,7 @@ fn build_table_statements(
             .map(|unique| {
                 let columns = unique_columns(resource, unique);
                 let same = columns.iter().zip(2..).map(|(column, number)| {
-                    format!(
-                        " AND {}",
-                        ddl::equals_parameter(resource, ("", column), number, dialect)
-                    )
+                    format!(" AND {}", equals_parameter(resource, ("", column), number, dialect))
                 });
                 let same: String = same.collect();
                 format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
@@ -360,7 +284,7 @@ fn user_by_name_query(users: &Resource, dialect: &Dialect) -> String {
     let columns =
         columns(users).iter().map(|column| quote_name(column)).collect::<Vec<_>>().join(", ");
     let (table, same) =
-        (quote_name(&users.table), ddl::equals_parameter(users, ("", "name"), 1, dialect));
+        (quote_name(&users.table), equals_parameter(users, ("", "name"), 1, dialect));
     format!("SELECT {columns} FROM {table} WHERE {same}")
 }
 
@@ -374,53 +298,12 @@ fn other_admin_query(users: &Resource, dialect: &Dialect) -> String {
 }
 
 /// Groups the users by roles and disabled flag, with the count and the first name.
-pub(super) fn role_groups_query(users: &Resource) -> String {
+pub fn role_groups_query(users: &Resource) -> String {
     let table = quote_name(&users.table);
     format!(
         "SELECT CAST(\"roles\" AS text), CAST(CASE WHEN \"disabled\" THEN 1 ELSE 0 END AS bigint), count(*), min(\"name\") \
          FROM {table} GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT {ROLE_GROUPS_MAX}"
     )
-}
-
-/// The join of a row to the ids in its path: its own parent column, and those of its ancestors.
-struct AncestorJoin {
-    from: String,
-    /// From the nearest ancestor.
-    columns: Vec<String>,
-}
-
-impl AncestorJoin {
-    /// `is_whole`: also joins the row of the topmost ancestor.
-    fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
-        let mut chain =
-            Self { from: format!("{} t0", quote_name(&resource.table)), columns: Vec::new() };
-        let mut level = resource;
-        for depth in 0.. {
-            let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
-            let (column, parent) =
-                (format!("t{depth}.{}", quote_name(key)), model.resource(parent));
-            // The row of the topmost ancestor is not needed to prove that it exists: the foreign key does.
-            if parent.parent.is_some() || is_whole {
-                let (above, table) = (depth + 1, quote_name(&parent.table));
-                let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
-            }
-            chain.columns.push(column);
-            level = parent;
-        }
-        chain
-    }
-
-    /// The WHERE clause: one more condition, then each column with its parameter, numbered from `first`.
-    fn where_clause(&self, other: &str, p: char, first: usize) -> String {
-        let tied = self
-            .columns
-            .iter()
-            .zip(first..)
-            .map(|(column, number)| format!("{column} = {p}{number}"));
-        let other = Some(other.to_owned()).filter(|other| !other.is_empty());
-        let terms: Vec<String> = other.into_iter().chain(tied).collect();
-        if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
-    }
 }
 
 fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<IncomingReference> {
@@ -444,6 +327,3 @@ fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<
     };
     children.chain(referrers).map(link).collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,240 @@
+//! The change log: its entries, its bounds, the version of a collection, and reading it in order.
+//!
+//! Written once for both backends.
+//!
+//! The version of a collection is the number of its last entry, from which list ETags are made. The invariant: a
+//! version is given out only at or below the low-water mark, which is read before the list. So the list contains
+//! every change up to its version, and while no larger number appears, the list is unchanged.
+//!
+//! A reader never misses a change that commits late with a smaller number: it reads only up to the low-water mark
+//! (`Dialect::low_watermark`).
+
+use crate::formats;
+use crate::intent::preconditions::PreconditionResult;
+use crate::intent::{ListQuery, push_unprefixed_path};
+use crate::model::{ChangeLogDetail, Resource};
+use crate::plan::{ChangeAuthor, ChangeLogBounds, Collection, RequestRefusal};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{InternalError, StatementError, StoreError};
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::insert::ENTRY_BINDS;
+use crate::store::sql::statements::{CHANGE_LOG_BOUNDS, changes_between};
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::value::{Change, ChangeKind, Id, Item, Moment, Page};
+
+/// Changes per batch.
+pub const BATCH_CHANGES_MAX: i64 = 500;
+
+/// The columns that all change log entries of one write share.
+#[derive(Debug)]
+pub struct ChangeLogContext<'a> {
+    pub collection: &'a Collection,
+    pub by: &'a ChangeAuthor,
+    pub now: Moment,
+}
+
+/// One entry of the change log, as text.
+pub struct ChangeLogEntry<'a> {
+    pub resource: &'a Resource,
+    pub kind: ChangeKind,
+    pub id: String,
+    pub parent: Option<String>,
+    pub subject: String,
+    pub changed: Option<String>,
+    pub before: Option<String>,
+    pub after: Option<String>,
+}
+
+impl<'a> ChangeLogEntry<'a> {
+    pub fn new(
+        context: &'a StoreContext,
+        collection: &Collection,
+        kind: ChangeKind,
+        item: &Item,
+    ) -> Self {
+        crate::fault::point("entry");
+        let resource = context.model.resource(collection.resource);
+        let mut subject = String::with_capacity(96);
+        let ids = (&*collection.ancestors, Some(item.id));
+        push_unprefixed_path(&mut subject, &context.model, resource.index, ids);
+        let (id, parent) = (item.id.text(), item.parent.map(Id::text));
+        Self { resource, kind, id, parent, subject, changed: None, before: None, after: None }
+    }
+
+    pub fn with_values(self, before: Option<&Item>, after: Option<&Item>) -> Self {
+        let text = |item: Option<&Item>| match self.resource.changes {
+            ChangeLogDetail::Values => {
+                item.map(|item| formats::json::item_text(self.resource, item))
+            }
+            ChangeLogDetail::Ids => None,
+        };
+        let (before, after) = (text(before), text(after));
+        Self { before, after, ..self }
+    }
+
+    pub fn binds<'b>(&'b self, log: &'b ChangeLogContext<'_>) -> [Bind<'b>; ENTRY_BINDS] {
+        [
+            Bind::Moment(log.now),
+            Bind::Text(&self.resource.label),
+            Bind::Text(&self.id),
+            Bind::optional_text(self.parent.as_deref()),
+            Bind::Text(&self.subject),
+            Bind::Text(self.kind.as_str()),
+            Bind::Text(&log.by.actor),
+            Bind::Text(&log.by.request_id),
+            Bind::optional_text(self.changed.as_deref()),
+            Bind::optional_text(self.before.as_deref()),
+            Bind::optional_text(self.after.as_deref()),
+        ]
+    }
+}
+
+/// Reads the bounds, for the metrics.
+pub async fn read_bounds<D: Driver>(driver: &mut D) -> Result<ChangeLogBounds, StatementError> {
+    let read = |row: &dyn Columns| {
+        Ok(ChangeLogBounds { oldest: row.integer(0)?, newest: row.integer(1)? })
+    };
+    let found = driver.query(CHANGE_LOG_BOUNDS, &[], read).await?.pop();
+    Ok(found.unwrap_or(ChangeLogBounds { oldest: None, newest: None }))
+}
+
+/// A collection as the change log identifies it.
+#[derive(Debug)]
+pub struct CollectionKey<'a> {
+    sql: &'a str,
+    resource: &'a str,
+    parent: Option<String>,
+}
+
+/// The last change of a collection, and the low-water mark of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPosition {
+    last_change: i64,
+    settled: i64,
+}
+
+/// A row of one of the two statements.
+enum VersionRow {
+    Position(LogPosition),
+    Parent,
+}
+
+impl<'a> CollectionKey<'a> {
+    /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
+    pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
+        let Collection { resource, ancestors, scope: reach } = collection;
+        if !reach.row_filters(*resource).is_empty() {
+            return None;
+        }
+        let parent = ancestors.last().map(ToString::to_string);
+        let [top, nested] = &context.sql.collection_versions;
+        let sql = if parent.is_some() { nested } else { top };
+        Some(Self { sql, resource: &context.model.resource(*resource).label, parent })
+    }
+
+    /// The statement that reads the position; it needs a newer low-water mark only above the known one.
+    pub fn statement(&self, settled: i64) -> Statement<'_> {
+        let mut binds = vec![Bind::Integer(settled), Bind::Text(self.resource)];
+        binds.extend(self.parent.as_deref().map(Bind::Text));
+        Statement::new(self.sql, binds)
+    }
+}
+
+pub fn read_position(row: &dyn Columns) -> Result<LogPosition, InternalError> {
+    let number = |at| {
+        let missing = || InternalError("a change log position without a number".to_owned());
+        row.integer(at)?.ok_or_else(missing)
+    };
+    Ok(LogPosition { last_change: number(0)?, settled: number(1)? })
+}
+
+/// The version, if it is at or below the low-water mark.
+pub fn stable_version<D: Driver>(driver: &D, found: &[LogPosition]) -> Option<i64> {
+    let LogPosition { last_change: at, settled } = *found.first()?;
+    driver.raise_low_watermark(settled);
+    (at <= settled).then_some(at)
+}
+
+/// Answers a conditional request without reading the list: a page without items if the list is unchanged. A
+/// missing parent takes precedence.
+pub async fn not_modified_page<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    list: &ListQuery,
+) -> Result<Option<Page>, StoreError> {
+    if list.preconditions.is_none() {
+        return Ok(None);
+    }
+    let Some(standing) = CollectionKey::new(context, collection) else { return Ok(None) };
+    let seen = collection.scope.for_reading();
+    let parent = context.parent_statements(collection, &seen);
+    // An ETag is given out only at or below the low-water mark, so there is no need to check that
+    // again.
+    let place = standing.statement(i64::MAX);
+    let look = parent.as_ref().map(|(parent, id, above)| parent.exists(*id, above));
+    let strokes: Vec<_> = [place].into_iter().chain(look).collect();
+    let read = |at: usize, row: &dyn Columns| match at {
+        0 => read_position(row).map(VersionRow::Position),
+        _ => Ok(VersionRow::Parent),
+    };
+    let rows = driver.query_each(&strokes, read).await?;
+    if rows.iter().skip(1).any(Vec::is_empty) {
+        return Err(StoreError::Refused(RequestRefusal::Missing));
+    }
+    let found = rows.into_iter().flatten().find_map(|seen| match seen {
+        VersionRow::Position(found) => Some(found.last_change),
+        VersionRow::Parent => None,
+    });
+    let position = found
+        .filter(|at| list.preconditions.evaluate_for_list(Some(*at)) != PreconditionResult::Holds);
+    Ok(position.map(|position| Page {
+        items: Vec::new(),
+        limit: list.limit,
+        next: None,
+        total: None,
+        position: Some(position),
+    }))
+}
+
+/// Reads one batch. Two statements, in this order: the second must see every change up to the low-water mark
+/// that the first returns.
+pub async fn read_batch<D: Driver>(
+    driver: &mut D,
+    dialect: &Dialect,
+    sequence: i64,
+) -> Result<Vec<Change>, StatementError> {
+    let settled = driver.query(dialect.low_watermark, &[], |row| row.integer(0)).await?;
+    let settled = settled.into_iter().flatten().next().unwrap_or(0);
+    if settled <= sequence {
+        return Ok(Vec::new());
+    }
+    let binds = [Bind::Integer(sequence), Bind::Integer(settled), Bind::Integer(BATCH_CHANGES_MAX)];
+    driver.query(&changes_between(dialect), &binds, read_change).await
+}
+
+fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {
+    let text = |at| {
+        let text = row.text(at)?.map(str::to_owned);
+        text.ok_or_else(|| InternalError(format!("column {at} of the change log: expected text")))
+    };
+    let optional = |at| Ok::<_, InternalError>(row.text(at)?.map(str::to_owned));
+    let missing = || InternalError("a change log entry without its number or time".to_owned());
+    Ok(Change {
+        sequence: row.integer(0)?.ok_or_else(missing)?,
+        time: row.moment(1)?.ok_or_else(missing)?,
+        resource: text(2)?,
+        id: text(3)?,
+        subject: text(4)?,
+        kind: text(5)?,
+        actor: text(6)?,
+        request_id: text(7)?,
+        changed: optional(8)?,
+        before: optional(9)?,
+        after: optional(10)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Existence checks: the parent of a collection, and the targets of references.
+
+use crate::permit::AccessScope;
+use crate::plan::{Collection, Reference, RequestRefusal};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{StatementError, StoreError};
+use crate::value::Id;
+
+/// The item that must exist for a request to be valid.
+pub enum ExistenceCheck<'a> {
+    /// No item beside those that are read anyway.
+    Nothing(&'a AccessScope),
+    /// The parent item of a collection, if it has one.
+    ParentOf(&'a Collection),
+    Item(&'a Collection, Id),
+}
+
+impl<'a> ExistenceCheck<'a> {
+    fn access_scope(&self) -> &'a AccessScope {
+        match self {
+            Self::Nothing(reach) => reach,
+            Self::ParentOf(collection) | Self::Item(collection, _) => &collection.scope,
+        }
+    }
+}
+
+/// Checks in one round trip whether the required item exists, and which references are dangling. An item that
+/// the caller may not see does not exist.
+pub async fn check_existence<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    place: ExistenceCheck<'_>,
+    references: &[&Reference],
+) -> Result<(bool, Vec<String>), StatementError> {
+    let (reach, seen) = (place.access_scope(), place.access_scope().for_reading());
+    let item = match place {
+        ExistenceCheck::Nothing(_) => None,
+        ExistenceCheck::ParentOf(collection) => context.parent_statements(collection, &seen),
+        ExistenceCheck::Item(Collection { resource, ancestors, .. }, id) => {
+            Some((context.scoped_statements(*resource, reach), id, &**ancestors))
+        }
+    };
+    let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
+    let is_looked_for = look.is_some();
+    let targets: Vec<_> =
+        references.iter().map(|reference| context.scoped_statements(reference.to, &seen)).collect();
+    let looks = references.iter().zip(&targets);
+    let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
+    let strokes: Vec<_> = look.into_iter().chain(looks).collect();
+    if strokes.is_empty() {
+        return Ok((true, Vec::new()));
+    }
+    let mut found = driver.query_each(&strokes, |_, _| Ok(())).await?.into_iter();
+    let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
+    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
+    Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
+}
+
+/// Refuses a collection whose parent items do not exist.
+pub async fn require_parents<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+) -> Result<(), StoreError> {
+    let place = ExistenceCheck::ParentOf(collection);
+    let (has_parents, _) = check_existence(driver, context, place, &[]).await?;
+    if has_parents { Ok(()) } else { Err(StoreError::Refused(RequestRefusal::Missing)) }
+}

@@ -1,0 +1,210 @@
+//! One attempt to write: a leased connection, a transaction, and what a failure means for the write.
+//!
+//! A commit that was sent is never cancelled.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout_at;
+
+use crate::model::settings::Pooling;
+use crate::plan::{Outcome, RequestRefusal, WriteAction, WritePlan};
+use crate::store::context::{CommitMode, StoreContext};
+use crate::store::error::{StoreError, WriteError};
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey};
+use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::sql::ddl::is_declared_foreign_key;
+use crate::store::uuid_v7::UuidGenerator;
+use crate::store::write::{self, WriteRef};
+use crate::{clock, fault};
+
+/// Added to every statement's deadline: PostgreSQL enforces `statement_timeout`, but a hung network does
+/// not.
+pub const NETWORK_GRACE: Duration = Duration::from_secs(5);
+/// A rollback that takes longer is cut short by closing the connection, which rolls back too.
+pub const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often one write is attempted.
+const ATTEMPTS_MAX: u32 = 10;
+/// Base delay before a write is retried; the delay grows with each attempt (backoff).
+const RETRY_DELAY: Duration = Duration::from_millis(2);
+/// The delay while another server holds the same idempotency key stops growing after this many retries.
+const RETRY_DELAY_STEPS_MAX: u32 = 20;
+
+/// What every operation of a worker thread needs.
+#[derive(Debug)]
+pub struct PostgresWorkerState {
+    pub context: Arc<StoreContext>,
+    pub pool: Arc<ConnectionPool>,
+    pub ids: Mutex<UuidGenerator>,
+    pub pooling: Pooling,
+    pub statement_max: Duration,
+}
+
+impl PostgresWorkerState {
+    /// Retries a write while the database rolls it back, up to its deadline.
+    pub async fn write_individually(
+        &self,
+        write: &WritePlan,
+        until: Instant,
+    ) -> Result<Outcome, StoreError> {
+        // A write that depends on the stored item holds its row lock until the commit.
+        let stage = match &write.action {
+            // The response stored for the idempotency key is written in the same transaction.
+            _ if write.idempotency.is_some() => TransactionStage::BeginPending,
+            WriteAction::Create { .. } => TransactionStage::Autocommit,
+            WriteAction::Replace { .. }
+            | WriteAction::Patch { .. }
+            | WriteAction::Remove { .. } => TransactionStage::BeginPending,
+        };
+        let mut key_wait = IdempotencyKeyWait::new(write);
+        let mut attempt = 1;
+        loop {
+            let is_last = attempt == ATTEMPTS_MAX;
+            let work = async |driver: &mut PostgresDriver<'_>| {
+                write::write(
+                    driver,
+                    &self.context,
+                    WriteRef::Borrowed(write),
+                    CommitMode::Exclusive,
+                )
+                .await
+            };
+            match self.attempt_write(stage, until, work).await {
+                WriteAttempt::Done(Err(error)) if key_wait.should_retry(&error) => {
+                    key_wait.wait().await;
+                    continue;
+                }
+                WriteAttempt::Done(done) => return done,
+                WriteAttempt::Retry(RollbackCause { violated_key: Some(key), .. })
+                    if self.is_delete_refused(write, &key) =>
+                {
+                    return Err(StoreError::Refused(RequestRefusal::Referenced(None)));
+                }
+                WriteAttempt::Retry(undone) if is_last || clock::now() >= until => {
+                    return Err(undone.error);
+                }
+                WriteAttempt::Retry(_) => tokio::time::sleep(RETRY_DELAY * attempt * attempt).await,
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Whether a foreign key refuses a write permanently: the write is a delete, and the model declares no such
+    /// reference.
+    fn is_delete_refused(&self, write: &WritePlan, key: &ViolatedForeignKey) -> bool {
+        let ViolatedForeignKey { table, constraint } = key;
+        matches!(write.action, WriteAction::Remove { .. })
+            && !is_declared_foreign_key(&self.context.model, table, constraint)
+    }
+
+    pub async fn attempt_write<T>(
+        &self,
+        stage: TransactionStage,
+        until: Instant,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, WriteError<Box<WritePlan>>>,
+    ) -> WriteAttempt<T> {
+        let lease = match self.pool.lease(LeasePurpose::Write, until).await {
+            Ok(lease) => lease,
+            Err(error) => return WriteAttempt::Done(Err(error)),
+        };
+        let Some(connection) = lease.connection() else {
+            return WriteAttempt::Done(Err(no_connection()));
+        };
+        let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
+        let done = {
+            let work = pin!(work(&mut driver));
+            timeout_at(until.into(), work).await
+        };
+        let error = match done {
+            Ok(Ok(outcome)) => {
+                fault::point("answer");
+                lease.return_to_pool();
+                return WriteAttempt::Done(Ok(outcome));
+            }
+            Ok(Err(WriteError::Error(error))) => error,
+            Ok(Err(WriteError::ExceedsGroup(_))) => {
+                StoreError::internal("an exclusive write exceeded its commit group")
+            }
+            // A commit is never cancelled: PostgreSQL would stop waiting for its standbys, and report
+            // success for a transaction that a failover loses.
+            Err(_) if driver.may_have_committed() => {
+                let cause = "the database did not confirm the commit in time".to_owned();
+                lease.return_when_drained();
+                return WriteAttempt::Done(Err(StoreError::OutcomeUnknown(cause)));
+            }
+            // The work is dropped first, so no commit can follow the cancel request.
+            Err(_) => {
+                lease.spawn_cancel();
+                return WriteAttempt::Done(Err(StoreError::TimedOut));
+            }
+        };
+        match driver.error_class() {
+            Some(ErrorClass::ConnectionLost) if driver.may_have_committed() => {
+                WriteAttempt::Done(Err(StoreError::OutcomeUnknown(error_cause(error))))
+            }
+            // The connection is not reused: one of its prepared statements may be the cause.
+            Some(_) => WriteAttempt::Retry(RollbackCause {
+                error,
+                violated_key: driver.take_violated_key(),
+            }),
+            None => {
+                let undo =
+                    Box::pin(tokio::time::timeout(ROLLBACK_TIMEOUT, driver.rollback_uncommitted()));
+                if undo.await == Ok(true) {
+                    lease.return_to_pool();
+                }
+                WriteAttempt::Done(Err(error))
+            }
+        }
+    }
+}
+
+/// How one attempt to write ended.
+pub enum WriteAttempt<T> {
+    Done(Result<T, StoreError>),
+    /// The transaction was rolled back, and a retry may succeed.
+    Retry(RollbackCause),
+}
+
+/// Why the database rolled a write back.
+pub struct RollbackCause {
+    pub error: StoreError,
+    pub violated_key: Option<ViolatedForeignKey>,
+}
+
+pub fn no_connection() -> StoreError {
+    StoreError::internal("a lease without a connection")
+}
+
+fn error_cause(error: StoreError) -> String {
+    match error {
+        StoreError::Unavailable(cause) => cause,
+        other => format!("{other:?}"),
+    }
+}
+
+/// Retries while another server is processing a request with the same idempotency key. The write holds no
+/// connection between two attempts.
+struct IdempotencyKeyWait {
+    until: Option<Instant>,
+    retries: u32,
+}
+
+impl IdempotencyKeyWait {
+    fn new(write: &WritePlan) -> Self {
+        let until = write.idempotency.as_ref().map(|once| clock::now() + once.wait_max);
+        Self { until, retries: 0 }
+    }
+
+    fn should_retry(&self, error: &StoreError) -> bool {
+        matches!(error, StoreError::Refused(RequestRefusal::IdempotencyKeyInFlight))
+            && self.until.is_some_and(|until| clock::now() < until)
+    }
+
+    async fn wait(&mut self) {
+        self.retries = self.retries.saturating_add(1).min(RETRY_DELAY_STEPS_MAX);
+        tokio::time::sleep(RETRY_DELAY * self.retries).await;
+    }
+}

@@ -1,0 +1,244 @@
+//! The store as the worker threads see it: each has its own connection pool, insert batches and pipelined reads.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout_at;
+
+use crate::log::Logger;
+use crate::metrics::Metrics;
+use crate::model::Model;
+use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::store::context::StoreContext;
+use crate::store::error::{OpenError, StoreError};
+use crate::store::export::{ExportBody, ExportRequest};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
+use crate::store::postgres::connect::SessionSettings;
+use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::database_clock::DatabaseClock;
+use crate::store::postgres::detach_on_drop::DetachOnDrop;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::export::PostgresExports;
+use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
+use crate::store::postgres::maintenance::MaintenanceThread;
+use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
+use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::postgres::replay_protection::NonceClaims;
+use crate::store::postgres::replay_protection::claim_queue::ClaimQueue;
+use crate::store::read;
+use crate::store::sql::dialect::POSTGRES;
+use crate::store::write::WriteOptions;
+use crate::{clock, fault};
+
+/// State that all worker threads share.
+#[derive(Debug)]
+pub struct PostgresStore {
+    address: Arc<PostgresUrl>,
+    metrics: Arc<Metrics>,
+    session: SessionSettings,
+    context: Arc<StoreContext>,
+    connections_max: usize,
+    exports: Arc<PostgresExports>,
+    epoch: Arc<Mutex<Option<u64>>>,
+    claims: Arc<ClaimQueue>,
+    keeper: Mutex<Option<MaintenanceThread>>,
+    clock: Arc<DatabaseClock>,
+}
+
+pub fn open(
+    address: &Arc<PostgresUrl>,
+    model: &Arc<Model>,
+    (log, metrics): (&Logger, &Arc<Metrics>),
+    is_patient: bool,
+) -> Result<Arc<PostgresStore>, OpenError> {
+    let context = StoreContext::with_metrics(model, &POSTGRES, Arc::clone(&metrics.damaged_items));
+    let session = SessionSettings::new(&model.server);
+    let (address, counted) = (Arc::clone(address), (log, metrics));
+    let maintenance = MaintenanceThread::start(
+        Arc::clone(&address),
+        Arc::clone(&context),
+        session,
+        counted,
+        is_patient,
+    )?;
+    let epoch = Arc::default();
+    Ok(Arc::new(PostgresStore {
+        address,
+        metrics: Arc::clone(metrics),
+        session,
+        context,
+        connections_max: model.server.limits.database_connections_max,
+        exports: Arc::new(PostgresExports::new(&model.server.limits, metrics)),
+        claims: Arc::new(ClaimQueue::new(&epoch)),
+        epoch,
+        clock: Arc::clone(&maintenance.clock),
+        keeper: Mutex::new(Some(maintenance)),
+    }))
+}
+
+impl PostgresStore {
+    pub fn close(&self) {
+        let maintenance =
+            self.keeper.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        if let Some(maintenance) = maintenance {
+            maintenance.stop();
+        }
+    }
+}
+
+/// The store as one worker thread sees it.
+#[derive(Debug)]
+pub struct PostgresWorker {
+    pub state: Arc<PostgresWorkerState>,
+    pub reads: PipelinedReads,
+    pub batches: Arc<InsertBatches>,
+    pub claims: Arc<NonceClaims>,
+    exports: Arc<PostgresExports>,
+}
+
+impl PostgresWorker {
+    pub fn new(shared: &Arc<PostgresStore>, workers: usize) -> Self {
+        let address = Arc::clone(&shared.address);
+        let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
+        let counted = shared.metrics.pool();
+        let pool = ConnectionPool::new(address, shared.session, connections_max, counted);
+        let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);
+        let limits = &shared.context.model.server.limits;
+        let state = Arc::new(PostgresWorkerState {
+            context: Arc::clone(&shared.context),
+            pool: Arc::new(pool),
+            ids: Mutex::default(),
+            pooling: shared.session.pooling,
+            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+        });
+        Self {
+            reads: PipelinedReads::new(&state.pool),
+            batches: Arc::new(InsertBatches::new(&state)),
+            claims: Arc::new(NonceClaims::new(&state, &shared.claims)),
+            exports: Arc::clone(&shared.exports),
+            state,
+        }
+    }
+
+    /// Once it has a connection, the work continues when the client disconnects: the database completes
+    /// the statement anyway, and the connection cannot be reused before. The admission permit is held as long.
+    pub async fn read(
+        &self,
+        read: ReadPlan,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<Outcome, StoreError> {
+        fault::point("read");
+        let now = clock::now();
+        let until = now + self.state.statement_max;
+        let way = match &read {
+            read if read.is_point_lookup() => self.reads.lease_for_read(now, until).await?,
+            read => {
+                let lease = self.state.pool.lease(lease_purpose(read), until).await?;
+                ReadConnection::Exclusive(lease)
+            }
+        };
+        let state = Arc::clone(&self.state);
+        DetachOnDrop::new(|| async move {
+            let _place = place;
+            run_read(&state, &read, way, until).await
+        })
+        .await
+    }
+
+    /// Runs a write to its end even if the client disconnects; meanwhile it keeps its memory and queue
+    /// slot.
+    pub fn write(
+        &self,
+        write: Box<WritePlan>,
+        options: WriteOptions,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
+        fault::point("queue");
+        let batches = Arc::clone(&self.batches);
+        DetachOnDrop::new(|| run_write(batches, write, options))
+    }
+
+    /// Starts an export, and returns when its first chunk is ready.
+    pub async fn export(&self, export: ExportRequest) -> Result<ExportBody, StoreError> {
+        self.exports.begin(&self.state, export).await
+    }
+}
+
+async fn run_read(
+    state: &PostgresWorkerState,
+    read: &ReadPlan,
+    mut way: ReadConnection,
+    until: Instant,
+) -> Result<Outcome, StoreError> {
+    let mut is_second = false;
+    loop {
+        let connection = way.connection().ok_or_else(no_connection)?;
+        let mut driver = PostgresDriver::new(
+            connection,
+            &state.ids,
+            state.pooling,
+            TransactionStage::Autocommit,
+        );
+        let late = until + NETWORK_GRACE;
+        let done = {
+            let mut work = pin!(read::read(&mut driver, &state.context, read));
+            let done = timeout_at(way.answer_deadline(late).into(), work.as_mut()).await;
+            match done {
+                Err(_) if way.is_sole_read() => timeout_at(late.into(), work.as_mut()).await,
+                done => done,
+            }
+        };
+        match (done, driver.error_class()) {
+            (Ok(done), None) => {
+                way.complete();
+                return done;
+            }
+            (Ok(done), Some(_)) => {
+                way.mark_broken();
+                if is_second {
+                    return done;
+                }
+                // An idle connection that was cut shows it only at its next use: retry once.
+                is_second = true;
+            }
+            (Err(_), _) => {
+                way.abandon();
+                if clock::now() >= late {
+                    return Err(StoreError::TimedOut);
+                }
+            }
+        }
+        // The old connection is released first: its slot may be the only one.
+        way = ReadConnection::Exclusive(state.pool.lease(lease_purpose(read), until).await?);
+    }
+}
+
+async fn run_write(
+    batches: Arc<InsertBatches>,
+    write: Box<WritePlan>,
+    options: WriteOptions,
+) -> Result<Outcome, StoreError> {
+    let WriteOptions { bytes, deadline: until, memory: _memory, place: _place } = options;
+    let state = &batches.state;
+    let Some(line) = batches.batch_queue(&write, bytes, until) else {
+        return state.write_individually(&write, until).await;
+    };
+    if let Some(turn) = line.try_acquire_permit() {
+        let done = state.write_individually(&write, until).await;
+        if done.is_ok() {
+            turn.record_success(1);
+            state.pool.record_batch_size(1);
+        }
+        return done;
+    }
+    match batches.enqueue_create(line, write, until).await {
+        BatchResult::Done(done) => done,
+        BatchResult::RetryIndividually(_) if clock::now() >= until => Err(StoreError::TimedOut),
+        BatchResult::RetryIndividually(write) => state.write_individually(&write, until).await,
+    }
+}
+
+fn lease_purpose(read: &ReadPlan) -> LeasePurpose {
+    if read.is_full_scan() { LeasePurpose::List } else { LeasePurpose::Read }
+}

@@ -1,0 +1,228 @@
+//! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
+
+use std::cell::Cell;
+
+use crate::intent::ListQuery;
+use crate::model::{Resource, ResourceIndex};
+use crate::permit::UnreadableFields;
+use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
+use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
+use crate::store::change_log::{
+    self, CollectionKey, not_modified_page, read_position, stable_version,
+};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{StatementError, StoreError};
+use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
+use crate::store::rows::read_item;
+use crate::store::sql::list::ListStatements;
+use crate::store::sql::statements::PING;
+use crate::store::statement::{Columns, Statement};
+use crate::store::{idempotency, users};
+use crate::value::{Id, IdKind, Item, Page, Value};
+
+/// A page of large items ends early: the size of a response is bounded too.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+pub async fn read<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    read: &ReadPlan,
+) -> Result<Outcome, StoreError> {
+    match read {
+        ReadPlan::Ready => {
+            driver.query(PING, &[], |_| Ok(())).await?;
+            Ok(Outcome::Ready)
+        }
+        ReadPlan::ChangeLogBounds => {
+            Ok(Outcome::ChangeLogBounds(change_log::read_bounds(driver).await?))
+        }
+        ReadPlan::User(name) => {
+            Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
+        }
+        ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver, context).await?)),
+        ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,
+        ReadPlan::Item(collection, id, _) => {
+            let reached = context.scoped_statements(collection.resource, &collection.scope);
+            let stroke = reached.item(*id, &collection.ancestors);
+            let item = load_item(driver, context, collection.resource, stroke).await?;
+            item.map(Outcome::Item).ok_or(StoreError::Refused(RequestRefusal::Missing))
+        }
+        ReadPlan::Page(collection, list) => {
+            let known = not_modified_page(driver, context, collection, list).await?;
+            let page = match known {
+                Some(page) => page,
+                // Boxed: otherwise the future of a single item would be as large as that of a page.
+                None => Box::pin(load_page(driver, context, collection, list)).await?,
+            };
+            Ok(Outcome::Page(page))
+        }
+        ReadPlan::InvalidWrite(refuse) => {
+            Err(StoreError::Refused(refuse_invalid(driver, context, refuse).await?))
+        }
+    }
+}
+
+/// Reads one item, with the statement that only reads it or the one that locks it.
+pub async fn load_item<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    resource: ResourceIndex,
+    stroke: Statement<'_>,
+) -> Result<Option<Item>, StatementError> {
+    let resource = context.model.resource(resource);
+    let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
+    Ok(driver.query(&stroke.sql, &stroke.binds, read).await?.pop())
+}
+
+async fn load_page<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    list: &ListQuery,
+) -> Result<Page, StoreError> {
+    let model = &context.model;
+    let resource = model.resource(collection.resource);
+    // One row more than the limit shows whether there is a next page.
+    let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
+    let read = |row: &dyn Columns| read_item(model, resource, row, &context.damaged_items);
+    let bytes = Cell::new(0);
+    let is_full = || bytes.get() > PAGE_BYTES_MAX;
+    let is_enough = |item: &Item| {
+        bytes.set(bytes.get() + item.approximate_bytes());
+        is_full()
+    };
+    let standing = CollectionKey::new(context, collection);
+    let place = standing.as_ref().map(|standing| standing.statement(driver.low_watermark()));
+    let (place, mut items) = if list.is_whole_by_id() {
+        let reached = context.scoped_statements(collection.resource, &collection.scope);
+        let after = list.after.as_ref().map(|after| after.id);
+        let stroke = reached.page(limit, after, &collection.ancestors);
+        match &place {
+            Some(place) => {
+                driver.query_pair((place, read_position), &stroke, read, is_enough).await?
+            }
+            None => {
+                let items = driver.query_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
+                (Vec::new(), items)
+            }
+        }
+    } else {
+        let place = match &place {
+            Some(place) => driver.query(&place.sql, &place.binds, read_position).await?,
+            None => Vec::new(),
+        };
+        let listing = list_statements(context, collection, list);
+        let mut items: Vec<Item> = Vec::new();
+        for section in listing.sections() {
+            let found = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            let stroke = listing.page(section, limit.saturating_sub(found));
+            items.extend(driver.query_uncached(&stroke, read, is_enough).await?);
+            if is_full() || items.len() > list.limit {
+                break;
+            }
+        }
+        (place, items)
+    };
+    let position = stable_version(driver, &place);
+    // Items prove that their parents exist; an empty list does not.
+    if items.is_empty() {
+        require_parents(driver, context, collection).await?;
+    }
+    let total = match list.is_counted {
+        true => Some(count_items(driver, context, collection, list).await?),
+        false => None,
+    };
+    let more = is_full() || items.len() > list.limit;
+    items.truncate(list.limit);
+    let next = items.last().map(|item| item.id).filter(|_| more);
+    Ok(Page { items, limit: list.limit, next, total, position })
+}
+
+pub fn list_statements<'a>(
+    context: &'a StoreContext,
+    collection: &'a Collection,
+    list: &'a ListQuery,
+) -> ListStatements<'a> {
+    let Collection { resource, ancestors, scope: reach } = collection;
+    let resource = (context.model.resource(*resource), ancestors.as_slice());
+    ListStatements::new(&context.model, context.sql.dialect, resource, reach, list)
+}
+
+/// The total number of items of a list, over all pages.
+async fn count_items<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    list: &ListQuery,
+) -> Result<i64, StoreError> {
+    let listing = list_statements(context, collection, list);
+    let read = |row: &dyn Columns| row.integer(0);
+    let counts = driver.query_uncached(&listing.count(), read, |_| false).await?;
+    Ok(counts.into_iter().flatten().next().unwrap_or_default())
+}
+
+/// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.
+async fn refuse_invalid<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    refuse: &InvalidWrite,
+) -> Result<RequestRefusal, StoreError> {
+    let place = match refuse.item {
+        Some(id) => ExistenceCheck::Item(&refuse.collection, id),
+        None => ExistenceCheck::ParentOf(&refuse.collection),
+    };
+    let references: Vec<_> = refuse.references.iter().collect();
+    let (is_there, mut lost_pointers) =
+        check_existence(driver, context, place, &references).await?;
+    if !is_there {
+        return Ok(RequestRefusal::Missing);
+    }
+    let Collection { resource, ancestors, scope: reach } = &refuse.collection;
+    if let (None, Err(refusal)) = (refuse.item, check_preconditions(&refuse.preconditions, None)) {
+        return Ok(refusal);
+    }
+    let declared = context.model.resource(*resource);
+    let is_conditional = declared.require_if_match || !refuse.preconditions.is_none();
+    let is_doubtful = !reach.is_unrestricted() && !lost_pointers.is_empty();
+    if let Some(id) = refuse.item.filter(|_| is_conditional || is_doubtful) {
+        let reached = context.scoped_statements(*resource, reach);
+        let stored = load_item(driver, context, *resource, reached.item(id, ancestors)).await?;
+        let Some(stored) = stored else { return Ok(RequestRefusal::Missing) };
+        let required = check_item_preconditions(
+            &context.model,
+            &refuse.collection,
+            &refuse.preconditions,
+            &stored,
+        );
+        if let Err(refusal) = required {
+            return Ok(refusal);
+        }
+        let unseen = reach.unreadable(declared, &stored);
+        let kept = references.iter().filter(|one| {
+            !reach.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
+        });
+        let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
+        lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
+    }
+    let mut faults = refuse.faults.clone();
+    faults.extend(dangling_faults(&lost_pointers));
+    Ok(RequestRefusal::Invalid(faults))
+}
+
+/// Whether a reference equals the stored one: that is allowed, even if its target is not visible to the
+/// caller. Never true for a field that the caller may not read.
+fn is_stored_reference(
+    (resource, unseen): (&Resource, UnreadableFields<'_>),
+    stored: &Item,
+    reference: &Reference,
+) -> bool {
+    let name = reference.pointer.rsplit('/').next().unwrap_or_default();
+    let field = resource.field(name).filter(|(index, _)| !unseen.contains(*index));
+    let value = field.and_then(|(index, _)| stored.values.get(index));
+    match (value, reference.id) {
+        (Some(Value::Text(text)), id @ Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
+        (Some(Value::Integer(number)), Id::Integer(id)) => *number == id,
+        (_, _) => false,
+    }
+}

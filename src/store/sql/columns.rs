@@ -1,0 +1,84 @@
+//! Names, column lists and joins of a table, as SQL.
+
+use std::fmt::Write;
+
+use crate::model::{Model, Resource};
+use crate::permit::AccessScope;
+use crate::store::sql::dialect::Dialect;
+
+/// A quoted name. Names contain no quotes: the model has checked them.
+pub fn quote_name(name: &str) -> String {
+    format!("\"{name}\"")
+}
+
+/// The columns of a table in their canonical order: id, parent, times, version, fields.
+pub fn columns(resource: &Resource) -> Vec<String> {
+    let own = ["created_at", "updated_at", "version"].map(str::to_owned);
+    let fields = resource.fields.iter().map(|field| field.name.to_string());
+    ["id".to_owned()]
+        .into_iter()
+        .chain(resource.parent_key.as_deref().map(str::to_owned))
+        .chain(own)
+        .chain(fields)
+        .collect()
+}
+
+/// The select list of all columns, each with a prefix.
+pub fn select_list(resource: &Resource, before: &str) -> String {
+    let columns = columns(resource);
+    let columns = columns.iter().map(|column| format!("{before}{}", quote_name(column)));
+    columns.collect::<Vec<_>>().join(", ")
+}
+
+pub fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {
+    let all = (from..from + count).map(|number| format!("{}{number}", dialect.placeholder));
+    all.collect::<Vec<_>>().join(", ")
+}
+
+/// The join of a row to the ids in its path: its own parent column, and those of its ancestors.
+pub struct AncestorJoin {
+    pub from: String,
+    /// From the nearest ancestor.
+    pub columns: Vec<String>,
+}
+
+impl AncestorJoin {
+    /// `is_whole`: also joins the row of the topmost ancestor.
+    pub fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
+        let mut chain =
+            Self { from: format!("{} t0", quote_name(&resource.table)), columns: Vec::new() };
+        let mut level = resource;
+        for depth in 0.. {
+            let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
+            let (column, parent) =
+                (format!("t{depth}.{}", quote_name(key)), model.resource(parent));
+            // The row of the topmost ancestor is not needed to prove that it exists: the foreign key does.
+            if parent.parent.is_some() || is_whole {
+                let (above, table) = (depth + 1, quote_name(&parent.table));
+                let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
+            }
+            chain.columns.push(column);
+            level = parent;
+        }
+        chain
+    }
+
+    /// The WHERE clause: one more condition, then each column with its parameter, numbered from `first`.
+    pub fn where_clause(&self, other: &str, p: char, first: usize) -> String {
+        let tied = self
+            .columns
+            .iter()
+            .zip(first..)
+            .map(|(column, number)| format!("{column} = {p}{number}"));
+        let other = Some(other.to_owned()).filter(|other| !other.is_empty());
+        let terms: Vec<String> = other.into_iter().chain(tied).collect();
+        if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
+    }
+}
+
+pub fn ancestor_join(model: &Model, resource: &Resource, reach: &AccessScope) -> AncestorJoin {
+    let mut above = model.lineage(resource.index);
+    above.pop();
+    let is_limited = above.iter().any(|above| !reach.read_row_filters(above.index).is_empty());
+    AncestorJoin::new(model, resource, is_limited)
+}

@@ -1,0 +1,20 @@
+//! All SQL statements: no other module writes SQL.
+//!
+//! The texts are made once, at startup, from the model: names come only from it and are quoted, values are
+//! always bound. The differences between the engines are data in a `Dialect`. Parameters are numbered, and
+//! the comment of each statement lists them. DDL is in `ddl`.
+
+pub mod columns;
+pub mod condition;
+pub mod ddl;
+pub mod dialect;
+pub mod expressions;
+pub mod idempotency;
+pub mod insert;
+pub mod list;
+pub mod operand;
+pub mod row_filter;
+pub mod statements;
+pub mod unique;
+#[cfg(test)]
+mod tests;

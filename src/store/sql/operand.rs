@@ -1,0 +1,79 @@
+//! A column, or a field nested in it, as an SQL expression: as lists filter and sort by it, and as indexes hold it.
+
+use crate::model::{Field, StorageClass};
+use crate::store::sql::columns::quote_name;
+use crate::store::sql::dialect::Dialect;
+use crate::store::sql::expressions::OperandType;
+use crate::value::IdKind;
+
+/// A column or expression that is filtered or sorted by, as SQL.
+#[derive(Debug)]
+pub struct ListOperand {
+    pub text: String,
+    /// The indexed form, used for lookups and sorting: a prefix of a long text.
+    pub indexed_text: String,
+    pub kind: OperandType,
+    /// Whether `indexed_text` is a prefix of the text.
+    pub is_prefix: bool,
+    /// An expression over a column, and not the column itself.
+    pub is_expression: bool,
+    /// A timestamp inside an object: text in its canonical form.
+    pub is_canonical_text: bool,
+}
+
+/// The expression that an index on a column, or on a field nested in it, holds; and whether that is a prefix.
+pub fn index_expression(
+    dialect: &Dialect,
+    column: &Field,
+    inner: &[Box<str>],
+) -> Option<(String, bool)> {
+    let operand = field_operand(dialect, column, inner, "")?;
+    // In an index, an expression that is no function call needs parentheses.
+    let is_bare = inner.is_empty() || operand.is_prefix;
+    let text = if is_bare { operand.indexed_text } else { format!("({})", operand.indexed_text) };
+    Some((text, operand.is_prefix))
+}
+
+pub fn field_operand(
+    dialect: &Dialect,
+    column: &Field,
+    inner: &[Box<str>],
+    table: &str,
+) -> Option<ListOperand> {
+    let field = inner.iter().try_fold(column, |field, name| {
+        field.rules.fields.iter().find(|inner| inner.name == *name)
+    })?;
+    let name = format!("{table}{}", quote_name(&column.name));
+    let is_spelled = !inner.is_empty() && field.storage_class() == StorageClass::Moment;
+    // A cast to timestamptz depends on settings, so no index can hold it; the canonical text sorts the same.
+    let class = if is_spelled { StorageClass::Text } else { field.storage_class() };
+    let is_id = field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
+    let kind = match class {
+        StorageClass::Text if is_id => OperandType::Uuid,
+        StorageClass::Text | StorageClass::Json => OperandType::Text,
+        StorageClass::Integer => OperandType::Units(0),
+        StorageClass::Decimal => OperandType::Units(field.rules.scale),
+        StorageClass::Real => OperandType::Real,
+        StorageClass::Boolean => OperandType::Boolean,
+        StorageClass::Moment => OperandType::Moment,
+    };
+    let text = match inner.is_empty() {
+        true => name,
+        false => (dialect.expressions.json_member)(&name, inner, (class, field.rules.scale)),
+    };
+    let is_text = class == StorageClass::Text && field.rules.reference.is_none() && !is_spelled;
+    let start = match is_text {
+        true => (dialect.sort_prefix)(&text, field.is_sorted_whole()),
+        false => text.clone(),
+    };
+    let is_cut = start != text;
+    let is_made = !inner.is_empty() || is_cut;
+    Some(ListOperand {
+        text,
+        indexed_text: start,
+        kind,
+        is_prefix: is_cut,
+        is_expression: is_made,
+        is_canonical_text: is_spelled,
+    })
+}

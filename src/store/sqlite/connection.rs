@@ -1,0 +1,170 @@
+//! A connection to the database file: its settings, the lock of a server, the checks before its use, and the
+//! messages of its errors.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::store::error::{OpenError, newer_format_error};
+use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, LOCK_SUFFIX};
+
+/// "NOUN": marks a database as ours.
+pub const APPLICATION_ID: i64 = 0x4E4F_554E;
+/// The format of our system tables; a larger number was written by a newer version.
+pub const FORMAT: i64 = 1;
+/// How long to wait for another process's lock.
+pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Databases up to this size get an integrity check at every start.
+const CHECKED_BYTES_MAX: u64 = 16 << 20;
+/// The page cache of the writer's connection.
+pub const CACHE_KIB: u32 = 16_000;
+
+/// The lock of a server, and whether its file is new; `None` when another process holds it. The lock is on a
+/// separate file, because closing any handle on the database file would release SQLite's own locks.
+pub fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError> {
+    let path = files.sibling(LOCK_SUFFIX);
+    let shown = &files.display_path;
+    loop {
+        let is_new = path.symlink_metadata().is_err();
+        let open =
+            File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(&path);
+        let file = open.map_err(|error| {
+            OpenError(match error.kind() {
+                ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
+                    "cannot write beside {shown} ({error}); make the folder writable, or name another --database"
+                ),
+                ErrorKind::StorageFull => disk_full_message(shown),
+                _ => format!("cannot open {shown}{LOCK_SUFFIX} ({error}); name another --database"),
+            })
+        })?;
+        match file.try_lock() {
+            // A server that failed to start may have removed the file in the meantime.
+            Ok(()) if !is_same_file(&file, &path) => {}
+            Ok(()) => return Ok(Some((file, is_new))),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => {
+                return Err(OpenError(format!(
+                    "cannot lock {shown}{LOCK_SUFFIX} ({error}); file locks do not work in a network folder: name another --database"
+                )));
+            }
+        }
+    }
+}
+
+pub fn create_error(shown: &str, error: &io::Error) -> OpenError {
+    OpenError(match error.kind() {
+        ErrorKind::StorageFull => disk_full_message(shown),
+        _ => format!(
+            "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
+        ),
+    })
+}
+
+fn is_same_file(file: &File, path: &Path) -> bool {
+    let (held, named) = (file.metadata(), path.metadata());
+    held.ok()
+        .zip(named.ok())
+        .is_some_and(|(held, named)| (held.dev(), held.ino()) == (named.dev(), named.ino()))
+}
+
+pub fn disk_full_message(shown: &str) -> String {
+    format!("the disk that holds {shown} is full; free some space and start again")
+}
+
+/// The settings of every connection; `cache_kib` is the size of its page cache.
+pub fn configure_connection(connection: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(512);
+    // Without it SQLite prepares a statement with a bound LIMIT again at every use.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
+}
+
+/// Durability: an acknowledged write is on disk, because every commit is synced.
+pub fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", "full")?;
+    // macOS only: its fsync leaves data in the drive's cache.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)
+}
+
+/// Checks that the database is ours. True if it is empty.
+pub fn inspect(files: &DatabaseFiles, connection: &Connection) -> Result<bool, OpenError> {
+    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let shown = &files.display_path;
+    match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
+        (APPLICATION_ID, FORMAT) => Ok(false),
+        (APPLICATION_ID, format) if format > FORMAT => {
+            Err(newer_format_error(shown, format, FORMAT))
+        }
+        (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => Ok(true),
+        _ => Err(OpenError(format!(
+            "{shown} is a database of another program; name another --database"
+        ))),
+    }
+}
+
+/// Checks for damage, without reading a large file whole.
+pub fn check_pages(files: &DatabaseFiles, connection: &Connection) -> Result<(), OpenError> {
+    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
+    let number =
+        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let bytes = fs::metadata(&files.real_path).map_or(0, |metadata| metadata.len());
+    let pages = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
+    let has_log = fs::metadata(files.sibling("-wal")).is_ok_and(|metadata| metadata.len() > 0);
+    if !has_log && bytes < u64::try_from(pages).unwrap_or(0) {
+        return Err(damaged_error(&files.display_path, "it is truncated"));
+    }
+    if bytes <= CHECKED_BYTES_MAX {
+        let verdict: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(explain)?;
+        if verdict != "ok" {
+            return Err(damaged_error(&files.display_path, &verdict));
+        }
+    }
+    Ok(())
+}
+
+fn damaged_error(shown: &str, how: &str) -> OpenError {
+    OpenError(format!(
+        "{shown} is damaged ({how}); restore it from a backup, or name another --database"
+    ))
+}
+
+/// SQLite's error, with a remedy.
+pub fn explain_error(shown: &str, error: &rusqlite::Error) -> OpenError {
+    OpenError(match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            format!("{shown} is not an SQLite database; name another --database")
+        }
+        Some(ErrorCode::DatabaseCorrupt) => return damaged_error(shown, &error.to_string()),
+        Some(ErrorCode::DiskFull) => disk_full_message(shown),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            format!(
+                "{shown} cannot be written ({error}); make it writable, or name another --database"
+            )
+        }
+        Some(ErrorCode::CannotOpen) => {
+            format!(
+                "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
+            )
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            format!("{shown} is locked by another process; wait until it is done, then start again")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            format!("{shown} cannot be read or written ({error}); check the disk")
+        }
+        _ => format!("cannot use {shown} ({error}); name another --database"),
+    })
+}

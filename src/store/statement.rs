@@ -1,0 +1,63 @@
+//! SQL statements with their parameters, and the rows that they return.
+
+use std::borrow::Cow;
+
+use crate::store::error::InternalError;
+use crate::value::{Decimal, Id, IdKind, Moment, Value};
+
+/// An SQL statement with its parameters.
+#[derive(Debug)]
+pub struct Statement<'a> {
+    pub sql: Cow<'a, str>,
+    pub binds: Vec<Bind<'a>>,
+}
+
+impl<'a> Statement<'a> {
+    pub fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
+        Self { sql: sql.into(), binds }
+    }
+}
+
+/// The value of a statement's parameter.
+#[derive(Debug, Clone, Copy)]
+pub enum Bind<'a> {
+    Null,
+    Boolean(bool),
+    Integer(i64),
+    Real(f64),
+    Text(&'a str),
+    Moment(Moment),
+    /// As text in its canonical form.
+    MomentText(Moment),
+    Id(Id),
+}
+
+impl<'a> Bind<'a> {
+    /// A field's value in its storage class. Lists and objects are canonical JSON by now, and a secret is
+    /// never stored in clear text.
+    pub fn value(value: &'a Value) -> Self {
+        match value {
+            Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => Self::Null,
+            Value::Boolean(boolean) => Self::Boolean(*boolean),
+            Value::Integer(number) => Self::Integer(*number),
+            Value::Decimal(Decimal { units, .. }) => Self::Integer(*units),
+            Value::Number(number) => Self::Real(*number),
+            Value::Text(text) | Value::Json(text) => Self::Text(text),
+            Value::Moment(moment) => Self::Moment(*moment),
+        }
+    }
+
+    pub fn optional_text(text: Option<&'a str>) -> Self {
+        text.map_or(Self::Null, Self::Text)
+    }
+}
+
+/// The columns of one row, by position.
+pub trait Columns {
+    fn integer(&self, at: usize) -> Result<Option<i64>, InternalError>;
+    fn real(&self, at: usize) -> Result<Option<f64>, InternalError>;
+    fn boolean(&self, at: usize) -> Result<Option<bool>, InternalError>;
+    fn text(&self, at: usize) -> Result<Option<&str>, InternalError>;
+    fn moment(&self, at: usize) -> Result<Option<Moment>, InternalError>;
+    fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, InternalError>;
+}

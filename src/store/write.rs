@@ -1,0 +1,340 @@
+//! Writes inside one transaction, written once for both backends.
+//!
+//! A write loads the stored state that `decide` needs, decides (pure), and runs the resulting script. Each
+//! row is written with its entry in the change log; no function writes one without the other. The lookups of a
+//! write that are independent are sent together, in one round trip. The backend
+//! begins and commits: SQLite's writer thread for a whole commit group, PostgreSQL's driver together with the
+//! statements.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::clock;
+use crate::intent::Patch;
+use crate::intent::preconditions::Preconditions;
+use crate::plan::decide::{Script, check_item_preconditions};
+use crate::plan::{
+    Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
+    RequestRefusal, StoredState, WriteAction, WritePlan, apply_patch, decide,
+};
+use crate::reservation::SharedReservation;
+use crate::store::cascade::CascadeDelete;
+use crate::store::change_log::ChangeLogContext;
+use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, RowLock, StoreContext};
+use crate::store::driver::Driver;
+use crate::store::error::{StatementError, StoreError, WriteError, internal_error};
+use crate::store::existence::{ExistenceCheck, check_existence};
+use crate::store::read::load_item;
+use crate::store::{idempotency, script, users};
+use crate::value::{Id, Item};
+
+/// A write to execute: borrowed where it may be retried, owned where it is executed once.
+pub enum WriteRef<'a> {
+    Borrowed(&'a WritePlan),
+    Owned(Box<WritePlan>),
+}
+
+impl WriteRef<'_> {
+    fn into_owned(self) -> Box<WritePlan> {
+        match self {
+            Self::Borrowed(write) => Box::new(write.clone()),
+            Self::Owned(write) => write,
+        }
+    }
+}
+
+impl Deref for WriteRef<'_> {
+    type Target = WritePlan;
+
+    fn deref(&self) -> &WritePlan {
+        match self {
+            Self::Borrowed(write) => write,
+            Self::Owned(write) => write,
+        }
+    }
+}
+
+pub async fn write<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    write: WriteRef<'_>,
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+    match write.idempotency.clone() {
+        None => execute_write(driver, context, write, pace).await,
+        Some(once) => {
+            // Authorization first: a stored response is not replayed to a caller who has lost the rights.
+            if is_rights_recheck_due(&write) {
+                Box::pin(recheck_rights(driver, context, &write)).await?;
+            }
+            Box::pin(write_once(driver, context, (&once, write), pace)).await
+        }
+    }
+}
+
+/// Executes a write. The decision consumes the action, so that of a borrowed write is cloned.
+pub async fn execute_write<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    write: WriteRef<'_>,
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+    crate::fault::point("transaction");
+    if write.has_clear_text(&context.model) {
+        return Err(internal_error("a clear-text secret must not be stored"));
+    }
+    let found = match load_decision_input(driver, context, &write, pace).await {
+        Ok(found) => found,
+        Err(WriteError::ExceedsGroup(())) => {
+            return Err(WriteError::ExceedsGroup(write.into_owned()));
+        }
+        Err(WriteError::Error(error)) => return Err(WriteError::Error(error)),
+    };
+    // After the lookup, which may have waited for a row lock.
+    if is_rights_recheck_due(&write) {
+        Box::pin(recheck_rights(driver, context, &write)).await?;
+    }
+    let is_guarded =
+        write.collection.resource == context.model.users && !write.can_remove_last_admin;
+    let user = found.item.as_ref().filter(|_| is_guarded).cloned();
+    let owned;
+    let (collection, by, action) = match write {
+        WriteRef::Borrowed(WritePlan {
+            collection,
+            action,
+            preconditions: conditions,
+            author: by,
+            ..
+        }) => (collection, by, (action.clone(), conditions)),
+        WriteRef::Owned(write) => {
+            let WritePlan { collection, action, preconditions: conditions, author: by, .. } =
+                *write;
+            owned = (collection, by, conditions);
+            (&owned.0, &owned.1, (action, &owned.2))
+        }
+    };
+    let log = ChangeLogContext { collection, by, now: found.now };
+    let is_amended = found.draft.is_some();
+    let script = decide_write(context, collection, action, found)?;
+    if let Some(user) = user {
+        Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
+    }
+    let items = script::run(driver, context, &log, script.steps).await?;
+    match script.result.into_outcome(items) {
+        Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Patched(item)),
+        outcome => outcome.ok_or_else(|| internal_error("an update returned no row")),
+    }
+}
+
+/// Whether the rights that permitted the write are due for a recheck.
+pub fn is_rights_recheck_due(write: &WritePlan) -> bool {
+    write.rights_lease.as_ref().is_some_and(|mandate| clock::now() >= mandate.valid_until)
+}
+
+/// Refuses a write whose caller's rights have changed since it was permitted.
+async fn recheck_rights<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    write: &WritePlan,
+) -> Result<(), WriteError<Box<WritePlan>>> {
+    let Some(mandate) = &write.rights_lease else { return Ok(()) };
+    let stored = users::find_by_name(driver, context, mandate.user.name()).await?;
+    match mandate.user.is_still_valid(stored.as_ref()) {
+        true => Ok(()),
+        false => Err(WriteError::Error(StoreError::RightsChanged)),
+    }
+}
+
+/// Decides a write. A patched item is written as a replacement.
+fn decide_write(
+    context: &StoreContext,
+    collection: &Collection,
+    (action, conditions): (WriteAction, &Preconditions),
+    mut found: StoredState,
+) -> Result<Script, RequestRefusal> {
+    let action = match (action, found.draft.take()) {
+        (WriteAction::Patch { id, .. }, Some(draft)) => WriteAction::Replace { id, draft },
+        (action, _) => action,
+    };
+    decide(&context.model, collection, (action, conditions), found)
+}
+
+/// How a write is executed.
+#[derive(Debug)]
+pub struct WriteOptions {
+    /// The size of the request body: a commit group has a limit in bytes.
+    pub bytes: usize,
+    /// A write that is still queued at the deadline is dropped; one that has begun runs to its end.
+    pub deadline: Instant,
+    /// Memory reservation, held until the write has ended, even if the client disconnects.
+    pub memory: Option<Arc<SharedReservation>>,
+    /// Admission permit, held while the write does work that no other limit bounds.
+    pub place: Option<OwnedSemaphorePermit>,
+}
+
+impl WriteOptions {
+    /// Options of a write that the server makes on its own behalf.
+    pub fn with_deadline(deadline: Instant) -> Self {
+        Self { bytes: 0, deadline, memory: None, place: None }
+    }
+}
+
+/// Loads the stored state for `decide`. All but creates are boxed, so that the future of a create stays
+/// small.
+pub async fn load_decision_input<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    write: &WritePlan,
+    pace: CommitMode,
+) -> Result<StoredState, WriteError<()>> {
+    let collection = &write.collection;
+    match &write.action {
+        WriteAction::Create { drafts, .. }
+            if pace == CommitMode::Grouped && drafts.len() > GROUPED_ROWS_MAX =>
+        {
+            Err(WriteError::ExceedsGroup(()))
+        }
+        WriteAction::Create { drafts, .. } => {
+            load_for_create(driver, context, collection, drafts).await
+        }
+        WriteAction::Replace { id, draft } => {
+            Box::pin(load_for_replace(driver, context, collection, (*id, draft))).await
+        }
+        WriteAction::Patch { id, patch } => {
+            Box::pin(load_for_patch(driver, context, write, (*id, patch))).await
+        }
+        WriteAction::Remove { id, dependents_max } => {
+            let own = Dependent { collection: collection.clone(), id: *id };
+            Box::pin(load_for_delete(driver, context, own, (*dependents_max, pace))).await
+        }
+    }
+}
+
+async fn load_for_create<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    drafts: &[ItemDraft],
+) -> Result<StoredState, WriteError<()>> {
+    let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
+    let place = ExistenceCheck::ParentOf(collection);
+    let (has_parents, lost_references) =
+        check_existence(driver, context, place, &references).await?;
+    if !has_parents {
+        return Err(RequestRefusal::Missing.into());
+    }
+    let now = driver.now();
+    let resource = context.model.resource(collection.resource);
+    let ids = driver.allocate_ids(resource, drafts.len(), now).await?;
+    Ok(StoredState { ids, dangling_references: lost_references, ..StoredState::empty(now) })
+}
+
+async fn load_for_replace<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    (id, draft): (Id, &ItemDraft),
+) -> Result<StoredState, WriteError<()>> {
+    let now = driver.now();
+    let item = lock_item(driver, context, collection, id, RowLock::Update).await?;
+    let lost_references = find_dangling_references(driver, context, collection, draft).await?;
+    Ok(StoredState { item, dangling_references: lost_references, ..StoredState::empty(now) })
+}
+
+async fn load_for_patch<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    WritePlan { collection, preconditions: conditions, .. }: &WritePlan,
+    (id, patch): (Id, &Patch),
+) -> Result<StoredState, WriteError<()>> {
+    let (now, model) = (driver.now(), &context.model);
+    let stored = lock_item(driver, context, collection, id, RowLock::Update).await?;
+    let stored = stored.ok_or(RequestRefusal::Missing)?;
+    check_item_preconditions(model, collection, conditions, &stored)?;
+    let draft = apply_patch(model, collection, patch, &stored)?;
+    if draft.has_clear_text() {
+        return Err(internal_error("a clear-text secret must not be stored"));
+    }
+    let lost_references = find_dangling_references(driver, context, collection, &draft).await?;
+    Ok(StoredState {
+        item: Some(stored),
+        draft: Some(draft),
+        dangling_references: lost_references,
+        ..StoredState::empty(now)
+    })
+}
+
+async fn load_for_delete<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    own: Dependent,
+    (dependents_max, pace): (usize, CommitMode),
+) -> Result<StoredState, WriteError<()>> {
+    let mut found = StoredState::empty(driver.now());
+    found.item = lock_item(driver, context, &own.collection, own.id, RowLock::Delete).await?;
+    if found.item.is_some() {
+        let mut gathering = CascadeDelete::new(own, dependents_max, pace);
+        gathering.collect_dependents(driver, context).await?;
+        found.restricted_by = gathering.find_restriction(driver, context).await?;
+        found.items_to_delete = gathering.into_deletion_order(&context.model);
+    }
+    Ok(found)
+}
+
+/// Reads the item that a write is about and locks its row until the transaction ends.
+async fn lock_item<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    id: Id,
+    lock: RowLock,
+) -> Result<Option<Item>, StatementError> {
+    let reached = context.scoped_statements(collection.resource, &collection.scope);
+    let stroke = reached.locked_item(id, &collection.ancestors, lock);
+    load_item(driver, context, collection.resource, stroke).await
+}
+
+/// The references of a draft whose targets do not exist.
+async fn find_dangling_references<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    draft: &ItemDraft,
+) -> Result<Vec<String>, StatementError> {
+    let references: Vec<_> = draft.references.iter().collect();
+    let place = ExistenceCheck::Nothing(&collection.scope);
+    Ok(check_existence(driver, context, place, &references).await?.1)
+}
+
+/// Replays the stored response, or executes the write and stores its response.
+async fn write_once<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    (once, write): (&IdempotentRequest, WriteRef<'_>),
+    pace: CommitMode,
+) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+    if let Some(kept) = idempotency::lock_or_replay(driver, context, once).await? {
+        // Nothing was written, so there is nothing to commit.
+        driver.recover().await?;
+        return Ok(kept);
+    }
+    driver.begin_savepoint().await?;
+    let done = match execute_write(driver, context, write, pace).await {
+        Ok(outcome) => Ok(outcome),
+        Err(WriteError::Error(StoreError::Refused(refusal)))
+            if once.can_store_refusal(&refusal) =>
+        {
+            driver.rollback_to_savepoint().await?;
+            Err(refusal)
+        }
+        Err(halt) => return Err(halt),
+    };
+    let text = idempotency::encode_answer(driver, once, done).await?;
+    let Some(text) = text else { return Err(internal_error("an answer that cannot be stored")) };
+    crate::fault::point("keep");
+    idempotency::store_answer(driver, context, once, &text).await?;
+    Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))
+}
