@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::store::error::OpenError;
-use crate::store::postgres::connection_url::{LibpqEnvironment, PostgresUrl};
+use crate::store::postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 use crate::store::sqlite::database_files::{DatabaseFiles, resolve_links};
 
 /// The database engine and its location: the `--database` setting.

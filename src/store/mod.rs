@@ -54,7 +54,7 @@ pub use change_reader::ChangeReader;
 pub use database::Database;
 pub use error::{InternalError, OpenError, StoreError};
 pub use export::{ExportBody, ExportRequest};
-pub use postgres::connection_url::{LibpqEnvironment, PostgresUrl};
+pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
 pub use sqlite::database_files::resolve_links;
 pub use users::RoleGroup;

@@ -11,7 +11,7 @@ use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::store::database::Database;
-use crate::store::postgres::connection_url::LibpqEnvironment;
+use crate::store::postgres::connection_url::address::LibpqEnvironment;
 use crate::store::{StoreWorker, open};
 
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");

@@ -17,7 +17,7 @@ use crate::store::admin::AdminStore;
 use crate::store::database::Database;
 use crate::store::error::{OpenError, StoreError};
 use crate::store::postgres::connect::tests::cluster::TestCluster;
-use crate::store::postgres::connection_url::LibpqEnvironment;
+use crate::store::postgres::connection_url::address::LibpqEnvironment;
 use crate::store::replay_protection::{NonceClaim, NonceClaimResult};
 use crate::store::write::WriteOptions;
 use crate::value::{ClearText, Item, Value};

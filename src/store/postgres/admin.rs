@@ -14,7 +14,7 @@ use crate::store::driver::Driver;
 use crate::store::error::{OpenError, StatementError, StoreError};
 use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
 use crate::store::postgres::connect::SessionSettings;
-use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open;
 use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};

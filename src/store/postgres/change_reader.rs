@@ -10,7 +10,7 @@ use crate::model::settings::Pooling;
 use crate::store::change_log;
 use crate::store::error::OpenError;
 use crate::store::postgres::connect::SessionSettings;
-use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open;
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};

@@ -24,9 +24,8 @@ use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQuery
 use crate::clock;
 use crate::model::settings::{Pooling, ServerTable};
 use crate::store::postgres::connect::error::{ConnectError, HostFailure};
-use crate::store::postgres::connection_url::parameters::TlsMode;
-use crate::store::postgres::connection_url::{
-    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession,
+use crate::store::postgres::connection_url::address::{
+    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession, TlsMode,
 };
 use crate::store::postgres::database_clock::{DATABASE_MICROS, DatabaseClock};
 use crate::store::postgres::tls::{PostgresTlsConnector, PostgresTlsStream};

@@ -21,7 +21,7 @@ use crate::store::driver::Driver;
 use crate::store::error::{OpenError, StatementError};
 use crate::store::postgres::commit_wait::{CommitGuard, StartFailure};
 use crate::store::postgres::connect::SessionSettings;
-use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open::{START_LOCK_TIMEOUT, StartupMigration};

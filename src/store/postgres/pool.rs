@@ -17,7 +17,7 @@ use crate::metrics::{self, Gauge};
 use crate::store::error::StoreError;
 use crate::store::postgres::connect::error::ConnectError;
 use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
-use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::error_class::is_sync_replication_warning;
 use crate::store::postgres::lru_cache::LruCache;

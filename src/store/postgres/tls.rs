@@ -25,8 +25,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-use crate::store::postgres::connection_url::parameters::TlsMode;
-use crate::store::postgres::connection_url::{ClientCertificateFiles, PostgresTls, TrustRoots};
+use crate::store::postgres::connection_url::address::{
+    ClientCertificateFiles, PostgresTls, TlsMode, TrustRoots,
+};
 use crate::store::postgres::tls::verify::{CertificateVerifier, TrustAnchors, VerificationLevel};
 
 /// Makes the TLS layer of connections. A clone shares the files that were read.

@@ -16,7 +16,7 @@ use crate::store::error::{OpenError, StoreError};
 use crate::store::export::{ExportBody, ExportRequest};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
 use crate::store::postgres::connect::SessionSettings;
-use crate::store::postgres::connection_url::PostgresUrl;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};

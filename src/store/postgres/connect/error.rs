@@ -12,7 +12,7 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::model::settings::Pooling;
-use crate::store::postgres::connection_url::{HostTarget, PostgresHost, PostgresUrl};
+use crate::store::postgres::connection_url::address::{HostTarget, PostgresHost, PostgresUrl};
 
 /// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ mod session;
 use std::time::Duration;
 
 use super::*;
-use crate::store::postgres::connection_url::LibpqEnvironment;
+use crate::store::postgres::connection_url::address::LibpqEnvironment;
 
 /// Long enough for a busy machine; no test waits for it to elapse.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);

@@ -8,25 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::model::nearest;
-use crate::store::postgres::connection_url::{
+use crate::store::postgres::connection_url::address::{
     ChannelBindingMode, ClientCertificateFiles, DEFAULT_PORT, DatabasePassword, HostTarget,
     Keepalive, LibpqEnvironment, PostgresHost, PostgresTls, PostgresUrl, SOCKET_DIRECTORY,
-    TargetSession, TrustRoots, UrlParameters, passfile,
+    TargetSession, TlsMode, TrustRoots, UrlParameters,
 };
-
-/// Encryption, and the verification of the certificate: libpq's `sslmode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsMode {
-    Disable,
-    /// TLS if the server supports it. libpq's `allow` prefers the opposite order, and is the same here.
-    Prefer,
-    /// TLS, without verification.
-    Require,
-    /// TLS, with a certificate signed by a trust anchor (`verify-ca`).
-    VerifyCa,
-    /// As `verify-ca`, and the certificate has the host's name (`verify-full`).
-    VerifyFull,
-}
+use crate::store::postgres::connection_url::passfile;
 
 const KNOWN_PARAMETERS: &[&str] = &[
     "application_name",

@@ -6,8 +6,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use crate::store::postgres::connection_url::{
-    DatabasePassword, HostTarget, LibpqEnvironment, PostgresHost,
+use crate::store::postgres::connection_url::address::{
+    DatabasePassword, HostTarget, LibpqEnvironment, PostgresHost, SOCKET_DIRECTORY,
 };
 
 /// Gives each target its password. A file that was named must exist; the default one need not.
@@ -55,7 +55,7 @@ fn refuse_open_file(_: &Path) -> Result<(), String> {
 /// libpq's rule: the default socket directory is matched as `localhost`.
 fn passfile_host(target: &HostTarget) -> String {
     match &target.host {
-        PostgresHost::SocketDirectory(folder) if folder == Path::new(super::SOCKET_DIRECTORY) => {
+        PostgresHost::SocketDirectory(folder) if folder == Path::new(SOCKET_DIRECTORY) => {
             "localhost".to_owned()
         }
         PostgresHost::SocketDirectory(folder) => folder.to_string_lossy().into_owned(),

@@ -5,6 +5,7 @@ mod passwords;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
+use super::address::*;
 use super::*;
 
 fn environment() -> LibpqEnvironment {

@@ -14,7 +14,7 @@ use crate::log::{LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model;
 use crate::store::postgres;
-use crate::store::postgres::connection_url::{LibpqEnvironment, PostgresUrl};
+use crate::store::postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 use crate::store::postgres::worker::PostgresStore;
 
 static LOG: LazyLock<Logger> =

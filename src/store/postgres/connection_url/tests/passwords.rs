@@ -1,5 +1,7 @@
 //! Tests of the sources of a password, and that it is never shown.
 
+use std::path::PathBuf;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
