@@ -1,9 +1,8 @@
 //! Tests of the sources of a password, and that it is never shown.
 
-use std::path::PathBuf;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
 use expect_test::expect;
 
