@@ -26,19 +26,19 @@ mod respond;
 mod streaming;
 mod stream_log;
 
-use std::cell::{Cell, OnceCell};
 use std::fmt::Display;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-use std::time::Duration;
 
-use http::{HeaderValue, Method, Request, Response, Version, header};
+use http::request::Parts;
+use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 
 pub use self::context::{App, SharedState};
-use self::context::{RequestContext, read_body};
+use self::context::{RequestContext, RequestFacts};
+use self::execute::{PlannedRequest, ResponseChoice};
 pub use self::identity::end_revoked;
 pub use self::redirect::redirect;
 pub use self::respond::add_hsts_to_refusal;
@@ -47,81 +47,61 @@ pub use self::streaming::StreamRights;
 use self::write::BodyReservation;
 use crate::box_future::box_future;
 use crate::formats::ResponseOffer;
-use crate::formats::accept;
-use crate::formats::coding;
-use crate::formats::json::ProblemContext;
 use crate::intent::{Route, RouteError};
 use crate::log::{Level, StageTimes};
-use crate::plan::{ChangeAuthor, Plan, ReadPlan};
 use crate::problem::{self, Problem};
 use crate::reply::{Reply, ResponseBody};
 use crate::wire::{
-    self, ConnectionReuse, CorsOrigin, PeerConnection, RequestBody, RequestId, Sender,
+    self, Authority, ConnectionReuse, CorsOrigin, PeerConnection, RequestBody, RequestId, Sender,
 };
-use crate::{clock, fault, formats, intent, reply};
+use crate::{fault, formats, intent, reply};
 
-/// Runs all stages of one request.
+/// Runs all stages of one request; `facts` holds what they learn about it.
 async fn answer(
-    app: &App,
-    asked: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     body: &mut RequestBody,
+    facts: &mut RequestFacts,
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
-    let SharedState { model, auth, replies, admission, .. } = &*app.shared;
-    let (parts, limits) = (asked.parts, &model.server.limits);
-    let (path, query) = (parts.uri.path(), parts.uri.query());
+    let SharedState { model, admission, .. } = &*request.app.shared;
+    let (parts, limits) = (request.parts, &model.server.limits);
 
     // 1  is it well-formed HTTP?                          400 414 417 431 501
     let whom = wire::check_head(parts, limits)?;
     //    is it a CORS preflight?                          204
-    if asked.visitor.is_preflight(parts) {
-        let methods = intent::preflight_methods(model, path);
+    if request.visitor.is_preflight(parts) {
+        let methods = intent::preflight_methods(model, parts.uri.path());
         return Ok(reply::no_content(wire::preflight_headers(methods)));
     }
     // 2  routing: is there such a path and method?        501 404 308 405
-    let route = path_hint::route(app, asked, whom.as_ref()).await?;
-    asked.resource.set(route.resource());
+    let route = path_hint::route(request, whom.as_ref(), facts).await?;
+    facts.resource = route.resource();
     // 3  is it same-site (fetch metadata), and for us?    403 421
-    if !asked.visitor.is_declared() {
-        wire::check_cross_site(parts, model.server.base_url.as_deref(), asked.sender.is_https)?;
-        wire::check_fetch_metadata(parts, identity::cross_site_purpose(&route))?;
-    }
-    if auth.is_open() {
-        wire::check_host_is_local(parts, whom.as_ref(), &app.shared.listen_names)?;
-    }
+    check_site(request, &route, whom.as_ref())?;
     // 4  authentication: who is the caller?               401 429
     let memory = admission.reserve_memory();
-    let early = identity::identify(app, asked, &route, (body, &memory)).await?;
+    let early = identity::identify(request, &route, (body, &memory), facts).await?;
     // 5  authorization and rate limit                     401 429 403
-    identity::permit(app, asked, &route).await?;
+    identity::permit(request, &route, facts).await?;
     // 6  content negotiation of the response              406
-    //    A list of new items is answered with a list, so step 7 runs first; its error is returned later.
-    let readable = route.check_readable(&parts.headers);
-    let offer = readable.as_ref().map_or(ResponseOffer::Data, Route::response_offer);
-    let format = formats::choose(&asked.accept, offer)?;
     // 7  can we read the request's media type?            415 400
-    let key = intent::idempotency_key(&parts.method, &parts.headers)?;
-    let route = readable?;
+    let (route, choice) = negotiate(request, route)?;
     stages.mark("head");
 
     // 8  is the body complete, in time, and intact?       413 408 400
     // 9  is the query valid?                              400
     let bytes = match early {
         Some(bytes) => bytes,
-        None => read_body(asked, (body, &memory), route.body_bytes_max(limits)).await?,
+        None => request.read_body((body, &memory), route.body_bytes_max(limits)).await?,
     };
+    let body = BodyReservation { bytes: &bytes, memory: &memory };
     stages.mark("body");
     // 4 and 5 again after a wait: the rights that count are those at the moment of the effect
-    let caller = identity::confirm_rights(app, asked, &route, stages.now()).await?;
+    let caller = identity::confirm_rights(request, &route, stages.now(), facts).await?;
 
     // 10 to 13, as far as the request alone decides them
-    let by = || ChangeAuthor { actor: caller.name().into(), request_id: asked.id.as_str().into() };
-    let plan = parse_and_plan::plan(app, route, (query, &bytes, &memory), caller, by).await?;
-    export::check_format(format, plan.list())?;
-    let conditions = replies.conditions(&parts.headers, &plan, format, asked.content_coding);
-    let plan = plan.with_preconditions(&conditions);
-    let (about, list) = (plan.collection().cloned(), plan.list().cloned());
-    let is_read = matches!(plan, Plan::Read(_));
+    let plan = parse_and_plan::plan(request, route, body, caller).await?;
+    let planned = PlannedRequest::new(request, plan, choice)?;
     stages.mark("plan");
 
     //    is it a retry (Idempotency-Key)?                 409 422
@@ -129,35 +109,39 @@ async fn answer(
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
     // 13 does it conflict with stored data?               409
-    let done = match plan {
-        Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
-        Plan::Metrics => return Ok(reply::metrics(Box::pin(respond::scrape(app)).await)),
-        Plan::Read(ReadPlan::Page(collection, list))
-            if let Some(lines) = export::streamed_format(format, &list) =>
-        {
-            let (list, format) = ((collection, list), (format, lines));
-            return Box::pin(export::start_export(app, asked, list, format, stages)).await;
-        }
-        Plan::Read(read) => execute::read(app, asked, read, stages).await?,
-        Plan::Write(plan) => match key {
-            Some(key) => {
-                let (key, sent) = ((&*key, format), (plan, &bytes, &memory));
-                return Box::pin(idempotency::write(app, asked, key, sent, stages)).await;
-            }
-            None => {
-                write::write(app, asked, plan, BodyReservation::new(&bytes, &memory), stages)
-                    .await?
-            }
-        },
-    };
-    let reply = execute::build_reply(app, (about, list, conditions), format, done).await?;
-    // The outcome of a write must be reported; a read can be repeated.
-    if is_read && !admission.has_memory_for(reply.body.buffered_bytes()) {
-        return Err(Problem::new(&problem::BUSY)
-            .detail("too many large responses in memory")
-            .into());
+    execute::execute(request, planned, body, facts, stages).await
+}
+
+/// Step 3. `whom` is the host that the request names.
+fn check_site(
+    request: &RequestContext<'_>,
+    route: &Route,
+    whom: Option<&Authority<'_>>,
+) -> Result<(), Problem> {
+    let SharedState { model, auth, listen_names, .. } = &*request.app.shared;
+    if !request.visitor.is_declared() {
+        let base_url = model.server.base_url.as_deref();
+        wire::check_cross_site(request.parts, base_url, request.sender.is_https)?;
+        wire::check_fetch_metadata(request.parts, identity::cross_site_purpose(route))?;
     }
-    Ok(reply)
+    if auth.is_open() {
+        wire::check_host_is_local(request.parts, whom, listen_names)?;
+    }
+    Ok(())
+}
+
+/// Steps 6 and 7. A list of new items is answered with a list, so step 7 runs first; its error is returned
+/// later.
+fn negotiate<'a>(
+    request: &RequestContext<'a>,
+    route: Route,
+) -> Result<(Route, ResponseChoice<'a>), Problem> {
+    let Parts { method, headers, .. } = request.parts;
+    let readable = route.check_readable(headers);
+    let offer = readable.as_ref().map_or(ResponseOffer::Data, Route::response_offer);
+    let format = formats::choose(&request.accept, offer)?;
+    let key = intent::idempotency_key(method, headers)?;
+    Ok((readable?, ResponseChoice { format, key }))
 }
 
 /// Answers one request in every case, also after a problem or a panic.
@@ -199,45 +183,16 @@ async fn handle_request(
 ) -> Response<ResponseBody> {
     let (parts, incoming) = request.into_parts();
     let mut body = RequestBody::new(&parts, incoming);
-    let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    let limits = &app.shared.model.server.limits;
-    let now = clock::now();
-    let within = |seconds: u32| now + Duration::from_secs(seconds.into());
-    let asked = RequestContext {
-        parts: &parts,
-        accept: accept::parse(lines(header::ACCEPT)),
-        content_coding: coding::choose(lines(header::ACCEPT_ENCODING)),
-        id,
-        body_deadline: within(limits.body_seconds_max),
-        deadline: within(limits.request_seconds_max),
-        way,
-        sender,
-        visitor,
-        now,
-        identified: OnceCell::new(),
-        refreshed: OnceCell::new(),
-        rights_checked_at: Cell::new(now),
-        stream_rights: OnceCell::new(),
-        rate_window: Cell::new(None),
-        resource: Cell::new(None),
-        replayed_problem: Cell::new(None),
-    };
-    let mut stages = StageTimes::start(now);
+    let asked = RequestContext::new(app, &parts, id, (way, sender), visitor);
+    let mut facts = RequestFacts::default();
+    let mut stages = StageTimes::start(asked.now);
 
-    let answered = catch_panic(pin!(answer(app, &asked, &mut body, &mut stages))).await;
+    let answered = catch_panic(pin!(answer(&asked, &mut body, &mut facts, &mut stages))).await;
     let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());
     let (mut reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
         Err(RouteError::Redirect(to)) => (reply::permanent_redirect(&to), None),
-        Err(RouteError::Problem(problem)) => {
-            let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
-            let occasion = ProblemContext {
-                base_path,
-                path: Some(parts.uri.path()),
-                request_id: asked.id.as_str(),
-            };
-            (reply::problem(&problem, &asked.accept, occasion), Some(problem))
-        }
+        Err(RouteError::Problem(problem)) => (asked.problem_reply(&problem), Some(problem)),
     };
     if let Some(choice) = asked.content_coding {
         Box::pin(content_coding::encode_reply(&app.shared, &mut reply, choice)).await;
@@ -247,15 +202,16 @@ async fn handle_request(
     // The `rspauth` of `Authentication-Info` covers the bytes as they are sent.
     let whole = reply.body.whole().map(|bytes| &**bytes);
     let sent = if parts.method == Method::HEAD { Some(&[][..]) } else { whole };
+    let identity = facts.identity.as_ref();
     if let Some((name, value)) =
-        asked.identified.get().and_then(|known| known.authentication_info(&parts, sent))
+        identity.and_then(|identity| identity.known.authentication_info(&parts, sent))
     {
         reply.headers.insert(name, value);
     }
-    rate_limit::add_headers(&asked, &mut reply.headers);
-    log_and_count(app, &asked, (&mut reply, problem.as_ref()), &stages);
+    rate_limit::add_headers(&facts, &mut reply.headers);
+    log_and_count(&asked, &facts, (&mut reply, problem.as_ref()), &stages);
     let mut response = build_response(reply, &parts.method, &asked.id, (after, asked.visitor));
-    if let Some(rights) = asked.stream_rights.into_inner() {
+    if let Some(rights) = facts.stream_rights {
         response.extensions_mut().insert(rights);
     }
     response
@@ -281,6 +237,7 @@ mod tests {
 
     use super::*;
     use crate::formats::accept::Accept;
+    use crate::formats::json::ProblemContext;
 
     #[test]
     fn panic_gives_500_and_its_message_goes_to_the_log_only() {

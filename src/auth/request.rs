@@ -120,6 +120,11 @@ impl IdentifiedCaller {
         }
     }
 
+    /// Takes the rights of the same caller after a change of them; `Authentication-Info` stays.
+    pub fn renew(&mut self, renewed: Self) {
+        (self.caller, self.user) = (renewed.caller, renewed.user);
+    }
+
     /// The lease for checking the caller's rights again in a write; `checked`: the time of the last check.
     pub fn mandate(&self, checked: Instant) -> Option<RightsLease> {
         let user = Arc::clone(self.user.as_ref()?);

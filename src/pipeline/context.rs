@@ -1,25 +1,30 @@
-//! What the stages of a request share: the state of the server, and the request with what is known about it.
+//! What the stages of a request share: the state of the server, the request, and what is known about it.
 
-use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, header};
 
 use super::streaming::StreamRights;
 use crate::admission::{self, AdmissionControl, MemoryReservation};
-use crate::auth::{Authenticator, IdentifiedCaller};
-use crate::formats::accept::Accept;
-use crate::formats::coding::CodingChoice;
+use crate::auth::{AuthError, AuthRequest, Authenticator, IdentifiedCaller};
+use crate::clock;
+use crate::fault::OrBug;
+use crate::formats::accept::{self, Accept};
+use crate::formats::coding::{self, CodingChoice};
+use crate::formats::json::ProblemContext;
+use crate::intent::RouteError;
 use crate::log::Logger;
 use crate::metrics::{Metrics, ThreadMetrics};
-use crate::model::{Model, Network, ResourceIndex};
-use crate::problem::{self, Problem};
+use crate::model::settings::RateLimit;
+use crate::model::{Model, Network, RealmIndex, ResourceIndex};
+use crate::plan::RightsLease;
+use crate::problem::{self, Problem, ProblemKind};
 use crate::rate_window::WindowState;
-use crate::reply::ReplyBuilder;
-use crate::store;
+use crate::reply::{self, Reply, ReplyBuilder};
+use crate::store::{StoreError, StoreWorker};
 use crate::wire::{CorsOrigin, PeerConnection, RequestBody, RequestId, Sender};
 
 /// Parsing a body of this size or more would block the event loop for noticeably long, so a blocking thread
@@ -45,21 +50,27 @@ pub struct SharedState {
     pub hsts: Option<HeaderValue>,
 }
 
+impl SharedState {
+    /// The response to a request that has this problem.
+    pub(super) fn problem_reply(
+        &self,
+        problem: &Problem,
+        accept: &Accept<'_>,
+        path: &str,
+        id: &RequestId,
+    ) -> Reply {
+        let base_path = self.model.server.base_path.as_deref().unwrap_or("");
+        let context = ProblemContext { base_path, path: Some(path), request_id: id.as_str() };
+        reply::problem(problem, accept, context)
+    }
+}
+
 /// The state with which one worker thread answers requests.
 #[derive(Debug)]
 pub struct App {
     pub shared: Arc<SharedState>,
-    pub store: store::StoreWorker,
+    pub store: StoreWorker,
     pub metrics: ThreadMetrics,
-}
-
-/// Reads the whole body, within its limits of size and time.
-pub(super) async fn read_body(
-    asked: &RequestContext<'_>,
-    (body, memory): (&mut RequestBody, &MemoryReservation<'_>),
-    bytes_max: usize,
-) -> Result<Bytes, Problem> {
-    body.read(bytes_max, asked.body_deadline, memory).await
 }
 
 pub(super) async fn run_blocking<T: Send + 'static>(
@@ -68,8 +79,9 @@ pub(super) async fn run_blocking<T: Send + 'static>(
     admission::spawn_blocking(work).await.map_err(|_| Problem::new(&problem::BUSY))
 }
 
-/// A request and the facts that the pipeline has learned about it so far.
+/// A request as it arrived: nothing here changes while it is answered.
 pub(super) struct RequestContext<'a> {
+    pub(super) app: &'a App,
     pub(super) parts: &'a Parts,
     pub(super) accept: Accept<'a>,
     /// The content coding of the response; mostly none.
@@ -83,25 +95,123 @@ pub(super) struct RequestContext<'a> {
     pub(super) sender: Sender,
     pub(super) visitor: CorsOrigin,
     pub(super) now: Instant,
-    /// Set by step 4; the log and the response use it too.
-    pub(super) identified: OnceCell<IdentifiedCaller>,
-    /// The caller with fresh rights, where these changed while the body was read.
-    pub(super) refreshed: OnceCell<IdentifiedCaller>,
-    /// When the rights were last checked.
-    pub(super) rights_checked_at: Cell<Instant>,
-    /// The rights that a streaming response depends on.
-    pub(super) stream_rights: OnceCell<Arc<StreamRights>>,
-    /// The caller's rate window, if the caller is rate-limited.
-    pub(super) rate_window: Cell<Option<WindowState>>,
-    /// Set by step 2, for the metrics.
-    pub(super) resource: Cell<Option<ResourceIndex>>,
-    /// The kind of a replayed problem, for the log.
-    pub(super) replayed_problem: Cell<Option<&'static problem::ProblemKind>>,
 }
 
-impl RequestContext<'_> {
-    /// The caller by the last check of the rights; `None` before step 4.
-    pub(super) fn latest_identified(&self) -> Option<&IdentifiedCaller> {
-        self.refreshed.get().or_else(|| self.identified.get())
+impl<'a> RequestContext<'a> {
+    pub(super) fn new(
+        app: &'a App,
+        parts: &'a Parts,
+        id: RequestId,
+        (way, sender): (PeerConnection, Sender),
+        visitor: CorsOrigin,
+    ) -> Self {
+        let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        let limits = &app.shared.model.server.limits;
+        let now = clock::now();
+        let within = |seconds: u32| now + Duration::from_secs(seconds.into());
+        Self {
+            app,
+            parts,
+            accept: accept::parse(lines(header::ACCEPT)),
+            content_coding: coding::choose(lines(header::ACCEPT_ENCODING)),
+            id,
+            body_deadline: within(limits.body_seconds_max),
+            deadline: within(limits.request_seconds_max),
+            way,
+            sender,
+            visitor,
+            now,
+        }
+    }
+
+    /// Reads the whole body, within its limits of size and time.
+    pub(super) async fn read_body(
+        &self,
+        (body, memory): (&mut RequestBody, &MemoryReservation<'_>),
+        bytes_max: usize,
+    ) -> Result<Bytes, Problem> {
+        body.read(bytes_max, self.body_deadline, memory).await
+    }
+
+    /// The response if this problem ends the request.
+    pub(super) fn problem_reply(&self, problem: &Problem) -> Reply {
+        let path = self.parts.uri.path();
+        self.app.shared.problem_reply(problem, &self.accept, path, &self.id)
+    }
+
+    /// The problem of an error that no resource is known for.
+    pub(super) fn store_problem(&self, error: StoreError) -> Problem {
+        reply::failure(&self.app.shared.model, None, error)
+    }
+
+    pub(super) fn auth_problem(&self, error: AuthError) -> RouteError {
+        match error {
+            AuthError::Problem(problem) => problem.into(),
+            AuthError::Store(error) => self.store_problem(error).into(),
+        }
+    }
+
+    /// The parts of the request that authentication needs.
+    pub(super) fn auth_request(&self, realm: RealmIndex) -> AuthRequest<'_> {
+        AuthRequest {
+            store: &self.app.store,
+            parts: self.parts,
+            id: self.id.as_str(),
+            realm,
+            address: self.sender.address,
+            is_private: self.sender.is_private(),
+            now: self.now,
+        }
+    }
+}
+
+/// What the steps have learned about a request, for later steps, the log, the metrics and the headers of the
+/// response. `handle_request` owns it, so that it survives an error or a panic of `answer`.
+#[derive(Default)]
+pub(super) struct RequestFacts {
+    /// Set by step 2.
+    pub(super) resource: Option<ResourceIndex>,
+    /// Set by step 4.
+    pub(super) identity: Option<CallerIdentity>,
+    /// Set by step 5, if the caller is rate-limited.
+    pub(super) rate: Option<RateUse>,
+    /// The rights that a streaming response depends on.
+    pub(super) stream_rights: Option<Arc<StreamRights>>,
+    /// The kind of a replayed problem.
+    pub(super) replayed_problem: Option<&'static ProblemKind>,
+}
+
+/// The caller, with the rights by the last check of them.
+pub(super) struct CallerIdentity {
+    pub(super) known: IdentifiedCaller,
+    pub(super) rights_checked_at: Instant,
+}
+
+/// A rate limit that counts the request, and its window.
+pub(super) struct RateUse {
+    pub(super) limit: RateLimit,
+    pub(super) window: WindowState,
+}
+
+impl RequestFacts {
+    /// The caller, from step 4 on.
+    pub(super) fn identity(&mut self) -> &mut CallerIdentity {
+        self.identity.as_mut().or_bug("step 4 identifies the caller")
+    }
+
+    /// The user name of the caller; none before step 4 and for an anonymous caller.
+    pub(super) fn user_name(&self) -> Option<&str> {
+        self.identity.as_ref().and_then(|identity| identity.known.caller.user_name())
+    }
+
+    /// The name of the caller, for the log.
+    pub(super) fn caller_name(&self) -> &str {
+        self.identity.as_ref().map_or("-", |identity| identity.known.caller.name())
+    }
+
+    /// The lease for checking the caller's rights again in a write.
+    pub(super) fn rights_lease(&self) -> Option<RightsLease> {
+        let CallerIdentity { known, rights_checked_at } = self.identity.as_ref()?;
+        known.mandate(*rights_checked_at)
     }
 }

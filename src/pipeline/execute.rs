@@ -1,60 +1,131 @@
 //! Steps 10 to 13: execution of the plan, and the reply to its outcome.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::context::{App, RequestContext, SharedState, run_blocking};
-use super::{identity, write};
+use super::context::{RequestContext, RequestFacts, SharedState, run_blocking};
+use super::export::{self, ExportJob};
+use super::write::{self, BodyReservation};
+use super::{idempotency, identity, respond};
 use crate::formats::Format;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{ListQuery, RouteError};
 use crate::log::StageTimes;
-use crate::plan::{Collection, Outcome, ReadPlan};
+use crate::plan::{Collection, Outcome, Plan, ReadPlan};
 use crate::problem::{self, Problem};
-use crate::reply::Reply;
+use crate::reply::{self, Reply};
 use crate::store::StoreError;
 use crate::value::Item;
 
-/// Reads, then refuses if the caller's rights have changed since the read was planned.
-pub(super) async fn read(
-    app: &App,
-    asked: &RequestContext<'_>,
-    read: ReadPlan,
-    stages: &mut StageTimes,
-) -> Result<Result<Outcome, StoreError>, RouteError> {
-    let done = write::fetch(app, asked.deadline, read).await;
-    stages.mark("store");
-    identity::require_unchanged_rights(app, asked, stages.now()).await?;
-    Ok(done)
+/// The form of the response, as the request determines it.
+pub(super) struct ResponseChoice<'a> {
+    pub(super) format: &'static Format,
+    /// The `Idempotency-Key`, if the client sent one.
+    pub(super) key: Option<Cow<'a, str>>,
 }
 
 /// The subject of a request: a collection, maybe a list of it, and the conditions.
-pub(super) type RequestSubject = (Option<Collection>, Option<Arc<ListQuery>>, Preconditions);
+struct RequestSubject {
+    collection: Option<Collection>,
+    list: Option<Arc<ListQuery>>,
+    conditions: Preconditions,
+}
+
+/// A planned request, ready to be executed.
+pub(super) struct PlannedRequest<'a> {
+    plan: Plan,
+    subject: RequestSubject,
+    choice: ResponseChoice<'a>,
+}
+
+impl<'a> PlannedRequest<'a> {
+    pub(super) fn new(
+        request: &RequestContext<'_>,
+        plan: Plan,
+        choice: ResponseChoice<'a>,
+    ) -> Result<Self, Problem> {
+        export::check_format(choice.format, plan.list())?;
+        let (headers, coding) = (&request.parts.headers, request.content_coding);
+        let replies = &request.app.shared.replies;
+        let conditions = replies.conditions(headers, &plan, choice.format, coding);
+        let plan = plan.with_preconditions(&conditions);
+        let (collection, list) = (plan.collection().cloned(), plan.list().cloned());
+        Ok(Self { plan, subject: RequestSubject { collection, list, conditions }, choice })
+    }
+}
+
+/// The one place where a plan is executed.
+pub(super) async fn execute(
+    request: &RequestContext<'_>,
+    PlannedRequest { plan, subject, choice }: PlannedRequest<'_>,
+    body: BodyReservation<'_>,
+    facts: &mut RequestFacts,
+    stages: &mut StageTimes,
+) -> Result<Reply, RouteError> {
+    let ResponseChoice { format, key } = choice;
+    let shared = &request.app.shared;
+    match plan {
+        Plan::Static(content) => Ok(reply::static_reply(&shared.model, &content)),
+        Plan::Metrics => Ok(reply::metrics(Box::pin(respond::scrape(request.app)).await)),
+        Plan::Read(ReadPlan::Page(collection, list))
+            if let Some(lines) = export::streamed_format(format, &list) =>
+        {
+            let job = ExportJob { collection, list, format, lines };
+            Box::pin(job.start(request, facts, stages)).await
+        }
+        Plan::Read(read) => {
+            let done = write::fetch(request, read).await;
+            stages.mark("store");
+            identity::require_unchanged_rights(request, stages.now(), facts).await?;
+            let reply = build_reply(request, subject, format, done).await?;
+            // The outcome of a write must be reported; a read can be repeated.
+            match shared.admission.has_memory_for(reply.body.buffered_bytes()) {
+                true => Ok(reply),
+                false => Err(too_many_responses().into()),
+            }
+        }
+        Plan::Write(plan) => match key {
+            Some(key) => {
+                let job = idempotency::IdempotentWrite { key: &key, format, plan, body };
+                Box::pin(job.execute(request, facts, stages)).await
+            }
+            None => {
+                let done = write::write(request, plan, body, facts, stages).await?;
+                Ok(build_reply(request, subject, format, done).await?)
+            }
+        },
+    }
+}
 
 /// Builds the reply to an outcome; a blocking thread serializes a large one.
-pub(super) async fn build_reply(
-    app: &App,
-    (about, list, conditions): RequestSubject,
+async fn build_reply(
+    request: &RequestContext<'_>,
+    RequestSubject { collection, list, conditions }: RequestSubject,
     format: &'static Format,
     done: Result<Outcome, StoreError>,
 ) -> Result<Reply, Problem> {
-    let SharedState { model, replies, admission, .. } = &*app.shared;
-    let failed = |error| replies.failure(model, (about.as_ref(), list.as_deref()), format, error);
-    let outcome = done.map_err(failed)?;
+    let SharedState { model, replies, admission, .. } = &*request.app.shared;
+    let about = (collection.as_ref(), list.as_deref());
+    let outcome = done.map_err(|error| replies.failure(model, about, format, error))?;
     if !outcome.is_large() {
-        return replies.outcome(model, (about, list.as_deref(), &conditions), format, &outcome);
+        let subject = (collection, list.as_deref(), &conditions);
+        return replies.outcome(model, subject, format, &outcome);
     }
     // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
     let has_room = reservation.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
-    // The outcome of a write must be reported; a read can be repeated.
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
-        return Err(Problem::new(&problem::BUSY).detail("too many large responses in memory"));
+        return Err(too_many_responses());
     }
-    let (shared, memory) = (Arc::clone(&app.shared), reservation.share());
+    let (shared, memory) = (Arc::clone(&request.app.shared), reservation.share());
     let build = move || {
         let _held = memory;
-        let asked = (about, list.as_deref(), &conditions);
-        shared.replies.outcome(&shared.model, asked, format, &outcome)
+        let subject = (collection, list.as_deref(), &conditions);
+        shared.replies.outcome(&shared.model, subject, format, &outcome)
     };
     Box::pin(run_blocking(build)).await?
+}
+
+fn too_many_responses() -> Problem {
+    Problem::new(&problem::BUSY).detail("too many large responses in memory")
 }

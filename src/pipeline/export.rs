@@ -7,12 +7,11 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, header};
 
-use super::context::{App, RequestContext};
+use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::identity;
 use super::streaming::{REVOKED_CAUSE, StreamRights};
 use crate::admission::{CallerKey, StreamLimit, StreamPermit};
@@ -43,67 +42,75 @@ pub(super) fn check_format(format: &Format, list: Option<&Arc<ListQuery>>) -> Re
     }
 }
 
+/// A collection to be streamed.
+pub(super) struct ExportJob {
+    pub(super) collection: Collection,
+    pub(super) list: Arc<ListQuery>,
+    pub(super) format: &'static Format,
+    pub(super) lines: &'static StreamWriter,
+}
+
+impl ExportJob {
+    /// Starts the export; returns when the first chunk has arrived.
+    pub(super) async fn start(
+        self,
+        request: &RequestContext<'_>,
+        facts: &mut RequestFacts,
+        stages: &mut StageTimes,
+    ) -> Result<Reply, RouteError> {
+        let Self { collection, list, format, lines } = self;
+        let SharedState { model, replies, .. } = &*request.app.shared;
+        let permit = acquire_stream(request, facts)?;
+        let mut head = Vec::new();
+        (lines.head)(&mut head, reply::view(model, &collection, Some(&list)));
+        let shown = (Arc::clone(model), collection.clone(), Arc::clone(&list));
+        let write = move |out: &mut Vec<u8>, item: &_| {
+            let (model, collection, list) = &shown;
+            (lines.line)(out, reply::view(model, collection, Some(list)), item);
+        };
+        let export = ExportRequest {
+            collection: collection.clone(),
+            list: Arc::clone(&list),
+            head,
+            write: Box::new(write),
+        };
+        let begun = begin_export(request, export).await;
+        stages.mark("store");
+        identity::require_unchanged_rights(request, stages.now(), facts).await?;
+        let about = (Some(&collection), Some(&*list));
+        let content = match begun.map_err(|error| replies.failure(model, about, format, error))? {
+            ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
+            ExportBody::Streaming(first, fetcher) => {
+                let known = &facts.identity().known;
+                facts.stream_rights = StreamRights::new(known, fetcher.canceller());
+                ResponseBody::Stream(BodyStream::new(ExportStream {
+                    first: Some(first),
+                    fetcher,
+                    rights: facts.stream_rights.clone(),
+                    _permit: permit,
+                }))
+            }
+        };
+        Ok(replies.export(model, (&collection, &list.preconditions), format, content)?)
+    }
+}
+
 /// Holds an admission permit until the export has begun; from then on the limit of exports counts.
 async fn begin_export(
-    app: &App,
-    deadline: Instant,
+    request: &RequestContext<'_>,
     export: ExportRequest,
 ) -> Result<ExportBody, StoreError> {
-    let _permit = app.shared.admission.admit(deadline).await?;
-    app.store.export(export).await
+    let App { shared, store, .. } = request.app;
+    let _permit = shared.admission.admit(request.deadline).await?;
+    store.export(export).await
 }
 
-/// Starts the export; returns when the first chunk has arrived.
-pub(super) async fn start_export(
-    app: &App,
-    asked: &RequestContext<'_>,
-    (collection, list): (Collection, Arc<ListQuery>),
-    (format, lines): (&'static Format, &'static StreamWriter),
-    stages: &mut StageTimes,
-) -> Result<Reply, RouteError> {
-    let shared = &app.shared;
-    let permit = acquire_stream(app, asked)?;
-    let (about, asked_for) = (collection.clone(), list.clone());
-    let mut head = Vec::new();
-    (lines.head)(&mut head, reply::view(&shared.model, &about, Some(&list)));
-    let (model, known) = (Arc::clone(&shared.model), (collection.clone(), list.clone()));
-    let write = move |out: &mut Vec<u8>, item: &_| {
-        (lines.line)(out, reply::view(&model, &known.0, Some(&known.1)), item);
-    };
-    let export = ExportRequest { collection, list, head, write: Box::new(write) };
-    let begun = begin_export(app, asked.deadline, export).await;
-    stages.mark("store");
-    identity::require_unchanged_rights(app, asked, stages.now()).await?;
-    let rights = match &begun {
-        Ok(ExportBody::Streaming(_, fetcher)) => {
-            StreamRights::new(asked.latest_identified(), fetcher.canceller())
-        }
-        Ok(ExportBody::Complete(_)) | Err(_) => None,
-    };
-    if let Some(rights) = &rights {
-        let _ = asked.stream_rights.set(Arc::clone(rights));
-    }
-    let asked = (Some(&about), Some(&*asked_for));
-    let failed = |error| shared.replies.failure(&shared.model, asked, format, error);
-    let content = match begun.map_err(failed)? {
-        ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
-        ExportBody::Streaming(first, fetcher) => {
-            let first = Some(first);
-            ResponseBody::Stream(BodyStream::new(ExportStream {
-                first,
-                fetcher,
-                rights,
-                _permit: permit,
-            }))
-        }
-    };
-    Ok(shared.replies.export(&shared.model, (&about, &asked_for.preconditions), format, content)?)
-}
-
-fn acquire_stream(app: &App, asked: &RequestContext<'_>) -> Result<StreamPermit, Problem> {
-    let user_name = asked.identified.get().and_then(|known| known.caller.user_name());
-    let whose = CallerKey::new(user_name, asked.sender.address);
-    app.shared.admission.streams.acquire(whose).map_err(|full| match full {
+fn acquire_stream(
+    request: &RequestContext<'_>,
+    facts: &RequestFacts,
+) -> Result<StreamPermit, Problem> {
+    let whose = CallerKey::new(facts.user_name(), request.sender.address);
+    request.app.shared.admission.streams.acquire(whose).map_err(|full| match full {
         StreamLimit::Total => {
             Problem::new(&problem::BUSY).detail("too many concurrent streaming responses")
         }

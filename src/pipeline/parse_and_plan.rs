@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::context::{App, BLOCKING_BODY_BYTES_MIN, SharedState, run_blocking};
+use super::context::{BLOCKING_BODY_BYTES_MIN, RequestContext, SharedState, run_blocking};
+use super::write::BodyReservation;
 use crate::admission::MemoryReservation;
 use crate::intent::{self, Route};
 use crate::json;
@@ -12,60 +11,54 @@ use crate::model::Model;
 use crate::permit::{self, Caller};
 use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::{self, Problem};
+use crate::wire::RequestId;
 
 /// The maximum memory of a parsed value, on average: `[0]` is two values and 176 bytes.
 const VALUE_BYTES: usize = 96;
 
 /// Plans on this thread, or on a blocking thread if the body is large enough to delay other connections.
 pub(super) async fn plan(
-    app: &App,
+    request: &RequestContext<'_>,
     route: Route,
-    (query, bytes, memory): (Option<&str>, &Bytes, &MemoryReservation<'_>),
+    body: BodyReservation<'_>,
     caller: &Caller,
-    by: impl FnOnce() -> ChangeAuthor,
 ) -> Result<Plan, Problem> {
-    if bytes.len() < BLOCKING_BODY_BYTES_MIN {
-        return plan_inline(&app.shared.model, route, (query, bytes), caller, by);
+    let job = PlanJob { route, query: request.parts.uri.query(), caller, id: request.id };
+    if body.bytes.len() < BLOCKING_BODY_BYTES_MIN {
+        return job.plan(&request.app.shared.model, body.bytes);
     }
-    let sent = (query, bytes.clone(), memory);
-    Box::pin(plan_blocking(app, route, sent, caller.clone(), by())).await
+    Box::pin(plan_blocking(request, job, body)).await
 }
 
-fn plan_inline(
-    model: &Model,
+/// A request without its body.
+struct PlanJob<'a> {
     route: Route,
-    (query, body): (Option<&str>, &[u8]),
-    caller: &Caller,
-    by: impl FnOnce() -> ChangeAuthor,
-) -> Result<Plan, Problem> {
-    let hidden = permit::hidden_fields(caller, &route);
-    let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
-    plan_text(model, route, (query, &text), caller, by)
+    query: Option<&'a str>,
+    caller: &'a Caller,
+    id: RequestId,
 }
 
-fn plan_text(
-    model: &Model,
-    route: Route,
-    (query, text): (Option<&str>, &[u8]),
-    caller: &Caller,
-    by: impl FnOnce() -> ChangeAuthor,
-) -> Result<Plan, Problem> {
-    let query = (query, permit::hidden_fields(caller, &route));
-    plan::make(model, intent::read(model, route, query, text)?, caller, by)
+impl PlanJob<'_> {
+    fn plan(self, model: &Model, body: &[u8]) -> Result<Plan, Problem> {
+        let Self { route, query, caller, id } = self;
+        let hidden = permit::hidden_fields(caller, &route);
+        let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
+        let intent = intent::read(model, route, (query, hidden), &text)?;
+        let author =
+            || ChangeAuthor { actor: caller.name().into(), request_id: id.as_str().into() };
+        plan::make(model, intent, caller, author)
+    }
 }
 
 async fn plan_blocking(
-    app: &App,
-    route: Route,
-    (query, bytes, memory): (Option<&str>, Bytes, &MemoryReservation<'_>),
-    caller: Caller,
-    by: ChangeAuthor,
+    request: &RequestContext<'_>,
+    PlanJob { route, query, caller, id }: PlanJob<'_>,
+    BodyReservation { bytes, memory }: BodyReservation<'_>,
 ) -> Result<Plan, Problem> {
-    let (shared, query) = (Arc::clone(&app.shared), query.map(str::to_owned));
-    let body_memory = memory.share();
+    let (shared, query) = (Arc::clone(&request.app.shared), query.map(str::to_owned));
+    let (caller, bytes, body_memory) = (caller.clone(), bytes.clone(), memory.share());
     let work = move || {
         let SharedState { model, admission, .. } = &*shared;
-        let hidden = permit::hidden_fields(&caller, &route);
         let parsed = admission.reserve_memory();
         let values = if route.has_csv_body() {
             // The JSON is a copy. The cells are parsed while it is made, so they are counted before.
@@ -75,8 +68,8 @@ async fn plan_blocking(
             json::count_values(&bytes)
         };
         reserve_values(&parsed, values, model.server.limits.memory_bytes_max)?;
-        let text = intent::body_as_json_lines(model, &route, (&bytes, hidden))?;
-        let plan = plan_text(model, route, (query.as_deref(), &text), &caller, || by)?;
+        let job = PlanJob { route, query: query.as_deref(), caller: &caller, id };
+        let plan = job.plan(model, &bytes)?;
         // The transaction parses a patch again. The stored item that it parses too is not counted: only the
         // threads that execute transactions do that, one item at a time.
         if let (true, Some(body_memory)) = (plan.is_patch(), &body_memory) {

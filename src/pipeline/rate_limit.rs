@@ -9,28 +9,29 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::context::{App, RequestContext};
+use super::context::{RateUse, RequestContext, RequestFacts};
 use crate::admission::CallerKey;
+use crate::fault::OrBug;
 use crate::model::settings::RateLimit;
 use crate::permit::Caller;
 use crate::problem::{self, Problem};
-use crate::rate_window::WindowState;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Counts a request, if its caller is rate-limited.
 pub(super) fn count_request(
-    app: &App,
-    asked: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     caller: &Caller,
+    facts: &mut RequestFacts,
 ) -> Result<(), Problem> {
     let Some(limit) = &caller.rights().rate_limit else { return Ok(()) };
-    let whose = CallerKey::new(caller.user_name(), asked.sender.address);
+    let whose = CallerKey::new(caller.user_name(), request.sender.address);
     let often = (limit.requests, limit.window());
-    let passed = app.shared.admission.rate_counters.count((&limit.role, whose), often, asked.now);
-    let (Ok(seen) | Err(seen)) = passed;
-    asked.rate_window.set(Some(seen));
+    let counters = &request.app.shared.admission.rate_counters;
+    let passed = counters.count((&limit.role, whose), often, request.now);
+    let (Ok(window) | Err(window)) = passed;
+    facts.rate = Some(RateUse { limit: limit.clone(), window });
     passed.map(drop).map_err(|seen| {
         let RateLimit { role, requests, seconds } = limit;
         let detail = format!("{role}: expected at most {requests} requests in {seconds} s");
@@ -40,20 +41,15 @@ pub(super) fn count_request(
 }
 
 /// Adds the `RateLimit` headers, if the caller is rate-limited.
-pub(super) fn add_headers(asked: &RequestContext<'_>, headers: &mut HeaderMap) {
-    let Some(WindowState { count, remaining: left }) = asked.rate_window.get() else { return };
-    let known = asked.identified.get();
-    let Some(limit) = known.and_then(|known| known.caller.rights().rate_limit.as_ref()) else {
-        return;
-    };
+pub(super) fn add_headers(facts: &RequestFacts, headers: &mut HeaderMap) {
+    let Some(RateUse { limit, window }) = &facts.rate else { return };
     let RateLimit { role, requests, seconds } = limit;
     let policy = format!("\"{role}\";q={requests};w={seconds}");
-    let unused = requests.saturating_sub(count);
-    let now = format!("\"{role}\";r={unused};t={}", seconds_rounded_up(left));
+    let unused = requests.saturating_sub(window.count);
+    let now = format!("\"{role}\";r={unused};t={}", seconds_rounded_up(window.remaining));
     for (name, text) in [(RATE_LIMIT_POLICY, policy), (RATE_LIMIT, now)] {
-        if let Ok(value) = HeaderValue::try_from(text) {
-            headers.insert(name, value);
-        }
+        let value = HeaderValue::try_from(text);
+        headers.insert(name, value.or_bug("the name of a role has no control characters"));
     }
 }
 

@@ -7,19 +7,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, header};
+use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::context::App;
-use super::respond::build_response;
-use crate::formats::accept;
-use crate::formats::json::ProblemContext;
-use crate::log::{RequestLine, StageTimes};
-use crate::metrics::RequestSample;
+use super::context::{App, RequestContext, RequestFacts};
+use super::respond;
+use crate::log::StageTimes;
 use crate::problem::{self, Problem};
-use crate::reply::{Reply, ResponseBody};
+use crate::reply::ResponseBody;
 use crate::wire::{self, ConnectionReuse, CorsOrigin, PeerConnection, RequestId};
-use crate::{clock, fault, reply};
+use crate::{fault, reply};
 
 /// Answers one request without reading its body.
 pub fn redirect(
@@ -27,57 +24,28 @@ pub fn redirect(
     request: Request<Incoming>,
     way: PeerConnection,
 ) -> Response<ResponseBody> {
-    let mut stages = StageTimes::start(clock::now());
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
+    let sender = wire::find_sender(way, &parts.headers, &app.shared.trusted_proxies);
+    // No cross-origin page may read this response.
+    let request = RequestContext::new(app, &parts, id, (way, sender), CorsOrigin::Disabled);
+    let mut stages = StageTimes::start(request.now);
     let target = catch_unwind(AssertUnwindSafe(|| https_location(app, &parts)));
     let internal = |panic: Box<dyn std::any::Any + Send>| {
         Err(Problem::new(&problem::INTERNAL).cause(fault::panic_message(&*panic)))
     };
-    let (reply, problem) = match target.unwrap_or_else(internal) {
+    let (mut reply, problem) = match target.unwrap_or_else(internal) {
         Ok(to) => (reply::permanent_redirect(&to), None),
-        Err(problem) => {
-            let accepted = parts.headers.get_all(header::ACCEPT).iter().map(HeaderValue::as_bytes);
-            let base_path = app.shared.model.server.base_path.as_deref().unwrap_or("");
-            let occasion =
-                ProblemContext { base_path, path: Some(parts.uri.path()), request_id: id.as_str() };
-            (reply::problem(&problem, &accept::parse(accepted), occasion), Some(problem))
-        }
+        Err(problem) => (request.problem_reply(&problem), Some(problem)),
     };
     stages.mark("head");
-    log_and_count(app, (&parts, &id, way), (&reply, problem.as_ref()), &stages);
-    // No cross-origin page may read this response.
-    build_response(reply, &parts.method, &id, (ConnectionReuse::Close, CorsOrigin::Disabled))
+    let facts = RequestFacts::default();
+    respond::log_and_count(&request, &facts, (&mut reply, problem.as_ref()), &stages);
+    let sent = (ConnectionReuse::Close, CorsOrigin::Disabled);
+    respond::build_response(reply, &parts.method, &id, sent)
 }
 
 fn https_location(app: &App, parts: &Parts) -> Result<String, Problem> {
     let server = &app.shared.model.server;
     wire::check_head(parts, &server.limits)?;
     wire::https_url(parts, server.base_url.as_deref(), app.shared.https_port)
-}
-
-fn log_and_count(
-    app: &App,
-    (parts, id, way): (&Parts, &RequestId, PeerConnection),
-    (reply, problem): (&Reply, Option<&Problem>),
-    stages: &StageTimes,
-) {
-    let (verb, status) = (parts.method.as_str(), reply.status.as_u16());
-    app.shared.log.request(&RequestLine {
-        time: clock::moment(),
-        request_id: id.as_str(),
-        peer: way.peer,
-        client: wire::find_sender(way, &parts.headers, &app.shared.trusted_proxies).address,
-        method: verb,
-        path: parts.uri.path(),
-        status,
-        caller: "-",
-        bytes: reply.body.buffered_bytes(),
-        duration: stages.total(),
-        problem: problem.map(|problem| problem.kind().slug),
-        cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
-        is_cut: false,
-        stages,
-    });
-    let answered = RequestSample { resource: None, verb, status, took: stages.total() };
-    app.metrics.record(&answered, stages.iter());
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 
-use super::context::{App, RequestContext};
+use super::context::{App, RequestContext, RequestFacts};
 use super::stream_log;
 use crate::clock;
 use crate::log::{RequestLine, StageTimes};
@@ -17,10 +17,10 @@ use crate::wire::{self, ConnectionReuse, CorsOrigin, PeerConnection, RequestId, 
 /// pipeline.
 pub fn add_hsts_to_refusal(
     app: &App,
-    (way, asked): (PeerConnection, &HeaderMap),
+    (way, sent): (PeerConnection, &HeaderMap),
     headers: &mut HeaderMap,
 ) {
-    add_hsts(app, wire::find_sender(way, asked, &app.shared.trusted_proxies), headers);
+    add_hsts(app, wire::find_sender(way, sent, &app.shared.trusted_proxies), headers);
 }
 
 /// RFC 6797 §7.2: only responses over HTTPS carry `Strict-Transport-Security`.
@@ -30,33 +30,35 @@ pub(super) fn add_hsts(app: &App, sender: Sender, headers: &mut HeaderMap) {
     }
 }
 
+/// Logs the request, unless its stream does so at its end, and counts it.
 pub(super) fn log_and_count(
-    app: &App,
-    asked: &RequestContext<'_>,
+    request: &RequestContext<'_>,
+    facts: &RequestFacts,
     (reply, problem): (&mut Reply, Option<&Problem>),
     stages: &StageTimes,
 ) {
     let answered = RequestSample {
-        resource: asked.resource.get(),
-        verb: asked.parts.method.as_str(),
+        resource: facts.resource,
+        verb: request.parts.method.as_str(),
         status: reply.status.as_u16(),
         took: stages.total(),
     };
-    if stream_log::defer_to_stream_end(&app.shared, asked, reply, stages) {
+    let app = request.app;
+    if stream_log::defer_to_stream_end(request, facts, reply, stages) {
         return app.metrics.record(&answered, stages.iter());
     }
     app.shared.log.request(&RequestLine {
         time: clock::moment(),
-        request_id: asked.id.as_str(),
-        peer: asked.way.peer,
-        client: asked.sender.address,
-        method: asked.parts.method.as_str(),
-        path: asked.parts.uri.path(),
+        request_id: request.id.as_str(),
+        peer: request.way.peer,
+        client: request.sender.address,
+        method: request.parts.method.as_str(),
+        path: request.parts.uri.path(),
         status: reply.status.as_u16(),
-        caller: asked.identified.get().map_or("-", |known| known.caller.name()),
+        caller: facts.caller_name(),
         bytes: reply.body.buffered_bytes(),
         duration: stages.total(),
-        problem: problem.map(Problem::kind).or(asked.replayed_problem.get()).map(|kind| kind.slug),
+        problem: problem.map(Problem::kind).or(facts.replayed_problem).map(|kind| kind.slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
         is_cut: false,
         stages,

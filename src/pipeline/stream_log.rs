@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::Method;
 
-use super::context::{RequestContext, SharedState};
+use super::context::{RequestContext, RequestFacts, SharedState};
 use super::streaming::{REVOKED_CAUSE, StreamRights};
 use crate::clock;
 use crate::log::{RequestLine, StageTimes};
@@ -41,13 +41,13 @@ struct LoggedStream {
 
 /// Defers the log line of a streaming response to its end; false if the response is not a stream.
 pub(super) fn defer_to_stream_end(
-    shared: &Arc<SharedState>,
-    asked: &RequestContext<'_>,
+    request: &RequestContext<'_>,
+    facts: &RequestFacts,
     reply: &mut Reply,
     stages: &StageTimes,
 ) -> bool {
     // The response to HEAD has no body to wait for.
-    if asked.parts.method == Method::HEAD {
+    if request.parts.method == Method::HEAD {
         return false;
     }
     let content = std::mem::replace(&mut reply.body, ResponseBody::Whole(Bytes::new()));
@@ -56,16 +56,16 @@ pub(super) fn defer_to_stream_end(
         return false;
     };
     let tail = StreamLogFields {
-        shared: Arc::clone(shared),
-        request_id: asked.id,
-        way: asked.way,
-        client: asked.sender.address,
-        method: asked.parts.method.clone(),
-        path: asked.parts.uri.path().into(),
+        shared: Arc::clone(&request.app.shared),
+        request_id: request.id,
+        way: request.way,
+        client: request.sender.address,
+        method: request.parts.method.clone(),
+        path: request.parts.uri.path().into(),
         status: reply.status.as_u16(),
-        caller: asked.identified.get().map_or("-", |known| known.caller.name()).into(),
+        caller: facts.caller_name().into(),
         stages: stages.clone(),
-        rights: asked.stream_rights.get().cloned(),
+        rights: facts.stream_rights.clone(),
     };
     reply.body = ResponseBody::Stream(BodyStream::new(LoggedStream {
         flow,

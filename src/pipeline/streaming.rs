@@ -24,12 +24,10 @@ pub struct StreamRights {
 
 impl StreamRights {
     /// `None` for an anonymous caller, whose rights cannot be revoked.
-    pub(super) fn new(
-        known: Option<&IdentifiedCaller>,
-        source: ExportCanceller,
-    ) -> Option<Arc<Self>> {
-        let known = known.filter(|known| known.caller.is_authenticated())?.without_info();
-        Some(Arc::new(Self { known, source, is_revoked: AtomicBool::new(false) }))
+    pub(super) fn new(known: &IdentifiedCaller, source: ExportCanceller) -> Option<Arc<Self>> {
+        let is_revoked = AtomicBool::new(false);
+        let rights = || Self { known: known.without_info(), source, is_revoked };
+        known.caller.is_authenticated().then(|| Arc::new(rights()))
     }
 
     /// Whether the stream must not send anything more.

@@ -1,108 +1,100 @@
 //! Writes: all of them go to the store through `write`, with an `Idempotency-Key` (`idempotency`) or without.
 
-use std::time::Instant;
+use bytes::Bytes;
 
-use super::context::{App, RequestContext, SharedState};
+use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::identity;
 use crate::admission::MemoryReservation;
+use crate::fault;
 use crate::intent::RouteError;
 use crate::intent::preconditions::Preconditions;
 use crate::log::StageTimes;
 use crate::plan::decide::check_item_preconditions;
 use crate::plan::{Outcome, ReadPlan, RequestRefusal, WriteAction, WritePlan, apply_patch};
-use crate::problem::{self, Problem};
 use crate::store::{StoreError, WriteOptions};
 
 /// How often a patch of a user is retried.
 const ATTEMPTS_MAX: usize = 5;
 
-/// The size of a write's body, and the memory reservation that holds it until the write has ended.
+/// The body of a request, and the memory reservation that holds it until the work on it has ended.
 #[derive(Clone, Copy)]
 pub(super) struct BodyReservation<'a> {
-    bytes: usize,
-    reservation: &'a MemoryReservation<'a>,
-}
-
-impl<'a> BodyReservation<'a> {
-    pub(super) fn new(bytes: &[u8], reservation: &'a MemoryReservation<'a>) -> Self {
-        Self { bytes: bytes.len(), reservation }
-    }
+    pub(super) bytes: &'a Bytes,
+    pub(super) memory: &'a MemoryReservation<'a>,
 }
 
 /// Reads as soon as admission control grants a permit.
 pub(super) async fn fetch(
-    app: &App,
-    deadline: Instant,
+    request: &RequestContext<'_>,
     read: ReadPlan,
 ) -> Result<Outcome, StoreError> {
-    let permit = Some(app.shared.admission.admit(deadline).await?);
-    app.store.read_in(permit, read).await
+    let App { shared, store, .. } = request.app;
+    let permit = Some(shared.admission.admit(request.deadline).await?);
+    store.read_in(permit, read).await
 }
 
 pub(super) async fn write(
-    app: &App,
-    asked: &RequestContext<'_>,
+    request: &RequestContext<'_>,
     mut write: Box<WritePlan>,
     body: BodyReservation<'_>,
+    facts: &mut RequestFacts,
     stages: &mut StageTimes,
 ) -> Result<Result<Outcome, StoreError>, RouteError> {
-    let SharedState { model, auth, .. } = &*app.shared;
-    write.rights_lease =
-        asked.latest_identified().and_then(|known| known.mandate(asked.rights_checked_at.get()));
+    let SharedState { model, auth, .. } = &*request.app.shared;
+    write.rights_lease = facts.rights_lease();
     let is_user = write.collection.resource == model.users;
     let done = if write.is_patch_of(model.users) {
-        Box::pin(patch_user(app, asked.deadline, &write, body)).await?
+        Box::pin(patch_user(request, &write, body)).await?
     } else {
         if write.has_clear_text(model) {
             Box::pin(auth.hash_passwords(&mut write)).await?;
         }
-        submit_write(app, asked.deadline, write, body).await
+        submit_write(request, write, body).await
     };
     stages.mark("store");
     if is_user {
         auth.invalidate_users();
     }
     if matches!(done, Err(StoreError::RightsChanged)) {
-        Box::pin(identity::refuse_changed_rights(app, asked)).await?;
+        Box::pin(identity::refuse_changed_rights(request, facts)).await?;
     }
     Ok(done)
 }
 
 /// Submits a write to the store once admission control grants a queue slot.
 async fn submit_write(
-    app: &App,
-    deadline: Instant,
+    request: &RequestContext<'_>,
     write: Box<WritePlan>,
-    BodyReservation { bytes, reservation }: BodyReservation<'_>,
+    BodyReservation { bytes, memory }: BodyReservation<'_>,
 ) -> Result<Outcome, StoreError> {
-    let permit = Some(app.shared.admission.admit(deadline).await?);
-    let options = WriteOptions { bytes, deadline, memory: reservation.share(), place: permit };
-    app.store.write(write, options).await
+    let (App { shared, store, .. }, deadline) = (request.app, request.deadline);
+    let place = Some(shared.admission.admit(deadline).await?);
+    let options = WriteOptions { bytes: bytes.len(), deadline, memory: memory.share(), place };
+    store.write(write, options).await
 }
 
 /// PATCH of a user, which may hold a password. The store never sees a clear-text password, and a patch needs
 /// the stored item. So this code reads the user, applies the patch here, and replaces the user under
 /// optimistic concurrency control: if another request has changed the user meanwhile, it retries.
 async fn patch_user(
-    app: &App,
-    until: Instant,
+    request: &RequestContext<'_>,
     write: &WritePlan,
     body: BodyReservation<'_>,
 ) -> Result<Result<Outcome, StoreError>, RouteError> {
-    let SharedState { model, auth, .. } = &*app.shared;
+    let SharedState { model, auth, .. } = &*request.app.shared;
     let WriteAction::Patch { id, patch } = &write.action else {
-        return Err(Problem::new(&problem::INTERNAL).into());
+        fault::bug("the write is a patch of a user");
     };
     if let Some(once) = &write.idempotency {
         let read = ReadPlan::IdempotentResponse(once.clone());
-        match fetch(app, until, read).await {
+        match fetch(request, read).await {
             Err(StoreError::Refused(RequestRefusal::Missing)) => {}
             done => return Ok(done),
         }
     }
     for _ in 0..ATTEMPTS_MAX {
         let read = ReadPlan::Item(write.collection.clone(), *id, None);
-        let stored = match fetch(app, until, read).await {
+        let stored = match fetch(request, read).await {
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),
         };
@@ -119,7 +111,7 @@ async fn patch_user(
             ..write.clone()
         });
         auth.hash_passwords(&mut replace).await?;
-        match submit_write(app, until, replace, body).await {
+        match submit_write(request, replace, body).await {
             Ok(Outcome::Updated(item)) => return Ok(Ok(Outcome::Patched(item))),
             Err(StoreError::Refused(RequestRefusal::PreconditionFailed(_))) => {}
             other => return Ok(other),
