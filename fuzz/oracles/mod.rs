@@ -9,7 +9,7 @@ mod authorization;
 mod body;
 mod forwarded;
 mod items;
-pub mod json_comparison;
+mod json_comparison;
 mod model;
 mod target;
 

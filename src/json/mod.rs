@@ -15,6 +15,7 @@ pub use number::{decimal_units, integer, is_number, is_same_number, number_exact
 pub use parse::{count_values, parse};
 pub use write::{
     quote_for_message, to_text, value_to_text, write, write_moment, write_text, write_value,
+    written_text,
 };
 
 /// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has
@@ -28,6 +29,30 @@ pub enum Json<'a> {
     List(Vec<Json<'a>>),
     /// In the order of the text; keys are unique.
     Object(Vec<(Cow<'a, str>, Json<'a>)>),
+}
+
+impl From<&'static str> for Json<'_> {
+    fn from(text: &'static str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<String> for Json<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+impl From<bool> for Json<'_> {
+    fn from(boolean: bool) -> Self {
+        Self::Boolean(boolean)
+    }
+}
+
+impl<'a> From<Vec<Json<'a>>> for Json<'a> {
+    fn from(list: Vec<Json<'a>>) -> Self {
+        Self::List(list)
+    }
 }
 
 impl Json<'_> {

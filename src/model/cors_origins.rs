@@ -6,46 +6,11 @@
 use core::net::Ipv6Addr;
 
 use http::Uri;
-use toml::de::DeValue;
 
-use super::file::toml_tree::TomlEntry;
 use super::ip_network::is_port;
-use super::report::Mistakes;
-
-pub fn read(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<String>> {
-    let texts = match entry.node.get_ref() {
-        DeValue::String(_) => vec![entry.text(mistakes)?],
-        DeValue::Array(_) => entry.texts(mistakes)?,
-        _ => {
-            entry.add_expected("an origin or a list of origins", mistakes);
-            return None;
-        }
-    };
-    let mut origins: Vec<String> = Vec::new();
-    for text in texts {
-        let expected = |help: String, mistakes: &mut Mistakes| {
-            let message = format!(
-                "`cors_origins` expected an origin such as \"https://app.example\", got {:?}",
-                text.value
-            );
-            mistakes.add_with_help(text.span.clone(), message, help);
-        };
-        match normalize_origin(text.value) {
-            Err(help) => expected(help.to_owned(), mistakes),
-            Ok(sent) if sent != text.value => {
-                expected(format!("a browser sends it as \"{sent}\""), mistakes);
-            }
-            Ok(sent) if origins.contains(&sent) => {
-                mistakes.add(text.span.clone(), format!("`cors_origins` has \"{sent}\" twice"));
-            }
-            Ok(sent) => origins.push(sent),
-        }
-    }
-    Some(origins)
-}
 
 /// The origin of a URL as a browser sends it, or a message that says what to write instead.
-fn normalize_origin(text: &str) -> Result<String, &'static str> {
+pub fn normalize_origin(text: &str) -> Result<String, &'static str> {
     const ORIGIN_FORM: &str =
         "scheme, host and maybe port, such as https://app.example or http://localhost:3000";
     if text == "null" {

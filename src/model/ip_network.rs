@@ -7,11 +7,6 @@ use std::fmt;
 // Only the address types, without the sockets of `std::net`.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use toml::de::DeValue;
-
-use super::file::toml_tree::TomlEntry;
-use super::report::Mistakes;
-
 /// A range of addresses with a common prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
@@ -83,28 +78,6 @@ impl Network {
             }
             _ => self,
         }
-    }
-
-    /// Reads the networks of a key; reports all mistakes.
-    pub fn read_networks(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<Self>> {
-        let texts = match entry.node.get_ref() {
-            DeValue::String(_) => vec![entry.text(mistakes)?],
-            DeValue::Array(_) => entry.texts(mistakes)?,
-            _ => {
-                entry.add_expected("a network or a list of networks", mistakes);
-                return None;
-            }
-        };
-        let mut networks = Vec::new();
-        for text in texts {
-            match Self::parse(text.value) {
-                Ok(network) => networks.push(network),
-                Err(NetworkFault { what, help }) => {
-                    mistakes.add_with_help(text.span, format!("`{}`: {what}", entry.key), &help);
-                }
-            }
-        }
-        Some(networks)
     }
 }
 

@@ -20,14 +20,14 @@ pub mod types;
 
 pub use expr::Expr;
 pub use field::{
-    Deprecated, Field, FieldRules, FieldType, OnDelete, ReferenceTarget, ResourceIndex,
-    SORTED_CHARS_MAX, StateMachine, StorageClass,
+    Deprecated, Field, FieldRules, OnDelete, ResourceIndex, SORTED_CHARS_MAX, StateMachine,
+    StorageClass,
 };
 pub use file::{read, read_shape};
 pub use ip_network::Network;
 pub use nearest::nearest;
-pub use report::ModelErrors;
 pub use resource::{
     Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb, Model, Qop, Realm,
-    RealmIndex, Referrer, Resource, Role, UniqueRule, UniqueScope,
+    Resource, Role, UniqueRule, UniqueScope,
 };
+pub use settings::RealmIndex;

@@ -3,10 +3,13 @@
 //! All mistakes of a file are shown in one report. A mistake is stored as a byte span and rendered late, so
 //! that collecting is cheap and the caller chooses the colour.
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+use super::nearest::nearest;
 
 /// Maximum number of mistakes in a report.
 const MISTAKES_SHOWN_MAX: usize = 100;
@@ -35,10 +38,15 @@ pub struct ModelErrors {
 
 impl ModelErrors {
     pub fn new(file: &str, text: &str, found: Mistakes) -> Self {
-        let Mistakes { mut list, not_stored: uncounted, is_shape: _ } = found;
+        let mut list = found.list.into_inner();
         list.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
         list.dedup();
-        Self { file: file.into(), text: text.into(), mistakes: list, not_stored: uncounted }
+        Self {
+            file: file.into(),
+            text: text.into(),
+            mistakes: list,
+            not_stored: found.not_stored.get(),
+        }
     }
 
     #[cfg(any(fuzzing, test))]
@@ -86,13 +94,13 @@ impl fmt::Display for ModelErrors {
 
 impl std::error::Error for ModelErrors {}
 
-/// Collects mistakes while a file is read.
+/// Collects mistakes while a file is read. All parts of the tree share it.
 #[derive(Debug, Default)]
 pub struct Mistakes {
-    list: Vec<Mistake>,
-    not_stored: usize,
+    list: RefCell<Vec<Mistake>>,
+    not_stored: Cell<usize>,
     /// The text is a stored shape, maybe of an earlier version that accepted more keys.
-    is_shape: bool,
+    pub is_shape: bool,
 }
 
 impl Mistakes {
@@ -100,12 +108,12 @@ impl Mistakes {
         Self { is_shape: true, ..Self::default() }
     }
 
-    pub fn add(&mut self, span: Range<usize>, message: impl Into<String>) {
+    pub fn add(&self, span: Range<usize>, message: impl Into<String>) {
         self.push(span, message.into(), None);
     }
 
     pub fn add_with_help(
-        &mut self,
+        &self,
         span: Range<usize>,
         message: impl Into<String>,
         help: impl Into<String>,
@@ -115,19 +123,19 @@ impl Mistakes {
 
     /// Adds a mistake for an unknown word, with the nearest known one, or with all of them if they are few.
     pub fn add_unknown<'c>(
-        &mut self,
+        &self,
         span: Range<usize>,
         message: impl Into<String>,
         word: &str,
         known: impl IntoIterator<Item = &'c str>,
     ) {
         // The search takes time proportional to the known words, and the report omits these mistakes anyway.
-        if self.list.len() >= MISTAKES_STORED_MAX {
-            self.not_stored += 1;
+        if self.is_full() {
+            self.not_stored.update(|count| count + 1);
             return;
         }
         let known: Vec<&str> = known.into_iter().collect();
-        let help = match super::nearest(word, known.iter().copied()) {
+        let help = match nearest(word, known.iter().copied()) {
             Some(near) => Some(format!("did you mean `{near}`?")),
             None if known.is_empty() || known.len() > LISTED_MAX => None,
             None => Some(format!("known here: {}", join_with_and(&known))),
@@ -136,25 +144,29 @@ impl Mistakes {
     }
 
     /// Adds a mistake for a reserved key or value that has no effect yet.
-    pub fn add_reserved(&mut self, span: Range<usize>, what: &str, help: &str) {
+    pub fn add_reserved(&self, span: Range<usize>, what: &str, help: &str) {
         if !self.is_shape {
             self.add_with_help(span, format!("`{what}` has no effect yet"), help);
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.list.borrow().is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.list.borrow().len() >= MISTAKES_STORED_MAX
     }
 
     pub fn count(&self) -> usize {
-        self.list.len() + self.not_stored
+        self.list.borrow().len() + self.not_stored.get()
     }
 
-    fn push(&mut self, span: Range<usize>, message: String, help: Option<String>) {
-        if self.list.len() < MISTAKES_STORED_MAX {
-            self.list.push(Mistake { span, message, help });
+    pub fn push(&self, span: Range<usize>, message: String, help: Option<String>) {
+        if self.is_full() {
+            self.not_stored.update(|count| count + 1);
         } else {
-            self.not_stored += 1;
+            self.list.borrow_mut().push(Mistake { span, message, help });
         }
     }
 }
@@ -183,7 +195,7 @@ mod tests {
     use super::*;
 
     fn errors(text: &str, spans: impl IntoIterator<Item = Range<usize>>) -> ModelErrors {
-        let mut mistakes = Mistakes::default();
+        let mistakes = Mistakes::default();
         for span in spans {
             mistakes.add_with_help(span, "something is wrong", "do it right");
         }

@@ -4,7 +4,7 @@
 
 use super::expr::Expr;
 use super::field::{Deprecated, Field, OnDelete, ResourceIndex, StateMachine};
-use super::settings::ServerTable;
+use super::settings::{RealmIndex, ServerTable};
 use crate::value::IdKind;
 
 /// Everything the author declared.
@@ -21,10 +21,6 @@ pub struct Model {
     /// The `[resources]` table as canonical TOML, which the database stores to detect changes of the model.
     pub shape: String,
 }
-
-/// The index of a realm in `Model::realms`; by default the first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct RealmIndex(pub usize);
 
 impl Model {
     /// The resources of the model file, without the built-in ones.
@@ -59,8 +55,7 @@ impl Model {
 
     /// The realm of `/` and `/-/`; by default the first.
     pub fn server_realm(&self) -> RealmIndex {
-        let named = self.server.realm.as_deref().and_then(|name| self.find_realm(name));
-        named.unwrap_or_default()
+        self.server.realm
     }
 
     /// The resource and its ancestors, the top-level one first.

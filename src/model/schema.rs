@@ -7,141 +7,100 @@ use crate::json::{self, Json};
 
 use super::field::FieldType;
 use super::file::field_keys::{self, FieldPosition};
-use super::file::keys::{self, KeySpec, KeyValue};
+use super::file::keys::{self, KeyForm, KeySpec, OtherForm, TableKeys};
 use super::settings::LIMITS;
 use super::types;
 
 type JsonSchema = Json<'static>;
 
+/// A JSON object with these members.
+macro_rules! object {
+    ($($key:literal: $value:expr),* $(,)?) => {
+        Json::Object(vec![$(($key.into(), JsonSchema::from($value)),)*])
+    };
+}
+
 /// The schema as indented JSON.
 pub fn json_schema() -> String {
-    let mut root = table_schema("", keys::ROOT, &["title", "resources"]);
-    if let Json::Object(members) = &mut root {
-        let head = [
-            ("$schema", json_text("https://json-schema.org/draft/2020-12/schema")),
-            ("title", json_text("nouns model file")),
-            (
-                "description",
-                json_text(
-                    "Declares the resources of a service: their fields, relations, and who may do what.",
-                ),
-            ),
-        ];
-        members.splice(0..0, head.into_iter().map(|(key, value)| (key.into(), value)));
-        members.push(("$defs".into(), definitions()));
-    }
+    let mut root = object! {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "nouns model file",
+        "description":
+            "Declares the resources of a service: their fields, relations, and who may do what.",
+    };
+    extend(&mut root, table_schema(&keys::ROOT, &["title", "resources"]));
+    extend(&mut root, object! { "$defs": definitions() });
     let mut out = Vec::new();
     write_indented(&mut out, &root, 0);
     out.push(b'\n');
-    String::from_utf8(out).unwrap_or_default()
+    json::written_text(out)
 }
 
 fn definitions() -> JsonSchema {
     let limits = LIMITS.iter().map(|(name, default, about)| {
         let about = format!("{about}; default {default}");
-        (
-            *name,
-            json_object([
-                ("type", json_text("integer")),
-                ("minimum", Json::Number("1")),
-                ("description", json_string(about)),
-            ]),
-        )
+        (*name, described(object! { "type": "integer", "minimum": Json::Number("1") }, about))
     });
-    json_object([
-        (
-            "name",
-            json_object([
-                ("type", json_text("string")),
-                ("pattern", json_text("^[a-z][a-z0-9_]{0,39}$")),
-            ]),
+    object! {
+        "name": object! { "type": "string", "pattern": "^[a-z][a-z0-9_]{0,39}$" },
+        "realm": described_table("a protection space", &keys::REALM, &[]),
+        "resource": described_table("a noun", &keys::RESOURCE, &[]),
+        "field": field_schema(FieldPosition::Resource),
+        "member": field_schema(FieldPosition::Object { in_list: false }),
+        "element": field_schema(FieldPosition::Element),
+        "deprecated":
+            described_table("marks something as going away", &keys::DEPRECATED, &["since"]),
+        "role": role_schema(),
+        "verbs": any_of(vec![object! { "const": "*" }, list_of(choice(keys::words(keys::VERBS)))]),
+        "server": described_table("settings of the server", &keys::SERVER, &[]),
+        "limits": closed_object(limits, &[]),
+        "rate_limit": described_table(
+            "how often one caller may ask",
+            &keys::RATE_LIMIT,
+            &["requests", "seconds"],
         ),
-        ("realm", table_schema("a protection space", keys::REALM, &[])),
-        ("resource", table_schema("a noun", keys::RESOURCE, &[])),
-        ("field", field_schema(FieldPosition::Resource)),
-        ("member", field_schema(FieldPosition::Object { in_list: false })),
-        ("element", field_schema(FieldPosition::Element)),
-        ("deprecated", table_schema("marks something as going away", keys::DEPRECATED, &["since"])),
-        ("role", role_schema()),
-        ("verbs", verbs_schema()),
-        ("server", table_schema("settings of the server", keys::SERVER, &[])),
-        ("limits", closed_object(limits, &[])),
-        (
-            "rate_limit",
-            table_schema(
-                "how often one caller may ask",
-                keys::RATE_LIMIT,
-                &["requests", "seconds"],
-            ),
-        ),
-    ])
+    }
 }
 
 fn role_schema() -> JsonSchema {
-    let mut grant = table_schema("verbs with conditions", keys::GRANT, &["verbs"]);
-    if let Json::Object(members) = &mut grant
-        && let Some((_, Json::Object(properties))) =
-            members.iter_mut().find(|(key, _)| key == "properties")
-        && let Some((_, holds)) = properties.iter_mut().find(|(key, _)| key == "verbs")
-    {
-        *holds = reference("verbs");
+    let get_only = || {
+        object! { "description": "reading a path of the server's own", "const": vec!["get".into()] }
+    };
+    let paths = keys::SERVER_PATHS.iter().map(|path| ((*path).into(), get_only())).collect();
+    let grant = described_table("verbs with conditions", &keys::GRANT, &["verbs"]);
+    object! {
+        "type": "object",
+        "description": "grants by resource; \"*\" stands for every resource not named here",
+        "properties": Json::Object(paths),
+        "additionalProperties": any_of(vec![reference("verbs"), grant]),
     }
-    let choices = Json::List(vec![reference("verbs"), grant]);
-    json_object([
-        ("type", json_text("object")),
-        (
-            "description",
-            json_text("grants by resource; \"*\" stands for every resource not named here"),
-        ),
-        ("properties", json_object(keys::SERVER_PATHS.map(|path| (path, get_only_grant())))),
-        ("additionalProperties", json_object([("anyOf", choices)])),
-    ])
-}
-
-/// The schema of a grant for a server path.
-fn get_only_grant() -> JsonSchema {
-    json_object([
-        ("description", json_text("reading a path of the server's own")),
-        ("const", Json::List(vec![json_text("get")])),
-    ])
-}
-
-fn verbs_schema() -> JsonSchema {
-    json_object([(
-        "anyOf",
-        Json::List(vec![
-            json_object([("const", json_text("*"))]),
-            list_of(choice(&keys::words(keys::VERBS))),
-        ]),
-    )])
 }
 
 /// The schema of a field: one alternative for each type.
-fn field_schema(place: FieldPosition) -> JsonSchema {
-    let kinds = types::ALL.iter().copied().filter(|kind| field_keys::is_type_allowed(place, kind));
+fn field_schema(position: FieldPosition) -> JsonSchema {
+    let kinds =
+        types::ALL.iter().copied().filter(|kind| field_keys::is_type_allowed(position, kind));
     let mut shapes: Vec<JsonSchema> =
-        kinds.clone().map(|kind| typed_field_schema(place, kind, true)).collect();
-    if place == FieldPosition::Element {
+        kinds.clone().map(|kind| typed_field_schema(position, kind, true)).collect();
+    if position == FieldPosition::Element {
         let implied = kinds.filter(|kind| kind.implying_key.is_some());
-        shapes.extend(implied.map(|kind| typed_field_schema(place, kind, false)));
+        shapes.extend(implied.map(|kind| typed_field_schema(position, kind, false)));
     }
-    json_object([("anyOf", Json::List(shapes))])
+    any_of(shapes)
 }
 
 fn typed_field_schema(
-    place: FieldPosition,
+    position: FieldPosition,
     kind: &'static FieldType,
     says_type: bool,
 ) -> JsonSchema {
     let properties = keys::FIELD
+        .keys
         .iter()
-        .filter(|key| field_keys::is_key_allowed(place, kind, key.name))
+        .filter(|key| field_keys::is_key_allowed(position, kind, key.name))
         .filter(|key| says_type || key.name != "type");
     let properties = properties.map(|key| match key.name {
-        "type" => (
-            "type",
-            json_object([("const", json_text(kind.name)), ("description", json_text(kind.about))]),
-        ),
+        "type" => ("type", described(object! { "const": kind.name }, kind.about)),
         name => (name, key_schema(key)),
     });
     let needed = kind.mandatory_keys.iter().map(|need| need.key);
@@ -150,121 +109,112 @@ fn typed_field_schema(
     closed_object(properties, &required)
 }
 
-fn table_schema(
+fn described_table(
     about: &'static str,
-    keys: &'static [KeySpec],
+    table: &'static TableKeys,
     required: &[&'static str],
 ) -> JsonSchema {
-    let mut schema = closed_object(keys.iter().map(|key| (key.name, key_schema(key))), required);
-    if let Json::Object(members) = &mut schema
-        && !about.is_empty()
-    {
-        members.insert(0, ("description".into(), json_text(about)));
-    }
+    let mut schema = object! { "description": about };
+    extend(&mut schema, table_schema(table, required));
     schema
+}
+
+fn table_schema(table: &'static TableKeys, required: &[&'static str]) -> JsonSchema {
+    closed_object(table.keys.iter().map(|key| (key.name, key_schema(key))), required)
 }
 
 fn closed_object(
     properties: impl Iterator<Item = (&'static str, JsonSchema)>,
     required: &[&'static str],
 ) -> JsonSchema {
-    let mut members =
-        vec![("type", json_text("object")), ("additionalProperties", Json::Boolean(false))];
+    let mut schema = object! { "type": "object", "additionalProperties": false };
     if !required.is_empty() {
-        members
-            .push(("required", Json::List(required.iter().map(|name| json_text(name)).collect())));
+        let required: Vec<JsonSchema> = required.iter().map(|name| (*name).into()).collect();
+        extend(&mut schema, object! { "required": required });
     }
-    members.push(("properties", json_object(properties)));
-    json_object(members)
-}
-
-fn key_schema(key: &'static KeySpec) -> JsonSchema {
-    let mut schema = value_schema(key.value);
-    if let Json::Object(members) = &mut schema {
-        members.push(("description".into(), json_text(key.about)));
-    }
+    let properties = properties.map(|(name, schema)| (name.into(), schema)).collect();
+    extend(&mut schema, object! { "properties": Json::Object(properties) });
     schema
 }
 
-fn value_schema(holds: KeyValue) -> JsonSchema {
-    match holds {
-        KeyValue::Text => json_object([("type", json_text("string"))]),
-        KeyValue::Name => reference("name"),
-        KeyValue::Flag => json_object([("type", json_text("boolean"))]),
-        KeyValue::Count(0) => {
-            json_object([("type", json_text("integer")), ("minimum", Json::Number("0"))])
-        }
-        KeyValue::Count(_) => {
-            json_object([("type", json_text("integer")), ("minimum", Json::Number("1"))])
-        }
-        KeyValue::Choice(words) => choice(&words()),
-        KeyValue::Names => list_of(reference("name")),
-        KeyValue::Choices(words) => list_of(choice(&words())),
-        KeyValue::Value => json_object([]),
-        KeyValue::Values => {
-            json_object([("type", json_text("array")), ("minItems", Json::Number("1"))])
-        }
-        KeyValue::Texts => json_object([(
-            "anyOf",
-            Json::List(vec![
-                json_object([("type", json_text("string"))]),
-                list_of(json_object([("type", json_text("string"))])),
-            ]),
-        )]),
-        KeyValue::Table(name) => reference(name),
-        KeyValue::Tables("realm") => json_object([
-            ("type", json_text("object")),
-            ("additionalProperties", reference("realm")),
-        ]),
-        KeyValue::Tables(name) => json_object([
-            ("type", json_text("object")),
-            ("propertyNames", reference("name")),
-            ("additionalProperties", reference(name)),
-        ]),
-        KeyValue::Unique => json_object([(
-            "enum",
-            Json::List(vec![Json::Boolean(true), Json::Boolean(false), json_text("parent")]),
-        )]),
-        KeyValue::UniqueGroups => {
-            let mut group = list_of(reference("name"));
-            if let Json::Object(members) = &mut group {
-                members.push(("minItems".into(), Json::Number("2")));
-            }
-            json_object([("type", json_text("array")), ("items", group)])
-        }
-        KeyValue::Transitions => json_object([
-            ("type", json_text("object")),
-            ("propertyNames", reference("name")),
-            (
-                "additionalProperties",
-                json_object([("type", json_text("array")), ("items", reference("name"))]),
-            ),
-        ]),
+fn key_schema(key: &'static KeySpec) -> JsonSchema {
+    let schema = form_schema(&key.form);
+    match key.form {
+        KeyForm::Other(OtherForm::Verbs) => schema,
+        _ => described(schema, key.about),
     }
 }
 
-fn list_of(items: JsonSchema) -> JsonSchema {
-    json_object([("type", json_text("array")), ("items", items)])
+fn form_schema(form: &KeyForm) -> JsonSchema {
+    match form {
+        KeyForm::Text | KeyForm::Checked(_) | KeyForm::Other(OtherForm::Date) => text(),
+        KeyForm::Name => reference("name"),
+        KeyForm::Flag => object! { "type": "boolean" },
+        KeyForm::Count(range) => {
+            let minimum = if range.start == 0 { "0" } else { "1" };
+            object! { "type": "integer", "minimum": Json::Number(minimum) }
+        }
+        KeyForm::Choice(words) => choice(words()),
+        KeyForm::Names => list_of(reference("name")),
+        KeyForm::Choices(_, words) => list_of(choice(words())),
+        KeyForm::Texts(_) => any_of(vec![text(), list_of(text())]),
+        KeyForm::Table(name) => reference(name),
+        KeyForm::Tables("realm") => {
+            object! { "type": "object", "additionalProperties": reference("realm") }
+        }
+        KeyForm::Tables(name) => tables(reference(name)),
+        KeyForm::Other(OtherForm::Value) => object! {},
+        KeyForm::Other(OtherForm::Values) => {
+            object! { "type": "array", "minItems": Json::Number("1") }
+        }
+        KeyForm::Other(OtherForm::Unique) => {
+            object! { "enum": vec![true.into(), false.into(), "parent".into()] }
+        }
+        KeyForm::Other(OtherForm::UniqueGroups) => {
+            let mut group = list_of(reference("name"));
+            extend(&mut group, object! { "minItems": Json::Number("2") });
+            list_of(group)
+        }
+        KeyForm::Other(OtherForm::Transitions) => tables(list_of(reference("name"))),
+        KeyForm::Other(OtherForm::Verbs) => reference("verbs"),
+    }
 }
 
-fn choice(choices: &[&'static str]) -> JsonSchema {
-    json_object([("enum", Json::List(choices.iter().map(|choice| json_text(choice)).collect()))])
+/// A table whose keys are names that the author chooses.
+fn tables(of: JsonSchema) -> JsonSchema {
+    object! { "type": "object", "propertyNames": reference("name"), "additionalProperties": of }
+}
+
+fn text() -> JsonSchema {
+    object! { "type": "string" }
+}
+
+fn any_of(schemas: Vec<JsonSchema>) -> JsonSchema {
+    object! { "anyOf": schemas }
+}
+
+fn list_of(items: JsonSchema) -> JsonSchema {
+    object! { "type": "array", "items": items }
+}
+
+fn choice(words: Vec<&'static str>) -> JsonSchema {
+    object! { "enum": words.into_iter().map(JsonSchema::from).collect::<Vec<_>>() }
 }
 
 fn reference(name: &str) -> JsonSchema {
-    json_object([("$ref", json_string(format!("#/$defs/{name}")))])
+    object! { "$ref": format!("#/$defs/{name}") }
 }
 
-fn json_text(text: &'static str) -> JsonSchema {
-    Json::Text(text.into())
+fn described(mut schema: JsonSchema, about: impl Into<JsonSchema>) -> JsonSchema {
+    extend(&mut schema, object! { "description": about.into() });
+    schema
 }
 
-fn json_string(text: String) -> JsonSchema {
-    Json::Text(text.into())
-}
-
-fn json_object(members: impl IntoIterator<Item = (&'static str, JsonSchema)>) -> JsonSchema {
-    Json::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
+/// Appends the members of another object.
+fn extend(schema: &mut JsonSchema, other: JsonSchema) {
+    if let (Json::Object(members), Json::Object(more)) = (schema, other) {
+        members.extend(more);
+    }
 }
 
 fn write_indented(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {

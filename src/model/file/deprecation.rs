@@ -1,81 +1,63 @@
 //! The `deprecated` key of resources and fields.
 
 use super::keys;
-use super::toml_tree::{TomlEntry, TomlTable, TomlText};
-use crate::model::Deprecated;
-use crate::model::report::Mistakes;
+use super::toml_tree::{TomlEntry, TomlTable};
+use crate::model::field::Deprecated;
 use crate::model::types::is_date;
-use toml::de::DeValue;
 
-/// `siblings` are the other fields of the resource, or the other resources.
-pub fn read_deprecated(
+/// `siblings` are the names of all fields of the resource, or of all resources.
+pub fn read(
     table: &TomlTable<'_>,
     what: &str,
     name: &str,
     siblings: &[&str],
-    mistakes: &mut Mistakes,
 ) -> Option<Deprecated> {
     let entry = table.find("deprecated")?;
-    let table = entry.table(mistakes)?;
-    table.refuse_unknown_keys(&keys::names(keys::DEPRECATED), "`deprecated`", mistakes);
+    let table = table.table("deprecated")?;
+    table.check(&keys::DEPRECATED);
     if table.find("since").is_none() {
-        mistakes.add_with_help(
-            entry.key_span.clone(),
-            "`deprecated` needs `since`",
-            "say from which day: since = \"2026-11-01\"",
-        );
+        let help = "say from which day: since = \"2026-11-01\"";
+        entry.key.refuse_with_help("`deprecated` needs `since`", help);
     }
-    let since = table.find("since").and_then(|entry| read_date(entry, mistakes));
-    let sunset = table.find("sunset").and_then(|entry| read_date(entry, mistakes));
-    if let (Some(since), Some((sunset, entry))) =
-        (&since, sunset.as_ref().zip(table.find("sunset")))
+    let since = table.find("since").and_then(read_date);
+    let sunset = table.find("sunset").and_then(|entry| Some((entry, read_date(entry)?)));
+    if let (Some(since), Some((entry, sunset))) = (&since, &sunset)
         && sunset < since
     {
-        mistakes.add(entry.span(), format!("`sunset` is before `since`, which is {since}"));
+        entry.refuse(format!("`sunset` is before `since`, which is {since}"));
     }
-    let use_instead = table.text("use", mistakes);
-    if let Some(text) = &use_instead {
-        check_use(text, what, name, siblings, mistakes);
+    let use_instead = table.text("use");
+    match &use_instead {
+        Some(text) if text.value == name => {
+            text.refuse(format!("`{name}` cannot be used instead of itself"));
+        }
+        Some(text) => {
+            let others = siblings.iter().copied().filter(|sibling| *sibling != name);
+            text.find(what, others);
+        }
+        None => {}
     }
     Some(Deprecated {
         since: since?,
-        sunset,
+        sunset: sunset.map(|(_, day)| day),
         use_instead: use_instead.map(|text| text.value.into()),
     })
 }
 
-fn check_use(
-    text: &TomlText<'_>,
-    what: &str,
-    name: &str,
-    siblings: &[&str],
-    mistakes: &mut Mistakes,
-) {
-    if text.value == name {
-        mistakes.add(text.span.clone(), format!("`{name}` cannot be used instead of itself"));
-    } else if !siblings.contains(&text.value) {
-        let message = format!("there is no {what} `{}`", text.value);
-        mistakes.add_unknown(
-            text.span.clone(),
-            message,
-            text.value,
-            siblings.iter().copied().filter(|sibling| *sibling != name),
-        );
-    }
-}
-
 /// A date, as a text or as a TOML date.
-fn read_date(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Box<str>> {
-    let text = match entry.node.get_ref() {
-        DeValue::Datetime(date) => date.to_string(),
-        _ => entry.text(mistakes)?.value.to_owned(),
+fn read_date(entry: &TomlEntry<'_>) -> Option<Box<str>> {
+    let day = match (entry.node.get_ref().as_datetime(), entry.node.get_ref().as_str()) {
+        (Some(date), _) => date.to_string(),
+        (None, Some(text)) => text.to_owned(),
+        (None, None) => {
+            entry.refuse_type("a text in quotes");
+            return None;
+        }
     };
-    if !is_date(&text) {
-        mistakes.add(
-            entry.span(),
-            format!("`{}` expected a day such as \"2026-11-01\", got {text:?}", entry.key),
-        );
+    if !is_date(&day) {
+        let key = entry.key.value;
+        entry.refuse(format!("`{key}` expected a day such as \"2026-11-01\", got {day:?}"));
         return None;
     }
-    Some(text.into())
+    Some(day.into())
 }

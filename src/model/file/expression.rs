@@ -3,47 +3,20 @@
 use std::ops::Range;
 
 use super::toml_tree::TomlText;
-use crate::model::Field;
-use crate::model::expr::{self, Expr, ExprError, ExprScope};
-use crate::model::report::Mistakes;
+use crate::model::expr::{Expr, ExprError};
 
-pub fn read_computed(
-    text: &TomlText<'_>,
-    target: &Field,
-    scope: ExprScope<'_>,
-    mistakes: &mut Mistakes,
-) -> Option<Expr> {
-    ok_or_mistake(text, expr::parse_computed(text.value, target, scope), mistakes)
+/// The expression, or mistakes within its text.
+pub fn read(text: &TomlText<'_>, parsed: Result<Expr, ExprError>) -> Option<Expr> {
+    parsed.map_err(|error| refuse(text, error)).ok()
 }
 
-pub fn read_condition(
-    text: &TomlText<'_>,
-    scope: ExprScope<'_>,
-    mistakes: &mut Mistakes,
-) -> Option<Expr> {
-    ok_or_mistake(text, expr::parse_condition(text.value, scope), mistakes)
-}
-
-fn ok_or_mistake(
-    text: &TomlText<'_>,
-    result: Result<Expr, ExprError>,
-    mistakes: &mut Mistakes,
-) -> Option<Expr> {
-    result.map_err(|failure| add_mistake(text, failure, mistakes)).ok()
-}
-
-fn add_mistake(text: &TomlText<'_>, failure: ExprError, mistakes: &mut Mistakes) {
-    match failure {
+fn refuse(text: &TomlText<'_>, error: ExprError) {
+    match error {
         ExprError::AlreadyReported => {}
-        ExprError::Mistake { at, message, help: Some(help) } => {
-            mistakes.add_with_help(span_in_file(text, &at), message, help);
+        ExprError::Mistake { at, message, help } => {
+            text.refuse_at(span_in_file(text, &at), message, help);
         }
-        ExprError::Mistake { at, message, help: None } => {
-            mistakes.add(span_in_file(text, &at), message);
-        }
-        ExprError::Several(failures) => {
-            failures.into_iter().for_each(|failure| add_mistake(text, failure, mistakes));
-        }
+        ExprError::Several(errors) => errors.into_iter().for_each(|error| refuse(text, error)),
     }
 }
 

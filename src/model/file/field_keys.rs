@@ -4,9 +4,9 @@
 //! suggests what the reader accepts.
 
 use super::keys;
-use super::toml_tree::TomlTable;
+use super::toml_tree::{TomlEntry, TomlTable};
 use crate::model::field::{FieldType, KeyRefusal};
-use crate::model::report::{Mistakes, join_with_and};
+use crate::model::report::join_with_and;
 
 /// The position of a field. Each position allows fewer keys than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,93 +23,66 @@ pub enum FieldPosition {
 impl FieldPosition {
     /// The position of the fields of an object at this position.
     pub fn inside_object(self) -> Self {
-        let in_list = match self {
-            Self::Resource => false,
-            Self::Object { in_list } => in_list,
-            Self::Element => true,
-        };
+        let in_list = matches!(self, Self::Element | Self::Object { in_list: true });
         Self::Object { in_list }
     }
 }
 
 /// Whether a type is allowed at a position.
-pub fn is_type_allowed(place: FieldPosition, kind: &FieldType) -> bool {
-    place == FieldPosition::Resource || kind.replacement_when_nested.is_none()
+pub fn is_type_allowed(position: FieldPosition, kind: &FieldType) -> bool {
+    position == FieldPosition::Resource || kind.replacement_when_nested.is_none()
 }
 
 /// Whether a field of a type allows a key at a position.
-pub fn is_key_allowed(place: FieldPosition, kind: &FieldType, key: &str) -> bool {
-    has_key(kind, key) && position_refusal(key, kind, false, place).is_none()
+pub fn is_key_allowed(position: FieldPosition, kind: &FieldType, key: &str) -> bool {
+    has_key(kind, key) && position_refusal(key, kind, false, position).is_none()
 }
 
-fn has_key(kind: &FieldType, key: &str) -> bool {
+pub fn has_key(kind: &FieldType, key: &str) -> bool {
     keys::FIELD_COMMON.contains(&key) || kind.keys.contains(&key)
 }
 
 /// Adds a mistake for every key of a field that is not allowed.
-pub fn check(
-    table: &TomlTable<'_>,
-    kind: &FieldType,
-    place: FieldPosition,
-    mistakes: &mut Mistakes,
-) {
-    let computed = table.find("computed").is_some();
+pub fn check(table: &TomlTable<'_>, kind: &FieldType, position: FieldPosition) {
+    let is_computed = table.find("computed").is_some();
     let name = kind.name;
-    for entry in table.entries() {
-        let (key, span) = (entry.key, entry.key_span.clone());
-        if let Some(help) = keys::reserved_key_help(key) {
-            mistakes.add_reserved(span, key, help);
-            continue;
-        }
-        let reason = if has_key(kind, key) {
-            position_refusal(key, kind, computed, place)
-        } else {
-            (kind.key_refusal)(key)
+    let known = keys::FIELD_COMMON.iter().chain(kind.keys).copied();
+    for TomlEntry { key, .. } in
+        table.entries.iter().filter(|entry| !entry.key.refuse_reserved_key())
+    {
+        let word = key.value;
+        let reason = match has_key(kind, word) {
+            true => position_refusal(word, kind, is_computed, position),
+            false => (kind.key_refusal)(word),
         };
-        let known = keys::FIELD_COMMON.iter().chain(kind.keys).copied();
         if let Some((message, help)) = reason {
-            mistakes.add_with_help(span, format!("`{key}` {message}"), help);
-        } else if has_key(kind, key) {
+            key.refuse_with_help(format!("`{word}` {message}"), help);
+        } else if has_key(kind, word) {
             continue;
-        } else if keys::names(keys::FIELD).any(|known| known == key) {
-            let help = format!(
-                "a field of type `{name}` takes {}",
-                join_with_and(&known.collect::<Vec<_>>())
-            );
-            mistakes.add_with_help(
-                span,
-                format!("`{key}` does not fit a field of type `{name}`"),
-                help,
-            );
+        } else if keys::FIELD.names().any(|known| known == word) {
+            let message = format!("`{word}` does not fit a field of type `{name}`");
+            let takes = join_with_and(&known.clone().collect::<Vec<_>>());
+            key.refuse_with_help(message, format!("a field of type `{name}` takes {takes}"));
         } else {
-            let message = format!("unknown key `{key}`: a field of type `{name}` has no such key");
-            mistakes.add_unknown(span, message, key, known);
+            let message = format!("unknown key `{word}`: a field of type `{name}` has no such key");
+            key.refuse_unknown(message, known.clone());
         }
     }
 }
 
 /// Adds a mistake for every key that no field has, when the type of this one is unknown.
-pub fn check_without_type(table: &TomlTable<'_>, mistakes: &mut Mistakes) {
-    let known = || keys::names(keys::FIELD);
-    for entry in table.entries() {
-        let (key, span) = (entry.key, entry.key_span.clone());
-        if let Some(help) = keys::reserved_key_help(key) {
-            mistakes.add_reserved(span, key, help);
-        } else if !known().any(|name| name == key) {
-            let message = format!("unknown key `{key}`: no field has such a key");
-            mistakes.add_unknown(span, message, key, known());
-        }
-    }
+pub fn check_without_type(table: &TomlTable<'_>) {
+    table.refuse_unknown_keys("no field has such a key", &keys::FIELD.names());
 }
 
 /// Why a key that the type allows is not allowed at this position.
 fn position_refusal(
     key: &str,
     kind: &FieldType,
-    computed: bool,
-    place: FieldPosition,
+    is_computed: bool,
+    position: FieldPosition,
 ) -> Option<KeyRefusal> {
-    match (place, key) {
+    match (position, key) {
         (
             FieldPosition::Element,
             "required" | "nullable" | "default" | "deprecated" | "unique" | "filter",
@@ -129,7 +102,7 @@ fn position_refusal(
             "cannot reach into a list",
             "only fields of the resource and of objects in it can be filtered",
         )),
-        (_, "required" | "default" | "min" | "max" | "one_of") if computed => Some((
+        (_, "required" | "default" | "min" | "max" | "one_of") if is_computed => Some((
             "does not fit a computed field",
             "the server makes its value, nobody sends it; take it out",
         )),

@@ -9,8 +9,8 @@ use toml::de::DeValue;
 
 use super::toml_tree::{TomlEntry, TomlNode};
 use crate::json::{self, Json};
-use crate::model::report::Mistakes;
-use crate::model::{Field, types};
+use crate::model::field::Field;
+use crate::model::types;
 use crate::problem::FaultCollector;
 use crate::value::Value;
 
@@ -27,72 +27,60 @@ pub enum LiteralChecks {
 }
 
 /// Parses the value of `entry` as a value of `field`.
-pub fn read(
-    field: &Field,
-    entry: &TomlEntry<'_>,
-    against: LiteralChecks,
-    mistakes: &mut Mistakes,
-) -> Option<Value> {
-    read_node(field, entry.key, entry.node, against, mistakes)
-}
-
-/// Parses the list in `entry`, each element as a value of `field`.
-pub fn read_list(field: &Field, entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Vec<Value> {
-    let DeValue::Array(array) = entry.node.get_ref() else {
-        entry.add_expected("a list of values", mistakes);
-        return Vec::new();
-    };
-    if array.is_empty() {
-        mistakes.add(entry.span(), format!("`{}` is empty: no value would fit", entry.key));
-    }
-    let mut values = Vec::new();
-    for node in array {
-        let Some(value) = read_node(field, entry.key, node, LiteralChecks::Rules, mistakes) else {
-            continue;
-        };
-        if values.contains(&value) {
-            mistakes.add(node.span(), format!("this value stands in `{}` twice", entry.key));
-        }
-        values.push(value);
-    }
-    values
-}
-
-fn read_node(
-    field: &Field,
-    key: &str,
-    node: &TomlNode<'_>,
-    against: LiteralChecks,
-    mistakes: &mut Mistakes,
-) -> Option<Value> {
-    let mut text = String::new();
-    if let Err((span, what)) = write_json(node, &mut text) {
-        mistakes.add(span, format!("`{key}` cannot hold {what}: JSON has no such value"));
+pub fn read(field: &Field, entry: &TomlEntry<'_>, checks: LiteralChecks) -> Option<Value> {
+    let key = entry.key.value;
+    let mut text = Vec::new();
+    if let Err((span, what)) = write_json(entry.node, &mut text) {
+        let message = format!("`{key}` cannot hold {what}: JSON has no such value");
+        entry.key.refuse_at(span, message, None);
         return None;
     }
-    let json = json::parse(text.as_bytes(), DEPTH_MAX).unwrap_or(Json::Null);
+    let json = parse_written(&text);
     let mut faults = FaultCollector::at_root(String::new());
-    let value = match against {
+    let value = match checks {
         LiteralChecks::Syntax => (field.kind.read)(field, &json, &mut faults),
         LiteralChecks::Rules => types::read(field, &json, &mut faults),
     };
     for fault in faults.into_list() {
         let place = fault.pointer.trim_start_matches('/');
         let place = if place.is_empty() { String::new() } else { format!(" at {place}") };
-        mistakes.add(
-            node.span(),
-            format!("`{key}` does not fit its own field{place}: {}", fault.detail),
-        );
+        entry.refuse(format!("`{key}` does not fit its own field{place}: {}", fault.detail));
     }
     value
 }
 
+/// Parses the list in `entry`, each element as a value of `field`.
+pub fn read_list(field: &Field, entry: &TomlEntry<'_>) -> Vec<Value> {
+    let Some(elements) = entry.elements() else {
+        entry.refuse_type("a list of values");
+        return Vec::new();
+    };
+    let key = entry.key.value;
+    if entry.is_empty_list() {
+        entry.refuse(format!("`{key}` is empty: no value would fit"));
+    }
+    let mut values = Vec::new();
+    for element in elements {
+        let Some(value) = read(field, &element, LiteralChecks::Rules) else { continue };
+        if values.contains(&value) {
+            element.refuse(format!("this value stands in `{key}` twice"));
+        }
+        values.push(value);
+    }
+    values
+}
+
+#[expect(clippy::expect_used, reason = "write_json made the text")]
+fn parse_written(text: &[u8]) -> Json<'_> {
+    json::parse(text, DEPTH_MAX).expect("JSON of a TOML value")
+}
+
 /// Writes the value as JSON text; fails at a number that JSON lacks.
-fn write_json(node: &TomlNode<'_>, out: &mut String) -> Result<(), (Range<usize>, &'static str)> {
+fn write_json(node: &TomlNode<'_>, out: &mut Vec<u8>) -> Result<(), (Range<usize>, &'static str)> {
     match node.get_ref() {
-        DeValue::String(text) => write_text(text, out),
+        DeValue::String(text) => json::write_text(out, text),
         DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
-            Ok(value) => out.push_str(&value.to_string()),
+            Ok(value) => out.extend_from_slice(value.to_string().as_bytes()),
             Err(_) => return Err((node.span(), "an integer of that size")),
         },
         DeValue::Float(number) => {
@@ -100,34 +88,28 @@ fn write_json(node: &TomlNode<'_>, out: &mut String) -> Result<(), (Range<usize>
             if text.contains(['n', 'i']) {
                 return Err((node.span(), "`nan` or `inf`"));
             }
-            out.push_str(text.strip_prefix('+').unwrap_or(text));
+            out.extend_from_slice(text.strip_prefix('+').unwrap_or(text).as_bytes());
         }
-        DeValue::Boolean(value) => out.push_str(if *value { "true" } else { "false" }),
-        DeValue::Datetime(value) => write_text(&value.to_string(), out),
+        DeValue::Boolean(value) => out.extend_from_slice(value.to_string().as_bytes()),
+        DeValue::Datetime(value) => json::write_text(out, &value.to_string()),
         DeValue::Array(array) => {
-            out.push('[');
+            out.push(b'[');
             for (index, node) in array.iter().enumerate() {
-                out.push_str(if index == 0 { "" } else { "," });
+                out.extend_from_slice(if index == 0 { b"" } else { b"," });
                 write_json(node, out)?;
             }
-            out.push(']');
+            out.push(b']');
         }
         DeValue::Table(table) => {
-            out.push('{');
+            out.push(b'{');
             for (index, (key, node)) in table.iter().enumerate() {
-                out.push_str(if index == 0 { "" } else { "," });
-                write_text(key.get_ref(), out);
-                out.push(':');
+                out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                json::write_text(out, key.get_ref());
+                out.push(b':');
                 write_json(node, out)?;
             }
-            out.push('}');
+            out.push(b'}');
         }
     }
     Ok(())
-}
-
-fn write_text(text: &str, out: &mut String) {
-    let mut bytes = Vec::new();
-    json::write_text(&mut bytes, text);
-    out.push_str(&String::from_utf8(bytes).unwrap_or_default());
 }

@@ -1,19 +1,16 @@
 //! One resource of the model file: its fields, and the rules that involve several of them.
 
-use std::ops::Range;
+use toml::de::DeValue;
 
 use super::field::{self, FieldContext};
 use super::field_keys::FieldPosition;
 use super::resource_names::{ResourceHeader, ResourceNames};
-use super::toml_tree::{TomlEntry, TomlTable};
+use super::toml_tree::{TomlEntry, TomlTable, TomlText};
 use super::{deprecation, expression, keys};
-use crate::model::expr::ExprScope;
-use crate::model::report::Mistakes;
-use crate::model::{
-    ChangeLogDetail, Field, RealmIndex, Resource, ResourceIndex, StorageClass, UniqueRule,
-    UniqueScope,
-};
-use toml::de::DeValue;
+use crate::model::expr::{self, ExprScope};
+use crate::model::field::{Field, OnDelete, ResourceIndex, StorageClass};
+use crate::model::resource::{ChangeLogDetail, Resource, UniqueRule, UniqueScope};
+use crate::model::settings::RealmIndex;
 
 /// A resource whose relations are not resolved yet.
 #[derive(Debug)]
@@ -21,224 +18,205 @@ pub struct ResourceDraft<'t> {
     pub resource: Resource,
     /// Names of the fields that have mistakes.
     pub invalid_fields: Vec<&'t str>,
-    /// Every declared field with its position.
-    pub declared: Vec<(&'t str, Range<usize>)>,
+    /// The names of all declared fields.
+    pub declared: Vec<TomlText<'t>>,
 }
 
-pub fn read<'t>(names: &ResourceNames<'t>, mistakes: &mut Mistakes) -> Vec<ResourceDraft<'t>> {
-    names
-        .list
-        .iter()
-        .enumerate()
-        .map(|(index, named)| read_draft(ResourceIndex(index), named, names, mistakes))
-        .collect()
+pub fn read<'t>(names: &ResourceNames<'t>) -> Vec<ResourceDraft<'t>> {
+    let headers = names.list.iter().enumerate();
+    headers.map(|(index, header)| read_draft(ResourceIndex(index), header, names)).collect()
 }
 
 fn read_draft<'t>(
     index: ResourceIndex,
-    named: &ResourceHeader<'t>,
+    header: &ResourceHeader<'t>,
     names: &ResourceNames<'t>,
-    mistakes: &mut Mistakes,
 ) -> ResourceDraft<'t> {
-    let table = &named.table;
-    table.refuse_unknown_keys(&keys::names(keys::RESOURCE), "a resource", mistakes);
+    let (name, table) = (header.name.value, &header.table);
+    table.check(&keys::RESOURCE);
     if let Some(entry) = table.find("on_delete").filter(|_| table.find("parent").is_none()) {
+        let message = format!("`on_delete` needs a `parent`, which `{name}` has not");
         let help =
             "it says what deleting the parent does; a `ref` field has an `on_delete` of its own";
-        mistakes.add_with_help(
-            entry.key_span.clone(),
-            format!("`on_delete` needs a `parent`, which `{}` has not", named.name),
-            help,
-        );
+        entry.key.refuse_with_help(message, help);
     }
-    let context = FieldContext { names, place: FieldPosition::Resource, level: 0 };
-    let (mut fields, broken) = match table.find("fields") {
-        Some(entry) => field::read_all(entry, context, mistakes),
-        None => Default::default(),
-    };
-    let entries = table
-        .find("fields")
-        .and_then(|entry| entry.node.get_ref().as_table())
-        .map(TomlTable::new)
-        .unwrap_or_default();
-    check_single_field_types(&fields, &entries, mistakes);
-    read_computed_fields(&mut fields, &broken, &entries, mistakes);
-    let mut unique = read_unique_fields(&fields, &entries, table, mistakes);
-    unique.extend(read_unique_groups(&fields, &broken, table, mistakes));
-    let all: Vec<&str> = names.all().collect();
+    let context = FieldContext { names, position: FieldPosition::Resource, level: 0 };
+    let (fields, invalid_fields) =
+        table.find("fields").map(|entry| field::read_all(entry, context)).unwrap_or_default();
+    let entries = table.table("fields").unwrap_or_default().entries;
     let resource = Resource {
         index,
-        name: named.name.into(),
-        plural: named.plural.as_str().into(),
+        name: name.into(),
+        plural: header.plural.as_str().into(),
         is_builtin: false,
-        table: named.plural.as_str().into(),
-        label: named.name.into(),
-        parent: named.parent,
+        table: header.plural.as_str().into(),
+        label: name.into(),
+        parent: header.parent,
         parent_key: None,
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 0,
-        on_delete: field::read_on_delete(table, mistakes),
-        id: named.id,
+        on_delete: table.choice("on_delete", keys::ON_DELETE).unwrap_or(OnDelete::Restrict),
+        id: header.id,
         realm: RealmIndex::default(),
         fields,
-        unique,
-        require_if_match: table.flag("require_if_match", mistakes).unwrap_or_default(),
-        changes: table
-            .choice("changes", keys::CHANGES, mistakes)
-            .unwrap_or(ChangeLogDetail::Values),
-        deprecated: deprecation::read_deprecated(table, "resource", named.name, &all, mistakes),
+        unique: Vec::new(),
+        require_if_match: table.flag("require_if_match").unwrap_or(false),
+        changes: table.choice("changes", keys::CHANGES).unwrap_or(ChangeLogDetail::Values),
+        deprecated: deprecation::read(table, "resource", name, &names.all().collect::<Vec<_>>()),
     };
-    let declared =
-        entries.entries().iter().map(|entry| (entry.key, entry.key_span.clone())).collect();
-    ResourceDraft { resource, invalid_fields: broken, declared }
+    let declared = entries.iter().map(|entry| entry.key.clone()).collect();
+    let mut draft = ResourceDraft { resource, invalid_fields, declared };
+    draft.check_single_field_types(&entries);
+    draft.read_computed_fields(&entries);
+    draft.resource.unique = draft.read_unique_fields(&entries, table);
+    let groups = table.find("unique").map(|entry| draft.read_unique_groups(entry));
+    draft.resource.unique.extend(groups.unwrap_or_default());
+    draft
 }
 
-/// Checks types that only one field of a resource can have.
-fn check_single_field_types(fields: &[Field], entries: &TomlTable<'_>, mistakes: &mut Mistakes) {
-    for (index, second) in fields.iter().enumerate() {
-        let name = second.kind.name;
-        let Some(help) = second.kind.replacement_when_repeated else { continue };
-        let first = fields.iter().take(index).find(|field| field.kind.name == name);
-        if let (Some(first), Some(entry)) = (first, entries.find(&second.name)) {
-            let message =
-                format!("a resource has one {name} at most, and `{}` is one already", first.name);
-            mistakes.add_with_help(entry.key_span.clone(), message, help);
-        }
-    }
-}
-
-fn read_computed_fields(
-    fields: &mut [Field],
-    broken: &[&str],
-    entries: &TomlTable<'_>,
-    mistakes: &mut Mistakes,
-) {
-    let texts: Vec<_> = entries
-        .entries()
-        .iter()
-        .filter_map(|entry| {
-            let index = fields.iter().position(|field| *field.name == *entry.key)?;
-            let computed =
-                TomlTable::new(entry.node.get_ref().as_table()?).find("computed")?.clone();
-            // Types that cannot be computed have refused the key already.
-            let fits = fields.get(index)?.kind.keys.contains(&"computed");
-            fits.then_some((index, entry.key, computed))
+impl ResourceDraft<'_> {
+    /// The valid fields, each with its index and its table in the file.
+    fn tables<'t>(
+        &self,
+        entries: &[TomlEntry<'t>],
+    ) -> impl Iterator<Item = (usize, &Field, TomlEntry<'t>, TomlTable<'t>)> {
+        let fields = self.resource.fields.iter().enumerate();
+        fields.filter_map(|(index, field)| {
+            let entry = entries.iter().find(|entry| entry.key.value == &*field.name)?;
+            Some((index, field, entry.clone(), entry.table()?))
         })
-        .collect();
-    let computed: Vec<&str> = texts.iter().map(|(_, name, _)| *name).collect();
-    for (index, _, entry) in &texts {
-        let Some(text) = entry.text(mistakes) else { continue };
-        let scope = ExprScope { fields, invalid_fields: broken, computed_fields: &computed };
-        let expression = fields
-            .get(*index)
-            .and_then(|target| expression::read_computed(&text, target, scope, mistakes));
-        if let Some(field) = fields.get_mut(*index) {
-            field.computed = expression;
+    }
+
+    /// Checks types that only one field of a resource can have.
+    fn check_single_field_types(&self, entries: &[TomlEntry<'_>]) {
+        let fields = &self.resource.fields;
+        for (index, second, entry, _) in self.tables(entries) {
+            let name = second.kind.name;
+            let Some(help) = second.kind.replacement_when_repeated else { continue };
+            if let Some(first) = fields.iter().take(index).find(|field| field.kind.name == name) {
+                let first = &first.name;
+                let message =
+                    format!("a resource has one {name} at most, and `{first}` is one already");
+                entry.key.refuse_with_help(message, help);
+            }
         }
     }
-}
 
-/// Reads `unique = true` and `unique = "parent"` of fields.
-fn read_unique_fields(
-    fields: &[Field],
-    entries: &TomlTable<'_>,
-    resource: &TomlTable<'_>,
-    mistakes: &mut Mistakes,
-) -> Vec<UniqueRule> {
-    let mut unique = Vec::new();
-    for (index, field) in fields.iter().enumerate() {
-        let table = entries
-            .find(&field.name)
-            .and_then(|entry| entry.node.get_ref().as_table())
-            .map(TomlTable::new);
-        let Some(entry) = table.as_ref().and_then(|table| table.find("unique")) else { continue };
-        if !field.kind.keys.contains(&"unique") {
-            continue;
+    fn read_computed_fields(&mut self, entries: &[TomlEntry<'_>]) {
+        // Types that cannot be computed have refused the key already.
+        let texts: Vec<_> = self
+            .tables(entries)
+            .filter(|(_, field, _, _)| field.kind.keys.contains(&"computed"))
+            .filter_map(|(index, _, entry, table)| {
+                Some((index, entry.key.value, table.text("computed")?))
+            })
+            .collect();
+        let computed: Vec<&str> = texts.iter().map(|(_, name, _)| *name).collect();
+        for (index, _, text) in &texts {
+            let fields = &self.resource.fields;
+            let scope = ExprScope {
+                fields,
+                invalid_fields: &self.invalid_fields,
+                computed_fields: &computed,
+            };
+            let expression = fields.get(*index).and_then(|target| {
+                expression::read(text, expr::parse_computed(text.value, target, scope))
+            });
+            if let Some(field) = self.resource.fields.get_mut(*index) {
+                field.computed = expression;
+            }
         }
-        let scope = match entry.node.get_ref() {
-            DeValue::Boolean(false) => continue,
-            DeValue::Boolean(true) => UniqueScope::Resource,
-            DeValue::String(scope) if scope == "parent" => {
-                if resource.find("parent").is_none() {
-                    let help = "say `unique = true`: unique among all items of the resource";
-                    mistakes.add_with_help(
-                        entry.span(),
-                        "`unique = \"parent\"` needs a resource with a parent",
-                        help,
-                    );
+    }
+
+    /// Reads `unique = true` and `unique = "parent"` of fields.
+    fn read_unique_fields(
+        &self,
+        entries: &[TomlEntry<'_>],
+        resource: &TomlTable<'_>,
+    ) -> Vec<UniqueRule> {
+        let mut unique = Vec::new();
+        let tables = self.tables(entries);
+        for (index, _, _, table) in
+            tables.filter(|(_, field, _, _)| field.kind.keys.contains(&"unique"))
+        {
+            let Some(entry) = table.find("unique") else { continue };
+            let scope = match entry.node.get_ref() {
+                DeValue::Boolean(false) => continue,
+                DeValue::Boolean(true) => UniqueScope::Resource,
+                DeValue::String(scope) if scope == "parent" => UniqueScope::Parent,
+                _ => {
+                    entry.refuse("`unique` expected true, false or \"parent\"");
+                    continue;
                 }
-                UniqueScope::Parent
+            };
+            if scope == UniqueScope::Parent && resource.find("parent").is_none() {
+                let help = "say `unique = true`: unique among all items of the resource";
+                entry
+                    .refuse_with_help("`unique = \"parent\"` needs a resource with a parent", help);
             }
-            _ => {
-                mistakes.add(entry.span(), "`unique` expected true, false or \"parent\"");
-                continue;
-            }
+            unique.push(UniqueRule { fields: vec![index], scope });
+        }
+        unique
+    }
+
+    /// Reads `unique = [["a", "b"]]` of the resource.
+    fn read_unique_groups(&self, entry: &TomlEntry<'_>) -> Vec<UniqueRule> {
+        let Some(groups) = entry.elements() else {
+            let help =
+                "on a resource it takes groups of fields: unique = [[\"street\", \"number\"]]";
+            entry.refuse_with_help("`unique` expected a list of lists of fields", help);
+            return Vec::new();
         };
-        unique.push(UniqueRule { fields: vec![index], scope });
+        let mut unique: Vec<UniqueRule> = Vec::new();
+        for group in groups.filter(TomlEntry::check_list_of_texts) {
+            let texts = group.texts();
+            let mut fields = self.find_fields(&texts, |name| format!("there is no field `{name}`"));
+            let is_json = |index: &usize| {
+                let field = self.resource.fields.get(*index);
+                field.is_some_and(|field| field.storage_class() == StorageClass::Json)
+            };
+            for index in fields.extract_if(.., |index| is_json(index)) {
+                let name = self.resource.fields.get(index).map_or("", |field| &*field.name);
+                if let Some(text) = texts.iter().find(|text| text.value == name) {
+                    text.refuse(format!(
+                        "`{name}` is a list, an object or json and cannot be unique"
+                    ));
+                }
+            }
+            if texts.len() < 2 {
+                let help = "for one field, say `unique = true` on the field";
+                group.refuse_with_help("a group of `unique` has at least two fields", help);
+            }
+            let rule = UniqueRule { fields, scope: UniqueScope::Resource };
+            if rule.fields.len() > 1 && unique.contains(&rule) {
+                group.refuse("this group stands here twice");
+            }
+            unique.push(rule);
+        }
+        unique
     }
-    unique
-}
 
-/// Reads `unique = [["a", "b"]]` of the resource.
-fn read_unique_groups(
-    fields: &[Field],
-    broken: &[&str],
-    table: &TomlTable<'_>,
-    mistakes: &mut Mistakes,
-) -> Vec<UniqueRule> {
-    let Some(entry) = table.find("unique") else { return Vec::new() };
-    let DeValue::Array(groups) = entry.node.get_ref() else {
-        let help = "on a resource it takes groups of fields: unique = [[\"street\", \"number\"]]";
-        mistakes.add_with_help(entry.span(), "`unique` expected a list of lists of fields", help);
-        return Vec::new();
-    };
-    let mut unique: Vec<UniqueRule> = Vec::new();
-    for group in groups {
-        let entry = TomlEntry { key: "unique", key_span: group.span(), node: group };
-        let Some(texts) = entry.texts(mistakes) else { continue };
+    /// The indices of the named fields, without duplicates; `missing` is the message for an unknown one.
+    pub fn find_fields(
+        &self,
+        texts: &[TomlText<'_>],
+        missing: impl Fn(&str) -> String,
+    ) -> Vec<usize> {
         let mut indices = Vec::new();
-        for text in &texts {
-            match fields.iter().position(|field| *field.name == *text.value) {
-                Some(index) if indices.contains(&index) => {
-                    mistakes.add(text.span.clone(), format!("`{}` stands here twice", text.value));
+        for text in texts {
+            match self.resource.field(text.value) {
+                Some((index, _)) if indices.contains(&index) => {
+                    text.refuse(format!("`{}` stands here twice", text.value));
                 }
-                Some(index)
-                    if fields
-                        .get(index)
-                        .is_some_and(|field| field.storage_class() == StorageClass::Json) =>
-                {
-                    mistakes.add(
-                        text.span.clone(),
-                        format!(
-                            "`{}` is a list, an object or json and cannot be unique",
-                            text.value
-                        ),
-                    );
+                Some((index, _)) => indices.push(index),
+                None if self.invalid_fields.contains(&text.value) => {}
+                None => {
+                    let known = self.resource.fields.iter().map(|field| &*field.name);
+                    text.refuse_unknown(missing(text.value), known);
                 }
-                Some(index) => indices.push(index),
-                None if broken.contains(&text.value) => {}
-                None => mistakes.add_unknown(
-                    text.span.clone(),
-                    format!("there is no field `{}`", text.value),
-                    text.value,
-                    fields.iter().map(|field| &*field.name),
-                ),
             }
         }
-        if texts.len() < 2 {
-            let help = "for one field, say `unique = true` on the field";
-            mistakes.add_with_help(
-                group.span(),
-                "a group of `unique` has at least two fields",
-                help,
-            );
-        }
-        let one = UniqueRule { fields: indices, scope: UniqueScope::Resource };
-        if one.fields.len() > 1 && unique.contains(&one) {
-            mistakes.add(group.span(), "this group stands here twice");
-        }
-        unique.push(one);
+        indices
     }
-    unique
 }

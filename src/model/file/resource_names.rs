@@ -2,13 +2,16 @@
 //!
 //! Fields and roles refer to these, so they must be known before anything else is read.
 
-use std::ops::Range;
-
-use super::toml_tree::{TomlEntry, TomlTable, check_name};
-use super::{LEVELS_MAX, RESOURCES_MAX, keys};
+use super::keys;
+use super::toml_tree::{TomlEntry, TomlTable, TomlText};
+use crate::model::field::ResourceIndex;
+use crate::model::nearest::nearest;
 use crate::model::report::Mistakes;
-use crate::model::{ResourceIndex, nearest};
 use crate::value::IdKind;
+
+const RESOURCES_MAX: usize = 1000;
+/// The maximum depth of resources, and of lists and objects.
+pub const LEVELS_MAX: usize = 16;
 
 /// The members that every item has in addition to its fields.
 pub const SYSTEM_FIELDS: &[&str] = &["id", "created_at", "updated_at", "version"];
@@ -27,55 +30,50 @@ pub struct ResourceNames<'t> {
 /// The first-pass data of one resource.
 #[derive(Debug)]
 pub struct ResourceHeader<'t> {
-    pub name: &'t str,
-    pub name_span: Range<usize>,
+    pub name: TomlText<'t>,
     pub table: TomlTable<'t>,
     pub plural: String,
-    /// The position of the plural, or of the name it is derived from.
-    pub plural_span: Range<usize>,
+    /// The plural in the file, or the name it is derived from.
+    pub plural_text: TomlText<'t>,
     pub parent: Option<ResourceIndex>,
     pub id: IdKind,
 }
 
 impl<'t> ResourceNames<'t> {
-    pub fn read(root: &TomlTable<'t>, mistakes: &mut Mistakes) -> Self {
+    pub fn read(root: &TomlTable<'t>, mistakes: &Mistakes) -> Self {
         let help = "declare a noun with its fields: [resources.customer.fields]";
         let Some(entry) = root.find("resources") else {
             // A misspelled `resources` has been reported already.
-            let slip = |key| nearest(key, keys::names(keys::ROOT)) == Some("resources");
-            if !root.entries().iter().any(|entry| slip(entry.key)) {
+            let slip = |key| nearest(key, keys::ROOT.names()) == Some("resources");
+            if !root.entries.iter().any(|entry| slip(entry.key.value)) {
                 mistakes.add_with_help(0..0, "the model has no resources", help);
             }
             return Self::default();
         };
-        let Some(table) = entry.table(mistakes) else { return Self::default() };
-        if table.entries().is_empty() {
-            mistakes.add_with_help(entry.key_span.clone(), "the model has no resources", help);
+        let Some(table) = root.table("resources") else { return Self::default() };
+        let count = table.entries.len();
+        if count == 0 {
+            entry.key.refuse_with_help("the model has no resources", help);
         }
-        if table.entries().len() > RESOURCES_MAX {
-            let message = format!(
-                "expected at most {RESOURCES_MAX} resources, got {}",
-                table.entries().len()
-            );
-            mistakes.add(entry.key_span.clone(), message);
+        if count > RESOURCES_MAX {
+            let message = format!("expected at most {RESOURCES_MAX} resources, got {count}");
+            entry.key.refuse(message);
             return Self::default();
         }
-        let mut names = Self {
-            list: table.entries().iter().map(|entry| read_header(entry, mistakes)).collect(),
-        };
-        names.check_plurals(mistakes);
-        names.find_parents(mistakes);
-        names.cut_cycles(mistakes);
+        let mut names = Self { list: table.entries.iter().map(read_header).collect() };
+        names.check_plurals();
+        names.find_parents();
+        names.cut_cycles();
         names
     }
 
-    pub fn find(&self, name: &str) -> Option<(ResourceIndex, &ResourceHeader<'t>)> {
-        let index = self.list.iter().position(|named| named.name == name)?;
+    pub fn find(&self, text: &TomlText<'_>) -> Option<(ResourceIndex, &ResourceHeader<'t>)> {
+        let index = text.find("resource", self.all())?;
         Some((ResourceIndex(index), self.list.get(index)?))
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &'t str> {
-        self.list.iter().map(|named| named.name)
+    pub fn all(&self) -> impl Iterator<Item = &'t str> + Clone {
+        self.list.iter().map(|header| header.name.value)
     }
 
     /// The ancestors of a resource, its parent first. Terminates once `cut_cycles` has run.
@@ -87,127 +85,91 @@ impl<'t> ResourceNames<'t> {
         std::iter::successors(parent(of), move |(index, _)| parent(*index))
     }
 
-    fn check_plurals(&self, mistakes: &mut Mistakes) {
-        for (index, named) in self.list.iter().enumerate() {
-            let plural = &named.plural;
-            let span = named.plural_span.clone();
-            let help = "say another one with `plural`";
-            if let Some(other) = self.list.iter().take(index).find(|other| other.plural == *plural)
-            {
-                mistakes.add_with_help(
-                    span,
-                    format!(
-                        "`{}` and `{}` both have the plural `{plural}`",
-                        other.name, named.name
-                    ),
-                    help,
-                );
-            } else if plural == named.name {
-                let help = "the name holds one item and the plural a list of them: say another one with `plural`";
-                mistakes.add_with_help(
-                    span,
-                    format!("the plural of `{plural}` must differ from its name"),
-                    help,
-                );
-            } else if let Some(taken) =
-                TABLE_PREFIXES.iter().find(|taken| plural.starts_with(**taken))
-            {
-                mistakes.add_with_help(
-                    span,
-                    format!("`{plural}` cannot be a plural: tables that begin with `{taken}` are the database's own"),
-                    help,
-                );
+    fn check_plurals(&self) {
+        for (index, header) in self.list.iter().enumerate() {
+            let (name, plural) = (header.name.value, &header.plural);
+            let other = self.list.iter().take(index).find(|other| other.plural == *plural);
+            let prefix = TABLE_PREFIXES.iter().find(|prefix| plural.starts_with(**prefix));
+            let mut help = "say another one with `plural`";
+            let message = if let Some(other) = other {
+                let other = other.name.value;
+                format!("`{other}` and `{name}` both have the plural `{plural}`")
+            } else if plural == name {
+                help = "the name holds one item and the plural a list of them: say another one with `plural`";
+                format!("the plural of `{plural}` must differ from its name")
+            } else if let Some(prefix) = prefix {
+                format!(
+                    "`{plural}` cannot be a plural: tables that begin with `{prefix}` are the database's own"
+                )
             } else if SYSTEM_FIELDS.contains(&plural.as_str()) || plural == "page" {
-                mistakes.add_with_help(
-                    span,
-                    format!("`{plural}` cannot be a plural: answers use that name themselves"),
-                    help,
-                );
-            }
+                format!("`{plural}` cannot be a plural: answers use that name themselves")
+            } else {
+                continue;
+            };
+            header.plural_text.refuse_with_help(message, help);
         }
     }
 
-    fn find_parents(&mut self, mistakes: &mut Mistakes) {
-        for index in 0..self.list.len() {
-            let Some(text) =
-                self.list.get(index).and_then(|named| named.table.text("parent", mistakes))
-            else {
-                continue;
-            };
-            let parent = self.find(text.value).map(|(parent, _)| parent);
-            if parent.is_none() {
-                mistakes.add_unknown(
-                    text.span,
-                    format!("there is no resource `{}`", text.value),
-                    text.value,
-                    self.all(),
-                );
-            }
-            if let Some(named) = self.list.get_mut(index) {
-                named.parent = parent;
-            }
+    fn find_parents(&mut self) {
+        let parent =
+            |header: &ResourceHeader<'t>| Some(self.find(&header.table.text("parent")?)?.0);
+        let parents: Vec<Option<ResourceIndex>> = self.list.iter().map(parent).collect();
+        for (header, parent) in self.list.iter_mut().zip(parents) {
+            header.parent = parent;
         }
     }
 
     /// Reports each cycle of parents once and cuts it, so that the reader can continue.
-    fn cut_cycles(&mut self, mistakes: &mut Mistakes) {
+    fn cut_cycles(&mut self) {
         for index in 0..self.list.len() {
             let chain: Vec<(usize, &str)> = self
                 .ancestors(index)
                 .take(self.list.len())
-                .map(|(index, named)| (index, named.name))
+                .map(|(index, header)| (index, header.name.value))
                 .collect();
-            let Some(named) = self.list.get(index) else { continue };
-            let span = named.table.find("parent").map_or(named.name_span.clone(), TomlEntry::span);
+            let Some(header) = self.list.get(index) else { continue };
+            let name = header.name.value;
+            let parent = header.table.text("parent").unwrap_or(header.name.clone());
             if let Some(end) = chain.iter().position(|(ancestor, _)| *ancestor == index) {
                 let circle: Vec<&str> = chain.iter().take(end).map(|(_, name)| *name).collect();
-                let name = named.name;
-                let (message, help) = match circle.as_slice() {
-                    [] => (
-                        format!("`{name}` cannot be its own parent"),
-                        "for a tree of items, refer to one with a field of type `ref`",
-                    ),
-                    circle => {
-                        let circle = circle.join(" → ");
-                        (
-                            format!("the parents go round in a circle: {name} → {circle} → {name}"),
-                            "take `parent` out of one of them; a field of type `ref` can point anywhere",
-                        )
-                    }
-                };
-                mistakes.add_with_help(span, message, help);
-                if let Some(named) = self.list.get_mut(index) {
-                    named.parent = None;
+                if circle.is_empty() {
+                    let help = "for a tree of items, refer to one with a field of type `ref`";
+                    parent.refuse_with_help(format!("`{name}` cannot be its own parent"), help);
+                } else {
+                    let circle = circle.join(" → ");
+                    parent.refuse_with_help(
+                        format!("the parents go round in a circle: {name} → {circle} → {name}"),
+                        "take `parent` out of one of them; a field of type `ref` can point anywhere",
+                    );
+                }
+                if let Some(header) = self.list.get_mut(index) {
+                    header.parent = None;
                 }
             } else if chain.len() == LEVELS_MAX {
-                mistakes.add(
-                    span,
-                    format!("expected at most {LEVELS_MAX} resources inside one another"),
-                );
+                parent
+                    .refuse(format!("expected at most {LEVELS_MAX} resources inside one another"));
             }
         }
     }
 }
 
-fn read_header<'t>(entry: &TomlEntry<'t>, mistakes: &mut Mistakes) -> ResourceHeader<'t> {
-    check_name("resource", entry.key, entry.key_span.clone(), mistakes);
-    let table = entry.table(mistakes).unwrap_or_default();
-    let (plural, plural_span) = match table.text("plural", mistakes) {
-        Some(text) => {
-            check_name("collection", text.value, text.span.clone(), mistakes);
-            (text.value.to_owned(), text.span)
-        }
-        None => (default_plural(entry.key), entry.key_span.clone()),
-    };
-    let id = table.choice("id", keys::ID_KINDS, mistakes).unwrap_or(IdKind::Uuid);
+fn read_header<'t>(entry: &TomlEntry<'t>) -> ResourceHeader<'t> {
+    let name = entry.key.clone();
+    name.check_name("resource");
+    let table = entry.table().unwrap_or_default();
+    let plural = table.text("plural");
+    if let Some(text) = &plural {
+        text.check_name("collection");
+    }
     ResourceHeader {
-        name: entry.key,
-        name_span: entry.key_span.clone(),
-        table,
-        plural,
-        plural_span,
+        plural: plural
+            .as_ref()
+            .map_or_else(|| default_plural(name.value), |text| text.value.to_owned()),
+        plural_text: plural.unwrap_or(name.clone()),
+        id: table.choice("id", keys::ID_KINDS).unwrap_or(IdKind::Uuid),
         parent: None,
-        id,
+        name,
+        table,
     }
 }
 

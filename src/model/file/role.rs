@@ -2,237 +2,165 @@
 //!
 //! A grant may also name a server path, for reading only.
 
-use super::resource::ResourceDraft;
-use super::toml_tree::{TomlEntry, TomlTable, check_name};
-use super::{expression, keys};
-use crate::model::builtin::ADMIN;
-use crate::model::expr::ExprScope;
-use crate::model::report::Mistakes;
-use crate::model::{Grant, GrantVerb, ResourceIndex, Role};
 use toml::de::DeValue;
 
-pub fn read(
-    root: &TomlTable<'_>,
-    drafts: &[ResourceDraft<'_>],
-    mistakes: &mut Mistakes,
-) -> Vec<Role> {
-    let Some(table) = root.find("roles").and_then(|entry| entry.table(mistakes)) else {
-        return Vec::new();
-    };
-    table.entries().iter().map(|entry| read_role(entry, drafts, mistakes)).collect()
+use super::resource::ResourceDraft;
+use super::toml_tree::{TomlEntry, TomlTable, find_meaning, type_name};
+use super::{expression, keys};
+use crate::model::builtin::ADMIN;
+use crate::model::expr::{self, ExprScope};
+use crate::model::field::ResourceIndex;
+use crate::model::resource::{Grant, GrantVerb, Role};
+
+pub fn read(root: &TomlTable<'_>, drafts: &[ResourceDraft<'_>]) -> Vec<Role> {
+    let table = root.table("roles").unwrap_or_default();
+    table.entries.iter().map(|entry| read_role(entry, drafts)).collect()
 }
 
-fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>], mistakes: &mut Mistakes) -> Role {
-    check_name("role", entry.key, entry.key_span.clone(), mistakes);
-    if entry.key == ADMIN {
+fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
+    let name = entry.key.value;
+    entry.key.check_name("role");
+    if name == ADMIN {
         let help = "it is built in and may do everything; give this role another name";
-        mistakes.add_with_help(entry.key_span.clone(), "the role `admin` cannot be declared", help);
+        entry.key.refuse_with_help("the role `admin` cannot be declared", help);
     }
-    let table = entry.table(mistakes).unwrap_or_default();
-    let mut grants: Vec<Grant> = Vec::new();
+    let table = entry.table().unwrap_or_default();
+    let names = drafts.iter().map(|draft| &*draft.resource.name);
+    let mut role = Role { name: name.into(), grants: Vec::new(), can_read_metrics: false };
     let mut all = None;
-    let mut reads_metrics = false;
-    for entry in table.entries() {
-        if entry.key == "*" {
-            all = read_grant_all(entry, mistakes);
-        } else if entry.key.starts_with('/') {
-            match read_server_path(entry, mistakes) {
-                Some(ServerPath::Metrics) => reads_metrics = true,
-                // The users come after all resources of the file.
-                Some(ServerPath::Users) => {
-                    grants.push(unrestricted_grant(
-                        ResourceIndex(drafts.len()),
-                        vec![GrantVerb::Get],
-                    ));
-                }
-                None => {}
+    for entry in &table.entries {
+        match entry.key.value {
+            "*" => all = read_grant_all(entry),
+            "/-/metrics" => role.can_read_metrics |= can_read_path(entry),
+            // The users come after all resources of the file.
+            "/-/users" if can_read_path(entry) => {
+                let users = ResourceIndex(drafts.len());
+                role.grants.push(unrestricted_grant(users, vec![GrantVerb::Get]));
             }
-        } else if let Some(draft) = drafts.iter().find(|draft| *draft.resource.name == *entry.key) {
-            grants.extend(read_grant(entry, draft, mistakes));
-        } else {
-            let message = format!("there is no resource `{}`", entry.key);
-            let known = drafts.iter().map(|draft| &*draft.resource.name);
-            mistakes.add_unknown(entry.key_span.clone(), message, entry.key, known);
+            "/-/users" => {}
+            "/-/changes" => {
+                let help = "take the grant out until it is";
+                entry.key.refuse_with_help("`/-/changes` is not served yet", help);
+            }
+            path if path.starts_with('/') => {
+                let message = format!("`{path}` cannot be granted");
+                entry.key.refuse_unknown(message, keys::SERVER_PATHS);
+            }
+            _ => {
+                let draft = entry.key.find("resource", names.clone()).and_then(|at| drafts.get(at));
+                role.grants.extend(draft.and_then(|draft| read_grant(entry, draft)));
+            }
         }
     }
+    let unnamed = drafts.iter().filter(|draft| table.find(&draft.resource.name).is_none());
     if let Some(verbs) = all {
-        for draft in drafts.iter().filter(|draft| table.find(&draft.resource.name).is_none()) {
-            grants.push(unrestricted_grant(draft.resource.index, verbs.clone()));
-        }
+        let grant = |draft: &ResourceDraft<'_>| {
+            unrestricted_grant(draft.resource.index, Vec::clone(&verbs))
+        };
+        role.grants.extend(unnamed.map(grant));
     }
-    grants.sort_by_key(|grant| grant.resource);
-    Role { name: entry.key.into(), grants, can_read_metrics: reads_metrics }
-}
-
-/// A server path that a role may read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ServerPath {
-    Metrics,
-    Users,
+    role.grants.sort_by_key(|grant| grant.resource);
+    role
 }
 
 /// Only reading can be granted: a caller who can write users could make themselves an administrator.
-fn read_server_path(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<ServerPath> {
-    let path = match entry.key {
-        "/-/metrics" => ServerPath::Metrics,
-        "/-/users" => ServerPath::Users,
-        "/-/changes" => {
-            let help = "take the grant out until it is";
-            mistakes.add_with_help(entry.key_span.clone(), "`/-/changes` is not served yet", help);
-            return None;
-        }
-        other => {
-            let message = format!("`{other}` cannot be granted");
-            mistakes.add_unknown(entry.key_span.clone(), message, other, keys::SERVER_PATHS);
-            return None;
-        }
-    };
+fn can_read_path(entry: &TomlEntry<'_>) -> bool {
     let is_get = |verbs: Vec<GrantVerb>| verbs == [GrantVerb::Get];
-    if entry.node.get_ref().is_array() && read_verbs(entry, mistakes).is_some_and(is_get) {
-        return Some(path);
+    let can_read = entry.node.get_ref().is_array() && read_verbs(entry).is_some_and(is_get);
+    if !can_read {
+        let message = format!("of `{}` only reading can be granted", entry.key.value);
+        entry.refuse_with_help(message, "write [\"get\"]; the rest is for admins");
     }
-    let message = format!("of `{}` only reading can be granted", entry.key);
-    mistakes.add_with_help(entry.span(), message, "write [\"get\"]; the rest is for admins");
-    None
+    can_read
 }
 
 fn unrestricted_grant(resource: ResourceIndex, verbs: Vec<GrantVerb>) -> Grant {
     Grant { resource, verbs, condition: None, hide: Vec::new(), readonly: Vec::new() }
 }
 
-fn read_grant_all(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<GrantVerb>> {
+fn read_grant_all(entry: &TomlEntry<'_>) -> Option<Vec<GrantVerb>> {
     if entry.node.get_ref().is_table() {
         let help = "fields differ from resource to resource: name the resource to say `where`, `hide` or `readonly`";
-        mistakes.add_with_help(entry.span(), "\"*\" takes verbs alone", help);
+        entry.refuse_with_help("\"*\" takes verbs alone", help);
         return None;
     }
-    read_verbs(entry, mistakes)
+    read_verbs(entry)
 }
 
-fn read_grant(
-    entry: &TomlEntry<'_>,
-    draft: &ResourceDraft<'_>,
-    mistakes: &mut Mistakes,
-) -> Option<Grant> {
-    let index = draft.resource.index;
+fn read_grant(entry: &TomlEntry<'_>, draft: &ResourceDraft<'_>) -> Option<Grant> {
+    let resource = draft.resource.index;
     if !entry.node.get_ref().is_table() {
-        return read_verbs(entry, mistakes).map(|verbs| unrestricted_grant(index, verbs));
+        return read_verbs(entry).map(|verbs| unrestricted_grant(resource, verbs));
     }
-    let table = entry.table(mistakes)?;
-    table.refuse_unknown_keys(&keys::names(keys::GRANT), "a grant", mistakes);
-    let verbs = match table.find("verbs") {
-        Some(entry) => read_verbs(entry, mistakes),
-        None => {
-            mistakes.add_with_help(
-                entry.key_span.clone(),
-                "a grant needs `verbs`",
-                "say what may be done: verbs = [\"get\"]",
-            );
-            None
-        }
-    };
-    let scope = ExprScope {
-        fields: &draft.resource.fields,
-        invalid_fields: &draft.invalid_fields,
-        computed_fields: &[],
-    };
-    let only = table
-        .text("where", mistakes)
-        .and_then(|text| expression::read_condition(&text, scope, mistakes));
-    let hide = read_field_names("hide", &table, draft, mistakes);
-    let readonly = read_field_names("readonly", &table, draft, mistakes);
-    if let Some(both) = hide.iter().find(|index| readonly.contains(index))
-        && let (Some(entry), Some(field)) =
-            (table.find("readonly"), draft.resource.fields.get(*both))
+    let table = entry.table()?;
+    table.check(&keys::GRANT);
+    let verbs = table.find("verbs").map(read_verbs);
+    if verbs.is_none() {
+        let help = "say what may be done: verbs = [\"get\"]";
+        entry.key.refuse_with_help("a grant needs `verbs`", help);
+    }
+    let ResourceDraft { resource: declared, invalid_fields, .. } = draft;
+    let scope = ExprScope { fields: &declared.fields, invalid_fields, computed_fields: &[] };
+    let condition = table
+        .text("where")
+        .and_then(|text| expression::read(&text, expr::parse_condition(text.value, scope)));
+    let [hide, readonly] = ["hide", "readonly"].map(|key| read_field_names(&table, key, draft));
+    let both = hide.iter().find(|index| readonly.contains(index));
+    if let (Some(entry), Some(field)) =
+        (table.find("readonly"), both.and_then(|index| declared.fields.get(*index)))
     {
-        let message =
-            format!("`{}` is hidden, so nobody with this role can change it anyway", field.name);
-        mistakes.add_with_help(entry.span(), message, "take it out of `readonly` or out of `hide`");
+        let name = &field.name;
+        let message = format!("`{name}` is hidden, so nobody with this role can change it anyway");
+        entry.refuse_with_help(message, "take it out of `readonly` or out of `hide`");
     }
-    let verbs = verbs?;
+    let verbs = verbs??;
     if verbs.contains(&GrantVerb::Post) {
-        for (key, fields) in [("hide", &hide), ("readonly", &readonly)] {
-            check_can_create(&table, key, fields, draft, mistakes);
-        }
+        check_can_create(&table, "hide", &hide, draft);
+        check_can_create(&table, "readonly", &readonly, draft);
     }
-    Some(Grant { resource: index, verbs, condition: only, hide, readonly })
+    Some(Grant { resource, verbs, condition, hide, readonly })
 }
 
 /// A role that creates items must be able to set all required fields.
-fn check_can_create(
-    table: &TomlTable<'_>,
-    key: &str,
-    fields: &[usize],
-    draft: &ResourceDraft<'_>,
-    mistakes: &mut Mistakes,
-) {
+fn check_can_create(table: &TomlTable<'_>, key: &str, fields: &[usize], draft: &ResourceDraft<'_>) {
     let fields = fields.iter().filter_map(|index| draft.resource.fields.get(*index));
     // A required field has no default.
-    for field in fields.filter(|field| field.required) {
-        if let Some(entry) = table.find(key) {
-            let name = &field.name;
-            let message =
-                format!("`{name}` is required, but this role creates items and cannot send it");
-            let help = format!(
+    for (field, entry) in
+        fields.filter(|field| field.required).zip(table.find(key).into_iter().cycle())
+    {
+        let name = &field.name;
+        entry.refuse_with_help(
+            format!("`{name}` is required, but this role creates items and cannot send it"),
+            format!(
                 "give `{name}` a `default` in place of `required`, or take \"post\" out of `verbs`"
-            );
-            mistakes.add_with_help(entry.span(), message, help);
-        }
+            ),
+        );
     }
 }
 
-fn read_verbs(entry: &TomlEntry<'_>, mistakes: &mut Mistakes) -> Option<Vec<GrantVerb>> {
+fn read_verbs(entry: &TomlEntry<'_>) -> Option<Vec<GrantVerb>> {
     match entry.node.get_ref() {
         DeValue::String(all) if all == "*" => {
-            Some(keys::VERBS.iter().map(|(_, verb)| *verb).collect())
+            return Some(keys::VERBS.iter().map(|(_, verb)| *verb).collect());
         }
-        DeValue::String(one) => {
-            let help =
-                format!("put verbs into a list: [{one:?}]; only \"*\", all verbs, stands alone");
-            mistakes.add_with_help(
-                entry.span(),
-                format!("expected a list of verbs, got {one:?}"),
-                help,
-            );
-            None
+        DeValue::Array(_) => {
+            entry.check_words("verb", &keys::words(keys::VERBS));
+            let verbs = entry.texts().into_iter();
+            return Some(verbs.filter_map(|text| find_meaning(text.value, keys::VERBS)).collect());
         }
-        DeValue::Array(_) => Some(entry.choices("verb", keys::VERBS, mistakes)),
+        DeValue::String(one) => entry.refuse_with_help(
+            format!("expected a list of verbs, got {one:?}"),
+            format!("put verbs into a list: [{one:?}]; only \"*\", all verbs, stands alone"),
+        ),
         _ => {
-            mistakes.add(
-                entry.span(),
-                format!(
-                    "expected \"*\" or a list of verbs, got {}",
-                    super::toml_tree::type_name(entry.node)
-                ),
-            );
-            None
+            let got = type_name(entry.node);
+            entry.refuse(format!("expected \"*\" or a list of verbs, got {got}"));
         }
     }
+    None
 }
 
-fn read_field_names(
-    key: &str,
-    table: &TomlTable<'_>,
-    draft: &ResourceDraft<'_>,
-    mistakes: &mut Mistakes,
-) -> Vec<usize> {
-    let Some(texts) = table.find(key).and_then(|entry| entry.texts(mistakes)) else {
-        return Vec::new();
-    };
-    let mut indices = Vec::new();
-    for text in texts {
-        match draft.resource.field(text.value) {
-            Some((index, _)) if indices.contains(&index) => {
-                mistakes.add(text.span, format!("`{}` stands here twice", text.value));
-            }
-            Some((index, _)) => indices.push(index),
-            None if draft.invalid_fields.contains(&text.value) => {}
-            None => {
-                let message = format!("`{}` has no field `{}`", draft.resource.name, text.value);
-                let known = draft.resource.fields.iter().map(|field| &*field.name);
-                mistakes.add_unknown(text.span, message, text.value, known);
-            }
-        }
-    }
-    indices
+fn read_field_names(table: &TomlTable<'_>, key: &str, draft: &ResourceDraft<'_>) -> Vec<usize> {
+    let texts = table.find(key).map(TomlEntry::texts).unwrap_or_default();
+    draft.find_fields(&texts, |name| format!("`{}` has no field `{name}`", draft.resource.name))
 }

@@ -1,14 +1,16 @@
 //! Tests of the reader: the examples have no mistakes, every broken model has the expected ones, nothing
 //! panics.
 
+use std::fs;
 use std::path::Path;
 
 use expect_test::expect_file;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::resource::Referrer;
 use crate::model::{
-    Algorithm, AuthScheme, ChallengeForm, Field, OnDelete, Qop, Referrer, ResourceIndex, types,
+    Algorithm, AuthScheme, ChallengeForm, Field, OnDelete, Qop, RealmIndex, ResourceIndex, types,
 };
 use crate::value::Value;
 
@@ -30,12 +32,12 @@ fn examples_are_read_without_mistakes() {
 fn broken_models_show_their_mistakes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/broken");
     let mut paths: Vec<_> =
-        std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     let mut several = 0;
     for path in &paths {
-        let text = std::fs::read_to_string(path).unwrap();
+        let text = fs::read_to_string(path).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
         let errors = read(name, &text).expect_err(name);
         several += usize::from(errors.mistakes().len() > 1);
@@ -286,5 +288,29 @@ proptest! {
             Ok(model) => prop_assert_eq!(&read_shape(&model.shape).unwrap().shape, &model.shape),
             Err(errors) => prop_assert!(!errors.render(false).is_empty()),
         }
+    }
+}
+
+/// A reader takes a value by the name of its key, which no compiler checks.
+#[test]
+fn keys_are_all_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/model/file");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let readers = paths.filter(|path| !path.ends_with("keys.rs") && !path.ends_with("tests.rs"));
+    let text: String = readers.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let tables = [
+        &keys::ROOT,
+        &keys::REALM,
+        &keys::RESOURCE,
+        &keys::FIELD,
+        &keys::DEPRECATED,
+        &keys::GRANT,
+        &keys::SERVER,
+        &keys::RATE_LIMIT,
+    ];
+    for (table, name) in
+        tables.iter().flat_map(|table| table.names().map(move |name| (table, name)))
+    {
+        assert!(text.contains(&format!("\"{name}\"")), "{}: nothing reads `{name}`", table.owner);
     }
 }

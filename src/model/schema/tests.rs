@@ -16,7 +16,7 @@ fn schema_has_every_type_and_key() {
     let names: Vec<&str> =
         fields.iter().map(|field| field["properties"]["type"]["const"].as_str().unwrap()).collect();
     assert_eq!(names, types::ALL.iter().map(|kind| kind.name).collect::<Vec<_>>());
-    for key in keys::FIELD {
+    for key in keys::FIELD.keys {
         let used = fields.iter().any(|field| field["properties"].get(key.name).is_some());
         assert!(used, "{} is a key of no type", key.name);
     }
@@ -89,21 +89,21 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 #[test]
 fn document_has_every_key_and_choice() {
     for (document, heading, keys) in [
-        (DOCUMENT, "## Top level", keys::ROOT),
-        (DOCUMENT, "## Resources", keys::RESOURCE),
-        (DOCUMENT, "## Fields", keys::FIELD),
-        (DOCUMENT, "## Realms", keys::REALM),
-        (DOCUMENT, "## Roles", keys::GRANT),
-        (DOCUMENT, "## Deprecation", keys::DEPRECATED),
-        (SETTINGS, "## Settings", keys::SERVER),
+        (DOCUMENT, "## Top level", &keys::ROOT),
+        (DOCUMENT, "## Resources", &keys::RESOURCE),
+        (DOCUMENT, "## Fields", &keys::FIELD),
+        (DOCUMENT, "## Realms", &keys::REALM),
+        (DOCUMENT, "## Roles", &keys::GRANT),
+        (DOCUMENT, "## Deprecation", &keys::DEPRECATED),
+        (SETTINGS, "## Settings", &keys::SERVER),
     ] {
         // Being listed among a type's keys is not an explanation.
         let lines =
             section(document, heading).lines().filter(|line| line.matches('|').count() != 4);
         let section = lines.collect::<Vec<_>>().join("\n");
-        for KeySpec { name, value: holds, .. } in keys {
+        for KeySpec { name, form, .. } in keys.keys {
             assert!(words(&section).contains(name), "{heading} does not explain `{name}`");
-            let (KeyValue::Choice(choices) | KeyValue::Choices(choices)) = holds else { continue };
+            let (KeyForm::Choice(choices) | KeyForm::Choices(_, choices)) = form else { continue };
             for choice in choices() {
                 assert!(section.contains(choice), "{heading}, {name}: {choice} is missing");
             }

@@ -35,7 +35,7 @@ pub use password::{PASSWORD, PASSWORD_BYTES_MAX};
 pub use read::{add_required, add_unknown, read, read_new};
 pub use rules::compare;
 pub use text::TEXT;
-pub use url::{invalid_escape_position, is_url};
+pub use url::{invalid_escape_position, is_origin_url};
 pub use user_name::USER_NAME;
 
 /// The types of model files.

@@ -53,7 +53,7 @@ fn types_have_unique_names_and_known_keys() {
     for (index, kind) in ALL.iter().enumerate() {
         assert!(ALL[index + 1..].iter().all(|other| other.name != kind.name), "{}", kind.name);
         for key in kind.keys {
-            assert!(keys::names(keys::FIELD).any(|known| known == *key), "{}: {key}", kind.name);
+            assert!(keys::FIELD.names().any(|known| known == *key), "{}: {key}", kind.name);
             assert!(!keys::FIELD_COMMON.contains(key), "{}: {key}", kind.name);
         }
         let needed = kind.mandatory_keys.iter().map(|need| need.key).chain(kind.implying_key);

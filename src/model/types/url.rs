@@ -18,7 +18,7 @@ pub static URL: FieldType = FieldType {
 };
 
 /// Whether `text` is an absolute http or https URL with a host.
-pub fn is_url(text: &str) -> bool {
+fn is_url(text: &str) -> bool {
     // RFC 3986 §2: other characters must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
     if !text.bytes().all(allowed) || invalid_escape_position(text).is_some() {
@@ -30,6 +30,13 @@ pub fn is_url(text: &str) -> bool {
     let rest = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
     let port_fits = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
+}
+
+/// Whether `text` is a URL of a scheme, a host and maybe a port alone.
+pub fn is_origin_url(text: &str) -> bool {
+    let plain = |uri: Uri| uri.path().trim_start_matches('/').is_empty() && uri.query().is_none();
+    let has_tail = text.ends_with('/') || text.contains(['#', '@']);
+    is_url(text) && !has_tail && text.parse().is_ok_and(plain)
 }
 
 /// The position of a percent sign that does not begin an escape.

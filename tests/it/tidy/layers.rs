@@ -18,6 +18,7 @@ const LAYERED: &[&str] = &[
     "auth",
     "intent",
     "metrics",
+    "model",
     "pipeline",
     "plan",
     "server",
