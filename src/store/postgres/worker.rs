@@ -130,10 +130,9 @@ impl PostgresWorker {
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<Outcome, StoreError> {
         fault::point("read");
-        let now = clock::now();
-        let until = now + self.state.statement_max;
+        let until = clock::now() + self.state.statement_max;
         let way = match &read {
-            read if read.is_point_lookup() => self.reads.lease_for_read(now, until).await?,
+            read if read.is_point_lookup() => self.reads.lease_for_read(until).await?,
             read => {
                 let lease = self.state.pool.lease(lease_purpose(read), until).await?;
                 ReadConnection::Exclusive(lease)
@@ -181,13 +180,10 @@ async fn run_read(
             TransactionStage::Autocommit,
         );
         let late = until + NETWORK_GRACE;
+        let deadline = way.answer_deadline(clock::now(), late);
         let done = {
-            let mut work = pin!(read::read(&mut driver, &state.context, read));
-            let done = timeout_at(way.answer_deadline(late).into(), work.as_mut()).await;
-            match done {
-                Err(_) if way.is_sole_read() => timeout_at(late.into(), work.as_mut()).await,
-                done => done,
-            }
+            let work = pin!(read::read(&mut driver, &state.context, read));
+            timeout_at(deadline.into(), work).await
         };
         match (done, driver.error_class()) {
             (Ok(done), None) => {
@@ -195,7 +191,7 @@ async fn run_read(
                 return done;
             }
             (Ok(done), Some(_)) => {
-                way.mark_broken();
+                way.retire();
                 if is_second {
                     return done;
                 }

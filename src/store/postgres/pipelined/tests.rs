@@ -1,6 +1,7 @@
-//! The pipelined connection against a private PostgreSQL. The tests pass in the current time.
+//! The shared connection of pipelined reads, against a private PostgreSQL.
 
 use tokio::runtime::{Builder, LocalOptions};
+use tokio::time::timeout;
 
 use super::*;
 use crate::clock;
@@ -11,24 +12,28 @@ use crate::store::postgres::worker::PostgresWorker;
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The process id of the connection's backend.
-async fn backend_pid(way: &ReadConnection) -> i32 {
-    way.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
+async fn backend_pid(on: &ReadConnection) -> i32 {
+    on.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
-async fn lease_many(reads: &PipelinedReads, count: usize, now: Instant) -> Vec<ReadConnection> {
+async fn lease_many(reads: &PipelinedReads, count: usize) -> Vec<ReadConnection> {
     let mut all = Vec::new();
     for _ in 0..count {
-        all.push(reads.lease_for_read(now, clock::now() + TEST_TIMEOUT).await.unwrap());
+        all.push(reads.lease_for_read(clock::now() + TEST_TIMEOUT).await.unwrap());
     }
     all
 }
 
-async fn lease_one(reads: &PipelinedReads, now: Instant) -> ReadConnection {
-    lease_many(reads, 1, now).await.remove(0)
+async fn lease_one(reads: &PipelinedReads) -> ReadConnection {
+    lease_many(reads, 1).await.remove(0)
+}
+
+async fn lease_two(reads: &PipelinedReads) -> [ReadConnection; 2] {
+    <[ReadConnection; 2]>::try_from(lease_many(reads, 2).await).ok().unwrap()
 }
 
 #[test]
-fn pipelined_reads_are_limited_drained_and_closed() {
+fn pipelined_reads_are_limited_and_their_connection_is_retired() {
     let cluster = TestCluster::start();
     cluster.restart("fast");
     let stores =
@@ -38,13 +43,11 @@ fn pipelined_reads_are_limited_drained_and_closed() {
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
         pipeline_depth_is_limited(&worker.reads).await;
-        stalled_pipeline_cannot_be_joined(&worker.reads).await;
         shared_wait_is_limited(&worker.reads).await;
-        abandoned_pipeline_is_drained_and_closed(&cluster, &worker.reads).await;
-        pipeline_yields_its_slot_to_waiters(&worker.reads).await;
-        broken_pipeline_is_closed(&worker.reads).await;
+        failed_read_retires_the_shared_connection(&worker.reads).await;
+        abandoned_connection_is_closed_by_the_statement_timeout(&cluster, &worker.reads).await;
         // With one connection there is no pipelining, because none would be left for writes.
-        let alone = lease_one(&small.reads, clock::now()).await;
+        let alone = lease_one(&small.reads).await;
         assert!(matches!(alone, ReadConnection::Exclusive(_)));
     });
     for store in stores {
@@ -53,97 +56,77 @@ fn pipelined_reads_are_limited_drained_and_closed() {
 }
 
 async fn pipeline_depth_is_limited(reads: &PipelinedReads) {
-    let now = clock::now();
-    let full = lease_many(reads, PIPELINE_DEPTH_MAX, now).await;
+    let full = lease_many(reads, PIPELINE_DEPTH_MAX).await;
     let first = backend_pid(&full[0]).await;
-    for way in &full {
-        assert!(matches!(way, ReadConnection::Pipelined(_)));
-        assert_eq!(backend_pid(way).await, first);
+    for on in &full {
+        assert!(matches!(on, ReadConnection::Shared(_)));
+        assert_eq!(backend_pid(on).await, first);
     }
-    let other = lease_one(reads, now).await;
-    assert!(matches!(other, ReadConnection::Exclusive(_)));
-    assert_ne!(backend_pid(&other).await, first);
+    // One more read gets another connection, which the next read shares.
+    let [other, next] = lease_two(reads).await;
+    let second = backend_pid(&other).await;
+    assert_ne!(second, first);
+    assert_eq!(backend_pid(&next).await, second);
     // All are in flight before the first is answered.
     let asked = full.iter().map(backend_pid);
     assert_eq!(futures_util::future::join_all(asked).await, [first; PIPELINE_DEPTH_MAX]);
-    // With the last read the connection returns to the pool, from which it is leased again.
-    other.complete();
-    full.into_iter().for_each(ReadConnection::complete);
-    assert_eq!(reads.pipelined().strong_count(), 0);
-    let again = lease_one(reads, now).await;
-    assert_eq!(backend_pid(&again).await, first);
+    // With the last read a connection returns to the pool, from which it is leased again.
+    [other, next].into_iter().chain(full).for_each(ReadConnection::complete);
+    assert_eq!(reads.shared().strong_count(), 0);
+    assert_eq!(reads.pool.slots.available_permits(), 4);
+    let again = lease_one(reads).await;
+    assert!([first, second].contains(&backend_pid(&again).await));
     again.complete();
 }
 
-async fn stalled_pipeline_cannot_be_joined(reads: &PipelinedReads) {
-    let now = clock::now();
-    let stays = lease_one(reads, now).await;
-    let second = lease_one(reads, now + STALL_TIMEOUT / 2).await;
-    assert_eq!(backend_pid(&second).await, backend_pid(&stays).await);
-    let late = lease_one(reads, now + STALL_TIMEOUT).await;
-    assert!(matches!(late, ReadConnection::Exclusive(_)));
-    late.complete();
-    // The stall ends with the next answer, and the time counts from when a joining read noticed it.
-    second.complete();
-    let third = lease_one(reads, now + STALL_TIMEOUT * 10).await;
-    assert!(matches!(third, ReadConnection::Pipelined(_)));
-    let fourth = lease_one(reads, now + STALL_TIMEOUT * 11).await;
-    assert!(matches!(fourth, ReadConnection::Exclusive(_)));
-    for way in [stays, third, fourth] {
-        way.complete();
-    }
-}
-
 async fn shared_wait_is_limited(reads: &PipelinedReads) {
-    let now = clock::now();
-    let late = now + TEST_TIMEOUT;
-    let [first, second] =
-        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
-    assert_eq!([&first, &second].map(ReadConnection::is_sole_read), [false, false]);
-    assert_eq!(second.answer_deadline(late), now + SHARED_WAIT_MAX);
-    assert_eq!(second.answer_deadline(now), now);
+    let (shared, now) = (lease_one(reads).await, clock::now());
+    assert_eq!(shared.answer_deadline(now, now + TEST_TIMEOUT), now + SHARED_WAIT_MAX);
     // Half of the time is left to read on another connection.
-    let short = reads.lease_for_read(now, now + SHARED_WAIT_MAX).await.unwrap();
-    assert_eq!(short.answer_deadline(late), now + SHARED_WAIT_MAX / 2);
-    short.complete();
-    first.complete();
-    assert!(second.is_sole_read());
-    second.complete();
-    let [first, second] =
-        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
-    // The statement of the first read may block the second.
-    first.abandon();
-    assert!(!second.is_sole_read());
-    second.abandon();
-    wait_for_all_slots(reads).await;
-    let alone = ReadConnection::Exclusive(
-        reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT).await.unwrap(),
-    );
-    assert_eq!(alone.answer_deadline(late), late);
+    let soon = now + SHARED_WAIT_MAX;
+    assert_eq!(shared.answer_deadline(now, soon), now + SHARED_WAIT_MAX / 2);
+    shared.complete();
+    let lease = reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT).await.unwrap();
+    let alone = ReadConnection::Exclusive(lease);
+    assert_eq!(alone.answer_deadline(now, soon), soon);
     alone.complete();
 }
 
-async fn abandoned_pipeline_is_drained_and_closed(cluster: &TestCluster, reads: &PipelinedReads) {
-    let now = clock::now();
-    let [ahead, behind] =
-        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
+async fn failed_read_retires_the_shared_connection(reads: &PipelinedReads) {
+    let [one, other] = lease_two(reads).await;
+    let first = backend_pid(&one).await;
+    one.retire();
+    let next = lease_one(reads).await;
+    assert_ne!(backend_pid(&next).await, first);
+    // The reads that are on it complete there.
+    assert_eq!(backend_pid(&other).await, first);
+    other.complete();
+    next.complete();
+    let later = lease_one(reads).await;
+    assert_ne!(backend_pid(&later).await, first);
+    later.complete();
+}
+
+/// The statements that were sent are not cancelled: the connection ends when they have ended, and until then
+/// it does not use up a slot of the pool.
+async fn abandoned_connection_is_closed_by_the_statement_timeout(
+    cluster: &TestCluster,
+    reads: &PipelinedReads,
+) {
+    let [ahead, behind] = lease_two(reads).await;
     let first = backend_pid(&ahead).await;
-    for way in [&ahead, &behind] {
+    for on in [&ahead, &behind] {
         // The statement is sent, and its answer is not awaited.
-        let slow = way.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
+        let client = &on.connection().unwrap().client;
+        let slow = client.batch_execute("SET statement_timeout = '2s'; SELECT pg_sleep(600)");
         assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
     behind.abandon();
-    // No read joins, however recent the last answer is.
-    let other = lease_one(reads, now).await;
-    assert!(matches!(other, ReadConnection::Exclusive(_)));
+    let other = lease_one(reads).await;
     assert_ne!(backend_pid(&other).await, first);
     other.complete();
-    // As if the read had panicked.
-    drop(ahead);
-    // The pipeline keeps its pool slot until all its statements are cancelled.
-    assert_eq!(reads.pool.slots.available_permits(), 3);
-    wait_for_all_slots(reads).await;
+    ahead.abandon();
+    assert_eq!(reads.pool.slots.available_permits(), 4);
     let gone = async {
         let look = format!("SELECT pid FROM pg_stat_activity WHERE pid = {first}");
         while !cluster.sql(&look).is_empty() {
@@ -151,48 +134,4 @@ async fn abandoned_pipeline_is_drained_and_closed(cluster: &TestCluster, reads: 
         }
     };
     timeout(TEST_TIMEOUT, gone).await.unwrap();
-}
-
-/// A request that waits for a pool slot gets that of the pipeline, even if many reads would like to join.
-async fn pipeline_yields_its_slot_to_waiters(reads: &PipelinedReads) {
-    let now = clock::now();
-    let shared = lease_one(reads, now).await;
-    let lease = || reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT);
-    let mut others = Vec::new();
-    for _ in 0..3 {
-        others.push(lease().await.unwrap());
-    }
-    let mut waits = pin!(lease());
-    assert!(timeout(Duration::from_millis(1), waits.as_mut()).await.is_err());
-    let mut comes = pin!(reads.lease_for_read(now, clock::now() + TEST_TIMEOUT));
-    assert!(timeout(Duration::from_millis(1), comes.as_mut()).await.is_err());
-    shared.complete();
-    let waited = timeout(TEST_TIMEOUT, waits).await.unwrap().unwrap();
-    waited.return_to_pool();
-    timeout(TEST_TIMEOUT, comes).await.unwrap().unwrap().complete();
-    others.into_iter().for_each(ConnectionLease::return_to_pool);
-}
-
-async fn wait_for_all_slots(reads: &PipelinedReads) {
-    let all = async {
-        while reads.pool.slots.available_permits() < 4 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(TEST_TIMEOUT, all).await.unwrap();
-}
-
-async fn broken_pipeline_is_closed(reads: &PipelinedReads) {
-    let now = clock::now();
-    let [one, other] =
-        <[ReadConnection; 2]>::try_from(lease_many(reads, 2, now).await).ok().unwrap();
-    let first = backend_pid(&one).await;
-    one.mark_broken();
-    let alone = lease_one(reads, now).await;
-    assert!(matches!(alone, ReadConnection::Exclusive(_)));
-    alone.complete();
-    other.complete();
-    let next = lease_one(reads, now).await;
-    assert_ne!(backend_pid(&next).await, first);
-    next.complete();
 }
