@@ -8,6 +8,7 @@ use super::collection::Collection;
 use super::outcome::{Outcome, RequestRefusal};
 use super::validate::{DraftValues, ItemDraft, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
+use crate::fault;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::model::{Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types};
 use crate::permit::{Access, UnreadableFields};
@@ -120,8 +121,8 @@ pub fn decide(
             refuse_dangling(&lost)?;
             replace(resource, limits, (stored, draft), found.now)
         }
-        // The store has turned a patch into a `Replace` before.
-        WriteAction::Patch { .. } => Err(RequestRefusal::Missing),
+        WriteAction::Patch { .. } if found.item.is_none() => Err(RequestRefusal::Missing),
+        WriteAction::Patch { .. } => fault::bug("a patch of a stored item was not applied before"),
         WriteAction::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
             check_item_preconditions(model, collection, conditions, stored)?;

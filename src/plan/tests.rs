@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::decide::{Script, ScriptResult};
 use super::*;
+use crate::formats::PatchForm;
 use crate::intent::{self, RequestVerb, Route};
 use crate::model::{self, ResourceIndex};
 use crate::value::{Item, Moment, Value};
@@ -323,6 +324,32 @@ fn state_transition_not_declared_is_refused() {
         &expect![[r#"
         Transition { from: None, to: "paid", allowed: ["placed"] }
     "#]],
+    );
+}
+
+#[test]
+fn patch_of_missing_item_is_refused() {
+    let body = r#"{"order":{"note":"a"}}"#;
+    check_decide(
+        RequestVerb::Patch(PatchForm::MergePatch),
+        body,
+        found(None),
+        &expect![[r#"
+        Missing
+    "#]],
+    );
+}
+
+/// The store applies a patch before the decision; 404 would hide that it did not.
+#[test]
+#[should_panic(expected = "a patch of a stored item was not applied before")]
+fn patch_of_stored_item_that_was_not_applied_panics() {
+    let body = r#"{"order":{"note":"a"}}"#;
+    check_decide(
+        RequestVerb::Patch(PatchForm::MergePatch),
+        body,
+        found(Some(stored("paid"))),
+        &expect![[""]],
     );
 }
 

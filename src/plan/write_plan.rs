@@ -10,11 +10,14 @@ use std::time::Instant;
 use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::{DraftValues, ItemDraft};
+use crate::fault::OrBug;
 use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
 use crate::model::builtin::{NAME, PASSWORD};
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::value::{Id, Item, Value};
+
+const USER_FIELDS: &str = "a user has a name and a password";
 
 /// One transaction that may change something.
 #[derive(Debug, Clone)]
@@ -45,6 +48,7 @@ impl WritePlan {
             rights_lease: None,
         }
     }
+
     /// The write that creates a user. `values` are in the order of the user's fields, with the password
     /// hashed.
     pub fn create_user(model: &Model, values: Vec<Value>, by: ChangeAuthor) -> Self {
@@ -61,9 +65,7 @@ impl WritePlan {
         by: ChangeAuthor,
     ) -> Self {
         let mut values: Vec<_> = model.resource(model.users).fields.iter().map(|_| None).collect();
-        if let Some(place) = values.get_mut(at) {
-            *place = Some(value);
-        }
+        *values.get_mut(at).or_bug("the resource of users has this field") = Some(value);
         let draft = user_draft(DraftValues::Partial(values));
         let action = WriteAction::Replace { id, draft };
         let preconditions = Preconditions::if_version(version);
@@ -82,11 +84,13 @@ impl WritePlan {
         let drafts = drafts_mut(&mut self.action).iter_mut().filter(move |_| is_users);
         drafts.filter_map(|draft| match &mut draft.values {
             DraftValues::Complete(values) => {
-                let [name, password] = values.get_disjoint_mut([NAME, PASSWORD]).ok()?;
+                let [name, password] =
+                    values.get_disjoint_mut([NAME, PASSWORD]).or_bug(USER_FIELDS);
                 name_and_password(name, password)
             }
             DraftValues::Partial(values) => {
-                let [name, password] = values.get_disjoint_mut([NAME, PASSWORD]).ok()?;
+                let [name, password] =
+                    values.get_disjoint_mut([NAME, PASSWORD]).or_bug(USER_FIELDS);
                 name_and_password(name.as_mut()?, password.as_mut()?)
             }
         })
@@ -246,5 +250,14 @@ mod tests {
         );
         check(id, r#"{"user":{"name":"ann","password":"secret a"}}"#, &[("ann", "secret a")]);
         check(id, r#"{"user":{"name":"ann"}}"#, &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the resource of users has this field")]
+    fn change_of_a_user_field_that_does_not_exist_panics() {
+        let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+        let model = model::read("t.toml", text).unwrap();
+        let by = ChangeAuthor { actor: "-".into(), request_id: "-".into() };
+        let _ = WritePlan::change_user(&model, (Id::Integer(1), 1), (99, Value::Null), by);
     }
 }
