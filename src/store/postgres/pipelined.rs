@@ -5,12 +5,16 @@
 //! It is an ordinary connection of the pool, which gets it back when the last read has left.
 //! Reads are subject to head-of-line blocking: answers arrive in order, so a read that waits for a lock holds
 //! up all reads behind it. A read that has waited for `SHARED_WAIT_MAX` leaves, and runs on a separate
-//! connection. The shared one is then retired: no other read joins it, and it is closed when the last has
-//! left. What was sent on it ends by the timeouts of the session.
+//! connection. The shared one is then retired: no other read joins it, and when the last has left, what still
+//! runs on it is cancelled and it is closed.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::store::error::StoreError;
 use crate::store::postgres::pool::{
@@ -21,11 +25,18 @@ use crate::store::postgres::pool::{
 const PIPELINE_DEPTH_MAX: usize = 16;
 /// How long a read waits on a shared connection: far longer than small ones take, and bearable for a client.
 const SHARED_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long a connection that reads have left keeps its pool slot while it drains. Until the database has
+/// answered all that was sent, the running statement is cancelled again and again.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+const DRAIN_CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The shared connection; it lives as long as a read uses it.
 pub struct SharedConnection {
     lease: Option<ConnectionLease>,
-    is_retired: AtomicBool,
+    /// Whether a read left before its answer, which is still to arrive.
+    is_abandoned: AtomicBool,
+    /// Whether a read failed in a way that may be the connection's fault.
+    is_broken: AtomicBool,
 }
 
 /// The connection that a read runs on.
@@ -42,12 +53,14 @@ impl ReadConnection {
         }
     }
 
-    /// How long to wait for the answer; `until` is the deadline of the read. On a shared connection half of
-    /// the time at least is left to run the read elsewhere.
-    pub fn answer_deadline(&self, now: Instant, until: Instant) -> Instant {
+    /// How long a read waits on a shared connection; `until` is its deadline. Half of the time at least is
+    /// left to run it elsewhere.
+    pub fn shared_deadline(&self, now: Instant, until: Instant) -> Option<Instant> {
         match self {
-            Self::Exclusive(_) => until,
-            Self::Shared(_) => now + SHARED_WAIT_MAX.min(until.saturating_duration_since(now) / 2),
+            Self::Exclusive(_) => None,
+            Self::Shared(_) => {
+                Some(now + SHARED_WAIT_MAX.min(until.saturating_duration_since(now) / 2))
+            }
         }
     }
 
@@ -59,27 +72,31 @@ impl ReadConnection {
     }
 
     /// The read failed: no other read uses this connection.
-    pub fn retire(self) {
+    pub fn mark_broken(self) {
         if let Self::Shared(shared) = self {
-            shared.is_retired.store(true, Ordering::Relaxed);
+            shared.is_broken.store(true, Ordering::Relaxed);
         }
     }
 
-    /// The read leaves before its answer. A statement on an exclusive connection is cancelled; a shared
-    /// connection may have statements of other reads.
+    /// The read leaves before its answer. The statement on an exclusive connection is cancelled, and its
+    /// connection closed.
     pub fn abandon(self) {
         match self {
             Self::Exclusive(lease) => lease.spawn_cancel(),
-            shared @ Self::Shared(_) => shared.retire(),
+            Self::Shared(shared) => shared.is_abandoned.store(true, Ordering::Relaxed),
         }
     }
 }
 
 impl SharedConnection {
+    fn is_usable(&self) -> bool {
+        !self.is_abandoned.load(Ordering::Relaxed) && !self.is_broken.load(Ordering::Relaxed)
+    }
+
     /// Whether one more read may join. The caller's own reference counts already.
     fn can_join(self: &Arc<Self>) -> bool {
         let connection = self.lease.as_ref().and_then(ConnectionLease::connection);
-        !self.is_retired.load(Ordering::Relaxed)
+        self.is_usable()
             && Arc::strong_count(self) <= PIPELINE_DEPTH_MAX
             && connection.is_some_and(|connection| !connection.client.is_closed())
     }
@@ -87,12 +104,28 @@ impl SharedConnection {
 
 impl Drop for SharedConnection {
     fn drop(&mut self) {
-        if let Some(lease) = self.lease.take()
-            && !self.is_retired.load(Ordering::Relaxed)
-        {
+        let Some(lease) = self.lease.take() else { return };
+        if self.is_usable() {
             lease.return_to_pool();
+        } else if !self.is_broken.load(Ordering::Relaxed) && Handle::try_current().is_ok() {
+            tokio::task::spawn_local(drain(lease));
         }
     }
+}
+
+/// Drains a connection that its reads have left. A cancel request may arrive after the next statement has
+/// started, so the connection cannot be reused.
+async fn drain(lease: ConnectionLease) {
+    let Some(connection) = lease.connection() else { return };
+    // Answers arrive in order, so the answer to an empty query arrives last.
+    let mut last = pin!(connection.client.batch_execute(""));
+    let cleared = async {
+        while timeout(DRAIN_CANCEL_INTERVAL, last.as_mut()).await.is_err() {
+            lease.cancel_and_wait().await;
+        }
+    };
+    // After the timeout the connection is closed, even if the network hangs.
+    let _ = timeout(DRAIN_TIMEOUT, cleared).await;
 }
 
 /// The reads of one worker thread.
@@ -114,7 +147,9 @@ impl PipelinedReads {
 
     /// A connection for a small read: the shared one if it can be joined, else a new one to share.
     pub async fn lease_for_read(&self, until: Instant) -> Result<ReadConnection, StoreError> {
-        let joined = self.shared().upgrade().filter(SharedConnection::can_join);
+        // While others wait for a connection none joins, so that they get this one in the end.
+        let joined =
+            self.shared().upgrade().filter(|shared| !self.pool.has_waiters() && shared.can_join());
         if let Some(shared) = joined {
             self.pool.record_no_wait();
             return Ok(ReadConnection::Shared(shared));
@@ -124,8 +159,8 @@ impl PipelinedReads {
         if self.pool.connections_max < 2 {
             return Ok(ReadConnection::Exclusive(lease));
         }
-        let shared =
-            Arc::new(SharedConnection { lease: Some(lease), is_retired: AtomicBool::new(false) });
+        let (is_abandoned, is_broken) = Default::default();
+        let shared = Arc::new(SharedConnection { lease: Some(lease), is_abandoned, is_broken });
         *self.shared() = Arc::downgrade(&shared);
         Ok(ReadConnection::Shared(shared))
     }

@@ -5,7 +5,7 @@
 //! reads.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,22 @@ impl Drop for GaugeGuard {
     }
 }
 
+/// Counts a request as waiting for a slot, until it is dropped.
+struct WaiterGuard<'a>(&'a AtomicUsize);
+
+impl<'a> WaiterGuard<'a> {
+    fn new(queued: &'a AtomicUsize) -> Self {
+        queued.fetch_add(1, Ordering::Relaxed);
+        Self(queued)
+    }
+}
+
+impl Drop for WaiterGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl DatabaseConnection {
     /// The prepared statement for this text, from the cache if possible.
     pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
@@ -116,6 +132,8 @@ pub struct ConnectionPool {
     /// limit a server would use up all connections that the database has.
     abandoned_slots: Arc<Semaphore>,
     pub connections_max: usize,
+    /// Requests that wait for a slot, for any purpose.
+    waiters: AtomicUsize,
     metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
@@ -148,6 +166,7 @@ impl ConnectionPool {
             list_slots: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
             abandoned_slots: Arc::new(Semaphore::new(connections_max)),
             connections_max,
+            waiters: AtomicUsize::new(0),
             metrics: counted,
             epoch: Arc::default(),
             low_watermark: Arc::default(),
@@ -199,6 +218,7 @@ impl ConnectionPool {
                 Some(share) => Some(Arc::clone(share).acquire_owned().await.ok()?),
                 None => None,
             };
+            let _queued = WaiterGuard::new(&self.waiters);
             Some((share, Arc::clone(&self.slots).acquire_owned().await.ok()?))
         };
         let slots = match tokio::time::timeout_at(deadline.into(), slots).await {
@@ -233,6 +253,11 @@ impl ConnectionPool {
             None => None,
         };
         Some((share, Arc::clone(&self.slots).try_acquire_owned().ok()?))
+    }
+
+    /// Whether a request waits for a slot; then the pipelined connection has to be returned eventually.
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
     }
 
     /// Records in the metrics that a request got its connection without waiting.
@@ -353,6 +378,13 @@ impl ConnectionLease {
     pub fn spawn_cancel(&self) {
         if let Some(connection) = &self.connection {
             self.pool.spawn_cancel(&connection.cancel);
+        }
+    }
+
+    /// Sends a cancel request, and waits until the database has received it or does not answer.
+    pub async fn cancel_and_wait(&self) {
+        if let Some(connection) = &self.connection {
+            self.pool.cancel_and_wait((*connection.cancel).clone()).await;
         }
     }
 

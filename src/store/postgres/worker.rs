@@ -180,7 +180,7 @@ async fn run_read(
             TransactionStage::Autocommit,
         );
         let late = until + NETWORK_GRACE;
-        let deadline = way.answer_deadline(clock::now(), late);
+        let deadline = way.shared_deadline(clock::now(), until).unwrap_or(late);
         let done = {
             let work = pin!(read::read(&mut driver, &state.context, read));
             timeout_at(deadline.into(), work).await
@@ -191,7 +191,7 @@ async fn run_read(
                 return done;
             }
             (Ok(done), Some(_)) => {
-                way.retire();
+                way.mark_broken();
                 if is_second {
                     return done;
                 }

@@ -45,7 +45,8 @@ fn pipelined_reads_are_limited_and_their_connection_is_retired() {
         pipeline_depth_is_limited(&worker.reads).await;
         shared_wait_is_limited(&worker.reads).await;
         failed_read_retires_the_shared_connection(&worker.reads).await;
-        abandoned_connection_is_closed_by_the_statement_timeout(&cluster, &worker.reads).await;
+        abandoned_connection_is_drained_and_closed(&cluster, &worker.reads).await;
+        shared_connection_is_left_to_waiting_requests(&worker.reads).await;
         // With one connection there is no pipelining, because none would be left for writes.
         let alone = lease_one(&small.reads).await;
         assert!(matches!(alone, ReadConnection::Exclusive(_)));
@@ -81,21 +82,21 @@ async fn pipeline_depth_is_limited(reads: &PipelinedReads) {
 
 async fn shared_wait_is_limited(reads: &PipelinedReads) {
     let (shared, now) = (lease_one(reads).await, clock::now());
-    assert_eq!(shared.answer_deadline(now, now + TEST_TIMEOUT), now + SHARED_WAIT_MAX);
+    assert_eq!(shared.shared_deadline(now, now + TEST_TIMEOUT), Some(now + SHARED_WAIT_MAX));
     // Half of the time is left to read on another connection.
     let soon = now + SHARED_WAIT_MAX;
-    assert_eq!(shared.answer_deadline(now, soon), now + SHARED_WAIT_MAX / 2);
+    assert_eq!(shared.shared_deadline(now, soon), Some(now + SHARED_WAIT_MAX / 2));
     shared.complete();
     let lease = reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT).await.unwrap();
     let alone = ReadConnection::Exclusive(lease);
-    assert_eq!(alone.answer_deadline(now, soon), soon);
+    assert_eq!(alone.shared_deadline(now, soon), None);
     alone.complete();
 }
 
 async fn failed_read_retires_the_shared_connection(reads: &PipelinedReads) {
     let [one, other] = lease_two(reads).await;
     let first = backend_pid(&one).await;
-    one.retire();
+    one.mark_broken();
     let next = lease_one(reads).await;
     assert_ne!(backend_pid(&next).await, first);
     // The reads that are on it complete there.
@@ -107,26 +108,22 @@ async fn failed_read_retires_the_shared_connection(reads: &PipelinedReads) {
     later.complete();
 }
 
-/// The statements that were sent are not cancelled: the connection ends when they have ended, and until then
-/// it does not use up a slot of the pool.
-async fn abandoned_connection_is_closed_by_the_statement_timeout(
-    cluster: &TestCluster,
-    reads: &PipelinedReads,
-) {
+async fn abandoned_connection_is_drained_and_closed(cluster: &TestCluster, reads: &PipelinedReads) {
     let [ahead, behind] = lease_two(reads).await;
     let first = backend_pid(&ahead).await;
     for on in [&ahead, &behind] {
         // The statement is sent, and its answer is not awaited.
-        let client = &on.connection().unwrap().client;
-        let slow = client.batch_execute("SET statement_timeout = '2s'; SELECT pg_sleep(600)");
+        let slow = on.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
         assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
     behind.abandon();
     let other = lease_one(reads).await;
     assert_ne!(backend_pid(&other).await, first);
     other.complete();
-    ahead.abandon();
-    assert_eq!(reads.pool.slots.available_permits(), 4);
+    ahead.complete();
+    // It keeps its pool slot until all its statements are cancelled.
+    assert_eq!(reads.pool.slots.available_permits(), 3);
+    wait_for_all_slots(reads).await;
     let gone = async {
         let look = format!("SELECT pid FROM pg_stat_activity WHERE pid = {first}");
         while !cluster.sql(&look).is_empty() {
@@ -134,4 +131,33 @@ async fn abandoned_connection_is_closed_by_the_statement_timeout(
         }
     };
     timeout(TEST_TIMEOUT, gone).await.unwrap();
+}
+
+/// A request that waits for a pool slot gets that of the shared connection, even if many reads would like to
+/// join.
+async fn shared_connection_is_left_to_waiting_requests(reads: &PipelinedReads) {
+    let shared = lease_one(reads).await;
+    let lease = || reads.pool.lease(LeasePurpose::Read, clock::now() + TEST_TIMEOUT);
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(lease().await.unwrap());
+    }
+    let mut waits = pin!(lease());
+    assert!(timeout(Duration::from_millis(1), waits.as_mut()).await.is_err());
+    let mut comes = pin!(reads.lease_for_read(clock::now() + TEST_TIMEOUT));
+    assert!(timeout(Duration::from_millis(1), comes.as_mut()).await.is_err());
+    shared.complete();
+    let waited = timeout(TEST_TIMEOUT, waits).await.unwrap().unwrap();
+    waited.return_to_pool();
+    timeout(TEST_TIMEOUT, comes).await.unwrap().unwrap().complete();
+    others.into_iter().for_each(ConnectionLease::return_to_pool);
+}
+
+async fn wait_for_all_slots(reads: &PipelinedReads) {
+    let all = async {
+        while reads.pool.slots.available_permits() < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(TEST_TIMEOUT, all).await.unwrap();
 }
