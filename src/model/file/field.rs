@@ -85,12 +85,13 @@ fn read<'t>(
     }
     // The rest sees only the keys that the type allows.
     let table = table.only(|key| field_keys::has_key(kind, key));
-    table.check_forms(&keys::FIELD);
+    let before = entry.mistake_count();
+    // `of` is a field, whose reader says more about another form.
+    table.only(|key| key != "of").check_forms(&keys::FIELD);
     let mut field = Field::new(name, kind);
     field.required = table.flag("required").unwrap_or(false);
     field.nullable = table.flag("nullable").unwrap_or(false);
     field.filter = table.flag("filter").unwrap_or(false);
-    let before = entry.mistake_count();
     read_contents(&mut field, entry, &table, context);
     let is_valid = entry.mistake_count() == before;
     rules::read(&mut field, &table);

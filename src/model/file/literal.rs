@@ -8,13 +8,13 @@ use std::ops::Range;
 use toml::de::DeValue;
 
 use super::toml_tree::{TomlEntry, TomlNode};
-use crate::json::{self, Json};
+use crate::json;
 use crate::model::field::Field;
 use crate::model::types;
 use crate::problem::FaultCollector;
 use crate::value::Value;
 
-/// The maximum nesting depth: more levels than the TOML parser accepts.
+/// The maximum nesting depth. Dotted keys inside one another can exceed it.
 const DEPTH_MAX: usize = 128;
 
 /// Which checks of the field a literal must pass.
@@ -35,7 +35,10 @@ pub fn read(field: &Field, entry: &TomlEntry<'_>, checks: LiteralChecks) -> Opti
         entry.key.refuse_at(span, message, None);
         return None;
     }
-    let json = parse_written(&text);
+    let Ok(json) = json::parse(&text, DEPTH_MAX) else {
+        entry.refuse(format!("`{key}` is nested too deeply: at most {DEPTH_MAX} levels"));
+        return None;
+    };
     let mut faults = FaultCollector::at_root(String::new());
     let value = match checks {
         LiteralChecks::Syntax => (field.kind.read)(field, &json, &mut faults),
@@ -68,11 +71,6 @@ pub fn read_list(field: &Field, entry: &TomlEntry<'_>) -> Vec<Value> {
         values.push(value);
     }
     values
-}
-
-#[expect(clippy::expect_used, reason = "write_json made the text")]
-fn parse_written(text: &[u8]) -> Json<'_> {
-    json::parse(text, DEPTH_MAX).expect("JSON of a TOML value")
 }
 
 /// Writes the value as JSON text; fails at a number that JSON lacks.

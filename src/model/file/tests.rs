@@ -314,3 +314,14 @@ fn keys_are_all_read() {
         assert!(text.contains(&format!("\"{name}\"")), "{}: nothing reads `{name}`", table.owner);
     }
 }
+
+/// The TOML parser limits each dotted key, and not how they nest.
+#[test]
+fn default_nested_too_deeply_is_refused() {
+    let key = vec!["a"; 70].join(".");
+    let text = format!(
+        "title = \"T\"\n[resources.thing.fields]\nnote = {{ type = \"json\", default = {{ {key} = {{ {key} = 1 }} }} }}\n"
+    );
+    let mistakes = read("t.toml", &text).unwrap_err().render(false);
+    assert!(mistakes.contains("`default` is nested too deeply"), "{mistakes}");
+}

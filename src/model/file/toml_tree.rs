@@ -214,12 +214,15 @@ impl<'t> TomlEntry<'t> {
             let help = format!("known here: {}", join_with_and(words));
             self.refuse_with_help(format!("expected at least one {what}, got an empty list"), help);
         }
-        for (index, text) in texts.iter().enumerate() {
+        let mut seen = Vec::new();
+        for text in &texts {
             if !words.contains(&text.value) {
                 let message = format!("unknown {what} {:?}", text.value);
                 text.refuse_unknown(message, words.iter().copied());
-            } else if texts.iter().take(index).any(|other| other.value == text.value) {
+            } else if seen.contains(&text.value) {
                 text.refuse(format!("\"{}\" stands here twice", text.value));
+            } else {
+                seen.push(text.value);
             }
         }
         is_list
