@@ -4,8 +4,8 @@
 //! One write to the socket carries several reads, and one backend serves them without being woken for each.
 //! It is an ordinary connection of the pool, which gets it back when the last read has left.
 //! Reads are subject to head-of-line blocking: answers arrive in order, so a read that waits for a lock holds
-//! up all reads behind it. A read that has waited for `SHARED_WAIT_MAX` leaves, and runs on a separate
-//! connection. The shared one is then retired: no other read joins it, and when the last has left, what still
+//! up all reads behind it. A read that has waited for `SHARED_WAIT_MAX` beside others leaves, and runs on a
+//! separate connection. The shared one is then retired: no other read joins it, and when the last has left, what still
 //! runs on it is cancelled and it is closed.
 
 use std::pin::pin;
@@ -61,6 +61,14 @@ impl ReadConnection {
             Self::Shared(_) => {
                 Some(now + SHARED_WAIT_MAX.min(until.saturating_duration_since(now) / 2))
             }
+        }
+    }
+
+    /// Whether no other read uses the connection: then another one would gain nothing.
+    pub fn is_sole_read(&self) -> bool {
+        match self {
+            Self::Exclusive(_) => true,
+            Self::Shared(shared) => shared.is_usable() && Arc::strong_count(shared) == 1,
         }
     }
 

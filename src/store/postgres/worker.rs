@@ -182,8 +182,11 @@ async fn run_read(
         let late = until + NETWORK_GRACE;
         let deadline = way.shared_deadline(clock::now(), until).unwrap_or(late);
         let done = {
-            let work = pin!(read::read(&mut driver, &state.context, read));
-            timeout_at(deadline.into(), work).await
+            let mut work = pin!(read::read(&mut driver, &state.context, read));
+            match timeout_at(deadline.into(), work.as_mut()).await {
+                Err(_) if way.is_sole_read() => timeout_at(late.into(), work).await,
+                done => done,
+            }
         };
         match (done, driver.error_class()) {
             (Ok(done), None) => {
