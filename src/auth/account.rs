@@ -1,4 +1,4 @@
-//! A stored user, parsed: what a login compares with, and the rights that it gives.
+//! A user as parsed from the store: the password hashes that a login is compared with, and the user's rights.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::permit::Rights;
 use crate::plan::RightsHolder;
 use crate::value::{Id, Item, Value};
 
-/// How long the stamp is trusted. Commands that change users wait longer.
+/// How long a server uses cached users without reading the users stamp again. Commands that change users
+/// wait longer before they report success.
 pub const LEASE: Duration = Duration::from_millis(500);
 
 /// A stored user, parsed.
@@ -24,7 +25,7 @@ pub struct UserAccount {
     /// The list of roles, as stored.
     pub(super) roles: Box<str>,
     pub record: PasswordRecord,
-    /// HA1 by realm and algorithm; none where it was never made or cannot be opened.
+    /// HA1 by realm and algorithm; `None` if it was never computed, or if no key decrypts it.
     pub(super) digests: Vec<(RealmIndex, Algorithm, Ha1)>,
     /// The users stamp when this user was read.
     pub(super) stamp: i64,
@@ -51,8 +52,8 @@ impl UserAccount {
         found.map(|(_, _, ha1)| ha1)
     }
 
-    /// Whether this is the same user, with the same password: the user may have been removed, and another one
-    /// created with the same name.
+    /// Whether both are the same user with the same password. Equal names are not enough: the user may have
+    /// been deleted and another one created with that name.
     pub fn is_same_login(&self, other: &Self) -> bool {
         let is_same = self.id == other.id && self.record.argon2 == other.record.argon2;
         is_same && !other.is_disabled

@@ -1,9 +1,9 @@
 //! Authentication by Digest (RFC 7616, RFC 2617): the scheme combined with stored users, caches and used
 //! nonces.
 //!
-//! There is one path. It awaits only what the caches do not know, each time in a box, so with warm caches the
-//! future is small and ready at its first poll. To poll it once and to start again would not be safe: a claim
-//! of the nonce may already be on its way.
+//! Cache hits and misses take the same path. It awaits the store only on a cache miss, in a boxed future, so on
+//! a hit the whole future is small and ready at its first poll. A pending future must not be dropped and
+//! started over: it may already have claimed the nonce.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ pub(super) struct SigningState {
     realms: Vec<RealmSigning>,
 }
 
-/// What the challenges of one realm are made of.
+/// The constant parts of the challenges of one realm.
 #[derive(Debug)]
 pub(super) struct RealmSigning {
     /// The `opaque` under each key, that of the signing key first.
@@ -70,8 +70,8 @@ impl Signer {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads a nonce, and the state that it was verified with: another server may have signed it with a new
-    /// key.
+    /// Verifies a nonce, and returns the keys that verified it. If no loaded key did, the keys are reloaded
+    /// once: another server may have signed the nonce with a new key.
     pub(super) fn read_nonce(&self, text: &[u8]) -> (Arc<SigningState>, Result<Nonce, NonceError>) {
         let now = clock::moment().seconds();
         let signing = self.current();

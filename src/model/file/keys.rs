@@ -1,7 +1,7 @@
 //! The keys of the model file, by table, each with the form of its value and a line of help.
 //!
-//! The reader walks these tables (`TomlTable::check`), the JSON Schema is made from them, and the tests of the
-//! documents compare with them: a key is declared here and nowhere else.
+//! A key is declared here and nowhere else: `TomlTable::check` validates a model file against these tables, the
+//! JSON Schema is generated from them, and tests compare the documents with them.
 
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub struct KeySpec {
     pub about: &'static str,
 }
 
-/// The form of a key's value. The walker checks it; rules that involve other parts of the file are left to
-/// the readers.
+/// The type of a key's value, which `TomlTable::check` validates. Rules that involve several keys are checked by
+/// the functions that read the table.
 #[derive(Debug, Clone)]
 pub enum KeyForm {
     Text,
@@ -53,11 +53,11 @@ pub enum KeyForm {
     Table(&'static str),
     /// A table whose keys are names that the author chooses, and whose values are the named table.
     Tables(&'static str),
-    /// Read by code of its own; the schema describes it by this form.
+    /// A type that only the function that reads it can validate; this is its description in the JSON Schema.
     Other(OtherForm),
 }
 
-/// The forms of values that code of their own reads.
+/// The values that `KeyForm` has no other variant for.
 #[derive(Debug, Clone, Copy)]
 pub enum OtherForm {
     /// A value of the field's own type, and a list of them.

@@ -1,8 +1,8 @@
-//! The TOML tree, and the one walker over the tables of keys.
+//! The TOML tree, and its validation against the tables of keys.
 //!
-//! `TomlTable::check` reports every unknown key and every value of another form; the readers then take the
-//! values by their names. Entries are in file order, which the parser's own map does not keep. Each part of the
-//! tree carries the list of mistakes, so that a mistake is added where it is found.
+//! `TomlTable::check` reports every unknown key and every value of a wrong type; the functions that read a table
+//! then look up its values by name. Entries are in file order, which the parser's own map does not keep. Each
+//! node of the tree has a reference to the list of mistakes, to which its methods add.
 
 use std::ops::Range;
 
@@ -146,7 +146,7 @@ impl<'t> TomlEntry<'t> {
         }
     }
 
-    /// Adds a mistake for everything in the value that does not have this form.
+    /// Adds a mistake for each part of the value that does not have this type.
     pub fn check(&self, form: &KeyForm) {
         let key = self.key.value;
         match (form, self.node.get_ref()) {
@@ -268,13 +268,13 @@ impl<'t> TomlTable<'t> {
         Self { entries }
     }
 
-    /// The walker: reports unknown keys and values of another form.
+    /// Reports unknown keys and values of a wrong type.
     pub fn check(&self, table: &'static TableKeys) {
         self.refuse_unknown_keys(&format!("{} has no such key", table.owner), &table.names());
         self.check_forms(table);
     }
 
-    /// Reports values of another form.
+    /// Reports values of a wrong type.
     pub fn check_forms(&self, table: &'static TableKeys) {
         for key in table.keys {
             if let Some(entry) = self.find(key.name) {
@@ -307,7 +307,7 @@ impl<'t> TomlTable<'t> {
         self.entries.iter().find(|entry| entry.key.value == key)
     }
 
-    // The values of keys; `None` also where the walker has reported another form.
+    // The values of keys; also `None` if `check` has reported a wrong type.
 
     pub fn text(&self, key: &str) -> Option<TomlText<'t>> {
         self.find(key)?.text()
