@@ -140,7 +140,7 @@ fn negotiate<'a>(
     let readable = route.check_readable(headers);
     let offer = readable.as_ref().map_or(ResponseOffer::Data, Route::response_offer);
     let format = formats::choose(&request.accept, offer)?;
-    let key = intent::idempotency_key(method, headers)?;
+    let key = idempotency::parse_key(method, headers)?;
     Ok((readable?, ResponseChoice { format, key }))
 }
 

@@ -7,13 +7,14 @@ use http::{HeaderValue, header};
 
 use super::fair_queue::HashPriority;
 use super::hasher::{Hasher, WrongPassword};
+use super::key::KeyId;
 use super::key_source::Keyring;
 use super::logins::Logins;
 use super::request::{
     AuthError, AuthRequest, CallerStatus, Denial, Identification, IdentifiedCaller,
 };
 use super::signing::Signer;
-use super::{basic_login, digest_login, logout, parameters, password, request_fingerprint};
+use super::{basic_login, digest_login, logout, parameters, password};
 use crate::fault::OrBug;
 use crate::model::{AuthScheme, Model};
 use crate::permit::{Caller, Rights};
@@ -181,20 +182,14 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Whether fingerprints are MACs, so that they resist guessing of their input.
-    pub fn has_mac_key(&self) -> bool {
+    pub fn has_server_key(&self) -> bool {
         self.signer.is_some()
     }
 
-    /// The fingerprints of a request with these parts, one for each key: the first is stored. Reloads the
-    /// keys, because another server may use a new one already.
-    pub fn request_fingerprints(&self, parts: &[&[u8]]) -> Vec<Box<str>> {
-        match &self.signer {
-            Some(signer) => {
-                let keys = signer.keyring.reload_if_changed();
-                request_fingerprint::keyed_fingerprints(&keys, parts)
-            }
-            None => vec![request_fingerprint::plain_fingerprint(parts)],
-        }
+    /// The keys for the MACs of request fingerprints: new ones use the first, all are compared. `None` without
+    /// a server key. Reloads the keys, because another server may use a new one already.
+    pub fn request_fingerprint_keys(&self) -> Option<Vec<(KeyId, [u8; 32])>> {
+        let signer = self.signer.as_ref()?;
+        Some(signer.keyring.reload_if_changed().request_fingerprint_keys())
     }
 }

@@ -126,7 +126,7 @@ impl KeySet {
         self.iter().map(|key| derive(&key.bytes, NONCES_LABEL)).collect()
     }
 
-    /// Keys for request fingerprints: new ones use the first, all are compared.
+    /// Keys for request fingerprints.
     pub fn request_fingerprint_keys(&self) -> Vec<(KeyId, [u8; 32])> {
         self.iter().map(|key| (key.id(), derive(&key.bytes, REQUEST_FINGERPRINT_LABEL))).collect()
     }

@@ -8,7 +8,6 @@ pub mod cursor;
 mod attribute;
 mod body;
 mod filter;
-mod idempotency_key;
 mod list;
 mod query;
 mod route;
@@ -16,7 +15,6 @@ mod route;
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
 pub use filter::{Filter, FilterTest};
-pub use idempotency_key::idempotency_key;
 pub use list::ListQuery;
 pub use route::{
     PathIds, RequestVerb, ResourcePath, Route, RouteError, RouteTarget, allow_header,

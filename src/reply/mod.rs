@@ -7,7 +7,6 @@ mod content_coding;
 mod response_body;
 mod deprecation;
 mod failure;
-pub mod idempotent_replay;
 mod list_etag;
 mod slow_query_hint;
 mod write_only;

@@ -16,7 +16,7 @@ const KEY_CHARACTERS_MAX: usize = 255;
 
 /// The idempotency key of a request. Only methods that are not idempotent have one; for others the header is
 /// ignored.
-pub fn idempotency_key<'h>(
+pub fn parse_key<'h>(
     method: &Method,
     headers: &'h HeaderMap,
 ) -> Result<Option<Cow<'h, str>>, Problem> {
@@ -80,7 +80,7 @@ mod tests {
         for line in lines {
             headers.append(IDEMPOTENCY_KEY, HeaderValue::from_bytes(line).unwrap());
         }
-        match idempotency_key(&Method::POST, &headers) {
+        match parse_key(&Method::POST, &headers) {
             Ok(key) => Ok(key.map(Cow::into_owned)),
             Err(problem) => Err(problem.parts().detail.clone().unwrap()),
         }
@@ -140,9 +140,9 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("not a key"));
         for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
-            assert!(matches!(idempotency_key(&method, &headers), Ok(None)), "{method}");
+            assert!(matches!(parse_key(&method, &headers), Ok(None)), "{method}");
         }
-        assert!(idempotency_key(&Method::PATCH, &headers).is_err());
+        assert!(parse_key(&Method::PATCH, &headers).is_err());
     }
 
     proptest! {

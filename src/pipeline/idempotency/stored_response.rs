@@ -1,19 +1,79 @@
 //! Stored responses for `Idempotency-Key`, as text: status, headers, an empty line, the body.
 //!
-//! Pure. The first client gets the stored form too, so that every retry gets the same response. Headers that
+//! The first client gets the stored form too, so that every retry gets the same response. Headers that
 //! belong to the request rather than to the response (request id, date, CORS) are added after this step, and
 //! are new every time.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
-use super::{Reply, ResponseBody};
-use crate::problem::{self, ProblemKind};
+use crate::formats::{Format, accept};
+use crate::intent::preconditions::Preconditions;
+use crate::pipeline::context::{RequestContext, SharedState};
+use crate::plan::{Collection, IdempotentResponse, Outcome, RenderResponse};
+use crate::problem::{self, Problem, ProblemKind};
+use crate::reply::{Reply, ResponseBody};
+use crate::store::StoreError;
 
-pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// A stored response as a reply, and the kind of its problem.
+pub fn replay(
+    stored: IdempotentResponse,
+) -> Result<(Reply, Option<&'static ProblemKind>), Problem> {
+    let (mut reply, kind) = parse(stored.text).ok_or_else(|| {
+        Problem::new(&problem::INTERNAL)
+            .cause("the response stored under the idempotency key cannot be parsed")
+    })?;
+    if stored.is_replay {
+        reply.headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok((reply, kind))
+}
+
+/// Renders the response in the form in which the store keeps it.
+pub fn response_renderer(
+    request: &RequestContext<'_>,
+    format: &'static Format,
+    about: &Collection,
+) -> RenderResponse {
+    let (shared, about) = (Arc::clone(&request.app.shared), about.clone());
+    let accepted = request.parts.headers.get_all(header::ACCEPT);
+    let accepted: Vec<HeaderValue> = accepted.iter().cloned().collect();
+    let (path, id) = (request.parts.uri.path().to_owned(), request.id);
+    Arc::new(move |done| {
+        let SharedState { model, replies, .. } = &*shared;
+        let reply = match done {
+            Ok(outcome) => {
+                // A patch of a user ends as a replacement.
+                let outcome = match outcome {
+                    Outcome::Updated(item) => Outcome::Patched(item),
+                    outcome => outcome,
+                };
+                // The conditions were evaluated when the item was changed.
+                let about = (Some(about.clone()), None, &Preconditions::default());
+                replies.outcome(model, about, format, &outcome)
+            }
+            Err(refusal) => {
+                let refused = StoreError::Refused(refusal);
+                Err(replies.failure(model, (Some(&about), None), format, refused))
+            }
+        };
+        match reply {
+            Ok(reply) => serialize(&reply, None),
+            Err(problem) => {
+                let accept = accept::parse(accepted.iter().map(HeaderValue::as_bytes));
+                let reply = shared.problem_reply(&problem, &accept, &path, &id);
+                serialize(&reply, Some(problem.kind()))
+            }
+        }
+    })
+}
 
 /// The text of a reply, and the kind of its problem. `None`, if it is not all text.
-pub fn serialize(reply: &Reply, kind: Option<&ProblemKind>) -> Option<String> {
+fn serialize(reply: &Reply, kind: Option<&ProblemKind>) -> Option<String> {
     let body = str::from_utf8(reply.body.whole()?).ok()?;
     let mut text = String::with_capacity(body.len() + 512);
     text.push_str(reply.status.as_str());
@@ -31,7 +91,7 @@ pub fn serialize(reply: &Reply, kind: Option<&ProblemKind>) -> Option<String> {
 }
 
 /// Parses a stored response.
-pub fn parse(text: String) -> Option<(Reply, Option<&'static ProblemKind>)> {
+fn parse(text: String) -> Option<(Reply, Option<&'static ProblemKind>)> {
     let (head, _) = text.split_once("\n\n")?;
     let mut lines = head.lines();
     let (status, slug) = lines.next()?.split_once(' ')?;

@@ -1,0 +1,96 @@
+//! Writes with an `Idempotency-Key`: executed once, however often the client retries.
+//!
+//! The key is looked up after all checks that need only the request (steps 1 to 9). So a caller who gets a
+//! stored response has been authenticated and authorized again, and a malformed request uses up no key. Of
+//! all requests with the same key only one at a time accesses the store, which holds the stored responses.
+//!
+//! `key` parses the header, `fingerprint` recognizes a retry, and `stored_response` is the form in which the
+//! store keeps a response. The store's half is `store::idempotency`; what both share is `plan::idempotency`.
+
+mod fingerprint;
+mod key;
+mod stored_response;
+
+pub(super) use self::key::parse_key;
+
+use std::time::Duration;
+
+use self::fingerprint::IdempotencyScope;
+use super::context::{RequestContext, RequestFacts, SharedState};
+use super::write::{self, BodyReservation};
+use crate::admission::KeyedMutexGuard;
+use crate::clock;
+use crate::formats::Format;
+use crate::intent::RouteError;
+use crate::log::StageTimes;
+use crate::plan::{IdempotentRequest, Outcome, RequestRefusal, WritePlan};
+use crate::problem::{self, Problem};
+use crate::reply::Reply;
+use crate::store::StoreError;
+
+/// A write with an `Idempotency-Key`.
+pub(super) struct IdempotentWrite<'a> {
+    pub(super) key: &'a str,
+    pub(super) format: &'static Format,
+    pub(super) plan: Box<WritePlan>,
+    pub(super) body: BodyReservation<'a>,
+}
+
+impl IdempotentWrite<'_> {
+    /// Executes the write, or replays the response of its first execution.
+    pub(super) async fn execute(
+        mut self,
+        request: &RequestContext<'_>,
+        facts: &mut RequestFacts,
+        stages: &mut StageTimes,
+    ) -> Result<Reply, RouteError> {
+        let SharedState { model, replies, .. } = &*request.app.shared;
+        let scope = IdempotencyScope::new(request, facts, self.key);
+        let _turn = self.attach_key(request, &scope).await?;
+        let Self { format, plan, body, .. } = self;
+        let about = plan.collection.clone();
+        let done = write::write(request, plan, body, facts, stages).await?;
+        match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
+            Outcome::Idempotent(stored) => {
+                let (reply, problem) = stored_response::replay(stored)?;
+                facts.replayed_problem = problem;
+                Ok(reply)
+            }
+            _ => Err(Problem::new(&problem::INTERNAL)
+                .cause("the response was not stored under its idempotency key")
+                .into()),
+        }
+    }
+
+    /// Attaches the key to the write, once no other request with this key is in flight.
+    async fn attach_key<'a>(
+        &mut self,
+        request: &RequestContext<'a>,
+        scope: &'a IdempotencyScope,
+    ) -> Result<KeyedMutexGuard<'a>, RouteError> {
+        let SharedState { model, auth, admission, .. } = &*request.app.shared;
+        let about = &self.plan.collection;
+        if about.resource == model.users && !auth.has_server_key() {
+            let detail =
+                "expected none here: this server has no secret key to protect passwords with";
+            return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
+        }
+        let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
+        let wait_until = request.deadline.min(clock::now() + wait);
+        let turn = admission.idempotency_locks.lock(&scope.text, wait_until).await;
+        let turn = turn.ok_or_else(|| {
+            request.store_problem(StoreError::Refused(RequestRefusal::IdempotencyKeyInFlight))
+        })?;
+        let once = IdempotentRequest {
+            fingerprints: fingerprint::fingerprints(request, self.format, about, self.body).await?,
+            lock_number: scope.number,
+            scope: scope.text.as_str().into(),
+            wait_max: wait_until.saturating_duration_since(clock::now()),
+            // A user is read and patched outside the store.
+            can_store_refusals: !self.plan.is_patch_of(model.users),
+            render: stored_response::response_renderer(request, self.format, about),
+        };
+        self.plan.idempotency = Some(Box::new(once));
+        Ok(turn)
+    }
+}
