@@ -78,6 +78,12 @@ impl ListQuery {
         self.filters.is_empty() && self.sort.is_empty() && !self.is_id_descending
     }
 
+    /// Whether a sort key is inside an object, which is stored as text.
+    pub fn sorts_inside_objects(&self) -> bool {
+        let is_inside = |key: &SortKey| matches!(&key.attribute, Attribute::Field(_, inner) if !inner.is_empty());
+        self.sort.iter().any(is_inside)
+    }
+
     /// The position directly after an item.
     pub fn position_after(&self, resource: &Resource, item: &Item) -> CursorPosition {
         let values = self.sort.iter().map(|key| key.attribute.sort_value(resource, item)).collect();

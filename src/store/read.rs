@@ -14,7 +14,7 @@ use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
 use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
-use crate::store::rows::read_item;
+use crate::store::rows::{check_lists_and_objects, read_item};
 use crate::store::sql::list::ListStatements;
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
@@ -73,6 +73,22 @@ pub async fn load_item<D: Driver>(
     let resource = context.model.resource(resource);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
     Ok(driver.query(&stroke.sql, &stroke.binds, read).await?.pop())
+}
+
+/// As `load_item`, for an item that a decision depends on.
+pub async fn load_for_decision<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    resource: ResourceIndex,
+    stroke: Statement<'_>,
+) -> Result<Option<Item>, StatementError> {
+    let item = load_item(driver, context, resource, stroke).await?;
+    if let Some(item) = &item {
+        let resource = context.model.resource(resource);
+        check_lists_and_objects(resource, item, &context.damaged_items)
+            .map_err(StatementError::Internal)?;
+    }
+    Ok(item)
 }
 
 async fn load_page<D: Driver>(
@@ -135,7 +151,13 @@ async fn load_page<D: Driver>(
     };
     let more = is_full() || items.len() > list.limit;
     items.truncate(list.limit);
-    let next = items.last().map(|item| item.id).filter(|_| more);
+    let last = items.last().filter(|_| more);
+    if let Some(item) = last.filter(|_| list.sorts_inside_objects()) {
+        // The cursor of the next page has a value inside an object.
+        check_lists_and_objects(resource, item, &context.damaged_items)
+            .map_err(StatementError::Internal)?;
+    }
+    let next = last.map(|item| item.id);
     Ok(Page { items, limit: list.limit, next, total, position })
 }
 
@@ -187,7 +209,8 @@ async fn refuse_invalid<D: Driver>(
     let is_doubtful = !reach.is_unrestricted() && !lost_pointers.is_empty();
     if let Some(id) = refuse.item.filter(|_| is_conditional || is_doubtful) {
         let reached = context.scoped_statements(*resource, reach);
-        let stored = load_item(driver, context, *resource, reached.item(id, ancestors)).await?;
+        let stroke = reached.item(id, ancestors);
+        let stored = load_for_decision(driver, context, *resource, stroke).await?;
         let Some(stored) = stored else { return Ok(RequestRefusal::Missing) };
         let required = check_item_preconditions(
             &context.model,

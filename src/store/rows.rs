@@ -3,7 +3,7 @@
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
 use crate::metrics::Counter;
-use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope};
+use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::store::error::InternalError;
 use crate::store::sql::insert::ENTRY_BINDS;
 use crate::store::statement::{Bind, Columns};
@@ -80,12 +80,37 @@ pub fn read_item(
     damaged: &Counter,
 ) -> Result<Item, InternalError> {
     read_columns(model, resource, row).map_err(|InternalError(cause)| {
-        damaged.add(1);
-        let name = &resource.name;
-        InternalError(match row.id(0, resource.id) {
-            Ok(Some(id)) => format!("the stored {name} {id} is damaged: {cause}"),
-            Ok(None) | Err(_) => format!("a stored {name} is damaged: {cause}"),
-        })
+        damaged_item(resource, row.id(0, resource.id).unwrap_or_default(), &cause, damaged)
+    })
+}
+
+/// Checks the lists and objects of an item that a decision depends on. Other reads copy their text unchanged;
+/// a decision parses it, and must not take a damaged value for null and store that.
+pub fn check_lists_and_objects(
+    resource: &Resource,
+    item: &Item,
+    damaged: &Counter,
+) -> Result<(), InternalError> {
+    for (field, value) in resource.fields.iter().zip(&item.values) {
+        if types::try_parse_canonical(field, value.clone()).is_err() {
+            let cause = format!("{}: not a {}", field.name, field.kind.name);
+            return Err(damaged_item(resource, Some(item.id), &cause, damaged));
+        }
+    }
+    Ok(())
+}
+
+fn damaged_item(
+    resource: &Resource,
+    id: Option<Id>,
+    cause: &str,
+    damaged: &Counter,
+) -> InternalError {
+    damaged.add(1);
+    let name = &resource.name;
+    InternalError(match id {
+        Some(id) => format!("the stored {name} {id} is damaged: {cause}"),
+        None => format!("a stored {name} is damaged: {cause}"),
     })
 }
 

@@ -27,7 +27,7 @@ use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, RowLock, StoreContext}
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError, WriteError, internal_error};
 use crate::store::existence::{ExistenceCheck, check_existence};
-use crate::store::read::load_item;
+use crate::store::read::load_for_decision;
 use crate::store::{idempotency, script, users};
 use crate::value::{Id, Item};
 
@@ -294,7 +294,7 @@ async fn lock_item<D: Driver>(
 ) -> Result<Option<Item>, StatementError> {
     let reached = context.scoped_statements(collection.resource, &collection.scope);
     let stroke = reached.locked_item(id, &collection.ancestors, lock);
-    load_item(driver, context, collection.resource, stroke).await
+    load_for_decision(driver, context, collection.resource, stroke).await
 }
 
 /// The references of a draft whose targets do not exist.

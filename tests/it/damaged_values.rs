@@ -1,7 +1,17 @@
 //! Stored values that are invalid, as another program may leave them: reading them fails, and the log
 //! names the item.
 
-use crate::harness::{Backend, Server, run_sql, wait_until};
+use crate::harness::{Backend, Person, Server, Setup, run_sql, wait_until};
+
+/// A list that the editor does not see, so a change by the editor keeps the stored one.
+const HIDDEN_LIST: &str = r#"title = "Notes"
+[resources.note.fields]
+title = { type = "text", required = true }
+tags  = { type = "list", of = { type = "text" } }
+
+[roles.editor]
+note = { verbs = ["get", "put", "patch"], hide = ["tags"] }
+"#;
 
 on_every_backend! {
     fn damaged_value_is_named_in_the_log_and_counted(server: Server) {
@@ -38,5 +48,41 @@ on_every_backend! {
         wait_until("the log names it", || {
             (server.log().lines().filter(|line| line.contains(&told)).count() == 4).then_some(())
         });
+    }
+    fn damaged_list_is_not_replaced_by_a_change_of_another_field(backend: Backend) {
+        let server = Setup::new(backend).model(HIDDEN_LIST).with_authentication().start();
+        let ann = Person::new("ann", "edits what she sees");
+        server.add_user(&ann, &["editor"]);
+        let (admin, ann) = (server.admin().basic(), ann.basic());
+        let send = |line: &str, by: &str, body: &str| {
+            server.request(line, &[("Authorization", by)], body)
+        };
+        let body = r#"{"note":{"title":"a","tags":["x"]}}"#;
+        let made = send("POST /notes", &admin, body);
+        assert_eq!(made.status, 201, "{made:?}");
+        let path = made.header("Location").unwrap();
+        let id = path.rsplit('/').next().unwrap();
+        // PostgreSQL refuses text that is not JSON.
+        let damages = match backend {
+            Backend::Sqlite => vec!["[1]", "{}", r#"["x""#, ""],
+            Backend::Postgres => vec!["[1]", "{}"],
+        };
+        let mut count = 0;
+        for damage in damages {
+            let sql = |text: &str| run_sql(backend, server.folder(), text);
+            sql(&format!("UPDATE notes SET tags = '{damage}' WHERE id = '{id}'"));
+            for method in ["PATCH", "PUT"] {
+                let answer = send(&format!("{method} {path}"), &ann, r#"{"note":{"title":"b"}}"#);
+                let stored = sql(&format!("SELECT title, tags FROM notes WHERE id = '{id}'"));
+                assert_eq!(stored.trim(), format!("a|{damage}"), "{method} {damage:?}: {answer:?}");
+                assert_eq!((answer.status, answer.problem().as_str()), (500, "internal"), "{damage:?}");
+                count += 1;
+                let told = format!("the stored note {id} is damaged: tags: ");
+                let lines = || server.log().lines().filter(|line| line.contains(&told)).count();
+                wait_until("the log names it", || (lines() == count).then_some(()));
+            }
+        }
+        let scrape = send("GET /-/metrics", &admin, "").text().to_owned();
+        assert!(scrape.contains(&format!("nouns_damaged_items_total {count}\n")), "{scrape}");
     }
 }

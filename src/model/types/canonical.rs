@@ -1,14 +1,20 @@
 //! Canonical JSON text of lists and objects, and its parser.
 //!
 //! `parse_canonical` parses text that this server wrote, so it checks only the structure: the rules may have
-//! changed since, and stored values stay valid.
+//! changed since, and stored values stay valid. Another program may have damaged the text; then there is no
+//! value, not even null, which a change of another field would store.
 
+use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 use crate::model::field::{Field, StorageClass};
 use crate::value::{Decimal, Moment, Value};
 
 /// Stored text is never deeper: bodies have at most 32 levels.
 const DEPTH_MAX: usize = 64;
+
+/// A stored text of a list or an object that this server cannot have written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DamagedValue;
 
 /// Converts a list or an object to canonical JSON text; other values are unchanged.
 pub fn canonicalize(value: Value) -> Value {
@@ -18,52 +24,53 @@ pub fn canonicalize(value: Value) -> Value {
     }
 }
 
-/// The inverse of `canonicalize` for a stored value of `field`; the value of a `json` field stays text.
+/// The inverse of `canonicalize` for a value of `field` that is new or that the store has checked.
 pub fn parse_canonical(field: &Field, value: Value) -> Value {
-    let Value::Json(text) = &value else { return value };
-    if field.rules.element.is_none() && field.rules.fields.is_empty() {
-        return value;
-    }
-    match json::parse(text.as_bytes(), DEPTH_MAX) {
-        Ok(json) => value_from_json(field, &json),
-        Err(_) => Value::Null,
-    }
+    try_parse_canonical(field, value).or_bug("the store checks the lists and objects that it reads")
 }
 
-fn value_from_json(field: &Field, json: &Json<'_>) -> Value {
-    match (field.storage_class(), json) {
-        (StorageClass::Json, json) => value_from_field_json(field, json),
+/// The inverse of `canonicalize` for a stored value of `field`; the value of a `json` field stays text.
+pub fn try_parse_canonical(field: &Field, value: Value) -> Result<Value, DamagedValue> {
+    let Value::Json(text) = &value else { return Ok(value) };
+    if field.rules.element.is_none() && field.rules.fields.is_empty() {
+        return Ok(value);
+    }
+    let json = json::parse(text.as_bytes(), DEPTH_MAX).map_err(|_| DamagedValue)?;
+    value_from_json(field, &json).ok_or(DamagedValue)
+}
+
+fn value_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
+    Some(match (field.storage_class(), json) {
+        (_, Json::Null) => Value::Null,
+        (StorageClass::Json, json) => value_from_field_json(field, json)?,
         (StorageClass::Text, Json::Text(text)) => Value::text(text),
-        (StorageClass::Moment, Json::Text(text)) => {
-            Moment::parse(text).map_or(Value::Null, Value::Moment)
-        }
+        (StorageClass::Moment, Json::Text(text)) => Value::Moment(Moment::parse(text)?),
         (StorageClass::Boolean, Json::Boolean(value)) => Value::Boolean(*value),
-        (StorageClass::Integer, Json::Number(text)) => {
-            json::integer(text).map_or(Value::Null, Value::Integer)
-        }
-        (StorageClass::Real, Json::Number(text)) => text.parse().map_or(Value::Null, Value::Number),
+        (StorageClass::Integer, Json::Number(text)) => Value::Integer(json::integer(text)?),
+        (StorageClass::Real, Json::Number(text)) => Value::Number(text.parse().ok()?),
         (StorageClass::Decimal, Json::Text(text)) => {
             let scale = field.rules.scale;
-            json::decimal_units(text, scale)
-                .map_or(Value::Null, |units| Value::Decimal(Decimal { units, scale }))
+            Value::Decimal(Decimal { units: json::decimal_units(text, scale)?, scale })
         }
-        _ => Value::Null,
-    }
+        _ => return None,
+    })
 }
 
-fn value_from_field_json(field: &Field, json: &Json<'_>) -> Value {
-    match (json, &field.rules.element) {
-        (Json::Null, _) => Value::Null,
+fn value_from_field_json(field: &Field, json: &Json<'_>) -> Option<Value> {
+    let rules = &field.rules;
+    Some(match (json, &rules.element) {
         (Json::List(elements), Some(of)) => {
-            Value::List(elements.iter().map(|element| value_from_json(of, element)).collect())
+            let values = elements.iter().map(|element| value_from_json(of, element));
+            Value::List(values.collect::<Option<_>>()?)
         }
-        (Json::Object(members), None) if !field.rules.fields.is_empty() => {
+        (Json::Object(members), None) if !rules.fields.is_empty() => {
             let member = |inner: &Field| {
                 let (_, json) = members.iter().find(|(name, _)| *inner.name == **name)?;
-                Some((inner.name.clone(), value_from_json(inner, json)))
+                Some(value_from_json(inner, json).map(|value| (inner.name.clone(), value)))
             };
-            Value::Object(field.rules.fields.iter().filter_map(member).collect())
+            Value::Object(rules.fields.iter().filter_map(member).collect::<Option<_>>()?)
         }
-        (json, _) => Value::Json(json::to_text(json).into()),
-    }
+        (json, None) if rules.fields.is_empty() => Value::Json(json::to_text(json).into()),
+        _ => return None,
+    })
 }

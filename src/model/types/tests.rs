@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
+use super::canonical::DamagedValue;
 use super::*;
 use crate::json::{self, Json};
 use crate::model::file::keys;
@@ -312,6 +313,12 @@ fn canonical_text_round_trips() {
     let sealed = canonicalize(value.clone());
     assert_eq!(sealed, Value::Json(text.into()));
     assert_eq!(parse_canonical(field, sealed), value);
+    for damaged in
+        ["", "[]", "5", r#"{"t":"x""#, r#"{"t":5}"#, r#"{"l":["1.001"]}"#, r#"{"m":"x"}"#]
+    {
+        let parsed = try_parse_canonical(field, Value::Json(damaged.into()));
+        assert_eq!(parsed, Err(DamagedValue), "{damaged}");
+    }
     assert_eq!(canonicalize(Value::Integer(1)), Value::Integer(1));
 }
 
