@@ -161,7 +161,7 @@ pub async fn serve(
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "panic while building the response", &pairs);
-        app.shared.metrics.server.count_refusal(problem::INTERNAL.status.as_u16());
+        app.shared.metrics.count_refusal(problem::INTERNAL.status.as_u16());
         let after = if version < Version::HTTP_2 {
             ConnectionReuse::Close
         } else {

@@ -1,17 +1,11 @@
 //! Metric instruments: counters, gauges and histograms that threads update and a scrape reads.
 //!
 //! Nothing here locks, hashes or allocates, and all memory accesses are relaxed: a scrape sees each number
-//! as of some moment, not all of them as of the same one. `…_single_writer` loads and stores instead of
-//! adding atomically. It is for numbers that only one thread writes, and spares that thread a locked
-//! instruction.
+//! as of some moment, not all of them as of the same one.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
-
-const NANOS: u64 = 1_000_000_000;
-
-/// The maximum number of buckets of a scale.
-const BOUNDS_MAX: usize = 16;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -22,13 +16,12 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// As `add`, for the only thread that writes this counter.
-    pub fn add_single_writer(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
-    }
-
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn is_used(&self) -> bool {
+        self.value() > 0
     }
 }
 
@@ -59,43 +52,38 @@ impl Gauge {
 pub struct BucketScale {
     bounds: &'static [u64],
     /// The number of counted units in one displayed unit.
-    unit: u64,
+    unit: f64,
 }
 
-/// 100 µs to 10 s.
-pub static DURATION_BUCKETS: BucketScale = BucketScale {
+/// The maximum number of bounds.
+const BOUNDS_MAX: usize = 16;
+
+/// 100 µs to 10 s, in nanoseconds.
+static DURATION_BUCKETS: BucketScale = BucketScale {
     bounds: &[
-        NANOS / 10_000,
-        NANOS / 4_000,
-        NANOS / 2_000,
-        NANOS / 1_000,
-        NANOS / 400,
-        NANOS / 200,
-        NANOS / 100,
-        NANOS / 40,
-        NANOS / 20,
-        NANOS / 10,
-        NANOS / 4,
-        NANOS / 2,
-        NANOS,
-        NANOS * 5 / 2,
-        NANOS * 5,
-        NANOS * 10,
+        100_000,
+        250_000,
+        500_000,
+        1_000_000,
+        2_500_000,
+        5_000_000,
+        10_000_000,
+        25_000_000,
+        50_000_000,
+        100_000_000,
+        250_000_000,
+        500_000_000,
+        1_000_000_000,
+        2_500_000_000,
+        5_000_000_000,
+        10_000_000_000,
     ],
-    unit: NANOS,
+    unit: 1e9,
 };
 
 /// The number of requests in a batch or a commit group.
-pub static GROUP_SIZE_BUCKETS: BucketScale =
-    BucketScale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], unit: 1 };
-
-impl BucketScale {
-    /// A value in the displayed unit.
-    #[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
-    pub fn to_unit(&self, value: u64) -> f64 {
-        value as f64 / self.unit as f64
-    }
-}
+static GROUP_SIZE_BUCKETS: BucketScale =
+    BucketScale { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512], unit: 1.0 };
 
 /// A distribution of values over buckets.
 #[derive(Debug)]
@@ -107,80 +95,98 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    pub fn new(scale: &'static BucketScale) -> Self {
+    fn new(scale: &'static BucketScale) -> Self {
         Self { scale, buckets: Default::default(), sum: Counter::default() }
     }
 
     pub fn observe(&self, value: u64) {
-        if let Some(bucket) = self.bucket(value) {
+        let bucket = self.scale.bounds.partition_point(|bound| *bound < value);
+        if let Some(bucket) = self.buckets.get(bucket) {
             bucket.add(1);
         }
         self.sum.add(value);
     }
 
     pub fn observe_time(&self, took: Duration) {
-        self.observe(nanos(took));
+        self.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// As `observe_time`, for the only thread that writes this histogram.
-    pub fn observe_time_single_writer(&self, took: Duration) {
-        let value = nanos(took);
-        if let Some(bucket) = self.bucket(value) {
-            bucket.add_single_writer(1);
-        }
-        self.sum.add_single_writer(value);
-    }
-
-    /// Most values are small: the first bound is nearly always the only one compared.
-    fn bucket(&self, value: u64) -> Option<&Counter> {
-        let bounds = self.scale.bounds;
-        match bounds.first() {
-            Some(first) if value <= *first => self.buckets.first(),
-            _ => self.buckets.get(bounds.partition_point(|bound| *bound < value)),
-        }
-    }
-}
-
-/// Nanoseconds; 64 bits are enough for five hundred years.
-#[expect(clippy::cast_possible_truncation, reason = "no request takes that long")]
-fn nanos(took: Duration) -> u64 {
-    took.as_nanos() as u64
-}
-
-/// The sum of one or more histograms of one scale, at one moment.
-#[derive(Debug)]
-pub struct HistogramSnapshot {
-    pub scale: &'static BucketScale,
-    buckets: [u64; BOUNDS_MAX + 1],
-    pub sum: u64,
-}
-
-impl HistogramSnapshot {
-    /// `None` when there is no histogram at all.
-    pub fn merge<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Option<Self> {
-        let mut seen: Option<Self> = None;
-        for histogram in histograms {
-            let fresh = Self { scale: histogram.scale, buckets: [0; BOUNDS_MAX + 1], sum: 0 };
-            let seen = seen.get_or_insert(fresh);
+    /// The counts of several histograms of one scale, added up.
+    pub fn snapshot<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<HistogramSnapshot> {
+        let mut all = all.into_iter();
+        let first = all.next()?;
+        let mut seen =
+            HistogramSnapshot { scale: first.scale, buckets: [0; BOUNDS_MAX + 1], sum: 0 };
+        for histogram in [first].into_iter().chain(all) {
             for (bucket, count) in seen.buckets.iter_mut().zip(&histogram.buckets) {
                 *bucket += count.value();
             }
             seen.sum = seen.sum.wrapping_add(histogram.sum.value());
         }
-        seen
+        Some(seen)
     }
+}
 
-    /// The number of observations.
+/// A histogram of durations.
+#[derive(Debug)]
+pub struct TimeHistogram(Histogram);
+
+impl Default for TimeHistogram {
+    fn default() -> Self {
+        Self(Histogram::new(&DURATION_BUCKETS))
+    }
+}
+
+impl Deref for TimeHistogram {
+    type Target = Histogram;
+
+    fn deref(&self) -> &Histogram {
+        &self.0
+    }
+}
+
+/// A histogram of the sizes of batches and commit groups.
+#[derive(Debug)]
+pub struct BatchHistogram(Histogram);
+
+impl Default for BatchHistogram {
+    fn default() -> Self {
+        Self(Histogram::new(&GROUP_SIZE_BUCKETS))
+    }
+}
+
+impl Deref for BatchHistogram {
+    type Target = Histogram;
+
+    fn deref(&self) -> &Histogram {
+        &self.0
+    }
+}
+
+/// The sum of one or more histograms of one scale, at one moment.
+#[derive(Debug)]
+pub struct HistogramSnapshot {
+    scale: &'static BucketScale,
+    buckets: [u64; BOUNDS_MAX + 1],
+    sum: u64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
+impl HistogramSnapshot {
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
+    pub fn sum(&self) -> f64 {
+        self.sum as f64 / self.scale.unit
+    }
+
     /// Each bound, and the number of observations up to it.
-    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let bounds = self.scale.bounds.iter().copied();
-        bounds.zip(&self.buckets).scan(0, |count, (bound, bucket)| {
-            *count += bucket;
-            Some((bound, *count))
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let mut count = 0;
+        self.scale.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
+            count += bucket;
+            (*bound as f64 / self.scale.unit, count)
         })
     }
 }
@@ -195,39 +201,32 @@ mod tests {
             assert!(scale.bounds.is_sorted_by(|one, next| one < next), "{scale:?}");
             assert!(scale.bounds.len() <= BOUNDS_MAX);
         }
-        assert_eq!(DURATION_BUCKETS.to_unit(DURATION_BUCKETS.bounds[1]), 0.000_25);
     }
 
     #[test]
     fn histogram_bound_is_inclusive_and_last_bucket_catches_the_rest() {
-        let (one, other) =
-            (Histogram::new(&GROUP_SIZE_BUCKETS), Histogram::new(&GROUP_SIZE_BUCKETS));
+        let (one, other) = (BatchHistogram::default(), BatchHistogram::default());
         for value in [1, 2, 3, 512] {
             one.observe(value);
         }
         other.observe(513);
-        let seen = HistogramSnapshot::merge([&one, &other]).unwrap();
+        let seen = Histogram::snapshot([&*one, &*other]).unwrap();
         let counts: Vec<u64> = seen.cumulative().map(|(_, count)| count).collect();
         assert_eq!(counts, [1, 2, 3, 3, 3, 3, 3, 3, 3, 4]);
-        assert_eq!((seen.count(), seen.sum), (5, 1031));
-        assert!(HistogramSnapshot::merge([]).is_none());
+        assert_eq!((seen.count(), seen.sum()), (5, 1031.0));
+        assert!(Histogram::snapshot([]).is_none());
     }
 
     #[test]
-    fn single_writer_histogram_counts_like_the_shared_one() {
-        let (shared, alone) =
-            (Histogram::new(&DURATION_BUCKETS), Histogram::new(&DURATION_BUCKETS));
-        for micros in [0, 100, 101, 999_999, 20_000_000] {
-            let took = Duration::from_micros(micros);
-            shared.observe_time(took);
-            alone.observe_time_single_writer(took);
+    fn time_histogram_shows_seconds() {
+        let histogram = TimeHistogram::default();
+        for micros in [0, 100, 101, 999_899, 20_000_000] {
+            histogram.observe_time(Duration::from_micros(micros));
         }
-        let all = |histogram| {
-            let seen = HistogramSnapshot::merge([histogram]).unwrap();
-            (seen.cumulative().collect::<Vec<_>>(), seen.count(), seen.sum)
-        };
-        assert_eq!(all(&shared), all(&alone));
-        assert_eq!(all(&shared).0[0], (100_000, 2));
+        let seen = Histogram::snapshot([&*histogram]).unwrap();
+        let counts: Vec<(f64, u64)> = seen.cumulative().collect();
+        assert_eq!(counts[..2], [(0.000_1, 2), (0.000_25, 3)]);
+        assert_eq!((seen.count(), seen.sum()), (5, 21.000_1));
     }
 
     #[test]

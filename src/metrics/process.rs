@@ -3,21 +3,27 @@
 //! Numbers that the system does not offer are left out: only Linux has `/proc`.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time in seconds, user and system.
-#[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
-pub fn cpu_seconds() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
+use super::families::ProcessGauges;
 
-/// Resident and virtual memory, in bytes.
-pub fn memory_bytes() -> (Option<u64>, Option<u64>) {
+/// `started` is the time since 1970.
+#[expect(clippy::cast_precision_loss, reason = "shown to people and graphs")]
+pub fn read_gauges(started: Duration) -> ProcessGauges {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    (field(&status, "VmRSS:"), field(&status, "VmSize:"))
+    ProcessGauges {
+        cpu_seconds: cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9,
+        resident_bytes: field(&status, "VmRSS:"),
+        virtual_bytes: field(&status, "VmSize:"),
+        open_files: open_files(),
+        // `None` is no limit at all.
+        open_files_max: getrlimit(Resource::Nofile).current,
+        start_seconds: started.as_secs_f64(),
+    }
 }
 
 /// A field of `/proc/self/status`, which is in KiB.
@@ -26,22 +32,10 @@ fn field(status: &str, name: &str) -> Option<u64> {
     rest.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Open file descriptors. Newer kernels report their number as the directory's size; else they are counted.
-pub fn open_files() -> Option<u64> {
-    const FOLDER: &str = "/proc/self/fd";
-    match fs::metadata(FOLDER).map(|folder| folder.len()) {
-        Ok(count @ 1..) => Some(count),
-        // The directory itself is open while it is read.
-        Ok(0) | Err(_) => {
-            let count = fs::read_dir(FOLDER).ok()?.count();
-            u64::try_from(count).ok()?.checked_sub(1)
-        }
-    }
-}
-
-/// `None` is no limit at all.
-pub fn open_files_max() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
+/// Open file descriptors; the directory itself is open while it is read.
+fn open_files() -> Option<u64> {
+    let count = fs::read_dir("/proc/self/fd").ok()?.count();
+    u64::try_from(count).ok()?.checked_sub(1)
 }
 
 #[cfg(test)]
@@ -59,11 +53,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn process_metrics_are_plausible() {
-        let (resident, virtual_) = memory_bytes();
-        assert!(resident.unwrap() > 1 << 20 && virtual_.unwrap() >= resident.unwrap());
         let held: Vec<_> = (0..50).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-        assert!(open_files().unwrap() >= 50);
+        let seen = read_gauges(Duration::ZERO);
         drop(held);
-        assert!(cpu_seconds() > 0.0);
+        let resident = seen.resident_bytes.unwrap();
+        assert!(resident > 1 << 20 && seen.virtual_bytes.unwrap() >= resident);
+        assert!(seen.open_files.unwrap() >= 50);
+        assert!(seen.cpu_seconds > 0.0);
     }
 }

@@ -1,143 +1,75 @@
 //! Request metrics: counters by resource, verb and status, and a histogram for each stage.
 //!
-//! Each worker thread has a separate table, made once, from the model: two threads never write to the same
+//! Each worker thread has a separate table (shard), made once, from the model: two threads never write to the same
 //! cache line, and nothing a client sends can make the table larger. A status or verb without a column is not
 //! dropped; it counts as `other`.
 
 use std::array;
-use std::cell::Cell;
-use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::instruments::{Counter, DURATION_BUCKETS, Histogram};
-use crate::model::ResourceIndex;
+use super::instruments::{Counter, Histogram, TimeHistogram};
+use super::text::PrometheusText;
+use crate::model::{Model, ResourceIndex};
 
 /// The label of values without a dedicated column.
-pub const OTHER: &str = "other";
+const OTHER: &str = "other";
+/// The label of requests without a resource; no resource can have this name.
+const NO_RESOURCE: &str = "-";
 
-pub const VERBS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
+const VERBS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
 
-/// Every status that is sent, and those that the order of checks reserves.
+/// The stages of a request as `log::StageTimes` names them.
+const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
+
+/// Every status that is sent, and those that the order of checks reserves. One more column is for any other.
 const STATUSES: [u16; 27] = [
     200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 417, 421,
     422, 428, 429, 431, 500, 501, 503, 505,
 ];
-const COLUMNS: usize = STATUSES.len() + 1;
 
-/// The stages of a request as `log::StageTimes` names them.
-pub const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
-
-const STATUS_MAX: usize = 600;
-
-/// The column of each status.
-static STATUS_COLUMN: [u8; STATUS_MAX] = status_columns();
-
-#[expect(clippy::indexing_slicing, reason = "done by the compiler, which would say so")]
-#[expect(clippy::cast_possible_truncation, reason = "there are few columns")]
-const fn status_columns() -> [u8; STATUS_MAX] {
-    let mut columns = [STATUSES.len() as u8; STATUS_MAX];
-    let mut at = 0;
-    while at < STATUSES.len() {
-        columns[STATUSES[at] as usize] = at as u8;
-        at += 1;
-    }
-    columns
+/// The index of a label; the last label is for values that have none.
+fn label_index(labels: &[&str], value: &str) -> usize {
+    labels.iter().position(|label| *label == value).unwrap_or(labels.len() - 1)
 }
 
 fn status_column(status: u16) -> usize {
-    STATUS_COLUMN.get(usize::from(status)).copied().map_or(STATUSES.len(), usize::from)
+    STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len())
 }
 
-fn verb_index(verb: &str) -> usize {
-    match verb {
-        "GET" => 0,
-        "HEAD" => 1,
-        "POST" => 2,
-        "PUT" => 3,
-        "PATCH" => 4,
-        "DELETE" => 5,
-        "OPTIONS" => 6,
-        _ => 7,
-    }
-}
-
-fn stage_index(name: &str) -> usize {
-    match name {
-        "head" => 0,
-        "body" => 1,
-        "plan" => 2,
-        "store" => 3,
-        "reply" => 4,
-        _ => 5,
-    }
-}
-
-/// The number of requests by status.
+/// The counters of one resource, by verb and status. Aligned, so that the shards of two threads share no cache
+/// line, nor the pair of lines that the processor prefetches together (false sharing).
 #[derive(Debug, Default)]
-pub struct StatusCounters([Counter; COLUMNS]);
+#[repr(align(128))]
+struct ResourceCounters([[Counter; STATUSES.len() + 1]; VERBS.len()]);
 
-impl StatusCounters {
-    pub fn counter(&self, status: u16) -> Option<&Counter> {
-        self.0.get(status_column(status))
-    }
-
-    /// Adds these counts to sums by column.
-    fn add_to(&self, sums: &mut [u64; COLUMNS]) {
-        for (sum, count) in sums.iter_mut().zip(&self.0) {
-            *sum += count.value();
+impl ResourceCounters {
+    fn count(&self, verb: &str, status: u16) {
+        let counters = self.0.get(label_index(&VERBS, verb));
+        if let Some(counter) = counters.and_then(|row| row.get(status_column(status))) {
+            counter.add(1);
         }
     }
 }
-
-/// The counters of one resource, by verb. Aligned, so that the shards of two threads share no cache line, nor
-/// the pair of lines that the processor prefetches together (false sharing).
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct ResourceCounters([StatusCounters; VERBS.len()]);
 
 /// The counters of one thread.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct MetricsShard {
-    total: Histogram,
-    stages: [Histogram; STAGES.len()],
+struct MetricsShard {
+    total: TimeHistogram,
+    stages: [TimeHistogram; STAGES.len()],
     /// By resource; the last one is for requests without a resource.
     rows: Box<[ResourceCounters]>,
 }
 
-impl MetricsShard {
-    pub fn new(resources: usize) -> Self {
-        Self {
-            total: Histogram::new(&DURATION_BUCKETS),
-            stages: array::from_fn(|_| Histogram::new(&DURATION_BUCKETS)),
-            rows: (0..=resources).map(|_| ResourceCounters::default()).collect(),
-        }
-    }
-
-    pub fn total(&self) -> &Histogram {
-        &self.total
-    }
-
-    pub fn stage(&self, at: usize) -> Option<&Histogram> {
-        self.stages.get(at)
-    }
-}
-
-/// The requests of a row and a verb: each status with its count, where it is not zero.
-pub fn by_status(
-    shards: &[Arc<MetricsShard>],
-    row: usize,
-    verb: usize,
-    refusals: Option<&StatusCounters>,
-) -> impl Iterator<Item = (Option<u16>, u64)> {
-    let mut sums = [0; COLUMNS];
-    let counted = shards.iter().filter_map(|shard| shard.rows.get(row)?.0.get(verb));
-    for statuses in counted.chain(refusals) {
-        statuses.add_to(&mut sums);
-    }
-    let names = STATUSES.into_iter().map(Some).chain([None]);
-    names.zip(sums).filter(|(_, count)| *count > 0)
+/// The request metrics of all threads.
+#[derive(Debug)]
+pub struct RequestMetrics {
+    /// The labels of the rows.
+    resources: Box<[Box<str>]>,
+    /// One for each worker thread, and a first one for refusals before a request exists; locked when a thread
+    /// starts and at a scrape.
+    shards: Mutex<Vec<Arc<MetricsShard>>>,
 }
 
 /// One answered request.
@@ -150,35 +82,94 @@ pub struct RequestSample<'a> {
     pub took: Duration,
 }
 
-/// One thread's handle to count its requests. It can be moved to a thread, but not shared by two.
+/// One thread's handle to count its requests.
 #[derive(Debug)]
-pub struct ThreadMetrics {
-    shard: Arc<MetricsShard>,
-    _not_sync: PhantomData<Cell<()>>,
-}
+pub struct ThreadMetrics(Arc<MetricsShard>);
 
 impl ThreadMetrics {
-    pub fn new(shard: Arc<MetricsShard>) -> Self {
-        Self { shard, _not_sync: PhantomData }
-    }
-
     pub fn record(
         &self,
         answered: &RequestSample<'_>,
         stages: impl Iterator<Item = (&'static str, Duration)>,
     ) {
-        let shard = &*self.shard;
-        let last = shard.rows.len().saturating_sub(1);
+        let shard = &*self.0;
+        let last = shard.rows.len() - 1;
         let row = answered.resource.map_or(last, |resource| resource.0.min(last));
-        let statuses = shard.rows.get(row).and_then(|row| row.0.get(verb_index(answered.verb)));
-        if let Some(count) = statuses.and_then(|statuses| statuses.counter(answered.status)) {
-            count.add_single_writer(1);
+        if let Some(row) = shard.rows.get(row) {
+            row.count(answered.verb, answered.status);
         }
-        shard.total.observe_time_single_writer(answered.took);
+        shard.total.observe_time(answered.took);
         for (name, took) in stages {
-            if let Some(histogram) = shard.stages.get(stage_index(name)) {
-                histogram.observe_time_single_writer(took);
+            if let Some(histogram) = shard.stages.get(label_index(&STAGES, name)) {
+                histogram.observe_time(took);
             }
+        }
+    }
+}
+
+impl RequestMetrics {
+    pub fn new(model: &Model) -> Self {
+        let labels = model.resources.iter().map(|resource| resource.label.clone());
+        let resources = labels.chain([NO_RESOURCE.into()]).collect();
+        let metrics = Self { resources, shards: Mutex::default() };
+        // For refusals.
+        metrics.add_thread();
+        metrics
+    }
+
+    pub fn add_thread(&self) -> ThreadMetrics {
+        let shard = Arc::new(MetricsShard {
+            total: TimeHistogram::default(),
+            stages: array::from_fn(|_| TimeHistogram::default()),
+            rows: self.resources.iter().map(|_| ResourceCounters::default()).collect(),
+        });
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&shard));
+        ThreadMetrics(shard)
+    }
+
+    pub fn write(&self, text: &mut PrometheusText) {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        text.family(
+            "nouns_requests_total",
+            "counter",
+            "Requests answered, by resource (- for none), verb and status",
+        );
+        for (row, resource) in self.resources.iter().enumerate() {
+            for (verb_at, verb) in VERBS.iter().enumerate() {
+                for at in 0..=STATUSES.len() {
+                    let counters = shards
+                        .iter()
+                        .filter_map(|shard| shard.rows.get(row)?.0.get(verb_at)?.get(at));
+                    let count: u64 = counters.map(Counter::value).sum();
+                    if count > 0 {
+                        let status = STATUSES.get(at).map_or(OTHER.to_owned(), u16::to_string);
+                        let labels =
+                            [("resource", &**resource), ("verb", verb), ("status", &status)];
+                        text.sample(&labels, count);
+                    }
+                }
+            }
+        }
+        let help = "Time from the headers of a request to its response";
+        text.family("nouns_request_seconds", "histogram", help);
+        let seen = Histogram::snapshot(shards.iter().map(|shard| &*shard.total));
+        seen.iter().for_each(|seen| text.histogram(&[], seen));
+        let help = "Time of requests in each stage of the pipeline";
+        text.family("nouns_stage_seconds", "histogram", help);
+        for (at, stage) in STAGES.iter().enumerate() {
+            let histograms = shards.iter().filter_map(|shard| shard.stages.get(at));
+            let seen = Histogram::snapshot(histograms.map(|histogram| &**histogram));
+            if let Some(seen) = seen.filter(|seen| seen.count() > 0) {
+                text.histogram(&[("stage", stage)], &seen);
+            }
+        }
+    }
+
+    /// Counts a response to something that never became a request: no resource, and no known verb.
+    pub fn count_refusal(&self, status: u16) {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(row) = shards.first().and_then(|shard| shard.rows.last()) {
+            row.count(OTHER, status);
         }
     }
 }
@@ -186,6 +177,7 @@ impl ThreadMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model;
     use crate::problem;
 
     #[test]
@@ -193,23 +185,15 @@ mod tests {
         for kind in problem::ALL {
             assert!(status_column(kind.status.as_u16()) < STATUSES.len(), "{kind:?}");
         }
-        for (at, status) in STATUSES.into_iter().enumerate() {
-            assert_eq!(status_column(status), at);
-        }
         for status in [0, 199, 299, 599, 600, u16::MAX] {
             assert_eq!(status_column(status), STATUSES.len(), "{status}");
         }
     }
 
     #[test]
-    fn every_verb_and_stage_has_an_index() {
-        for (at, verb) in VERBS.into_iter().enumerate() {
-            assert_eq!(verb_index(verb), at);
-        }
-        for (at, name) in STAGES.into_iter().enumerate() {
-            assert_eq!(stage_index(name), at);
-        }
-        assert_eq!(verb_index("get"), verb_index(OTHER));
+    fn label_without_a_column_is_other() {
+        assert_eq!(VERBS[label_index(&VERBS, "PATCH")], "PATCH");
+        assert_eq!(VERBS[label_index(&VERBS, "get")], OTHER);
     }
 
     #[test]
@@ -220,16 +204,27 @@ mod tests {
 
     #[test]
     fn unknown_resource_counts_as_none() {
-        let shard = Arc::new(MetricsShard::new(1));
-        let local = ThreadMetrics::new(Arc::clone(&shard));
-        for resource in [None, Some(ResourceIndex(1)), Some(ResourceIndex(9))] {
+        let model = "title = \"A\"\n[resources.thing.fields]\nname = { type = \"text\" }";
+        let metrics = RequestMetrics::new(&model::read("model.toml", model).unwrap());
+        let local = metrics.add_thread();
+        let last = ResourceIndex(metrics.resources.len() - 1);
+        for resource in [None, Some(last), Some(ResourceIndex(99))] {
             let answered =
                 RequestSample { resource, verb: "GET", status: 200, took: Duration::ZERO };
             local.record(&answered, [("head", Duration::ZERO)].into_iter());
         }
-        let shards = [shard];
-        let counted = |row| by_status(&shards, row, 0, None).collect::<Vec<_>>();
-        assert_eq!(counted(1), [(Some(200), 3)]);
-        assert_eq!(counted(0), []);
+        metrics.count_refusal(400);
+        let mut text = PrometheusText::with_capacity(64);
+        metrics.write(&mut text);
+        let text = text.finish();
+        let counted: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("nouns_requests_total")).collect();
+        assert_eq!(
+            counted,
+            [
+                r#"nouns_requests_total{resource="-",verb="GET",status="200"} 3"#,
+                r#"nouns_requests_total{resource="-",verb="other",status="400"} 1"#,
+            ]
+        );
     }
 }

@@ -5,31 +5,72 @@
 //! every server prints the same list of families.
 
 use std::fmt::{Display, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::instruments::{Histogram, HistogramSnapshot};
+use super::instruments::{Counter, Gauge, Histogram, HistogramSnapshot};
 
-/// The type of a metric family.
-#[derive(Debug, Clone, Copy)]
-pub enum MetricKind {
-    Counter,
-    Gauge,
-    Histogram,
+pub type Labels<'a> = [(&'a str, &'a str)];
+
+/// A number, or several, that can be written as samples.
+pub trait Sample {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>);
 }
 
-impl MetricKind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
+macro_rules! plain_samples {
+    ($($type:ty)*) => {
+        $(impl Sample for $type {
+            fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+                text.sample(labels, self);
+            }
+        })*
+    };
+}
+plain_samples! { usize u64 i64 f64 }
+
+impl Sample for Counter {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        text.sample(labels, self.value());
+    }
+}
+
+impl Sample for Gauge {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        text.sample(labels, self.value());
+    }
+}
+
+impl Sample for AtomicBool {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        text.sample(labels, u8::from(self.load(Ordering::Relaxed)));
+    }
+}
+
+impl Sample for Histogram {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        let seen = Histogram::snapshot([self]);
+        seen.iter().for_each(|seen| text.histogram(labels, seen));
+    }
+}
+
+impl<T: Sample> Sample for Option<T> {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        if let Some(sample) = self {
+            sample.write(text, labels);
         }
     }
 }
 
-type Labels<'a> = [(&'a str, &'a str)];
+impl Sample for OnceLock<Gauge> {
+    fn write(&self, text: &mut PrometheusText, labels: &Labels<'_>) {
+        if let Some(gauge) = self.get() {
+            gauge.write(text, labels);
+        }
+    }
+}
 
 /// A text under construction. Writing to a `String` cannot fail.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PrometheusText {
     out: String,
     name: &'static str,
@@ -45,41 +86,22 @@ impl PrometheusText {
     }
 
     /// Begins a family: the samples that follow belong to it.
-    pub fn family(&mut self, name: &'static str, kind: MetricKind, help: &str) -> &mut Self {
+    pub fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
-        let kind = kind.as_str();
         let _ = write!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        self
     }
 
-    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Display) -> &mut Self {
+    pub fn sample(&mut self, labels: &Labels<'_>, value: impl Display) {
         self.write_line("", labels, None, &value);
-        self
     }
 
-    /// A sample that not every server has.
-    pub fn optional(&mut self, value: Option<impl Display>) -> &mut Self {
-        if let Some(value) = value {
-            self.sample(&[], value);
-        }
-        self
-    }
-
-    pub fn optional_histogram(&mut self, histogram: Option<&Histogram>) -> &mut Self {
-        if let Some(seen) = HistogramSnapshot::merge(histogram) {
-            self.histogram(&[], &seen);
-        }
-        self
-    }
-
-    pub fn histogram(&mut self, labels: &Labels<'_>, seen: &HistogramSnapshot) -> &mut Self {
+    pub fn histogram(&mut self, labels: &Labels<'_>, seen: &HistogramSnapshot) {
         for (bound, count) in seen.cumulative() {
-            self.write_line("_bucket", labels, Some(&seen.scale.to_unit(bound)), &count);
+            self.write_line("_bucket", labels, Some(&bound), &count);
         }
         self.write_line("_bucket", labels, Some(&"+Inf"), &seen.count());
-        self.write_line("_sum", labels, None, &seen.scale.to_unit(seen.sum));
+        self.write_line("_sum", labels, None, &seen.sum());
         self.write_line("_count", labels, None, &seen.count());
-        self
     }
 
     fn write_line(
@@ -111,19 +133,22 @@ impl PrometheusText {
 mod tests {
     use expect_test::expect;
 
-    use super::super::instruments::{GROUP_SIZE_BUCKETS, Histogram};
+    use super::super::instruments::BatchHistogram;
     use super::*;
 
     #[test]
     fn prometheus_text_lines() {
         let mut text = PrometheusText::with_capacity(64);
-        text.family("a_total", MetricKind::Counter, "Of a.").sample(&[], 3);
-        text.family("b", MetricKind::Gauge, "Of b.").sample(&[("x", "1"), ("y", "-")], 0.5);
-        text.family("c", MetricKind::Histogram, "Of c.");
-        let histogram = Histogram::new(&GROUP_SIZE_BUCKETS);
+        text.family("a_total", "counter", "Of a.");
+        text.sample(&[], 3);
+        text.family("b", "gauge", "Of b.");
+        text.sample(&[("x", "1"), ("y", "-")], 0.5);
+        None::<u64>.write(&mut text, &[]);
+        text.family("c", "histogram", "Of c.");
+        let histogram = BatchHistogram::default();
         histogram.observe(3);
         histogram.observe(600);
-        text.histogram(&[("x", "1")], &HistogramSnapshot::merge([&histogram]).unwrap());
+        histogram.write(&mut text, &[("x", "1")]);
         expect![[r#"
             # HELP a_total Of a.
             # TYPE a_total counter

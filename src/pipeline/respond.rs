@@ -98,7 +98,7 @@ pub(super) fn build_response(
 /// The metrics in the Prometheus text format. A scrape bypasses admission control, and does not fail when the
 /// store does: metrics matter most when a server is in trouble.
 pub(super) async fn scrape(app: &App) -> String {
-    let positions = app.store.change_log_bounds().await;
+    let bounds = app.store.change_log_bounds().await;
     let shared = &app.shared;
     shared.metrics.render(&ScrapeGauges {
         in_flight: shared.admission.in_flight(),
@@ -107,6 +107,7 @@ pub(super) async fn scrape(app: &App) -> String {
         connection_bytes: shared.admission.connection_bytes(),
         streams: shared.admission.streams.count(),
         log_lines_dropped: shared.log.dropped_lines(),
-        positions,
+        newest_change: bounds.as_ref().and_then(|bounds| bounds.newest),
+        oldest_change: bounds.and_then(|bounds| bounds.oldest),
     })
 }

@@ -31,7 +31,7 @@ pub(super) async fn refuse<S>(
     let mut stages = StageTimes::start(clock::now());
     let id = RequestId::new();
     let answer = refusals.render(problem, accept, &id, way);
-    refusals.metrics.server.count_refusal(problem.kind().status.as_u16());
+    refusals.metrics.count_refusal(problem.kind().status.as_u16());
     let sent = timeout(LINGER_TIMEOUT, stream.write_all(&answer)).await;
     stages.mark("refuse");
     refusals.log.request(&RequestLine {

@@ -109,14 +109,14 @@ pub struct ExportCountGuard(Arc<Metrics>);
 
 impl ExportCountGuard {
     pub fn new(metrics: &Arc<Metrics>) -> Self {
-        metrics.exports.increment();
+        metrics.server.exports.increment();
         Self(Arc::clone(metrics))
     }
 }
 
 impl Drop for ExportCountGuard {
     fn drop(&mut self) {
-        self.0.exports.decrement();
+        self.0.server.exports.decrement();
     }
 }
 

@@ -393,7 +393,7 @@ impl MaintenanceTask {
         match self.sweep_step(&mut driver).await {
             Ok(step) => {
                 lease.return_to_pool();
-                self.metrics.changes_swept.add(step.changes);
+                self.metrics.store.changes_swept.add(step.changes);
                 self.doubts.log_new(&self.log, &step);
                 retention::next_delay(step.changes + step.keys)
             }

@@ -453,7 +453,7 @@ impl SqliteWriter {
         fault::point("sweep");
         match self.sweep_step() {
             Ok(step) => {
-                self.metrics.changes_swept.add(step.changes);
+                self.metrics.store.changes_swept.add(step.changes);
                 self.doubt_log.log_new(&self.log, &step);
                 retention::next_delay(step.changes + step.keys)
             }

@@ -28,14 +28,8 @@ const LAYERED: &[&str] = &[
 ];
 
 /// Types with inherent `impl`s in other files than their own. The list only shrinks.
-const SCATTERED_TYPES: &[&str] = &[
-    "ConnectionWatchdog",
-    "InFlightEntry",
-    "ListStatements",
-    "Metrics",
-    "PostgresUrl",
-    "ReplyBuilder",
-];
+const SCATTERED_TYPES: &[&str] =
+    &["ConnectionWatchdog", "InFlightEntry", "ListStatements", "PostgresUrl", "ReplyBuilder"];
 
 /// A module as its path from the root of the crate: `["model", "file", "keys"]`.
 type Module = Vec<String>;
