@@ -12,7 +12,7 @@ use super::first_user::PasswordFile;
 use super::{CommandError, command_error, print_line, prompt, roles};
 use crate::auth::credential_text::to_nfc;
 use crate::auth::password;
-use crate::json::{self, Json};
+use crate::json::{self, Json, ObjectWriter};
 use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::model::{Model, types};
 use crate::plan::RequestRefusal as Refused;
@@ -334,22 +334,15 @@ fn table(rows: &[[String; 4]]) -> String {
 }
 
 fn json_line(out: &mut Vec<u8>, user: &Item, unknown: &[String]) {
-    out.extend_from_slice(b"{\"name\":");
-    json::write_text(out, accounts::user_name(user));
-    out.extend_from_slice(b",\"roles\":");
-    out.extend_from_slice(accounts::user_roles(user).as_bytes());
-    out.extend_from_slice(b",\"undeclared_roles\":");
-    json::write(out, &json_list(unknown));
-    let disabled: &[u8] = if accounts::is_disabled(user) { b"true" } else { b"false" };
-    out.extend_from_slice(b",\"disabled\":");
-    out.extend_from_slice(disabled);
-    for (name, moment) in [("created_at", user.created_at), ("updated_at", user.updated_at)] {
-        out.push(b',');
-        json::write_text(out, name);
-        out.push(b':');
-        json::write_moment(out, moment);
-    }
-    out.extend_from_slice(b"}\n");
+    let mut object = ObjectWriter::open(out);
+    object.text("name", accounts::user_name(user));
+    object.json("roles", accounts::user_roles(user));
+    json::write(object.name("undeclared_roles"), &json_list(unknown));
+    object.json("disabled", if accounts::is_disabled(user) { "true" } else { "false" });
+    json::write_moment(object.name("created_at"), user.created_at);
+    json::write_moment(object.name("updated_at"), user.updated_at);
+    object.close();
+    out.push(b'\n');
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use http::HeaderValue;
 
 use super::accept::MediaType;
 use super::{Format, ItemMember, ItemView, StreamWriter, write_stream};
-use crate::json::write_value;
+use crate::json::{write_integer, write_value};
 use crate::value::{Id, Item, Moment, Value};
 
 pub static FORMAT: Format = Format {
@@ -71,19 +71,13 @@ fn write_line(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     }
     if view.is_shown(ItemMember::Version) {
         out.push(b',');
-        out.extend_from_slice(itoa::Buffer::new().format(item.version).as_bytes());
+        write_integer(out, item.version);
     }
     out.extend_from_slice(LINE_END);
 }
 
 fn write_id(out: &mut Vec<u8>, id: Id) {
-    match id {
-        Id::Integer(number) => out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
-        Id::Uuid(uuid) => {
-            let mut buffer = uuid::Uuid::encode_buffer();
-            out.extend_from_slice(uuid.hyphenated().encode_lower(&mut buffer).as_bytes());
-        }
-    }
+    id.with_text(|text| out.extend_from_slice(text.as_bytes()));
 }
 
 fn write_cell(out: &mut Vec<u8>, value: &Value) {

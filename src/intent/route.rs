@@ -369,7 +369,7 @@ pub fn push_unprefixed_path(
     path.push_str(&resource.plural);
     if let Some(id) = item {
         path.push('/');
-        id.push_to(path);
+        id.with_text(|text| path.push_str(text));
     }
 }
 

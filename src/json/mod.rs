@@ -14,8 +14,8 @@ use std::borrow::Cow;
 pub use number::{decimal_units, integer, is_number, is_same_number, number_exact};
 pub use parse::{count_values, parse};
 pub use write::{
-    quote_for_message, to_text, value_to_text, write, write_moment, write_text, write_value,
-    written_text,
+    ObjectWriter, quote_for_message, to_text, value_to_text, write, write_id, write_integer,
+    write_list, write_moment, write_text, write_value, written_text,
 };
 
 /// A JSON value as it was sent. Numbers keep their text, so that nothing is rounded before the field type has

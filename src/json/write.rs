@@ -6,7 +6,7 @@
 use std::io::Write as _;
 
 use super::Json;
-use crate::value::{Decimal, Moment, Value, count_before, truncate_for_message};
+use crate::value::{Decimal, Id, Moment, Value, count_before, truncate_for_message};
 
 /// Writes a text as a JSON string.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -65,9 +65,7 @@ pub fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Null => out.extend_from_slice(b"null"),
         Value::Boolean(boolean) => write_boolean(out, *boolean),
-        Value::Integer(number) => {
-            out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
-        }
+        Value::Integer(number) => write_integer(out, *number),
         Value::Number(number) if number.is_finite() => {
             out.extend_from_slice(zmij::Buffer::new().format_finite(*number).as_bytes());
         }
@@ -98,15 +96,90 @@ fn write_decimal(out: &mut Vec<u8>, decimal: Decimal) {
     let _written = write!(out, "\"{decimal}\"");
 }
 
-fn write_list<T>(out: &mut Vec<u8>, list: &[T], write_one: fn(&mut Vec<u8>, &T)) {
+pub fn write_integer(out: &mut Vec<u8>, number: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Writes an id: a number, or a text that needs no escaping.
+pub fn write_id(out: &mut Vec<u8>, id: Id) {
+    match id {
+        Id::Integer(number) => write_integer(out, number),
+        Id::Uuid(_) => {
+            out.push(b'"');
+            id.with_text(|text| out.extend_from_slice(text.as_bytes()));
+            out.push(b'"');
+        }
+    }
+}
+
+pub fn write_list<T>(
+    out: &mut Vec<u8>,
+    list: impl IntoIterator<Item = T>,
+    mut write_one: impl FnMut(&mut Vec<u8>, T),
+) {
     out.push(b'[');
-    for (index, one) in list.iter().enumerate() {
+    for (index, one) in list.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
         write_one(out, one);
     }
     out.push(b']');
+}
+
+/// Writes the members of an object one by one. The names must need no escaping.
+#[derive(Debug)]
+pub struct ObjectWriter<'a> {
+    out: &'a mut Vec<u8>,
+    is_first: bool,
+}
+
+impl<'a> ObjectWriter<'a> {
+    pub fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, is_first: true }
+    }
+
+    /// Begins a member; the caller writes its value.
+    pub fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        if !std::mem::replace(&mut self.is_first, false) {
+            self.out.push(b',');
+        }
+        self.out.push(b'"');
+        self.out.extend_from_slice(name.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
+    pub fn text(&mut self, name: &str, text: &str) {
+        write_text(self.name(name), text);
+    }
+
+    pub fn number(&mut self, name: &str, number: impl itoa::Integer) {
+        write_integer(self.name(name), number);
+    }
+
+    /// A value that is JSON already.
+    pub fn json(&mut self, name: &str, json: &str) {
+        self.name(name).extend_from_slice(json.as_bytes());
+    }
+
+    pub fn object(&mut self, name: &str) -> ObjectWriter<'_> {
+        ObjectWriter::open(self.name(name))
+    }
+
+    pub fn list<T>(
+        &mut self,
+        name: &str,
+        list: impl IntoIterator<Item = T>,
+        write_one: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        write_list(self.name(name), list, write_one);
+    }
+
+    pub fn close(self) {
+        self.out.push(b'}');
+    }
 }
 
 fn write_object<K: AsRef<str>, T>(

@@ -3,10 +3,12 @@
 //! Pure text, no I/O. More is escaped than JSON requires. Clients choose some of the text, and it must not
 //! move a terminal's cursor, end a line or change the direction of writing (log injection).
 
-use std::fmt::{Display, Write};
-use std::net::SocketAddr;
+use std::fmt::{self, Display, Write as _};
+use std::io::Write as _;
+use std::time::Duration;
 
 use super::{Level, LogStyle, RequestLine};
+use crate::json::{ObjectWriter, write_moment};
 use crate::value::{Moment, count_before};
 
 /// The maximum size of a value; longer values are truncated, since a client chooses some of them.
@@ -19,260 +21,199 @@ pub struct LogEvent<'a> {
     pub pairs: &'a [(&'a str, &'a dyn Display)],
 }
 
-pub fn event(out: &mut String, style: LogStyle, event: &LogEvent<'_>) {
+pub fn event(out: &mut Vec<u8>, style: LogStyle, event: &LogEvent<'_>) {
     match style {
         LogStyle::Json => {
-            json_start(out, event.time, event.level, event.message);
+            let mut line = json_line(out, event.time, event.level, event.message);
             for (key, value) in event.pairs {
-                json_text(out, key, &value.to_string());
+                json_text(&mut line, key, &value.to_string());
             }
-            out.push('}');
+            line.close();
         }
         LogStyle::Pretty { colour } => {
-            pretty_start(out, event.time);
-            let paint = Painter { colour };
             let (code, word) = match event.level {
                 Level::Info => ("32", "info "),
                 Level::Warning => ("33", "warn "),
                 Level::Error => ("31", "error"),
             };
-            paint.push(out, code, word);
-            out.push(' ');
-            escape(out, event.message);
+            let mut line = PrettyLine::start(out, colour, event.time, (code, &word));
+            let _ = write!(line.out, " {}", Escaped(event.message));
             for (key, value) in event.pairs {
-                pretty_pair(out, paint, key, &value.to_string());
+                line.pair(key, value);
             }
         }
     }
 }
 
-/// The keys are written together with their punctuation: this runs for every request.
-pub fn request_json(out: &mut String, request: &RequestLine<'_>) {
-    json_head(out, request.time, request.level());
-    out.push_str(",\"message\":\"request\",\"request_id\":\"");
-    json_escape(out, request.request_id);
-    out.push_str("\",\"status\":");
-    json_number(out, request.status.into());
-    out.push_str(",\"method\":\"");
-    json_escape(out, request.method);
-    out.push_str("\",\"path\":\"");
-    json_escape(out, request.path);
-    out.push_str("\",\"caller\":\"");
-    json_escape(out, request.caller);
-    out.push_str("\",\"peer\":\"");
-    json_peer(out, request.peer);
-    if let Some(client) = request.client() {
-        push_fmt(out, format_args!("\",\"client\":\"{client}"));
+pub fn request(out: &mut Vec<u8>, style: LogStyle, request: &RequestLine<'_>) {
+    match style {
+        LogStyle::Json => request_json(out, request),
+        LogStyle::Pretty { colour } => request_pretty(out, request, colour),
     }
-    out.push_str("\",\"bytes\":");
-    json_number(out, u64::try_from(request.bytes).unwrap_or(u64::MAX));
-    out.push_str(",\"duration_us\":");
-    json_number(out, micros(request.duration));
-    if let Some(problem) = request.problem {
-        json_text(out, "problem", problem);
-    }
-    if let Some(cause) = request.cause {
-        json_text(out, "cause", cause);
-    }
-    if request.is_cut {
-        out.push_str(",\"cut\":true");
-    }
-    out.push_str(",\"stages_us\":{");
-    for (index, (name, took)) in request.stages.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        json_key(out, name);
-        json_number(out, micros(took));
-    }
-    out.push_str("}}");
 }
 
-pub fn request_pretty(out: &mut String, request: &RequestLine<'_>, colour: bool) {
-    let paint = Painter { colour };
-    pretty_start(out, request.time);
+fn request_json(out: &mut Vec<u8>, request: &RequestLine<'_>) {
+    let mut line = json_line(out, request.time, request.level(), "request");
+    json_text(&mut line, "request_id", request.request_id);
+    line.number("status", request.status);
+    json_text(&mut line, "method", request.method);
+    json_text(&mut line, "path", request.path);
+    json_text(&mut line, "caller", request.caller);
+    let _ = write!(line.name("peer"), "\"{}\"", request.peer);
+    if let Some(client) = request.client() {
+        let _ = write!(line.name("client"), "\"{client}\"");
+    }
+    line.number("bytes", request.bytes);
+    line.number("duration_us", request.duration.as_micros());
+    for (key, value) in [("problem", request.problem), ("cause", request.cause)] {
+        if let Some(value) = value {
+            json_text(&mut line, key, value);
+        }
+    }
+    if request.is_cut {
+        line.json("cut", "true");
+    }
+    let mut stages = line.object("stages_us");
+    for (name, took) in request.stages.iter() {
+        stages.number(name, took.as_micros());
+    }
+    stages.close();
+    line.close();
+}
+
+fn request_pretty(out: &mut Vec<u8>, request: &RequestLine<'_>, colour: bool) {
     let code = match request.status {
         ..300 => "32",
         300..400 => "36",
         400..500 => "33",
         500.. => "31",
     };
-    paint.push(out, code, format_args!("{}", request.status));
-    push_fmt(
-        out,
-        format_args!(
-            " {:<7} {:>9} ",
-            TerminalEscaped(request.method),
-            HumanDuration(request.duration)
-        ),
-    );
-    escape(out, request.path);
-    pretty_pair(out, paint, "bytes", itoa::Buffer::new().format(request.bytes));
-    pretty_pair(out, paint, "caller", request.caller);
-    pretty_pair(out, paint, "peer", &request.peer.to_string());
+    let mut line = PrettyLine::start(out, colour, request.time, (code, &request.status));
+    let (method, duration) = (Escaped(request.method), HumanDuration(request.duration));
+    let _ = write!(line.out, " {method:<7} {duration:>9} {}", Escaped(request.path));
+    line.pair("bytes", &request.bytes);
+    line.pair("caller", &request.caller);
+    line.pair("peer", &request.peer);
     if let Some(client) = request.client() {
-        pretty_pair(out, paint, "client", &client.to_string());
+        line.pair("client", &client);
     }
-    pretty_pair(out, paint, "id", request.request_id);
-    if let Some(problem) = request.problem {
-        pretty_pair(out, paint, "problem", problem);
-    }
-    if let Some(cause) = request.cause {
-        pretty_pair(out, paint, "cause", cause);
+    line.pair("id", &request.request_id);
+    for (key, value) in [("problem", request.problem), ("cause", request.cause)] {
+        if let Some(value) = value {
+            line.pair(key, &value);
+        }
     }
     if request.is_cut {
-        pretty_pair(out, paint, "cut", "true");
+        line.pair("cut", &true);
     }
     for (name, took) in request.stages.iter() {
-        pretty_pair(out, paint, name, &HumanDuration(took).to_string());
+        line.pair(name, &HumanDuration(took));
     }
 }
 
-fn json_start(out: &mut String, time: Moment, level: Level, message: &str) {
-    json_head(out, time, level);
-    json_text(out, "message", message);
+fn json_line<'a>(
+    out: &'a mut Vec<u8>,
+    time: Moment,
+    level: Level,
+    message: &str,
+) -> ObjectWriter<'a> {
+    let mut line = ObjectWriter::open(out);
+    write_moment(line.name("time"), time);
+    line.text("level", level.as_str());
+    json_text(&mut line, "message", message);
+    line
 }
 
-fn json_head(out: &mut String, time: Moment, level: Level) {
-    out.push_str("{\"time\":\"");
-    out.push_str(str::from_utf8(&time.canonical_text()).unwrap_or_default());
-    out.push_str("\",\"level\":\"");
-    out.push_str(level.as_str());
-    out.push('"');
-}
-
-fn json_text(out: &mut String, key: &str, value: &str) {
-    out.push(',');
-    json_key(out, key);
-    out.push('"');
-    json_escape(out, value);
-    out.push('"');
-}
-
-fn json_escape(out: &mut String, value: &str) {
-    let (kept, was_cut) = truncate(value);
+/// Writes a value of which clients may choose the text.
+fn json_text(line: &mut ObjectWriter<'_>, key: &str, value: &str) {
+    let (kept, end) = truncate(value);
+    let out = line.name(key);
+    out.push(b'"');
     // Most values have no character to escape.
-    let (plain, rest) = kept.split_at(plain_length(kept));
-    out.push_str(plain);
+    let is_special = |byte: u8| !(b' '..=b'~').contains(&byte) | (byte == b'"') | (byte == b'\\');
+    let (plain, rest) = kept.split_at(count_before(kept.as_bytes(), is_special));
+    out.extend_from_slice(plain.as_bytes());
     for c in rest.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if is_dangerous(c) => push_fmt(out, format_args!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
+        let _ = match c {
+            '"' | '\\' => write!(out, "\\{c}"),
+            '\n' => write!(out, "\\n"),
+            c if is_dangerous(c) => write!(out, "\\u{:04x}", u32::from(c)),
+            c => write!(out, "{c}"),
+        };
     }
-    if was_cut {
-        out.push('…');
-    }
+    out.extend_from_slice(end.as_bytes());
+    out.push(b'"');
 }
 
-/// How many bytes from the start are printable ASCII that JSON does not escape.
-fn plain_length(text: &str) -> usize {
-    count_before(text.as_bytes(), |byte| {
-        !(b' '..=b'~').contains(&byte) | (byte == b'"') | (byte == b'\\')
-    })
-}
-
-fn json_key(out: &mut String, key: &str) {
-    out.push('"');
-    out.push_str(key);
-    out.push_str("\":");
-}
-
-fn json_peer(out: &mut String, peer: SocketAddr) {
-    match peer {
-        SocketAddr::V4(peer) => {
-            for (number, octet) in peer.ip().octets().into_iter().enumerate() {
-                if number > 0 {
-                    out.push('.');
-                }
-                out.push_str(itoa::Buffer::new().format(octet));
-            }
-            out.push(':');
-            out.push_str(itoa::Buffer::new().format(peer.port()));
-        }
-        SocketAddr::V6(peer) => push_fmt(out, format_args!("{peer}")),
-    }
-}
-
-fn json_number(out: &mut String, value: u64) {
-    out.push_str(itoa::Buffer::new().format(value));
-}
-
-/// The time of day is enough for a person who is watching.
-fn pretty_start(out: &mut String, time: Moment) {
-    let stamp = time.to_string();
-    out.push_str(stamp.get(11..23).unwrap_or(&stamp));
-    out.push(' ');
-}
-
-fn pretty_pair(out: &mut String, paint: Painter, key: &str, value: &str) {
-    out.push(' ');
-    paint.push(out, "2", format_args!("{key}="));
-    let plain = !value.is_empty() && !value.contains([' ', '"', '=']);
-    if plain {
-        escape(out, value);
-    } else {
-        out.push('"');
-        escape(out, &value.replace('"', "\\\""));
-        out.push('"');
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Painter {
+/// A line for people.
+struct PrettyLine<'a> {
+    out: &'a mut Vec<u8>,
     colour: bool,
 }
 
-impl Painter {
-    fn push(self, out: &mut String, code: &str, text: impl Display) {
-        if self.colour {
-            push_fmt(out, format_args!("\x1b[{code}m{text}\x1b[0m"));
-        } else {
-            push_fmt(out, format_args!("{text}"));
-        }
+impl<'a> PrettyLine<'a> {
+    /// The time of day is enough for a person who is watching.
+    fn start(
+        out: &'a mut Vec<u8>,
+        colour: bool,
+        time: Moment,
+        (code, word): (&str, &dyn Display),
+    ) -> Self {
+        let stamp = time.to_string();
+        let _ = write!(out, "{} ", stamp.get(11..23).unwrap_or(&stamp));
+        let mut line = Self { out, colour };
+        line.paint(code, word);
+        line
+    }
+
+    fn paint(&mut self, code: &str, text: &dyn Display) {
+        let _ = match self.colour {
+            true => write!(self.out, "\x1b[{code}m{text}\x1b[0m"),
+            false => write!(self.out, "{text}"),
+        };
+    }
+
+    fn pair(&mut self, key: &str, value: &dyn Display) {
+        let value = value.to_string();
+        self.out.push(b' ');
+        self.paint("2", &format_args!("{key}="));
+        let is_plain = !value.is_empty() && !value.contains([' ', '"', '=']);
+        let _ = match is_plain {
+            true => write!(self.out, "{}", Escaped(&value)),
+            false => write!(self.out, "\"{}\"", Escaped(&value.replace('"', "\\\""))),
+        };
     }
 }
 
 /// `812 µs`, `3.4 ms`, `1.20 s`.
-struct HumanDuration(std::time::Duration);
+struct HumanDuration(Duration);
 
 impl Display for HumanDuration {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let micros = micros(self.0);
-        let text = match micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.0.as_micros();
+        f.pad(&match micros {
             ..1_000 => format!("{micros}µs"),
             1_000..1_000_000 => format!("{}.{}ms", micros / 1_000, micros / 100 % 10),
             1_000_000.. => format!("{}.{:02}s", micros / 1_000_000, micros / 10_000 % 100),
-        };
-        f.pad(&text)
+        })
     }
 }
 
 /// Text from outside, for a terminal.
-struct TerminalEscaped<'a>(&'a str);
+struct Escaped<'a>(&'a str);
 
-impl Display for TerminalEscaped<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut text = String::with_capacity(self.0.len());
-        escape(&mut text, self.0);
-        f.pad(&text)
-    }
-}
-
-fn escape(out: &mut String, value: &str) {
-    let (kept, was_cut) = truncate(value);
-    for c in kept.chars() {
-        if is_dangerous(c) {
-            push_fmt(out, format_args!("\\u{{{:x}}}", u32::from(c)));
-        } else {
-            out.push(c);
+impl Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, end) = truncate(self.0);
+        let mut text = String::with_capacity(kept.len());
+        for c in kept.chars() {
+            if is_dangerous(c) {
+                let _ = write!(text, "\\u{{{:x}}}", u32::from(c));
+            } else {
+                text.push(c);
+            }
         }
-    }
-    if was_cut {
-        out.push('…');
+        f.pad(&(text + end))
     }
 }
 
@@ -282,21 +223,10 @@ fn is_dangerous(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-fn truncate(value: &str) -> (&str, bool) {
-    if value.len() <= VALUE_BYTES_MAX {
-        return (value, false);
-    }
+/// The text up to the maximum, and the sign that it was cut.
+fn truncate(value: &str) -> (&str, &'static str) {
     let end = value.floor_char_boundary(VALUE_BYTES_MAX);
-    (value.get(..end).unwrap_or_default(), true)
-}
-
-fn micros(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn push_fmt(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // Writing to a String cannot fail.
-    let _ = out.write_fmt(arguments);
+    (value.get(..end).unwrap_or_default(), if end < value.len() { "…" } else { "" })
 }
 
 #[cfg(test)]
@@ -327,6 +257,12 @@ mod tests {
         }
     }
 
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
     fn check_requests(line: impl Fn(&RequestLine<'_>) -> String, expected: &Expect) {
         let stages = StageTimes::start(crate::clock::now());
         let lines = [
@@ -340,10 +276,9 @@ mod tests {
     fn request_log_line_in_json_format_escapes_control_characters() {
         check_requests(
             |request| {
-                let mut out = String::new();
-                request_json(&mut out, request);
-                let _: serde_json::Value = serde_json::from_str(&out).unwrap();
-                out
+                let line = written(|out| request_json(out, request));
+                let _: serde_json::Value = serde_json::from_str(&line).unwrap();
+                line
             },
             &expect![[r#"
                 {"time":"2026-11-15T02:28:14.123456Z","level":"info","message":"request","request_id":"01jcq0000000000000000000ab","status":200,"method":"GET","path":"/customers","caller":"open","peer":"127.0.0.1:5000","bytes":312,"duration_us":1234,"stages_us":{}}
@@ -354,11 +289,7 @@ mod tests {
     #[test]
     fn request_log_line_in_pretty_format_escapes_control_characters() {
         check_requests(
-            |request| {
-                let mut out = String::new();
-                request_pretty(&mut out, request, false);
-                out
-            },
+            |request| written(|out| request_pretty(out, request, false)),
             &expect![[r#"
                 02:28:14.123 200 GET         1.2ms /customers bytes=312 caller=open peer=127.0.0.1:5000 id=01jcq0000000000000000000ab
                 02:28:14.123 500 GET         1.2ms /a\u{d}\u{a}b\u{1b}[2J\u{202e}\u{9b}"\ bytes=312 caller=open peer=127.0.0.1:5000 client=192.0.2.7 id=01jcq0000000000000000000ab problem=internal cause="disk says \"no\"""#]],
@@ -368,16 +299,11 @@ mod tests {
     #[test]
     fn event_log_line_in_every_format_has_all_pairs() {
         let show = |style| {
-            let mut out = String::new();
             let time = Moment::parse("2026-11-15T02:28:14Z").unwrap();
             let pairs: &[(&str, &dyn Display)] =
                 &[("address", &"127.0.0.1:1"), ("why", &"two words")];
-            event(
-                &mut out,
-                style,
-                &LogEvent { time, level: Level::Warning, message: "odd", pairs },
-            );
-            out
+            let odd = LogEvent { time, level: Level::Warning, message: "odd", pairs };
+            written(|out| event(out, style, &odd))
         };
         expect![[r#"{"time":"2026-11-15T02:28:14.000000Z","level":"warning","message":"odd","address":"127.0.0.1:1","why":"two words"}"#]].assert_eq(&show(LogStyle::Json));
         expect![[r#"02:28:14.000 warn  odd address=127.0.0.1:1 why="two words""#]]
@@ -387,8 +313,7 @@ mod tests {
 
     #[test]
     fn log_value_too_long_is_truncated_at_a_char_boundary() {
-        let mut out = String::new();
-        escape(&mut out, &"ü".repeat(5000));
+        let out = Escaped(&"ü".repeat(5000)).to_string();
         assert_eq!(out.chars().count(), VALUE_BYTES_MAX / 2 + 1);
         assert!(out.ends_with('…'));
     }
@@ -396,13 +321,11 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn log_line_any_text_stays_on_one_line(text in "\\PC*|[\\x00-\\x{9f}]*") {
-            let mut json = String::new();
-            json_start(&mut json, Moment::from_micros(0).unwrap(), Level::Info, &text);
-            json.push('}');
+            let start = Moment::from_micros(0).unwrap();
+            let json = written(|out| json_line(out, start, Level::Info, &text).close());
             let back: serde_json::Value = serde_json::from_str(&json).unwrap();
             assert_eq!(back["message"].as_str(), Some(text.as_str()));
-            let mut pretty = String::new();
-            escape(&mut pretty, &text);
+            let pretty = Escaped(&text).to_string();
             assert!(!json.chars().chain(pretty.chars()).any(|c| c.is_control()));
         }
     }

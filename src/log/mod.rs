@@ -92,7 +92,7 @@ pub struct Logger {
 }
 
 thread_local! {
-    static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+    static LINE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Logger {
@@ -108,10 +108,7 @@ impl Logger {
     pub fn request(&self, request: &RequestLine<'_>) {
         self.append_line(request.level(), |out| {
             crate::fault::point("line");
-            match self.style {
-                LogStyle::Json => line::request_json(out, request),
-                LogStyle::Pretty { colour } => line::request_pretty(out, request, colour),
-            }
+            line::request(out, self.style, request);
         });
     }
 
@@ -131,13 +128,13 @@ impl Logger {
         self.writer.flush();
     }
 
-    fn append_line(&self, level: Level, format: impl FnOnce(&mut String)) {
+    fn append_line(&self, level: Level, format: impl FnOnce(&mut Vec<u8>)) {
         // Takes the buffer and does not borrow it: a panic in between is logged too, by the same thread.
         let mut line = LINE.take();
         line.clear();
         format(&mut line);
-        line.push('\n');
-        self.writer.append(line.as_bytes(), level);
+        line.push(b'\n');
+        self.writer.append(&line, level);
         LINE.set(line);
     }
 }

@@ -100,7 +100,7 @@ impl LogWriter {
 
     /// Writes batches of lines for ever.
     fn write_batches(&self, style: LogStyle, target: &mut impl Write, spare: &mut Vec<u8>) {
-        let mut note = String::new();
+        let mut note = Vec::new();
         loop {
             let dropped = self.take_batch(spare);
             crate::fault::point("log");
@@ -119,8 +119,8 @@ impl LogWriter {
                         pairs: &[("dropped", &dropped)],
                     },
                 );
-                note.push('\n');
-                let _ = target.write_all(note.as_bytes());
+                note.push(b'\n');
+                let _ = target.write_all(&note);
             }
             let _ = target.flush();
             self.finish_batch();

@@ -112,28 +112,21 @@ impl Id {
     }
 
     pub fn text(self) -> String {
-        let mut text = String::with_capacity(Hyphenated::LENGTH);
-        self.push_to(&mut text);
-        text
+        self.with_text(str::to_owned)
     }
 
-    /// Appends its text to `out`.
-    pub fn push_to(self, out: &mut String) {
+    /// Passes on its text, which is not allocated.
+    pub fn with_text<R>(self, read: impl FnOnce(&str) -> R) -> R {
         match self {
-            Self::Uuid(uuid) => {
-                out.push_str(uuid.hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]));
-            }
-            Self::Integer(number) => out.push_str(itoa::Buffer::new().format(number)),
+            Self::Uuid(uuid) => read(uuid.hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH])),
+            Self::Integer(number) => read(itoa::Buffer::new().format(number)),
         }
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Uuid(uuid) => uuid.hyphenated().fmt(f),
-            Self::Integer(number) => number.fmt(f),
-        }
+        self.with_text(|text| f.pad(text))
     }
 }
 
