@@ -136,7 +136,7 @@ pub fn problem(parts: &ProblemParts, occasion: ProblemContext<'_>) -> Vec<u8> {
         match member {
             ExtensionValue::Text(text) => object.text(name, text),
             ExtensionValue::Texts(texts) => {
-                object.list(name, texts, |out, text| write_text(out, text))
+                object.list(name, texts, |out, text| write_text(out, text));
             }
         }
     }
