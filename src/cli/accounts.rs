@@ -148,7 +148,7 @@ impl Accounts {
 
     pub fn create(&mut self, values: Vec<Value>) -> Result<(), StoreError> {
         let write = WritePlan::create_user(&self.model, values, command_line_author());
-        self.admin_store.write(write).map(drop)
+        self.admin_store.write(&write).map(drop)
     }
 
     pub fn remove(&mut self, user: &Item, is_forced: bool) -> Result<(), StoreError> {
@@ -156,7 +156,7 @@ impl Accounts {
         let action = WriteAction::Remove { id: user.id, dependents_max };
         let write = WritePlan::new(Collection::users(&self.model), action, command_line_author());
         let write = WritePlan { can_remove_last_admin: is_forced, ..write };
-        self.admin_store.write(write).map(drop)
+        self.admin_store.write(&write).map(drop)
     }
 
     /// Changes one value of a user, and retries after a concurrent change. `value` computes the new value
@@ -173,7 +173,8 @@ impl Accounts {
             let stored = (user.id, user.version);
             let write =
                 WritePlan::change_user(&self.model, stored, (at, value), command_line_author());
-            match self.admin_store.write(WritePlan { can_remove_last_admin: is_forced, ..write }) {
+            let write = WritePlan { can_remove_last_admin: is_forced, ..write };
+            match self.admin_store.write(&write) {
                 Err(StoreError::Refused(Refused::PreconditionFailed(_) | Refused::Missing)) => {}
                 Err(StoreError::Refused(Refused::LastAdmin)) => return Err(last_admin_error(name)),
                 done => return done.map(drop).map_err(command_error),

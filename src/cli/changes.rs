@@ -2,11 +2,12 @@
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{ChangesArgs, CommandError, command_error, database, find_model, read_model};
 use crate::formats::json::change_line;
-use crate::store;
+use crate::store::AdminStore;
 
 /// The polling interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -14,12 +15,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
     let database = database(flags.database.as_deref(), &model)?;
-    let mut changes = store::ChangeReader::open(&database, model.server.database_pooling)
-        .map_err(command_error)?;
+    let mut admin_store =
+        AdminStore::open_read_only(&database, &Arc::new(model)).map_err(command_error)?;
     let mut last = flags.since;
     let mut out = std::io::stdout().lock();
     loop {
-        let some = changes.read_after(last).map_err(command_error)?;
+        let some = admin_store.changes_after(last).map_err(|cause| {
+            command_error(format!("cannot read the change log of {database} ({cause})"))
+        })?;
         let mut lines = Vec::new();
         for change in &some {
             change_line(&mut lines, change);

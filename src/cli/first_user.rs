@@ -134,7 +134,7 @@ pub fn create(
     let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
     let record = Value::text(&record.to_string());
     let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];
-    match admin_store.write(WritePlan::create_user(model, values, by)) {
+    match admin_store.write(&WritePlan::create_user(model, values, by)) {
         Ok(_) => {
             fault::point("first_user");
             Ok(Some(FirstUser { password, file: publish_file(&temporary, file) }))

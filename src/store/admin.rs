@@ -7,19 +7,41 @@ use std::sync::Arc;
 
 use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::store::context::{CommitMode, StoreContext};
 use crate::store::database::Database;
-use crate::store::error::{OpenError, StoreError};
-use crate::store::postgres::admin::PostgresAdminStore;
-use crate::store::sqlite::admin::SqliteAdminStore;
-use crate::store::users::RoleGroup;
+use crate::store::error::{OpenError, StoreError, WriteError};
+use crate::store::postgres::admin::PostgresAdmin;
+use crate::store::sql::dialect::{POSTGRES, SQLITE};
+use crate::store::sqlite::admin::SqliteAdmin;
+use crate::store::users::{self, RoleGroup};
+use crate::store::write::{self, WriteRef};
+use crate::store::{change_log, read, system_values};
+use crate::value::Change;
 
 const DATABASE_ID: &str = "database_id";
 
 /// A store for one caller, with blocking calls.
 #[derive(Debug)]
-pub enum AdminStore {
-    Sqlite(SqliteAdminStore),
-    Postgres(PostgresAdminStore),
+pub struct AdminStore {
+    connection: AdminConnection,
+    context: Arc<StoreContext>,
+}
+
+#[derive(Debug)]
+enum AdminConnection {
+    Sqlite(SqliteAdmin),
+    Postgres(PostgresAdmin),
+}
+
+/// Runs statements on the connection, whose driver has another type on each engine. `$call` is `read` or
+/// `write`.
+macro_rules! run {
+    ($store:ident.$call:ident(|$driver:ident| $work:expr)) => {
+        match &mut $store.connection {
+            AdminConnection::Sqlite(connection) => connection.$call(async |$driver| $work),
+            AdminConnection::Postgres(connection) => connection.$call(async |$driver| $work),
+        }
+    };
 }
 
 impl AdminStore {
@@ -29,35 +51,78 @@ impl AdminStore {
 
     /// `None` if there is no such database, or it has no tables.
     pub fn find(database: &Database, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
-        Ok(match database {
-            Database::Sqlite(path) => SqliteAdminStore::find(path, model)?.map(Self::Sqlite),
-            Database::Postgres(address) => {
-                PostgresAdminStore::find(address, model)?.map(Self::Postgres)
+        let context = new_context(database, model);
+        let connection = match database {
+            Database::Sqlite(path) => SqliteAdmin::find(path)?.map(AdminConnection::Sqlite),
+            Database::Postgres(url) => {
+                PostgresAdmin::find(url, &context)?.map(AdminConnection::Postgres)
             }
-        })
+        };
+        Ok(connection.map(|connection| Self { connection, context }))
     }
 
-    pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.read(read),
-            Self::Postgres(store) => store.read(read),
-        }
+    /// For `changes_after`: writes nothing, and recovers nothing.
+    pub fn open_read_only(database: &Database, model: &Arc<Model>) -> Result<Self, OpenError> {
+        let context = new_context(database, model);
+        let connection = match database {
+            Database::Sqlite(path) => {
+                SqliteAdmin::find_read_only(path)?.map(AdminConnection::Sqlite)
+            }
+            Database::Postgres(url) => {
+                PostgresAdmin::find_read_only(url, &context)?.map(AdminConnection::Postgres)
+            }
+        };
+        let connection = connection.ok_or_else(|| database.missing_error())?;
+        Ok(Self { connection, context })
+    }
+
+    pub fn read(&mut self, plan: &ReadPlan) -> Result<Outcome, StoreError> {
+        run!(self.read(|driver| read::read(driver, &self.context, plan).await))
     }
 
     /// Returns after the commit is durable.
-    pub fn write(&mut self, write: WritePlan) -> Result<Outcome, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.write(write),
-            Self::Postgres(store) => store.write(&write),
+    pub fn write(&mut self, plan: &WritePlan) -> Result<Outcome, StoreError> {
+        let connection = match &mut self.connection {
+            AdminConnection::Sqlite(connection) => connection,
+            AdminConnection::Postgres(connection) => return connection.execute(plan),
+        };
+        let (context, plan) = (&self.context, WriteRef::Borrowed(plan));
+        connection.write(async |driver| {
+            let written = write::write(driver, context, plan, CommitMode::Exclusive).await;
+            written.map_err(|error| match error {
+                WriteError::Error(error) => error,
+                WriteError::ExceedsGroup(_) => {
+                    StoreError::internal("an exclusive write exceeded its commit group")
+                }
+            })
+        })
+    }
+
+    /// The next changes after a number, in order; empty if there are none yet.
+    ///
+    /// A change that commits late with a smaller number is never missed: only changes up to the low-water mark
+    /// (`Dialect::low_watermark`) are read.
+    pub fn changes_after(&mut self, sequence: i64) -> Result<Vec<Change>, String> {
+        let dialect = self.context.sql.dialect;
+        let changes =
+            run!(self.read(|driver| Ok(change_log::read_batch(driver, dialect, sequence).await)));
+        match changes {
+            Ok(Ok(changes)) => Ok(changes),
+            Ok(Err(failure)) => Err(failure.message().to_owned()),
+            Err(error) => Err(error.to_string()),
         }
     }
 
     /// Reads a value of the key-value table `nouns_system`.
     pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.read_system_value(name),
-            Self::Postgres(store) => store.read_system_value(name),
-        }
+        let dialect = self.context.sql.dialect;
+        run!(self.read(|driver| Ok(system_values::read(driver, dialect, name).await?)))
+    }
+
+    /// Writes a value into the key-value table `nouns_system`.
+    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        let dialect = self.context.sql.dialect;
+        run!(self.write(|driver| Ok(system_values::write(driver, dialect, name, value).await?)))
     }
 
     /// Writes a value unless the key exists; returns the value that is stored then.
@@ -66,10 +131,10 @@ impl AdminStore {
         name: &str,
         value: &str,
     ) -> Result<String, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.write_system_value_if_absent(name, value),
-            Self::Postgres(store) => store.write_system_value_if_absent(name, value),
-        }
+        let dialect = self.context.sql.dialect;
+        run!(self.write(|driver| {
+            Ok(system_values::write_if_absent(driver, dialect, name, value).await?)
+        }))
     }
 
     /// A random id of this database, which tells it from others of the same name; created at first use.
@@ -86,19 +151,16 @@ impl AdminStore {
 
     /// Groups the users by their roles.
     pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.role_groups(),
-            Self::Postgres(store) => store.role_groups(),
-        }
+        run!(self.read(|driver| Ok(users::role_groups(driver, &self.context.model).await?)))
     }
+}
 
-    /// Writes a value into the key-value table `nouns_system`.
-    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        match self {
-            Self::Sqlite(store) => store.write_system_value(name, value),
-            Self::Postgres(store) => store.write_system_value(name, value),
-        }
-    }
+fn new_context(database: &Database, model: &Arc<Model>) -> Arc<StoreContext> {
+    let dialect = match database {
+        Database::Sqlite(_) => &SQLITE,
+        Database::Postgres(_) => &POSTGRES,
+    };
+    StoreContext::new(model, dialect)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The `--database` setting.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +13,16 @@ use crate::store::sqlite::database_files::{DatabaseFiles, resolve_links};
 pub enum Database {
     Sqlite(PathBuf),
     Postgres(Arc<PostgresUrl>),
+}
+
+/// For messages; without a password.
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => path.display().fmt(f),
+            Self::Postgres(address) => address.fmt(f),
+        }
+    }
 }
 
 impl Database {
@@ -47,12 +58,11 @@ impl Database {
     /// The error of a command that needs an existing database.
     pub fn missing_error(&self) -> OpenError {
         OpenError(match self {
-            Self::Sqlite(path) => format!(
-                "there is no database {}; name it with --database sqlite:PATH, or create it with: nouns serve",
-                path.display()
+            Self::Sqlite(_) => format!(
+                "there is no database {self}; name it with --database sqlite:PATH, or create it with: nouns serve"
             ),
-            Self::Postgres(address) => format!(
-                "there are no tables of nouns in {address}; name another --database, or create them with: \
+            Self::Postgres(_) => format!(
+                "there are no tables of nouns in {self}; name another --database, or create them with: \
                  nouns serve"
             ),
         })

@@ -8,7 +8,6 @@ mod batchable_create;
 mod byte_channel;
 mod cascade;
 mod change_log;
-mod change_reader;
 mod context;
 mod database;
 mod driver;
@@ -50,7 +49,6 @@ use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 
 pub use admin::AdminStore;
 pub use byte_channel::{Consumer, ExportCanceller};
-pub use change_reader::ChangeReader;
 pub use database::Database;
 pub use error::{InternalError, OpenError, StoreError};
 pub use export::{ExportBody, ExportRequest};

@@ -122,20 +122,20 @@ fn check_alone(database: &Database) {
     assert!(AdminStore::find(database, &model).unwrap().is_none());
     let missing = AdminStore::open(database, &model).unwrap_err().0;
     assert!(missing.ends_with("nouns serve"), "{missing}");
-    let missing = store::ChangeReader::open(database, None).unwrap_err().0;
+    let missing = AdminStore::open_read_only(database, &model).unwrap_err().0;
     assert!(missing.ends_with("nouns serve"), "{missing}");
     assert!(AdminStore::find(database, &model).unwrap().is_none(), "nothing was made");
     create_database(database, &model);
     let mut admin_store = open(database, &model);
     assert_eq!((user(&mut admin_store, "ann"), stamp(&mut admin_store)), (None, 0));
-    let created = admin_store.write(create(&model, "ann")).unwrap();
+    let created = admin_store.write(&create(&model, "ann")).unwrap();
     let found = user(&mut admin_store, "ann").unwrap();
     assert_eq!(created, Outcome::Created(found.clone()));
     assert_eq!(found.values[3], Value::text("concealed"));
     assert_eq!(user(&mut admin_store, "Ann"), None);
     assert_ne!(stamp(&mut admin_store), 0);
     assert!(matches!(
-        admin_store.write(create(&model, "ann")),
+        admin_store.write(&create(&model, "ann")),
         Err(StoreError::Refused(RequestRefusal::NotUnique(_)))
     ));
 
@@ -146,16 +146,16 @@ fn check_alone(database: &Database) {
         WritePlan { preconditions: Preconditions::if_version(version), ..replaced }
     };
     assert!(matches!(
-        admin_store.write(replace(2)),
+        admin_store.write(&replace(2)),
         Err(StoreError::Refused(RequestRefusal::PreconditionFailed(_)))
     ));
     assert_eq!(user(&mut admin_store, "ann").unwrap().version, 1);
-    assert!(matches!(admin_store.write(replace(1)), Ok(Outcome::Updated(_))));
+    assert!(matches!(admin_store.write(&replace(1)), Ok(Outcome::Updated(_))));
 
     // No clear-text password is stored, even if a caller forgot to hash it.
     let clear = draft("eve", Value::Clear(ClearText::new("hunter2hunter2".into())));
     let clear = write(&model, WriteAction::Create { drafts: vec![clear], count: Cardinality::One });
-    assert!(matches!(admin_store.write(clear), Err(StoreError::Broken(_))));
+    assert!(matches!(admin_store.write(&clear), Err(StoreError::Broken(_))));
     assert_eq!(user(&mut admin_store, "eve"), None);
 
     assert_eq!(admin_store.read_system_value("key").unwrap(), None);
@@ -165,7 +165,7 @@ fn check_alone(database: &Database) {
     let mut admin_store = open(database, &model);
     assert_eq!(admin_store.read_system_value("key").unwrap().as_deref(), Some("two"));
     assert_eq!(user(&mut admin_store, "ann").unwrap().version, 2);
-    let changes = store::ChangeReader::open(database, None).unwrap().read_after(0).unwrap();
+    let changes = AdminStore::open_read_only(database, &model).unwrap().changes_after(0).unwrap();
     let shown: Vec<_> = changes.iter().map(|change| (&*change.resource, &*change.kind)).collect();
     assert_eq!(shown, [("-/user", "created"), ("-/user", "updated")]);
     assert!(changes.iter().all(|change| change.actor == "cli"));
@@ -180,7 +180,7 @@ fn check_with_a_running_server(database: &Database) {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.unwrap();
     let mut admin_store = open(database, &model);
-    admin_store.write(create(&model, "bea")).unwrap();
+    admin_store.write(&create(&model, "bea")).unwrap();
     let seen = runtime.block_on(worker.read(ReadPlan::User("bea".into()))).unwrap();
     assert!(matches!(seen, Outcome::User(Some(_))), "{seen:?}");
     let until = crate::clock::now() + Duration::from_secs(30);
@@ -209,7 +209,7 @@ fn check_with_another_model(database: &Database) {
     let other = model(LESS);
     let mut admin_store = open(database, &other);
     assert!(user(&mut admin_store, "ann").is_some());
-    admin_store.write(create(&other, "dan")).unwrap();
+    admin_store.write(&create(&other, "dan")).unwrap();
     // The server's own model still fits.
     serve(database, &model(THINGS)).unwrap().close();
 }
@@ -244,7 +244,7 @@ fn admin_store_commit_waiting_for_a_standby_is_outcome_unknown() {
     let database = Database::parse(&address, &LibpqEnvironment::default()).unwrap();
     let model = model(&format!("{THINGS}\n[server.limits]\nrequest_seconds_max = 2\n"));
     let calls: [Call; 3] = [
-        |admin_store, model| admin_store.write(create(model, "ann")).map(drop),
+        |admin_store, model| admin_store.write(&create(model, "ann")).map(drop),
         |admin_store, _| admin_store.write_system_value("key", "one"),
         |admin_store, _| admin_store.write_system_value_if_absent("other", "one").map(drop),
     ];
@@ -273,7 +273,7 @@ fn admin_store_with_a_larger_model_adds_no_column() {
     let (old, new) = (model(THINGS), model(MORE));
     let server = serve(&folder.database(), &old).unwrap();
     let mut admin_store = open(&folder.database(), &new);
-    admin_store.write(create(&new, "ann")).unwrap();
+    admin_store.write(&create(&new, "ann")).unwrap();
     drop(admin_store);
     assert!(!columns(&path).contains("age"));
     server.close();
@@ -299,6 +299,6 @@ fn admin_store_waits_for_the_lock_of_another_process() {
         std::thread::sleep(Duration::from_millis(50));
         other.execute_batch("COMMIT").unwrap();
     });
-    admin_store.write(create(&model, "ann")).unwrap();
+    admin_store.write(&create(&model, "ann")).unwrap();
     thread.join().unwrap();
 }

@@ -1,5 +1,6 @@
-//! Admin access for CLI commands while servers run: one connection, for one blocking caller.
+//! The connection of a command on PostgreSQL, while servers run: for one blocking caller.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,145 +8,153 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::model::Model;
-use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::plan::{Outcome, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
-use crate::store::error::{OpenError, StatementError, StoreError};
+use crate::store::error::{OpenError, StoreError, WriteError};
 use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open;
-use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
-use crate::store::sql::dialect::POSTGRES;
-use crate::store::users::{self, RoleGroup};
-use crate::store::{read, system_values};
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
+
+/// The time limit of a command that only reads.
+const READ_ONLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A worker's state, and the runtime that drives it.
-#[derive(Debug)]
-pub struct PostgresAdminStore {
-    // Dropped before the runtime that drives it.
-    inner: Arc<PostgresWorkerState>,
+pub struct PostgresAdmin {
+    // These two are dropped before the runtime that drives them.
+    /// Of a store that only reads. It never connects again: after a failover the numbers of the change log
+    /// may stand for other changes.
+    connection: Option<Box<DatabaseConnection>>,
+    state: PostgresWorkerState,
     runtime: LocalRuntime,
     /// Timeout of one call, as for a request.
     call_max: Duration,
 }
 
-impl PostgresAdminStore {
+impl fmt::Debug for PostgresAdmin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresAdmin").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl PostgresAdmin {
     /// `None`: the database has none of our tables.
-    pub fn find(address: &Arc<PostgresUrl>, model: &Arc<Model>) -> Result<Option<Self>, OpenError> {
-        let session = SessionSettings::new(&model.server);
-        let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
-        let runtime =
-            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        let runtime = runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?;
+    pub fn find(
+        address: &Arc<PostgresUrl>,
+        context: &Arc<StoreContext>,
+    ) -> Result<Option<Self>, OpenError> {
+        let settings = &context.model.server;
+        let session = SessionSettings::new(settings);
+        let call_max = Duration::from_secs(settings.limits.request_seconds_max.into());
+        let admin = Self::new(address, context, session, call_max)?;
         let shown = address.to_string();
-        let limits = &model.server.limits;
-        let call_max = Duration::from_secs(limits.request_seconds_max.into());
-        let opened = async {
-            let connection = pool.open_connection(clock::now() + call_max).await;
-            let connection = connection.map_err(|error| OpenError(error.to_string()))?;
-            if !open::has_tables(&connection, session.pooling, &shown).await? {
-                return Ok(false);
-            }
-            open::check_admin_tables(&connection, session.pooling, &shown).await.map(|()| true)
-        };
         let late = |_| {
             Err(OpenError(format!(
                 "{shown} did not answer within {} s; if commits wait for a synchronous standby, check that one is connected",
                 call_max.as_secs()
             )))
         };
-        let opened = runtime.block_on(async { timeout(call_max, opened).await });
-        if !opened.unwrap_or_else(late)? {
-            return Ok(None);
-        }
-        let inner = PostgresWorkerState {
-            context: StoreContext::new(model, &POSTGRES),
-            pool: Arc::new(pool),
-            ids: Mutex::default(),
-            pooling: session.pooling,
-            statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
+        let opened = async {
+            let Some(connection) = admin.connect(&shown).await? else { return Ok(false) };
+            open::check_admin_tables(&connection, session.pooling, &shown).await.map(|()| true)
         };
-        Ok(Some(Self { inner: Arc::new(inner), runtime, call_max }))
+        let opened = admin.runtime.block_on(async { timeout(call_max, opened).await });
+        Ok(opened.unwrap_or_else(late)?.then_some(admin))
     }
 
-    pub fn read(&mut self, read: &ReadPlan) -> Result<Outcome, StoreError> {
-        let context = Arc::clone(&self.inner.context);
-        self.with_driver(async |driver| read::read(driver, &context, read).await)
+    /// As `find`, for reads only: the database may have no users.
+    pub fn find_read_only(
+        address: &Arc<PostgresUrl>,
+        context: &Arc<StoreContext>,
+    ) -> Result<Option<Self>, OpenError> {
+        let millis = u64::try_from(READ_ONLY_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+        let session = SessionSettings {
+            statement_ms_max: millis,
+            lock_ms_max: millis,
+            idle_in_transaction_ms_max: millis,
+            ..SessionSettings::new(&context.model.server)
+        };
+        let admin = Self::new(address, context, session, READ_ONLY_TIMEOUT)?;
+        let connection = admin.runtime.block_on(admin.connect(&address.to_string()))?;
+        Ok(connection.map(|connection| Self { connection: Some(connection), ..admin }))
     }
 
-    pub fn write(&mut self, write: &WritePlan) -> Result<Outcome, StoreError> {
-        self.runtime.block_on(self.inner.write_individually(write, clock::now() + self.call_max))
-    }
-
-    pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
-        self.with_driver(async |driver| Ok(system_values::read(driver, &POSTGRES, name).await?))
-    }
-
-    pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
-        let context = Arc::clone(&self.inner.context);
-        self.with_driver(async |driver| Ok(users::role_groups(driver, &context.model).await?))
-    }
-
-    pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        self.in_transaction(async |driver| {
-            system_values::write(driver, &POSTGRES, name, value).await
+    fn new(
+        address: &Arc<PostgresUrl>,
+        context: &Arc<StoreContext>,
+        session: SessionSettings,
+        call_max: Duration,
+    ) -> Result<Self, OpenError> {
+        let runtime =
+            Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
+        let statement_seconds_max = context.model.server.limits.statement_seconds_max;
+        Ok(Self {
+            connection: None,
+            state: PostgresWorkerState {
+                context: Arc::clone(context),
+                pool: Arc::new(pool),
+                ids: Mutex::default(),
+                pooling: session.pooling,
+                statement_max: Duration::from_secs(statement_seconds_max.into()),
+            },
+            runtime: runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?,
+            call_max,
         })
     }
 
-    pub fn write_system_value_if_absent(
-        &mut self,
-        name: &str,
-        value: &str,
-    ) -> Result<String, StoreError> {
-        self.in_transaction(async |driver| {
-            system_values::write_if_absent(driver, &POSTGRES, name, value).await
-        })
-    }
-
-    /// Runs statements that write, in one transaction.
-    fn in_transaction<T>(
-        &mut self,
-        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StatementError>,
-    ) -> Result<T, StoreError> {
-        let work = async |driver: &mut PostgresDriver<'_>| {
-            let done = work(driver).await?;
-            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
-            Ok(done)
-        };
-        let attempt = self.inner.attempt_write(
-            TransactionStage::BeginPending,
-            clock::now() + self.call_max,
-            work,
-        );
-        match self.runtime.block_on(attempt) {
-            WriteAttempt::Done(done) => done,
-            WriteAttempt::Retry(undone) => Err(undone.error),
-        }
+    /// `None`: the database has none of our tables.
+    async fn connect(&self, shown: &str) -> Result<Option<Box<DatabaseConnection>>, OpenError> {
+        let connection = self.state.pool.open_connection(clock::now() + self.call_max).await;
+        let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+        let is_there = open::has_tables(&connection, self.state.pooling, shown).await?;
+        Ok(is_there.then_some(connection))
     }
 
     /// Runs statements that read, each its own transaction.
-    fn with_driver<T>(
+    pub fn read<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let (inner, until) = (&self.inner, clock::now() + self.call_max);
-        self.runtime.block_on(async {
-            let lease = inner.pool.lease(LeasePurpose::Read, until).await?;
+        let Self { connection, state, runtime, call_max } = self;
+        runtime.block_on(async {
+            if let Some(connection) = connection {
+                return work(&mut state.autocommit_driver(connection)).await;
+            }
+            let lease = state.pool.lease(LeasePurpose::Read, clock::now() + *call_max).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
-            let mut driver = PostgresDriver::new(
-                connection,
-                &inner.ids,
-                inner.pooling,
-                TransactionStage::Autocommit,
-            );
+            let mut driver = state.autocommit_driver(connection);
             let done = work(&mut driver).await;
             if driver.error_class().is_none() {
                 lease.return_to_pool();
             }
             done
         })
+    }
+
+    /// Runs statements that write, in one transaction.
+    pub fn write<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let work = async |driver: &mut PostgresDriver<'_>| {
+            let done = work(driver).await.map_err(WriteError::Error)?;
+            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+            Ok(done)
+        };
+        let until = clock::now() + self.call_max;
+        let attempt = self.state.attempt_write(TransactionStage::BeginPending, until, work);
+        match self.runtime.block_on(attempt) {
+            WriteAttempt::Done(done) => done,
+            WriteAttempt::Retry(undone) => Err(undone.error),
+        }
+    }
+
+    /// Carries out a plan as a server does, with its retries.
+    pub fn execute(&mut self, write: &WritePlan) -> Result<Outcome, StoreError> {
+        self.runtime.block_on(self.state.write_individually(write, clock::now() + self.call_max))
     }
 }

@@ -14,7 +14,7 @@ use crate::store::context::{CommitMode, StoreContext};
 use crate::store::error::{StoreError, WriteError};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey};
-use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
 use crate::store::sql::ddl::is_declared_foreign_key;
 use crate::store::uuid_v7::UuidGenerator;
 use crate::store::write::{self, WriteRef};
@@ -43,6 +43,14 @@ pub struct PostgresWorkerState {
 }
 
 impl PostgresWorkerState {
+    /// For statements that are transactions of their own.
+    pub fn autocommit_driver<'a>(
+        &'a self,
+        connection: &'a DatabaseConnection,
+    ) -> PostgresDriver<'a> {
+        PostgresDriver::new(connection, &self.ids, self.pooling, TransactionStage::Autocommit)
+    }
+
     /// Retries a write while the database rolls it back, up to its deadline.
     pub async fn write_individually(
         &self,

@@ -19,7 +19,6 @@ use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
-use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::export::PostgresExports;
 use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
@@ -174,12 +173,7 @@ async fn run_read(
     let mut is_second = false;
     loop {
         let connection = way.connection().ok_or_else(no_connection)?;
-        let mut driver = PostgresDriver::new(
-            connection,
-            &state.ids,
-            state.pooling,
-            TransactionStage::Autocommit,
-        );
+        let mut driver = state.autocommit_driver(connection);
         let late = until + NETWORK_GRACE;
         let deadline = way.shared_deadline(clock::now(), until).unwrap_or(late);
         let done = {

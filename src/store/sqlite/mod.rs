@@ -6,7 +6,6 @@
 //! requests of a worker thread.
 
 pub mod admin;
-pub mod change_reader;
 pub mod completions;
 pub mod connection;
 pub mod database_files;
