@@ -21,7 +21,7 @@ use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
 use crate::reply::{self, BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
-use crate::store::{Consumer, ExportBody, ExportRequest, StoreError};
+use crate::store::{ExportBody, ExportRequest, ExportStream, StoreError};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
 pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'static StreamWriter> {
@@ -80,12 +80,12 @@ impl ExportJob {
         let about = (Some(&collection), Some(&*list));
         let content = match begun.map_err(|error| replies.failure(model, about, format, error))? {
             ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
-            ExportBody::Streaming(first, fetcher) => {
+            ExportBody::Streaming(first, stream) => {
                 let known = &facts.identity().known;
-                facts.stream_rights = StreamRights::new(known, fetcher.canceller());
-                ResponseBody::Stream(BodyStream::new(ExportStream {
+                facts.stream_rights = StreamRights::new(known, stream.control());
+                ResponseBody::Stream(BodyStream::new(ExportResponse {
                     first: Some(first),
-                    fetcher,
+                    stream,
                     rights: facts.stream_rights.clone(),
                     _permit: permit,
                 }))
@@ -122,14 +122,14 @@ fn acquire_stream(
 }
 
 /// An export as a response body.
-struct ExportStream {
+struct ExportResponse {
     first: Option<Bytes>,
-    fetcher: Consumer,
+    stream: ExportStream,
     rights: Option<Arc<StreamRights>>,
     _permit: StreamPermit,
 }
 
-impl BodyChunks for ExportStream {
+impl BodyChunks for ExportResponse {
     fn poll_chunk(
         &mut self,
         context: &mut Context<'_>,
@@ -139,7 +139,7 @@ impl BodyChunks for ExportStream {
         }
         match self.first.take() {
             Some(first) => Poll::Ready(Some(Ok(first))),
-            None => self.fetcher.poll(context).map_err(|error| StreamAborted(error.to_string())),
+            None => self.stream.poll(context).map_err(|error| StreamAborted(error.to_string())),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::auth::IdentifiedCaller;
-use crate::store::ExportCanceller;
+use crate::store::ExportControl;
 
 /// The cause in the log.
 pub(super) const REVOKED_CAUSE: &str = "the rights of the caller have changed";
@@ -18,14 +18,15 @@ pub(super) const REVOKED_CAUSE: &str = "the rights of the caller have changed";
 #[derive(Debug)]
 pub struct StreamRights {
     pub(super) known: IdentifiedCaller,
-    source: ExportCanceller,
+    source: Arc<ExportControl>,
     is_revoked: AtomicBool,
 }
 
 impl StreamRights {
     /// `None` for an anonymous caller, whose rights cannot be revoked.
-    pub(super) fn new(known: &IdentifiedCaller, source: ExportCanceller) -> Option<Arc<Self>> {
+    pub(super) fn new(known: &IdentifiedCaller, source: &Arc<ExportControl>) -> Option<Arc<Self>> {
         let is_revoked = AtomicBool::new(false);
+        let source = Arc::clone(source);
         let rights = || Self { known: known.without_info(), source, is_revoked };
         known.caller.is_authenticated().then(|| Arc::new(rights()))
     }

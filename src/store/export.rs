@@ -2,17 +2,13 @@
 //!
 //! The caller passes the encoder of an item; this module chooses the statements that read the items, once for
 //! both backends. Each backend has its own file that runs them.
-//! A collection that fits into one chunk is returned whole, so that a small collection gets an ordinary
-//! response.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::intent::ListQuery;
-use crate::metrics::Metrics;
 use crate::plan::Collection;
-use crate::store::byte_channel::{CHUNK_BYTES, Consumer};
 use crate::store::context::{ScopedStatements, StoreContext};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
@@ -22,6 +18,9 @@ use crate::store::rows::read_item;
 use crate::store::sql::list::ListStatements;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item};
+
+/// The size of a full chunk.
+pub const CHUNK_BYTES: usize = 64 << 10;
 
 /// Encodes one item.
 pub type ItemEncoder = dyn Fn(&mut Vec<u8>, &Item) + Send;
@@ -40,23 +39,6 @@ impl std::fmt::Debug for ExportRequest {
         f.debug_struct("ExportRequest")
             .field("collection", &self.collection)
             .finish_non_exhaustive()
-    }
-}
-
-/// A complete body, or the first chunk of a streaming response.
-#[derive(Debug)]
-pub enum ExportBody {
-    Complete(Bytes),
-    Streaming(Bytes, Consumer),
-}
-
-impl ExportBody {
-    /// Waits for the first chunk, so that an early failure is still an error response.
-    pub async fn from_first_chunk(mut fetcher: Consumer) -> Result<Self, StoreError> {
-        Ok(match fetcher.first_chunk().await? {
-            (first, true) => Self::Complete(first),
-            (first, false) => Self::Streaming(first, fetcher),
-        })
     }
 }
 
@@ -100,23 +82,6 @@ impl ExportStatements<'_> {
                 sections.map(|section| listing.page(section, i64::MAX)).collect()
             }
         }
-    }
-}
-
-/// Counts an export in the metrics until it is dropped.
-#[derive(Debug)]
-pub struct ExportCountGuard(Arc<Metrics>);
-
-impl ExportCountGuard {
-    pub fn new(metrics: &Arc<Metrics>) -> Self {
-        metrics.server.exports.increment();
-        Self(Arc::clone(metrics))
-    }
-}
-
-impl Drop for ExportCountGuard {
-    fn drop(&mut self) {
-        self.0.server.exports.decrement();
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod admin;
 mod batchable_create;
-mod byte_channel;
 mod cascade;
 mod change_log;
 mod context;
@@ -15,6 +14,7 @@ mod empty_tables;
 mod error;
 mod existence;
 mod export;
+mod export_stream;
 #[cfg(test)]
 mod fault_injection;
 mod idempotency;
@@ -48,10 +48,10 @@ use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 
 pub use admin::AdminStore;
-pub use byte_channel::{Consumer, ExportCanceller};
 pub use database::Database;
 pub use error::{InternalError, OpenError, StoreError};
-pub use export::{ExportBody, ExportRequest};
+pub use export::ExportRequest;
+pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
 pub use sqlite::database_files::resolve_links;

@@ -14,15 +14,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_postgres::{Client, Error};
 
-use crate::metrics::Metrics;
-use crate::model::settings::ServerLimits;
-use crate::store::byte_channel::{ByteChannel, CHUNK_BYTES, Cancelled, ChannelTimeouts, Producer};
 use crate::store::error::StoreError;
-use crate::store::export::{ChunkBuffer, ExportBody, ExportCountGuard, ExportRequest};
+use crate::store::export::{CHUNK_BYTES, ChunkBuffer, ExportRequest};
+use crate::store::export_stream::{Cancelled, ExportBody, ExportSink, Exports};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::classify;
@@ -34,43 +31,23 @@ use crate::{clock, fault};
 const FETCH_ROWS_FIRST: usize = 64;
 const FETCH_ROWS_MAX: usize = 2_000;
 
-/// Admission of exports, for all worker threads.
-#[derive(Debug)]
-pub struct PostgresExports {
-    slots: Arc<Semaphore>,
-    timeouts: ChannelTimeouts,
-    metrics: Arc<Metrics>,
-}
-
-/// One export's slot, released however the export ends.
-type PostgresExportSlot = (ExportCountGuard, OwnedSemaphorePermit);
-
-impl PostgresExports {
-    pub fn new(limits: &ServerLimits, metrics: &Arc<Metrics>) -> Self {
-        let places = Arc::new(Semaphore::new(limits.exports_max));
-        Self {
-            slots: places,
-            timeouts: ChannelTimeouts::from_limits(limits),
-            metrics: Arc::clone(metrics),
-        }
-    }
-}
-
-impl PostgresExports {
-    /// Starts an export, and returns when its first chunk is ready. A separate task reads the rest.
-    pub async fn begin(
-        &self,
-        state: &Arc<PostgresWorkerState>,
-        export: ExportRequest,
-    ) -> Result<ExportBody, StoreError> {
-        let place = Arc::clone(&self.slots).try_acquire_owned();
-        let place = place.map_err(|_| StoreError::Busy)?;
-        let (maker, fetcher) = ByteChannel::new_pair(self.timeouts);
-        let place = (ExportCountGuard::new(&self.metrics), place);
-        let task = ExportTask { state: Arc::clone(state), begin: self.begin_sql() };
-        tokio::task::spawn_local(task.run(export, maker, place));
-        ExportBody::from_first_chunk(fetcher).await
-    }
+/// Starts an export, and returns when its first chunk is ready. A separate task reads the rest.
+pub async fn begin(
+    exports: &Arc<Exports>,
+    state: &Arc<PostgresWorkerState>,
+    export: ExportRequest,
+) -> Result<ExportBody, StoreError> {
+    let (sink, stream) = exports.begin()?;
+    // Extends the session's idle-in-transaction timeout, which is shorter than a client may pause.
+    let idle = exports.timeouts.idle + NETWORK_GRACE;
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+         SET LOCAL idle_in_transaction_session_timeout = {}",
+        idle.as_millis()
+    );
+    let task = ExportTask { state: Arc::clone(state), begin };
+    tokio::task::spawn_local(task.run(export, sink));
+    stream.into_body().await
 }
 
 /// One export.
@@ -82,36 +59,29 @@ struct ExportTask {
 
 impl ExportTask {
     /// Runs a whole export. Its connection is closed before its client sees the end.
-    async fn run(self, export: ExportRequest, maker: Producer, place: PostgresExportSlot) {
-        let work = AssertUnwindSafe(self.export_until_cancelled(export, &maker)).catch_unwind();
-        let last = work.await.unwrap_or_else(|panic| {
-            Err(ExportStop::Failed(StoreError::internal(fault::panic_message(&*panic))))
-        });
-        drop(place);
-        match last {
-            Ok(piece) => maker.finish(Ok(piece)),
-            Err(ExportStop::Failed(error)) => maker.finish(Err(error)),
-            // The consumer is gone, or knows that the export was cancelled.
-            Err(ExportStop::Cancelled) => {}
-        }
+    async fn run(self, export: ExportRequest, sink: ExportSink) {
+        let work = AssertUnwindSafe(self.export_until_cancelled(export, &sink)).catch_unwind();
+        let last = work
+            .await
+            .unwrap_or_else(|panic| Err(StoreError::internal(fault::panic_message(&*panic))));
+        sink.finish(last);
     }
 
     async fn export_until_cancelled(
         &self,
         export: ExportRequest,
-        maker: &Producer,
-    ) -> Result<Bytes, ExportStop> {
+        sink: &ExportSink,
+    ) -> Result<Bytes, StoreError> {
         let connection =
             self.state.pool.open_connection(clock::now() + self.state.statement_max).await;
         let connection = connection.map_err(|error| {
-            let cause = format!("no connection to the database: {error}");
-            ExportStop::Failed(StoreError::Unavailable(cause))
+            StoreError::Unavailable(format!("no connection to the database: {error}"))
         })?;
         let cancel = Arc::clone(&connection.cancel);
         let last = tokio::select! {
             biased;
-            () = maker.cancelled() => Err(ExportStop::Cancelled),
-            last = self.export_rows(&connection, export, maker) => last,
+            () = sink.control().cancelled() => Err(Cancelled.into()),
+            last = self.export_rows(&connection, export, sink) => last,
         };
         if last.is_err() {
             // The result of the running statement is not needed.
@@ -124,8 +94,8 @@ impl ExportTask {
         &self,
         connection: &DatabaseConnection,
         mut export: ExportRequest,
-        maker: &Producer,
-    ) -> Result<Bytes, ExportStop> {
+        sink: &ExportSink,
+    ) -> Result<Bytes, StoreError> {
         let step_max = self.state.statement_max + NETWORK_GRACE;
         with_timeout(step_max, connection.client.batch_execute(&self.begin)).await?;
         let mut driver = PostgresDriver::new(
@@ -135,7 +105,7 @@ impl ExportTask {
             TransactionStage::Open,
         );
         let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
-        check.await.unwrap_or(Err(StoreError::TimedOut)).map_err(ExportStop::Failed)?;
+        check.await.unwrap_or(Err(StoreError::TimedOut))?;
         let client = &connection.client;
         let mut press = ChunkBuffer::new(&mut export.head);
         let mut rows_wanted = FETCH_ROWS_FIRST;
@@ -146,7 +116,7 @@ impl ExportTask {
             with_timeout(step_max, declare).await?;
             loop {
                 let made = (&export, &mut press);
-                let (rows, bytes) = self.fetch_rows(client, made, maker, rows_wanted).await?;
+                let (rows, bytes) = self.fetch_rows(client, made, sink, rows_wanted).await?;
                 if rows < rows_wanted {
                     break;
                 }
@@ -166,9 +136,9 @@ impl ExportTask {
         &self,
         client: &Client,
         (export, press): (&ExportRequest, &mut ChunkBuffer),
-        maker: &Producer,
+        sink: &ExportSink,
         rows_wanted: usize,
-    ) -> Result<(usize, usize), ExportStop> {
+    ) -> Result<(usize, usize), StoreError> {
         let step_max = self.state.statement_max + NETWORK_GRACE;
         let fetch = format!("FETCH FORWARD {rows_wanted} FROM nouns_export");
         let mut rows = pin!(
@@ -181,41 +151,22 @@ impl ExportTask {
             let Some(row) = row else { return Ok((count, bytes)) };
             fault::point("export");
             let written = press.write_item(export, &self.state.context, &row);
-            bytes += written.map_err(|broken| ExportStop::Failed(StoreError::Broken(broken)))?;
+            bytes += written.map_err(StoreError::Broken)?;
             count += 1;
             if let Some(piece) = press.take_full_chunk() {
-                maker.send(piece).await.map_err(|Cancelled| ExportStop::Cancelled)?;
+                sink.send(piece).await?;
             }
         }
     }
-}
-
-impl PostgresExports {
-    /// Extends the session's idle-in-transaction timeout, which is shorter than a client may pause.
-    fn begin_sql(&self) -> String {
-        let idle = self.timeouts.idle + NETWORK_GRACE;
-        format!(
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
-             SET LOCAL idle_in_transaction_session_timeout = {}",
-            idle.as_millis()
-        )
-    }
-}
-
-/// Why an export ends early.
-enum ExportStop {
-    /// The client stopped reading, or the export was cut off.
-    Cancelled,
-    Failed(StoreError),
 }
 
 /// Adds a timeout: PostgreSQL enforces `statement_timeout`, but a hung network does not.
 async fn with_timeout<T>(
     time: Duration,
     work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, ExportStop> {
+) -> Result<T, StoreError> {
     match timeout(time, work).await {
-        Ok(done) => done.map_err(|error| ExportStop::Failed(classify(&error).0.into())),
-        Err(_) => Err(ExportStop::Failed(StoreError::TimedOut)),
+        Ok(done) => done.map_err(|error| classify(&error).0.into()),
+        Err(_) => Err(StoreError::TimedOut),
     }
 }

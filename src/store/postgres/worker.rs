@@ -13,13 +13,14 @@ use crate::model::Model;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
-use crate::store::export::{ExportBody, ExportRequest};
+use crate::store::export::ExportRequest;
+use crate::store::export_stream::{ExportBody, Exports};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
-use crate::store::postgres::export::PostgresExports;
+use crate::store::postgres::export;
 use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
 use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
@@ -39,7 +40,7 @@ pub struct PostgresStore {
     session: SessionSettings,
     context: Arc<StoreContext>,
     connections_max: usize,
-    exports: Arc<PostgresExports>,
+    exports: Arc<Exports>,
     epoch: Arc<Mutex<Option<u64>>>,
     claims: Arc<ClaimQueue>,
     keeper: Mutex<Option<MaintenanceThread>>,
@@ -70,7 +71,7 @@ pub fn open(
         session,
         context,
         connections_max: model.server.limits.database_connections_max,
-        exports: Arc::new(PostgresExports::new(&model.server.limits, metrics)),
+        exports: Exports::new(&model.server.limits, metrics),
         claims: Arc::new(ClaimQueue::new(&epoch)),
         epoch,
         clock: Arc::clone(&maintenance.clock),
@@ -95,7 +96,7 @@ pub struct PostgresWorker {
     pub reads: PipelinedReads,
     pub batches: Arc<InsertBatches>,
     pub claims: Arc<NonceClaims>,
-    exports: Arc<PostgresExports>,
+    exports: Arc<Exports>,
 }
 
 impl PostgresWorker {
@@ -159,8 +160,8 @@ impl PostgresWorker {
     }
 
     /// Starts an export, and returns when its first chunk is ready.
-    pub async fn export(&self, export: ExportRequest) -> Result<ExportBody, StoreError> {
-        self.exports.begin(&self.state, export).await
+    pub async fn export(&self, request: ExportRequest) -> Result<ExportBody, StoreError> {
+        export::begin(&self.exports, &self.state, request).await
     }
 }
 

@@ -7,20 +7,18 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Builder;
 
 use crate::metrics::Metrics;
-use crate::store::byte_channel::{
-    ByteChannel, Cancelled, ChannelTimeouts, Producer, cancelled_error,
-};
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, poll_once};
 use crate::store::error::StoreError;
-use crate::store::export::{ChunkBuffer, ExportBody, ExportCountGuard, ExportRequest};
+use crate::store::export::{ChunkBuffer, ExportRequest};
+use crate::store::export_stream::{Cancelled, ExportBody, ExportSink, Exports};
 use crate::store::sqlite::reader::{PROGRESS_STEPS, SqliteReader};
 use crate::store::sqlite::wal_reset::{ReadGate, wal_pages_max};
 use crate::store::statement::Columns;
@@ -32,25 +30,17 @@ const CACHE_KIB: u32 = 256;
 const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Stalled exports are cancelled when the WAL reaches this fraction of its limit.
 const STALLED_WAL_DIVISOR: usize = 16;
-/// How long the shutdown waits for cancelled exports.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The exports in flight.
+/// Starts and cancels the exports.
 #[derive(Debug)]
 pub struct SqliteExports {
     path: PathBuf,
     context: Arc<StoreContext>,
-    metrics: Arc<Metrics>,
-    timeouts: ChannelTimeouts,
+    pub in_flight: Arc<Exports>,
     statement_max: Duration,
-    exports_max: usize,
     /// The WAL size, in pages, at which all exports are cancelled.
     wal_pages_max: usize,
     /// Closed while the WAL is about to be reset.
     gate: Arc<ReadGate>,
-    count: AtomicUsize,
-    list: Mutex<Vec<Arc<ByteChannel>>>,
-    one_ended: Condvar,
 }
 
 impl SqliteExports {
@@ -63,109 +53,55 @@ impl SqliteExports {
         let limits = &context.model.server.limits;
         Arc::new(Self {
             path,
-            timeouts: ChannelTimeouts::from_limits(limits),
+            context: Arc::clone(context),
+            in_flight: Exports::new(limits, metrics),
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
-            exports_max: limits.exports_max,
             wal_pages_max: wal_pages_max(limits),
             gate: Arc::clone(gate),
-            context: Arc::clone(context),
-            metrics: Arc::clone(metrics),
-            count: AtomicUsize::new(0),
-            list: Mutex::default(),
-            one_ended: Condvar::new(),
         })
-    }
-
-    fn channels(&self) -> MutexGuard<'_, Vec<Arc<ByteChannel>>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts an export; returns when its first chunk is ready.
     pub async fn begin(self: &Arc<Self>, export: ExportRequest) -> Result<ExportBody, StoreError> {
-        let (maker, fetcher) = ByteChannel::new_pair(self.timeouts);
-        let place = SqliteExportSlot::acquire(self, maker.channel())?;
+        let (sink, stream) = self.in_flight.begin()?;
+        let exports = Arc::clone(self);
         let thread = std::thread::Builder::new().name("export".to_owned());
-        let started = thread.spawn(move || place.run(export, maker));
+        let started = thread.spawn(move || exports.run(export, sink));
         started.map_err(|error| {
             StoreError::Unavailable(format!("cannot start a thread for an export: {error}"))
         })?;
-        ExportBody::from_first_chunk(fetcher).await
-    }
-
-    /// Whether exports are in flight.
-    pub fn has_any(&self) -> bool {
-        self.count.load(Ordering::Relaxed) > 0
+        stream.into_body().await
     }
 
     /// Called with the WAL size after each commit: cancels exports that keep the WAL growing.
     pub fn cancel_for_wal(&self, log_pages: usize) {
-        if self.count.load(Ordering::Relaxed) == 0
-            || log_pages < self.wal_pages_max.div_ceil(STALLED_WAL_DIVISOR)
-        {
-            return;
+        if log_pages >= self.wal_pages_max.div_ceil(STALLED_WAL_DIVISOR) {
+            let is_over = log_pages >= self.wal_pages_max;
+            let stalled_min = if is_over { Duration::ZERO } else { STALL_TIMEOUT };
+            let why = "the WAL of the database has grown too large";
+            self.in_flight.cancel_stalled(stalled_min, why);
         }
-        let (now, is_over) = (clock::now(), log_pages >= self.wal_pages_max);
-        for pipe in self.channels().iter() {
-            if is_over || pipe.stalled_for(now) >= STALL_TIMEOUT {
-                pipe.cancel(cancelled_error("the WAL of the database has grown too large"));
-            }
-        }
-    }
-
-    /// Cancels all exports in flight, and waits until their connections are closed.
-    pub fn close(&self) {
-        let until = clock::now() + CLOSE_TIMEOUT;
-        let mut list = self.channels();
-        for pipe in list.iter() {
-            pipe.cancel(cancelled_error("the server is shutting down"));
-        }
-        while !list.is_empty() {
-            let wait = until.saturating_duration_since(clock::now());
-            if wait.is_zero() {
-                return;
-            }
-            list =
-                self.one_ended.wait_timeout(list, wait).unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-}
-
-/// A slot of the limit, released however the export ends.
-struct SqliteExportSlot {
-    exports: Arc<SqliteExports>,
-    channel: Arc<ByteChannel>,
-    _count_guard: ExportCountGuard,
-}
-
-impl SqliteExportSlot {
-    fn acquire(exports: &Arc<SqliteExports>, pipe: &Arc<ByteChannel>) -> Result<Self, StoreError> {
-        let mut list = exports.channels();
-        if list.len() >= exports.exports_max {
-            return Err(StoreError::Busy);
-        }
-        list.push(Arc::clone(pipe));
-        exports.count.store(list.len(), Ordering::Relaxed);
-        let _counted = ExportCountGuard::new(&exports.metrics);
-        Ok(Self { exports: Arc::clone(exports), channel: Arc::clone(pipe), _count_guard: _counted })
     }
 
     /// Runs a whole export. Its connection is closed before the client sees the end.
-    fn run(self, export: ExportRequest, maker: Producer) {
-        let work = AssertUnwindSafe(|| self.produce(export, &maker));
+    fn run(&self, export: ExportRequest, sink: ExportSink) {
+        let work = AssertUnwindSafe(|| self.produce(export, &sink));
         let last = catch_unwind(work)
             .unwrap_or_else(|panic| Err(StoreError::internal(fault::panic_message(&*panic))));
-        drop(self);
-        maker.finish(last);
+        sink.finish(last);
     }
 
-    fn produce(&self, mut export: ExportRequest, maker: &Producer) -> Result<Bytes, StoreError> {
-        let SqliteExports { path, context, statement_max, gate, .. } = &*self.exports;
+    fn produce(&self, mut export: ExportRequest, sink: &ExportSink) -> Result<Bytes, StoreError> {
+        let Self { path, context, statement_max, gate, .. } = self;
         // An export that starts now would block the reset of the WAL for minutes.
         drop(gate.admit(clock::now() + *statement_max).ok_or(StoreError::TimedOut)?);
-        let pipe = Arc::clone(&self.channel);
+        // For the time limits while the client does not read.
+        let runtime = Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|error| StoreError::Unavailable(error.to_string()))?;
+        let control = Arc::clone(sink.control());
         let reader = SqliteReader::open(path, context, (CACHE_KIB, PROGRESS_STEPS))
             .and_then(|mut reader| {
-                reader.begin_snapshot(move || pipe.is_cancelled()).map(|()| reader)
+                reader.begin_snapshot(move || control.is_cancelled()).map(|()| reader)
             })
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let mut driver = reader.driver();
@@ -178,7 +114,7 @@ impl SqliteExportSlot {
             let mut press = press.borrow_mut();
             press.write_item(&export, context, row)?;
             if let Some(piece) = press.take_full_chunk() {
-                is_halted.set(maker.blocking_send(piece) == Err(Cancelled));
+                is_halted.set(runtime.block_on(sink.send(piece)) == Err(Cancelled));
                 // The time limit of a statement applies to each chunk; the client's time does not count.
                 reader.set_deadline(clock::now() + *statement_max);
             }
@@ -193,16 +129,6 @@ impl SqliteExportSlot {
             }
         }
         Ok(press.into_inner().into_last_chunk())
-    }
-}
-
-impl Drop for SqliteExportSlot {
-    fn drop(&mut self) {
-        let mut list = self.exports.channels();
-        list.retain(|pipe| !Arc::ptr_eq(pipe, &self.channel));
-        self.exports.count.store(list.len(), Ordering::Relaxed);
-        drop(list);
-        self.exports.one_ended.notify_all();
     }
 }
 

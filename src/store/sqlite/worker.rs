@@ -13,7 +13,8 @@ use crate::clock;
 use crate::plan::{Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError, writer_stopped_error};
-use crate::store::export::{ExportBody, ExportRequest};
+use crate::store::export::ExportRequest;
+use crate::store::export_stream::ExportBody;
 use crate::store::replay_protection::{NonceClaim, NonceClaimResult, UsedNonces};
 use crate::store::sqlite::completions::CompletionQueue;
 use crate::store::sqlite::export::SqliteExports;
@@ -57,7 +58,7 @@ impl SqliteStore {
     /// Drains the write queue and closes the files. Readers close first: the last connection to close
     /// checkpoints the WAL, and only the writer's can.
     pub fn close(&self) {
-        self.exports.close();
+        self.exports.in_flight.close();
         self.pool.close();
         self.scan_pool.close();
         join(&self.readers);

@@ -335,7 +335,7 @@ impl SqliteWriter {
             WalAction::Nothing => {}
             WalAction::Checkpoint => {
                 self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
-                self.wal_reset.hold_when_due(pages, self.exports.has_any());
+                self.wal_reset.hold_when_due(pages, self.exports.in_flight.has_any());
             }
             WalAction::Reset => self.reset_wal(pages),
             WalAction::GiveUp(blocker) => self.give_up_reset(pages, blocker),
