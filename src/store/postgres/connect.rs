@@ -18,15 +18,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use tokio::time::timeout_at;
-use tokio_postgres::config::{ChannelBinding, SslMode};
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
 
 use crate::clock;
 use crate::model::settings::{Pooling, ServerTable};
 use crate::store::postgres::connect::error::{ConnectError, HostFailure};
-use crate::store::postgres::connection_url::address::{
-    ChannelBindingMode, HostTarget, PostgresHost, PostgresUrl, TargetSession, TlsMode,
-};
+use crate::store::postgres::connection_url::address::{HostTarget, PostgresUrl, TlsMode};
 use crate::store::postgres::database_clock::{DATABASE_MICROS, DatabaseClock};
 use crate::store::postgres::tls::{PostgresTlsConnector, PostgresTlsStream};
 
@@ -95,7 +93,8 @@ impl PostgresUrl {
         let mut faults: Vec<(&HostTarget, HostFailure)> = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
-            let share = host_timeout(left, self.targets.len() - index, self.connect_timeout);
+            let limit = target.config.get_connect_timeout().copied();
+            let share = host_timeout(left, self.targets.len() - index, limit);
             let attempt = ConnectAttempt {
                 address: self,
                 target,
@@ -155,7 +154,7 @@ impl ConnectAttempt<'_> {
         let until = clock::now() + self.share;
         let mode = match (&self.target.host, self.address.tls.mode) {
             // A Unix socket is local, and PostgreSQL does not encrypt it.
-            (PostgresHost::SocketDirectory(_), _) | (_, TlsMode::Disable) => SslMode::Disable,
+            (Host::Unix(_), _) | (_, TlsMode::Disable) => SslMode::Disable,
             (_, TlsMode::Prefer) => SslMode::Prefer,
             (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => SslMode::Require,
         };
@@ -197,45 +196,11 @@ impl ConnectAttempt<'_> {
     }
 
     fn config(&self, mode: SslMode) -> Config {
-        let (address, target) = (self.address, self.target);
-        let mut config = Config::new();
-        config
-            .user(&address.user)
-            .dbname(&address.database)
-            .application_name(&address.application_name)
-            .port(target.port)
-            .ssl_mode(mode)
-            // For each of the IP addresses that a name resolves to.
-            .connect_timeout(self.share)
-            .channel_binding(match address.tls.binding {
-                ChannelBindingMode::Disable => ChannelBinding::Disable,
-                ChannelBindingMode::Prefer => ChannelBinding::Prefer,
-                ChannelBindingMode::Require => ChannelBinding::Require,
-            });
-        match &target.host {
-            PostgresHost::SocketDirectory(folder) => drop(config.host_path(folder)),
-            PostgresHost::Name { name, ip: number } => {
-                config.host(name);
-                number.map(|number| config.hostaddr(number));
-            }
-        }
-        if let Some(password) = &target.password {
-            config.password(&password.0);
-        }
-        if let Some(options) = self.session.startup_options(address.options.as_deref()) {
+        let mut config = self.target.config.clone();
+        // The timeout is for each of the IP addresses that a name resolves to.
+        config.ssl_mode(mode).connect_timeout(self.share);
+        if let Some(options) = self.session.startup_options(config.get_options()) {
             config.options(options);
-        }
-        match address.keepalive {
-            None => drop(config.keepalives(false)),
-            Some(keepalive) => {
-                config
-                    .keepalives_idle(keepalive.idle)
-                    .keepalives_interval(keepalive.interval)
-                    .keepalives_retries(keepalive.count);
-            }
-        }
-        if let Some(timeout) = address.tcp_user_timeout {
-            config.tcp_user_timeout(timeout);
         }
         config
     }
@@ -256,7 +221,7 @@ impl ConnectAttempt<'_> {
         if let Some(micros) = value(3).and_then(|text: &str| text.parse().ok()) {
             self.database_clock.record_reading(sent_at, received_at, micros);
         }
-        if value(0) == Some("on") && self.address.target_session == TargetSession::Writable {
+        if value(0) == Some("on") && !self.address.is_standby_allowed {
             return Err(HostFailure::ReadOnly);
         }
         if value(1) == Some("off") {

@@ -9,10 +9,11 @@ use std::{fmt, io};
 
 use rustls::CertificateError;
 use tokio_postgres::Error;
+use tokio_postgres::config::Host;
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::model::settings::Pooling;
-use crate::store::postgres::connection_url::address::{HostTarget, PostgresHost, PostgresUrl};
+use crate::store::postgres::connection_url::address::{HostTarget, PostgresUrl};
 
 /// One message for the operator, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -241,14 +242,12 @@ fn describe_failure(error: &Error, address: &PostgresUrl, target: &HostTarget) -
     }
 }
 
-fn describe_io_error(error: &io::Error, host: &PostgresHost) -> String {
+fn describe_io_error(error: &io::Error, host: &Host) -> String {
     match (error.kind(), host) {
         (io::ErrorKind::ConnectionRefused, _) => "connection refused".to_owned(),
         (io::ErrorKind::ConnectionReset, _) => "connection reset".to_owned(),
         (io::ErrorKind::UnexpectedEof, _) => "it closed the connection".to_owned(),
-        (io::ErrorKind::NotFound, PostgresHost::SocketDirectory(_)) => {
-            "there is no such socket".to_owned()
-        }
+        (io::ErrorKind::NotFound, Host::Unix(_)) => "there is no such socket".to_owned(),
         (io::ErrorKind::TimedOut, _) => "no answer in time".to_owned(),
         // The text of tokio_postgres's message parser.
         _ if error.to_string() == "bytes remaining on stream" => {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 pub const DEFAULT_PORT: u16 = 5432;
 
@@ -17,46 +18,19 @@ pub struct PostgresUrl {
     pub targets: Vec<HostTarget>,
     pub user: String,
     pub database: String,
-    pub application_name: String,
-    pub options: Option<String>,
-    pub target_session: TargetSession,
-    /// The timeout for one host; without it the remaining hosts share the remaining time.
-    pub connect_timeout: Option<Duration>,
-    pub keepalive: Option<Keepalive>,
-    pub tcp_user_timeout: Option<Duration>,
+    /// Whether a standby, which accepts no writes, is acceptable (`target_session_attrs`).
+    pub is_standby_allowed: bool,
     pub tls: PostgresTls,
 }
 
 /// One host of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostTarget {
-    pub host: PostgresHost,
+    pub host: Host,
     pub port: u16,
-    /// A passfile may have a different one for each host.
-    pub password: Option<DatabasePassword>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PostgresHost {
-    /// The directory of a Unix socket.
-    SocketDirectory(PathBuf),
-    /// The certificate is checked against the name; the address, if there is one, is used to connect.
-    Name { name: String, ip: Option<IpAddr> },
-}
-
-/// Which servers of the list are acceptable (`target_session_attrs`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetSession {
-    /// A server that accepts writes: not a standby.
-    Writable,
-    Any,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keepalive {
-    pub idle: Duration,
-    pub interval: Duration,
-    pub count: u32,
+    /// For this host alone: a passfile may have a different password for each host. Its `connect_timeout` is
+    /// the limit for one host; without it the remaining hosts share the remaining time.
+    pub config: Config,
 }
 
 /// TLS settings of a connection.
@@ -65,7 +39,6 @@ pub struct PostgresTls {
     pub mode: TlsMode,
     pub roots: Option<TrustRoots>,
     pub client: Option<ClientCertificateFiles>,
-    pub binding: ChannelBindingMode,
 }
 
 /// The trust anchors for the server's certificate.
@@ -80,14 +53,6 @@ pub enum TrustRoots {
 pub struct ClientCertificateFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,
-}
-
-/// SCRAM channel binding (`channel_binding`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChannelBindingMode {
-    Disable,
-    Prefer,
-    Require,
 }
 
 /// A password; `Debug` does not show it.
@@ -138,14 +103,14 @@ impl fmt::Display for PostgresUrl {
 impl fmt::Display for HostTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
-            PostgresHost::SocketDirectory(folder) => {
+            Host::Unix(folder) => {
                 percent_encode(&folder.to_string_lossy()).fmt(f)?;
             }
             // Only the % of a zone has to be escaped there.
-            PostgresHost::Name { name, .. } if name.contains(':') => {
+            Host::Tcp(name) if name.contains(':') => {
                 write!(f, "[{}]", name.replace('%', "%25"))?;
             }
-            PostgresHost::Name { name, .. } => percent_encode(name).fmt(f)?,
+            Host::Tcp(name) => percent_encode(name).fmt(f)?,
         }
         write!(f, ":{}", self.port)
     }
@@ -155,10 +120,10 @@ impl HostTarget {
     /// Without percent-encoding, for people: `host:5432`, or the path of the socket.
     pub fn display_name(&self) -> String {
         match &self.host {
-            PostgresHost::SocketDirectory(folder) => {
+            Host::Unix(folder) => {
                 format!("{}/.s.PGSQL.{}", folder.display(), self.port)
             }
-            PostgresHost::Name { .. } => self.to_string(),
+            Host::Tcp(_) => self.to_string(),
         }
     }
 }

@@ -7,11 +7,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, Host};
+
 use crate::model::nearest;
 use crate::store::postgres::connection_url::address::{
-    ChannelBindingMode, ClientCertificateFiles, DEFAULT_PORT, DatabasePassword, HostTarget,
-    Keepalive, LibpqEnvironment, PostgresHost, PostgresTls, PostgresUrl, SOCKET_DIRECTORY,
-    TargetSession, TlsMode, TrustRoots, UrlParameters,
+    ClientCertificateFiles, DEFAULT_PORT, DatabasePassword, HostTarget, LibpqEnvironment,
+    PostgresTls, PostgresUrl, SOCKET_DIRECTORY, TlsMode, TrustRoots, UrlParameters,
 };
 use crate::store::postgres::connection_url::passfile;
 
@@ -81,11 +83,14 @@ pub fn url_from_parameters(
     let name = take("dbname").unwrap_or_else(|| user.clone());
     let password = take("password").map(DatabasePassword).or_else(|| environment.password.clone());
     let passfile = take("passfile").map(PathBuf::from);
-    let (hosts, numbers, ports) = (take("host"), take("hostaddr"), take("port"));
-    let mut targets = parse_targets(hosts.as_deref(), numbers.as_deref(), ports.as_deref())?;
+    let mut config = parse_session(&mut take)?;
+    config.user(&user).dbname(&name);
+    let mut targets = parse_targets(&mut take, &config)?;
     match password {
         Some(password) => {
-            targets.iter_mut().for_each(|target| target.password = Some(password.clone()));
+            for target in &mut targets {
+                target.config.password(&password.0);
+            }
         }
         None => passfile::fill_passwords(&mut targets, passfile, &user, &name, environment)?,
     }
@@ -93,16 +98,7 @@ pub fn url_from_parameters(
         targets,
         user,
         database: name,
-        application_name: take("application_name").unwrap_or_else(|| "nouns".to_owned()),
-        options: take("options"),
-        target_session: parse_target_session(take("target_session_attrs").as_deref())?,
-        connect_timeout: parse_number(take("connect_timeout"), "connect_timeout")?
-            .map(Duration::from_secs),
-        keepalive: parse_keepalive(&mut take)?,
-        tcp_user_timeout: match parse_number(take("tcp_user_timeout"), "tcp_user_timeout")? {
-            None => Some(TCP_USER_TIMEOUT_DEFAULT),
-            Some(millis) => Some(millis).filter(|millis| *millis > 0).map(Duration::from_millis),
-        },
+        is_standby_allowed: parse_target_session(take("target_session_attrs").as_deref())?,
         tls: parse_tls(&mut take, environment)?,
     })
 }
@@ -138,41 +134,56 @@ fn refuse_unsupported_values(values: &UrlParameters) -> Result<(), String> {
 /// How long sent data may stay unacknowledged before the connection counts as lost.
 const TCP_USER_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
-fn parse_keepalive(
-    take: &mut impl FnMut(&str) -> Option<String>,
-) -> Result<Option<Keepalive>, String> {
-    let mut seconds = |key: &str, default: u64| {
-        let seconds =
-            parse_number(take(key), key)?.filter(|seconds| *seconds > 0).unwrap_or(default);
-        Ok::<_, String>(Duration::from_secs(seconds))
-    };
-    let idle = seconds("keepalives_idle", 30)?;
-    let interval = seconds("keepalives_interval", 5)?;
-    let count =
-        parse_number(take("keepalives_count"), "keepalives_count")?.filter(|count| *count > 0);
-    let count = count.map_or(3, |count| u32::try_from(count).unwrap_or(u32::MAX));
-    match parse_number(take("keepalives"), "keepalives")? {
-        Some(0) => Ok(None),
-        _ => Ok(Some(Keepalive { idle, interval, count })),
+/// The settings that all hosts share.
+fn parse_session(take: &mut impl FnMut(&str) -> Option<String>) -> Result<Config, String> {
+    let mut config = Config::new();
+    config.application_name(take("application_name").unwrap_or_else(|| "nouns".to_owned()));
+    if let Some(options) = take("options") {
+        config.options(options);
     }
+    config.channel_binding(match take("channel_binding").as_deref() {
+        None | Some("prefer") => ChannelBinding::Prefer,
+        Some("disable") => ChannelBinding::Disable,
+        Some("require") => ChannelBinding::Require,
+        Some(other) => {
+            return Err(format!(
+                "channel_binding expected disable, prefer or require, got {other:?}"
+            ));
+        }
+    });
+    let mut number = |key| take(key).map(|text| parse_number(&text, key)).transpose();
+    if let Some(seconds) = number("connect_timeout")?.filter(|seconds| *seconds > 0) {
+        config.connect_timeout(Duration::from_secs(seconds));
+    }
+    match number("tcp_user_timeout")? {
+        None => drop(config.tcp_user_timeout(TCP_USER_TIMEOUT_DEFAULT)),
+        Some(0) => {}
+        Some(millis) => drop(config.tcp_user_timeout(Duration::from_millis(millis))),
+    }
+    config.keepalives(number("keepalives")? != Some(0));
+    let mut positive = |key, default| {
+        Ok::<_, String>(number(key)?.filter(|number| *number > 0).unwrap_or(default))
+    };
+    config
+        .keepalives_idle(Duration::from_secs(positive("keepalives_idle", 30)?))
+        .keepalives_interval(Duration::from_secs(positive("keepalives_interval", 5)?))
+        .keepalives_retries(u32::try_from(positive("keepalives_count", 3)?).unwrap_or(u32::MAX));
+    Ok(config)
 }
 
 /// A value of more than a day is equivalent to none, and could overflow an instant.
 const NUMBER_MAX: u64 = 86_400_000;
 
-fn parse_number(text: Option<String>, key: &str) -> Result<Option<u64>, String> {
-    let Some(text) = text else { return Ok(None) };
-    match text.parse::<u64>().ok().filter(|number| *number <= NUMBER_MAX) {
-        Some(0) if key == "connect_timeout" => Ok(None),
-        Some(number) => Ok(Some(number)),
-        None => Err(format!("{key} expected a number from 0 to {NUMBER_MAX}, got {text:?}")),
-    }
+fn parse_number(text: &str, key: &str) -> Result<u64, String> {
+    let number = text.parse::<u64>().ok().filter(|number| *number <= NUMBER_MAX);
+    number.ok_or_else(|| format!("{key} expected a number from 0 to {NUMBER_MAX}, got {text:?}"))
 }
 
-fn parse_target_session(text: Option<&str>) -> Result<TargetSession, String> {
+/// Whether a standby is acceptable.
+fn parse_target_session(text: Option<&str>) -> Result<bool, String> {
     match text {
-        None | Some("read-write" | "primary") => Ok(TargetSession::Writable),
-        Some("any") => Ok(TargetSession::Any),
+        None | Some("read-write" | "primary") => Ok(false),
+        Some("any") => Ok(true),
         Some(other) => Err(format!(
             "target_session_attrs expected read-write, primary or any, got {other:?}: this server writes to the database"
         )),
@@ -180,56 +191,47 @@ fn parse_target_session(text: Option<&str>) -> Result<TargetSession, String> {
 }
 
 fn parse_targets(
-    hosts: Option<&str>,
-    numbers: Option<&str>,
-    ports: Option<&str>,
+    take: &mut impl FnMut(&str) -> Option<String>,
+    config: &Config,
 ) -> Result<Vec<HostTarget>, String> {
-    let numbers = numbers.map(parse_ip_addresses).transpose()?;
-    let hosts = match (hosts, &numbers) {
-        (Some(hosts), None) => hosts.split(',').map(|name| host_from_name(name, None)).collect(),
-        (None, None) => vec![host_from_name("", None)],
-        (None, Some(numbers)) => {
-            let of = |number: &IpAddr| host_from_name(&number.to_string(), Some(*number));
-            numbers.iter().map(of).collect()
-        }
-        (Some(hosts), Some(numbers)) => {
-            let hosts: Vec<&str> = hosts.split(',').collect();
-            if hosts.len() != numbers.len() {
-                let (hosts, numbers) = (hosts.len(), numbers.len());
-                return Err(format!(
-                    "hostaddr has {numbers} entries for {hosts} hosts; give one to each"
-                ));
-            }
-            hosts
-                .iter()
-                .zip(numbers)
-                .map(|(name, number)| host_from_name(name, Some(*number)))
-                .collect::<Vec<_>>()
-        }
+    let addresses = take("hostaddr").map(|text| parse_ip_addresses(&text)).transpose()?;
+    let hosts: Vec<String> = match (take("host"), &addresses) {
+        (None, Some(addresses)) => addresses.iter().map(ToString::to_string).collect(),
+        (hosts, _) => hosts.unwrap_or_default().split(',').map(str::to_owned).collect(),
     };
-    let ports: Vec<u16> =
-        ports.unwrap_or("").split(',').map(parse_port).collect::<Result<_, _>>()?;
     let count = hosts.len();
-    let target = |(index, host)| {
-        let port = match ports.as_slice() {
-            [port] => Some(port),
-            ports if ports.len() == count => ports.get(index),
-            _ => None,
-        };
-        let port = port.copied().ok_or_else(|| {
-            format!("{} ports for {count} hosts; give one, or one to each host", ports.len())
-        })?;
-        Ok(HostTarget { host, port, password: None })
-    };
-    hosts.into_iter().enumerate().map(target).collect()
-}
-
-fn host_from_name(name: &str, number: Option<IpAddr>) -> PostgresHost {
-    match name {
-        "" => PostgresHost::SocketDirectory(SOCKET_DIRECTORY.into()),
-        folder if folder.starts_with('/') => PostgresHost::SocketDirectory(folder.into()),
-        name => PostgresHost::Name { name: name.to_owned(), ip: number },
+    if let Some(addresses) = addresses.as_ref().filter(|addresses| addresses.len() != count) {
+        return Err(format!(
+            "hostaddr has {} entries for {count} hosts; give one to each",
+            addresses.len()
+        ));
     }
+    let ports = take("port").unwrap_or_default();
+    let ports: Vec<u16> = ports.split(',').map(parse_port).collect::<Result<_, _>>()?;
+    if ports.len() != 1 && ports.len() != count {
+        let ports = ports.len();
+        return Err(format!("{ports} ports for {count} hosts; give one, or one to each host"));
+    }
+    let mut addresses = addresses.into_iter().flatten();
+    let targets = hosts.into_iter().zip(ports.into_iter().cycle()).map(|(name, port)| {
+        let (mut config, address) = (config.clone(), addresses.next());
+        config.port(port);
+        let host = match &*name {
+            "" => Host::Unix(SOCKET_DIRECTORY.into()),
+            folder if folder.starts_with('/') => Host::Unix(folder.into()),
+            _ => Host::Tcp(name),
+        };
+        match &host {
+            Host::Unix(folder) => drop(config.host_path(folder)),
+            // The certificate is checked against the name; the address, if there is one, is used to connect.
+            Host::Tcp(name) => {
+                config.host(name);
+                address.map(|address| config.hostaddr(address));
+            }
+        }
+        HostTarget { host, port, config }
+    });
+    Ok(targets.collect())
 }
 
 fn parse_ip_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
@@ -291,17 +293,7 @@ fn parse_tls(
             );
         }
     };
-    let binding = match take("channel_binding").as_deref() {
-        None | Some("prefer") => ChannelBindingMode::Prefer,
-        Some("disable") => ChannelBindingMode::Disable,
-        Some("require") => ChannelBindingMode::Require,
-        Some(other) => {
-            return Err(format!(
-                "channel_binding expected disable, prefer or require, got {other:?}"
-            ));
-        }
-    };
-    Ok(PostgresTls { mode, roots, client, binding })
+    Ok(PostgresTls { mode, roots, client })
 }
 
 const TLS_MODES: &[(&str, TlsMode)] = &[

@@ -2,12 +2,16 @@
 //!
 //! A file that other users can read is an error; libpq ignores it with a warning.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use tokio_postgres::config::Host;
+
 use crate::store::postgres::connection_url::address::{
-    DatabasePassword, HostTarget, LibpqEnvironment, PostgresHost, SOCKET_DIRECTORY,
+    HostTarget, LibpqEnvironment, SOCKET_DIRECTORY,
 };
 
 /// Gives each target its password. A file that was named must exist; the default one need not.
@@ -29,15 +33,15 @@ pub fn fill_passwords(
     };
     check_permissions(&path)?;
     for target in targets {
-        target.password = find_password(&text, &passfile_host(target), target.port, name, user)
-            .map(DatabasePassword);
+        let host = passfile_host(&target.host);
+        if let Some(password) = find_password(&text, &host, target.port, name, user) {
+            target.config.password(password);
+        }
     }
     Ok(())
 }
 
-#[cfg(unix)]
 fn check_permissions(path: &Path) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
     let open = fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0);
     let path = path.display();
     if open {
@@ -47,19 +51,12 @@ fn check_permissions(path: &Path) -> Result<(), String> {
     }
 }
 
-#[cfg(not(unix))]
-fn refuse_open_file(_: &Path) -> Result<(), String> {
-    Ok(())
-}
-
 /// libpq's rule: the default socket directory is matched as `localhost`.
-fn passfile_host(target: &HostTarget) -> String {
-    match &target.host {
-        PostgresHost::SocketDirectory(folder) if folder == Path::new(SOCKET_DIRECTORY) => {
-            "localhost".to_owned()
-        }
-        PostgresHost::SocketDirectory(folder) => folder.to_string_lossy().into_owned(),
-        PostgresHost::Name { name, .. } => name.clone(),
+fn passfile_host(host: &Host) -> Cow<'_, str> {
+    match host {
+        Host::Unix(folder) if folder == Path::new(SOCKET_DIRECTORY) => "localhost".into(),
+        Host::Unix(folder) => folder.to_string_lossy(),
+        Host::Tcp(name) => name.into(),
     }
 }
 

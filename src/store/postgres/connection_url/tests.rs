@@ -4,6 +4,7 @@ mod passwords;
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use tokio_postgres::config::ChannelBinding;
 
 use super::address::*;
 use super::*;
@@ -12,30 +13,30 @@ fn environment() -> LibpqEnvironment {
     LibpqEnvironment { user: Some("ann".to_owned()), ..LibpqEnvironment::default() }
 }
 
+fn password_of(target: &HostTarget) -> Option<&str> {
+    target.config.get_password().map(|password| std::str::from_utf8(password).unwrap())
+}
+
 /// All that was parsed from one URL, in a line.
 fn url_summary(address: &PostgresUrl) -> String {
     let mut words = vec![address.to_string(), format!("{:?}", address.tls.mode)];
     for target in &address.targets {
-        if let PostgresHost::Name { ip: Some(number), .. } = target.host {
-            words.push(format!("at {number}"));
-        }
-        words.extend(target.password.as_ref().map(|password| format!("password {:?}", password.0)));
+        words.extend(target.config.get_hostaddrs().iter().map(|number| format!("at {number}")));
+        words.extend(password_of(target).map(|password| format!("password {password:?}")));
     }
+    let config = &address.targets[0].config;
     let mut said = |is_said: bool, words_of: String| words.extend(is_said.then_some(words_of));
-    said(address.application_name != "nouns", format!("as {}", address.application_name));
-    said(address.options.is_some(), format!("{:?}", address.options));
-    said(
-        address.target_session != TargetSession::Writable,
-        format!("{:?}", address.target_session),
-    );
-    said(address.connect_timeout.is_some(), format!("connect {:?}", address.connect_timeout));
-    said(address.keepalive.is_none(), "no keepalive".to_owned());
+    let application = config.get_application_name().unwrap();
+    said(application != "nouns", format!("as {application}"));
+    said(config.get_options().is_some(), format!("{:?}", config.get_options()));
+    said(address.is_standby_allowed, "Any".to_owned());
+    let connect_timeout = config.get_connect_timeout();
+    said(connect_timeout.is_some(), format!("connect {connect_timeout:?}"));
+    said(!config.get_keepalives(), "no keepalive".to_owned());
     said(address.tls.roots.is_some(), format!("{:?}", address.tls.roots));
     said(address.tls.client.is_some(), format!("{:?}", address.tls.client));
-    said(
-        address.tls.binding != ChannelBindingMode::Prefer,
-        format!("binding {:?}", address.tls.binding),
-    );
+    let binding = config.get_channel_binding();
+    said(binding != ChannelBinding::Prefer, format!("binding {binding:?}"));
     words.join(" · ")
 }
 
@@ -312,9 +313,9 @@ proptest! {
         let address = PostgresUrl::parse(&text, &environment()).unwrap();
         prop_assert_eq!(&address.user, &user);
         prop_assert_eq!(&address.database, &name);
-        prop_assert_eq!(&address.targets[0].password, &Some(DatabasePassword(password.clone())));
+        prop_assert_eq!(password_of(&address.targets[0]), Some(&*password));
         let again = PostgresUrl::parse(&address.to_string(), &environment()).unwrap();
-        prop_assert_eq!(&again.targets[0].password, &None);
+        prop_assert_eq!(password_of(&again.targets[0]), None);
         prop_assert_eq!((&again.user, &again.database), (&user, &name));
         prop_assert_eq!(again.targets[0].port, port);
         // A short one may occur by chance.
