@@ -128,7 +128,7 @@ impl<'a> CollectionKey<'a> {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);
-        let [top, nested] = &context.sql.collection_versions;
+        let [top, nested] = context.sql.dialect.collection_versions;
         let sql = if parent.is_some() { nested } else { top };
         Some(Self { sql, resource: &context.model.resource(*resource).label, parent })
     }

@@ -9,28 +9,29 @@ use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 
+use crate::fault::OrBug;
 use crate::metrics::Counter;
 use crate::model::{GrantVerb, Model, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
 use crate::store::sql::dialect::Dialect;
-use crate::store::sql::row_filter::RowFilter;
-use crate::store::sql::statements::{SqlStatements, TableStatements};
+use crate::store::sql::read_statements::ReadStatements;
+use crate::store::sql::statements::SqlStatements;
 use crate::store::statement::{Bind, Statement};
 use crate::value::Id;
 
 /// A write of more rows than this gets a separate commit.
 pub const GROUPED_ROWS_MAX: usize = 100;
-/// Capacity of the cache of row filters: a few kilobytes each.
-pub const ROW_FILTERS_MAX: usize = 1_000;
+/// Capacity of the cache of filtered statements: a few kilobytes each.
+const FILTERED_MAX: usize = 1_000;
 
-/// The model, its SQL statements and the cache of row filters.
+/// The model, its SQL statements and the cache of filtered statements.
 #[derive(Debug)]
 pub struct StoreContext {
     pub model: Arc<Model>,
     pub sql: SqlStatements,
-    /// Cache of row filters, by the fingerprint of the rights, the verb and the resource.
-    pub row_filters: Cache<(u128, GrantVerb, ResourceIndex), Arc<RowFilter>>,
+    /// Cache of filtered statements, by the fingerprint of the rights, the verb and the resource.
+    filtered: Cache<(u128, GrantVerb, ResourceIndex), Arc<ReadStatements>>,
     /// Metric: stored items that could not be decoded.
     pub damaged_items: Arc<Counter>,
 }
@@ -46,8 +47,12 @@ impl StoreContext {
         dialect: &'static Dialect,
         damaged_items: Arc<Counter>,
     ) -> Arc<Self> {
-        let (sql, parts) = (SqlStatements::new(model, dialect), Cache::new(ROW_FILTERS_MAX));
-        Arc::new(Self { model: Arc::clone(model), sql, row_filters: parts, damaged_items })
+        Arc::new(Self {
+            model: Arc::clone(model),
+            sql: SqlStatements::new(model, dialect),
+            filtered: Cache::new(FILTERED_MAX),
+            damaged_items,
+        })
     }
 }
 
@@ -61,9 +66,9 @@ pub enum CommitMode {
 /// The statements of one resource within an access scope.
 #[derive(Debug)]
 pub struct ScopedStatements<'a> {
-    table: &'a TableStatements,
-    part: Option<Arc<RowFilter>>,
-    access_scope: &'a AccessScope,
+    unfiltered: &'a ReadStatements,
+    filtered: Option<Arc<ReadStatements>>,
+    scope: &'a AccessScope,
 }
 
 /// The operation for which a transaction locks a row.
@@ -74,19 +79,16 @@ pub enum RowLock {
     Delete,
 }
 
-/// The statement for all rows, and a function that picks its counterpart from a row filter.
-type StatementPair<'a> = (&'a str, fn(&RowFilter) -> &String);
-
 impl StoreContext {
     pub fn scoped_statements<'a>(
         &'a self,
         resource: ResourceIndex,
-        reach: &'a AccessScope,
+        scope: &'a AccessScope,
     ) -> ScopedStatements<'a> {
         ScopedStatements {
-            table: self.sql.table_statements(resource),
-            part: self.row_filter(resource, reach),
-            access_scope: reach,
+            unfiltered: &self.sql.table_statements(resource).read,
+            filtered: self.filtered_statements(resource, scope),
+            scope,
         }
     }
 
@@ -102,71 +104,83 @@ impl StoreContext {
     }
 
     /// `None` if the caller has access to all rows.
-    fn row_filter(&self, resource: ResourceIndex, reach: &AccessScope) -> Option<Arc<RowFilter>> {
-        if !reach.has_row_filter(&self.model, resource) {
+    fn filtered_statements(
+        &self,
+        resource: ResourceIndex,
+        scope: &AccessScope,
+    ) -> Option<Arc<ReadStatements>> {
+        if !scope.has_row_filter(&self.model, resource) {
             return None;
         }
-        let (rights, verb) = reach.rights_key()?;
+        let (rights, verb) = scope.rights_key()?;
         let make = || {
             let (model, dialect) = (&self.model, self.sql.dialect);
-            let part = RowFilter::new(model, dialect, model.resource(resource), reach);
-            Ok::<_, Infallible>(Arc::new(part))
+            let made = ReadStatements::new(model, dialect, model.resource(resource), scope);
+            Ok::<_, Infallible>(Arc::new(made))
         };
-        self.row_filters.get_or_insert_with(&(rights, verb, resource), make).ok()
+        self.filtered.get_or_insert_with(&(rights, verb, resource), make).ok()
     }
 }
 
 impl ScopedStatements<'_> {
+    fn read(&self) -> &ReadStatements {
+        self.filtered.as_deref().unwrap_or(self.unfiltered)
+    }
+
     pub fn item(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
-        self.statement((&self.table.item, |part| &part.item), &[Bind::Id(id)], ancestors)
+        self.statement(&self.read().item, &[Bind::Id(id)], ancestors)
     }
 
     /// Reads the item and locks its row until the transaction ends.
     pub fn locked_item(&self, id: Id, ancestors: &[Id], lock: RowLock) -> Statement<'_> {
-        let texts: StatementPair<'_> = match lock {
-            RowLock::Update => (&self.table.item_for_update, |part| &part.item_for_update),
-            RowLock::Delete => (&self.table.item_for_delete, |part| &part.item_for_delete),
+        let sql = match lock {
+            RowLock::Update => &self.read().item_for_update,
+            RowLock::Delete => &self.read().item_for_delete,
         };
-        self.statement(texts, &[Bind::Id(id)], ancestors)
+        self.statement(sql, &[Bind::Id(id)], ancestors)
     }
 
     pub fn exists(&self, id: Id, ancestors: &[Id]) -> Statement<'_> {
-        self.statement((&self.table.exists, |part| &part.exists), &[Bind::Id(id)], ancestors)
+        self.statement(&self.read().exists, &[Bind::Id(id)], ancestors)
     }
 
     pub fn exists_anywhere(&self, id: Id) -> Statement<'_> {
-        let texts: StatementPair<'_> = (&self.table.exists_anywhere, |part| &part.exists_anywhere);
-        self.statement(texts, &[Bind::Id(id)], &[])
+        self.statement(&self.read().exists_anywhere, &[Bind::Id(id)], &[])
     }
 
     /// `limit` rows, after an id (keyset pagination) or from the first one.
     pub fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Statement<'_> {
         let limit = Bind::Integer(limit);
         match after {
-            None => self.statement((&self.table.page, |part| &part.page), &[limit], ancestors),
+            None => self.statement(&self.read().page, &[limit], ancestors),
             Some(after) => {
-                let texts: StatementPair<'_> = (&self.table.page_after, |part| &part.page_after);
-                self.statement(texts, &[limit, Bind::Id(after)], ancestors)
+                self.statement(&self.read().page_after, &[limit, Bind::Id(after)], ancestors)
             }
         }
     }
 
-    /// The statement for all rows or that of the row filter. Its parameters: the first ones, the ids of the
-    /// ancestors from the nearest, the parameters of the conditions.
+    /// Finds another row with the values of an item in the columns of a unique rule, given by its index.
+    pub fn unique_conflict<'s>(
+        &'s self,
+        rule: usize,
+        id: Id,
+        columns: &[Bind<'s>],
+    ) -> Statement<'s> {
+        let sql = self.read().unique_conflicts.get(rule).or_bug("a statement for each unique rule");
+        self.statement(sql, &[&[Bind::Id(id)], columns].concat(), &[])
+    }
+
+    /// A statement with its parameters: the first ones, the ids of the ancestors from the nearest, the
+    /// parameters of the conditions.
     fn statement<'s>(
         &'s self,
-        (whole, pick): StatementPair<'s>,
+        sql: &'s str,
         first: &[Bind<'s>],
         ancestors: &[Id],
     ) -> Statement<'s> {
         let mut binds = first.to_vec();
         binds.extend(ancestors.iter().rev().map(|id| Bind::Id(*id)));
-        match &self.part {
-            None => Statement::new(whole, binds),
-            Some(part) => {
-                binds.extend(part.binds(self.access_scope));
-                Statement::new(pick(part), binds)
-            }
-        }
+        binds.extend(self.read().condition_binds(self.scope));
+        Statement::new(sql, binds)
     }
 }

@@ -40,7 +40,7 @@ pub async fn read<D: Driver>(
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
         }
-        ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver, context).await?)),
+        ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver).await?)),
         ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,
         ReadPlan::Item(collection, id, _) => {
             let reached = context.scoped_statements(collection.resource, &collection.scope);

@@ -16,7 +16,6 @@ use crate::store::error::{
     FailedStatement, InternalError, StatementError, WriteError, internal_error,
 };
 use crate::store::rows::{insert_binds, read_item, unique_binds, update_binds};
-use crate::store::sql::row_filter::visible_unique_conflicts;
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{ChangeKind, Item};
@@ -152,7 +151,9 @@ async fn save_items<D: Driver>(
             let hidden =
                 [reach.hidden_fields(resource.index), reach.unreadable_fields(resource.index)];
             let rules = violated_rules(driver, context, resource, (before, blamed)).await?;
-            if !are_conflicts_visible(driver, context, reach, (&rules, &blamed.after)).await? {
+            if !are_conflicts_visible(driver, context, log.collection, (&rules, &blamed.after))
+                .await?
+            {
                 return Err(RequestRefusal::OutsideRowFilter(Vec::new()).into());
             }
             let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();
@@ -183,10 +184,10 @@ fn undeclared_rule_error(
 
 /// A unique rule that an item violates.
 struct ViolatedRule<'a> {
-    resource: &'a Resource,
     unique: &'a UniqueRule,
     /// The index of the rule in the resource.
     at: usize,
+    columns: Vec<Bind<'a>>,
     /// Whether a stored item conflicts, and not only an item of the same request.
     is_stored: bool,
 }
@@ -196,27 +197,20 @@ struct ViolatedRule<'a> {
 async fn are_conflicts_visible<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    reach: &AccessScope,
+    collection: &Collection,
     (rules, item): (&[ViolatedRule<'_>], &Item),
 ) -> Result<bool, StatementError> {
-    let (model, seen) = (&context.model, reach.for_reading());
-    if reach.is_unrestricted() {
+    if collection.scope.is_unrestricted() {
         return Ok(true);
     }
-    let Some(resource) = rules.first().map(|rule| rule.resource) else { return Ok(false) };
-    let holders = visible_unique_conflicts(model, context.sql.dialect, resource, &seen);
-    let mut strokes = Vec::new();
-    for rule in rules.iter().filter(|rule| rule.is_stored) {
-        let (Some((sql, terms)), Some(columns)) =
-            (holders.get(rule.at), unique_binds(resource, rule.unique, item))
-        else {
-            return Ok(false);
-        };
-        let terms = terms.iter().map(|term| term.bind(seen.user_name()));
-        let binds = [Bind::Id(item.id)].into_iter().chain(columns).chain(terms);
-        strokes.push(Statement::new(sql, binds.collect()));
+    if rules.is_empty() {
+        return Ok(false);
     }
-    let found = driver.query_each(&strokes, |_, _| Ok(())).await?;
+    let seen = collection.scope.for_reading();
+    let reached = context.scoped_statements(collection.resource, &seen);
+    let stored = rules.iter().filter(|rule| rule.is_stored);
+    let strokes = stored.map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
+    let found = driver.query_each(&strokes.collect::<Vec<_>>(), |_, _| Ok(())).await?;
     Ok(found.iter().all(|rows| !rows.is_empty()))
 }
 
@@ -226,31 +220,31 @@ async fn violated_rules<'a, D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     resource: &'a Resource,
-    (before, blamed): (&[ItemWrite], &ItemWrite),
+    (before, blamed): (&[ItemWrite], &'a ItemWrite),
 ) -> Result<Vec<ViolatedRule<'a>>, StatementError> {
     driver.recover().await?;
     let item = &blamed.after;
-    let mut asked = Vec::new();
-    let mut strokes = Vec::new();
-    let holders = &context.sql.table_statements(resource.index).unique_conflicts;
-    for (at, (unique, sql)) in resource.unique.iter().zip(holders).enumerate() {
-        // NULL is distinct from everything.
-        if let Some(columns) = unique_binds(resource, unique, item) {
-            asked.push((at, unique));
-            strokes.push(Statement::new(sql, [vec![Bind::Id(item.id)], columns].concat()));
-        }
-    }
-    let held = driver.query_each(&strokes, |_, _| Ok(())).await?;
     let is_same = |unique: &UniqueRule, other: &Item| {
         (unique.scope == UniqueScope::Resource || other.parent == item.parent)
             && unique.fields.iter().all(|at| other.values.get(*at) == item.values.get(*at))
     };
-    let broken = asked.into_iter().zip(held).filter_map(|((at, unique), rows)| {
-        let is_stored = !rows.is_empty();
-        let is_broken = is_stored || before.iter().any(|other| is_same(unique, &other.after));
-        is_broken.then_some(ViolatedRule { resource, unique, at, is_stored })
+    // NULL is distinct from everything, so a rule with one is not violated.
+    let rules = resource.unique.iter().enumerate().filter_map(|(at, unique)| {
+        let columns = unique_binds(resource, unique, item)?;
+        Some(ViolatedRule { unique, at, columns, is_stored: false })
     });
-    Ok(broken.collect())
+    let mut rules: Vec<_> = rules.collect();
+    let all_rows = AccessScope::default();
+    let reached = context.scoped_statements(resource.index, &all_rows);
+    let strokes = rules.iter().map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
+    let found = driver.query_each(&strokes.collect::<Vec<_>>(), |_, _| Ok(())).await?;
+    for (rule, rows) in rules.iter_mut().zip(found) {
+        rule.is_stored = !rows.is_empty();
+    }
+    rules.retain(|rule| {
+        rule.is_stored || before.iter().any(|other| is_same(rule.unique, &other.after))
+    });
+    Ok(rules)
 }
 
 async fn delete_items<D: Driver>(

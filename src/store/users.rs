@@ -64,12 +64,9 @@ pub async fn find_by_name<D: Driver>(
 }
 
 /// Reads the stamp, which every change of the users changes.
-pub async fn read_stamp<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-) -> Result<i64, StatementError> {
+pub async fn read_stamp<D: Driver>(driver: &mut D) -> Result<i64, StatementError> {
     let read = |row: &dyn Columns| row.integer(0);
-    let stamp = driver.query(context.sql.users_stamp, &[], read).await?;
+    let stamp = driver.query(statements::USERS_STAMP, &[], read).await?;
     stamp.into_iter().flatten().next().ok_or_else(|| {
         StatementError::Internal(super::InternalError(format!("the database has no {STAMP_KEY}")))
     })

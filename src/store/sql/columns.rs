@@ -45,8 +45,7 @@ pub struct AncestorJoin {
 impl AncestorJoin {
     /// `is_whole`: also joins the row of the topmost ancestor.
     pub fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
-        let mut chain =
-            Self { from: format!("{} t0", quote_name(&resource.table)), columns: Vec::new() };
+        let mut chain = Self { from: Self::table(resource), columns: Vec::new() };
         let mut level = resource;
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
@@ -63,17 +62,20 @@ impl AncestorJoin {
         chain
     }
 
-    /// The WHERE clause: one more condition, then each column with its parameter, numbered from `first`.
-    pub fn where_clause(&self, other: &str, p: char, first: usize) -> String {
-        let tied = self
-            .columns
-            .iter()
-            .zip(first..)
-            .map(|(column, number)| format!("{column} = {p}{number}"));
-        let other = Some(other.to_owned()).filter(|other| !other.is_empty());
-        let terms: Vec<String> = other.into_iter().chain(tied).collect();
-        if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
+    /// The table alone.
+    pub fn table(resource: &Resource) -> String {
+        format!("{} t0", quote_name(&resource.table))
     }
+
+    /// The condition of each column; the parameters are numbered from `first`.
+    pub fn terms(&self, p: char, first: usize) -> impl Iterator<Item = String> {
+        let columns = self.columns.iter().zip(first..);
+        columns.map(move |(column, number)| format!("{column} = {p}{number}"))
+    }
+}
+
+pub fn where_clause(terms: &[String]) -> String {
+    if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
 }
 
 pub fn ancestor_join(model: &Model, resource: &Resource, reach: &AccessScope) -> AncestorJoin {

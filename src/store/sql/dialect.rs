@@ -40,16 +40,12 @@ pub struct Dialect {
     pub next_change_function: Option<&'static str>,
     /// Reads the low-water mark of the change log.
     pub low_watermark: &'static str,
-    /// Makes the statement that reads a version and a low-water mark that suffices for it. 1: the low-water
-    /// mark that is already known.
-    pub version_query: fn(&str) -> String,
-    /// How to find the last entry of a collection: the columns of an index, the condition for a top-level
-    /// collection, and the order. Written so that PostgreSQL's planner can use only this index, and never
-    /// scans the whole log.
-    pub version_resource: &'static str,
-    pub version_parent: &'static str,
-    pub version_top_level: &'static str,
-    pub version_order: &'static str,
+    /// The version of a collection and a low-water mark that suffices for it: of a top-level collection, and of
+    /// one with a parent. 1: the low-water mark that is already known; 2: the resource; 3: the parent.
+    /// A collection without an entry has not changed since the oldest entry that is still stored.
+    pub collection_versions: [&'static str; 2],
+    /// The index of the version: written so that PostgreSQL's planner can use only this one, and never scans the
+    /// whole log.
     pub version_index: &'static str,
     /// Whether that index exists.
     pub version_index_names: &'static str,
@@ -59,9 +55,8 @@ pub struct Dialect {
     pub idempotency_tables: &'static [&'static str],
     /// Tries to lock an idempotency key until the transaction ends. `None` where there is a single writer.
     pub lock_idempotency_key: Option<&'static str>,
-    /// The triggers that change the users' stamp, and the statement that reads it.
+    /// The triggers that change the users' stamp.
     pub users_triggers: &'static [&'static str],
-    pub users_stamp: &'static str,
     /// Locks out all other changes of the users until the transaction ends. `None` where there is a single
     /// writer.
     pub users_lock: Option<&'static str>,
@@ -125,11 +120,12 @@ pub static SQLITE: Dialect = Dialect {
     next_change_function: None,
     // With a single writer, entries commit in the order of their numbers.
     low_watermark: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
-    version_query: |place| format!("SELECT {place}, ?1"),
-    version_resource: "resource",
-    version_parent: "parent_id",
-    version_top_level: "IS NULL",
-    version_order: "sequence DESC",
+    collection_versions: [
+        "SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0), ?1",
+        "SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0), ?1",
+    ],
     // SQLite appends the rowid, which is the sequence, to every index entry.
     version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
     version_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
@@ -161,7 +157,6 @@ END",
   UPDATE nouns_system SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'users_stamp';
 END",
     ],
-    users_stamp: "SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: None,
     users_function: None,
     can_build_concurrently: false,
@@ -208,16 +203,15 @@ pub static POSTGRES: Dialect = Dialect {
     low_watermark: "SELECT nouns_settled_change()",
     // The function costs as much as eight version lookups, so it is called only if the known mark is too low.
     // OFFSET 0: the version is looked up once, although it is used twice.
-    version_query: |place| {
-        format!(
-            "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT {place} AS at OFFSET 0) AS found"
-        )
-    },
-    version_resource: "resource COLLATE \"C\"",
     // The planner does not know that rows found by IS NULL are in index order.
-    version_parent: "coalesce(parent_id, '') COLLATE \"C\"",
-    version_top_level: "= ''",
-    version_order: "- sequence",
+    collection_versions: [
+        "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce(\
+         (SELECT sequence FROM nouns_changes WHERE resource COLLATE \"C\" = $2 AND coalesce(parent_id, '') COLLATE \"C\" = '' ORDER BY - sequence LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
+        "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce(\
+         (SELECT sequence FROM nouns_changes WHERE resource COLLATE \"C\" = $2 AND coalesce(parent_id, '') COLLATE \"C\" = $3 ORDER BY - sequence LIMIT 1), \
+         (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
+    ],
     version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
     version_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND relname = 'nouns_changes_place' AND indisvalid",
     system_tables: &[
@@ -266,7 +260,6 @@ END $$",
         "CREATE TRIGGER nouns_users_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON nouns_users
   FOR EACH STATEMENT EXECUTE FUNCTION nouns_count_users()",
     ],
-    users_stamp: "SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'",
     users_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'users_stamp' FOR UPDATE"),
     users_function: Some(UsersFunction {
         // An operator may change the users under another search path.

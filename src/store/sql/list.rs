@@ -8,7 +8,7 @@ mod filter;
 use crate::intent::{Attribute, ListQuery, SortKey};
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
-use crate::store::sql::columns::{ancestor_join, quote_name, select_list};
+use crate::store::sql::columns::{ancestor_join, quote_name, select_list, where_clause};
 use crate::store::sql::condition::{ConditionParameter, row_conditions};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
@@ -312,13 +312,6 @@ fn id_kind(resource: &Resource) -> OperandType {
 
 fn direction_operator(is_descending: bool) -> &'static str {
     if is_descending { "<" } else { ">" }
-}
-
-fn where_clause(conditions: &[String]) -> String {
-    match conditions.is_empty() {
-        true => String::new(),
-        false => format!(" WHERE {}", conditions.join(" AND ")),
-    }
 }
 
 #[cfg(test)]

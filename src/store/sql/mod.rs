@@ -13,7 +13,7 @@ pub mod idempotency;
 pub mod insert;
 pub mod list;
 pub mod operand;
-pub mod row_filter;
+pub mod read_statements;
 pub mod statements;
 pub mod unique;
 #[cfg(test)]

@@ -3,11 +3,13 @@
 use std::fmt::Write;
 
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
-use crate::store::sql::columns::{AncestorJoin, columns, quote_name, select_list};
+use crate::permit::AccessScope;
+use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
-use crate::store::sql::unique::{equals_parameter, unique_columns};
+use crate::store::sql::read_statements::ReadStatements;
+use crate::store::sql::unique::equals_parameter;
 use crate::store::statement::{Bind, Statement};
 
 /// The readiness check.
@@ -39,26 +41,9 @@ pub fn changes_between(dialect: &Dialect) -> String {
     )
 }
 
-/// The version of a collection and the low-water mark of the change log. 1: the low-water mark that is
-/// already known; 2: the resource; 3: the parent, if `has_parent`.
-/// A collection without an entry has not changed since the oldest entry that is still stored.
-fn collection_version_query(dialect: &Dialect, has_parent: bool) -> String {
-    let Dialect {
-        placeholder: p,
-        version_resource: place_resource,
-        version_parent: place_parent,
-        version_order: place_order,
-        ..
-    } = dialect;
-    let parent = match has_parent {
-        true => format!("= {p}3"),
-        false => dialect.version_top_level.to_owned(),
-    };
-    (dialect.version_query)(&format!(
-        "coalesce((SELECT sequence FROM nouns_changes WHERE {place_resource} = {p}2 AND {place_parent} {parent} ORDER BY {place_order} LIMIT 1), \
-         (SELECT min(sequence) FROM nouns_changes), 0)"
-    ))
-}
+/// Reads the stamp, which every change of the users changes.
+pub const USERS_STAMP: &str =
+    "SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'users_stamp'";
 
 /// The maximum number of role combinations, more than an operator reads.
 const ROLE_GROUPS_MAX: usize = 1000;
@@ -69,39 +54,22 @@ pub struct SqlStatements {
     pub dialect: &'static Dialect,
     tables: Vec<TableStatements>,
     pub entry: String,
-    is_entry_combined: bool,
     /// Reads a user. 1: name.
     pub user: String,
-    /// Reads the stamp, which every change of the users changes.
-    pub users_stamp: &'static str,
     /// Finds an enabled admin. 1: the id of a user to leave out.
     pub other_admin: String,
     /// Whether entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
     pub sweep_due: String,
     /// Deletes expired entries. 1: the cutoff time, 2: how many at most.
     pub sweep: String,
-    /// See `collection_version_query`: of a top-level collection, and of one with a parent.
-    pub collection_versions: [String; 2],
     pub keys: IdempotencyStatements,
 }
 
-/// The statements of one resource. "chain" stands for the ids of the ancestors from the nearest.
+/// The statements of one resource.
 #[derive(Debug)]
 pub struct TableStatements {
-    /// 1: id, then the chain.
-    pub item: String,
-    /// As `item`, and locks the row against changes until the transaction ends.
-    pub item_for_update: String,
-    /// As `item`, and locks the row against changes and new children until the transaction ends.
-    pub item_for_delete: String,
-    /// 1: id, then the chain.
-    pub exists: String,
-    /// 1: id.
-    pub exists_anywhere: String,
-    /// 1: the limit, then the chain.
-    pub page: String,
-    /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
-    pub page_after: String,
+    /// Those for all rows.
+    pub read: ReadStatements,
     /// The columns in the order of `columns`; then the change log entry, where one statement writes both.
     pub insert: String,
     /// Multi-row INSERT with the change log entries, where one statement writes both: each parameter is an
@@ -113,11 +81,23 @@ pub struct TableStatements {
     /// 1: id.
     pub delete: String,
     pub links: Vec<IncomingReference>,
-    /// For each unique rule: finds another row with these values. 1: id, then the rule's columns.
-    pub unique_conflicts: Vec<String>,
 }
 
 impl TableStatements {
+    fn new(model: &Model, resource: &Resource, dialect: &'static Dialect) -> Self {
+        let p = dialect.placeholder;
+        let (name, all) = (quote_name(&resource.table), select_list(resource, ""));
+        Self {
+            read: ReadStatements::new(model, dialect, resource, &AccessScope::default()),
+            insert: insert_row(resource, dialect),
+            insert_batch: insert_rows(model, resource, dialect),
+            update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
+            dialect,
+            delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {all}"),
+            links: find_incoming_references(model, resource, p),
+        }
+    }
+
     /// Sets only the changed fields: the engine then updates only the indexes of these columns.
     /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields; then the change log entry,
     /// where one statement writes both.
@@ -154,21 +134,15 @@ pub struct IncomingReference {
 impl SqlStatements {
     pub fn new(model: &Model, dialect: &'static Dialect) -> Self {
         let p = dialect.placeholder;
+        let tables = model.resources.iter();
+        let tables = tables.map(|resource| TableStatements::new(model, resource, dialect));
         Self {
             dialect,
-            tables: model
-                .resources
-                .iter()
-                .map(|resource| build_table_statements(model, resource, dialect))
-                .collect(),
+            tables: tables.collect(),
             entry: entry_insert_sql(dialect, 1, None),
             user: user_by_name_query(model.resource(model.users), dialect),
-            users_stamp: dialect.users_stamp,
             other_admin: other_admin_query(model.resource(model.users), dialect),
             keys: IdempotencyStatements::new(dialect),
-            is_entry_combined: dialect.next_change_function.is_some(),
-            collection_versions: [false, true]
-                .map(|has_parent| collection_version_query(dialect, has_parent)),
             sweep_due: format!(
                 "SELECT 1 FROM (SELECT time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
                  WHERE time < {p}1 LIMIT 1"
@@ -187,15 +161,16 @@ impl SqlStatements {
     #[cfg(any(fuzzing, test))]
     pub fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
-        all.extend(self.collection_versions.clone());
-        all.extend([self.user.clone(), self.users_stamp.to_owned()]);
+        all.extend(self.dialect.collection_versions.map(str::to_owned));
+        all.extend([self.user.clone(), USERS_STAMP.to_owned()]);
         all.extend(self.keys.all_texts());
         for (table, resource) in self.tables.iter().zip(&model.resources) {
-            let TableStatements { item, exists, exists_anywhere, page, page_after, .. } = table;
-            let TableStatements { insert, insert_batch: insert_all, delete, links, .. } = table;
-            all.extend(insert_all.clone());
+            let ReadStatements { item, exists, exists_anywhere, page, page_after, .. } =
+                &table.read;
+            let TableStatements { insert, insert_batch, delete, links, .. } = table;
+            all.extend(insert_batch.clone());
             let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
-            all.extend(fixed.into_iter().cloned());
+            all.extend(fixed.into_iter().chain(&table.read.unique_conflicts).cloned());
             all.push(table.update_statement(resource, &Vec::from_iter(0..resource.fields.len())));
             all.extend(links.iter().map(|link| link.dependents.clone()));
         }
@@ -205,7 +180,7 @@ impl SqlStatements {
     /// A change log entry alone. `is_first`: the first of its transaction.
     pub fn entry_statement<'a>(&'a self, binds: &[Bind<'a>], is_first: bool) -> Statement<'a> {
         let mut binds = binds.to_vec();
-        if self.is_entry_combined {
+        if self.dialect.next_change_function.is_some() {
             binds.push(Bind::Boolean(is_first));
         }
         Statement::new(&self.entry, binds)
@@ -218,7 +193,7 @@ impl SqlStatements {
         mut row: Statement<'a>,
         (entry, is_first): (&[Bind<'a>], bool),
     ) {
-        if self.is_entry_combined {
+        if self.dialect.next_change_function.is_some() {
             row.binds.extend_from_slice(entry);
             row.binds.push(Bind::Boolean(is_first));
             strokes.push(row);
@@ -237,55 +212,9 @@ impl SqlStatements {
     }
 }
 
-fn build_table_statements(
-    model: &Model,
-    resource: &Resource,
-    dialect: &'static Dialect,
-) -> TableStatements {
-    let p = dialect.placeholder;
-    let name = quote_name(&resource.table);
-    let chain = AncestorJoin::new(model, resource, false);
-    let from = &chain.from;
-    let (select, insert) = (select_list(resource, "t0."), select_list(resource, ""));
-    let by_id = chain.where_clause(&format!("t0.\"id\" = {p}1"), p, 2);
-    let whole = chain.where_clause("", p, 2);
-    let after = chain.where_clause(&format!("t0.\"id\" > {p}2"), p, 3);
-    let Dialect { lock_for_update, lock_for_delete, .. } = dialect;
-    TableStatements {
-        item: format!("SELECT {select} FROM {from}{by_id}"),
-        item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),
-        item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
-        exists: format!("SELECT 1 FROM {from}{by_id}"),
-        exists_anywhere: format!("SELECT 1 FROM {name} WHERE \"id\" = {p}1"),
-        page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
-        page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
-        insert: insert_row(resource, dialect),
-        insert_batch: insert_rows(model, resource, dialect),
-        update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
-        dialect,
-        delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {insert}"),
-        links: find_incoming_references(model, resource, p),
-        unique_conflicts: resource
-            .unique
-            .iter()
-            .map(|unique| {
-                let columns = unique_columns(resource, unique);
-                let same = columns.iter().zip(2..).map(|(column, number)| {
-                    format!(" AND {}", equals_parameter(resource, ("", column), number, dialect))
-                });
-                let same: String = same.collect();
-                format!("SELECT 1 FROM {name} WHERE \"id\" <> {p}1{same} LIMIT 1")
-            })
-            .collect(),
-    }
-}
-
 fn user_by_name_query(users: &Resource, dialect: &Dialect) -> String {
-    let columns =
-        columns(users).iter().map(|column| quote_name(column)).collect::<Vec<_>>().join(", ");
-    let (table, same) =
-        (quote_name(&users.table), equals_parameter(users, ("", "name"), 1, dialect));
-    format!("SELECT {columns} FROM {table} WHERE {same}")
+    let (all, table) = (select_list(users, ""), quote_name(&users.table));
+    format!("SELECT {all} FROM {table} WHERE {}", equals_parameter(users, ("", "name"), 1, dialect))
 }
 
 /// The roles are a JSON array of names, in which only a whole name stands between quotes.

@@ -5,7 +5,8 @@ use expect_test::{Expect, expect};
 use crate::model::{self, Model, ResourceIndex, UniqueRule, UniqueScope};
 use crate::store::sql::ddl::{add_column, create_table, foreign_key_names, indexes, literal};
 use crate::store::sql::dialect::{Dialect, POSTGRES, SQLITE};
-use crate::store::sql::statements::{SqlStatements, TableStatements, role_groups_query};
+use crate::store::sql::read_statements::ReadStatements;
+use crate::store::sql::statements::{SqlStatements, USERS_STAMP, role_groups_query};
 use crate::store::sql::unique::violated_unique_rule;
 use crate::value::Value;
 
@@ -52,10 +53,11 @@ fn sql_of_a_top_level_resource_has_no_join() {
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = SqlStatements::new(&model, dialect);
         let table = sql.table_statements(ResourceIndex(0));
-        let TableStatements { item, item_for_update, item_for_delete, .. } = table;
-        let TableStatements { exists, exists_anywhere, page, page_after, .. } = table;
-        [item, item_for_update, item_for_delete, exists, exists_anywhere, page, page_after]
-            .map(Clone::clone)
+        let ReadStatements { item, item_for_update, item_for_delete, .. } = &table.read;
+        let ReadStatements { exists, exists_anywhere, page, page_after, .. } = &table.read;
+        let lines =
+            [item, item_for_update, item_for_delete, exists, exists_anywhere, page, page_after];
+        lines.into_iter().chain(&table.read.unique_conflicts).cloned().collect::<Vec<_>>()
     });
     check(
         lines,
@@ -64,16 +66,18 @@ fn sql_of_a_top_level_resource_has_no_join() {
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
-            SELECT 1 FROM "rooms" WHERE "id" = ?1
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" = ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT ?1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > ?2 ORDER BY t0."id" LIMIT ?1
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" <> ?1 AND t0."name" = ?2 LIMIT 1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1 FOR NO KEY UPDATE OF t0
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" = $1 FOR UPDATE OF t0
             SELECT 1 FROM "rooms" t0 WHERE t0."id" = $1
-            SELECT 1 FROM "rooms" WHERE "id" = $1
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" = $1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 ORDER BY t0."id" LIMIT $1
             SELECT t0."id", t0."created_at", t0."updated_at", t0."version", t0."name" FROM "rooms" t0 WHERE t0."id" > $2 ORDER BY t0."id" LIMIT $1
+            SELECT 1 FROM "rooms" t0 WHERE t0."id" <> $1 AND t0."name" = $2 AND nouns_digest(t0."name") = nouns_digest($2) LIMIT 1
         "#]],
     );
 }
@@ -84,20 +88,26 @@ fn sql_of_a_nested_resource_checks_every_id_in_its_path() {
     let lines = BOTH.into_iter().flat_map(|dialect| {
         let sql = SqlStatements::new(&model, dialect);
         let table = sql.table_statements(ResourceIndex(2));
-        let TableStatements { item_for_update, exists, page, page_after, .. } = table;
-        [item_for_update, exists, page, page_after].map(Clone::clone)
+        let ReadStatements { item_for_update, exists, exists_anywhere, .. } = &table.read;
+        let ReadStatements { page, page_after, unique_conflicts, .. } = &table.read;
+        let lines = [item_for_update, exists, exists_anywhere, page, page_after];
+        lines.into_iter().chain(unique_conflicts).cloned().collect::<Vec<_>>()
     });
     check(
         lines,
         &expect![[r#"
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
             SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = ?1 AND t0."shelf_id" = ?2 AND t1."room_id" = ?3
+            SELECT 1 FROM "books" t0 WHERE t0."id" = ?1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?2 AND t1."room_id" = ?3 ORDER BY t0."id" LIMIT ?1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > ?2 AND t0."shelf_id" = ?3 AND t1."room_id" = ?4 ORDER BY t0."id" LIMIT ?1
+            SELECT 1 FROM "books" t0 WHERE t0."id" <> ?1 AND t0."shelf_id" = ?2 AND t0."title" = ?3 LIMIT 1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3 FOR NO KEY UPDATE OF t0
             SELECT 1 FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" = $1 AND t0."shelf_id" = $2 AND t1."room_id" = $3
+            SELECT 1 FROM "books" t0 WHERE t0."id" = $1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = $2 AND t1."room_id" = $3 ORDER BY t0."id" LIMIT $1
             SELECT t0."id", t0."shelf_id", t0."created_at", t0."updated_at", t0."version", t0."title", t0."price", t0."sequel_to", t0."tags" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."id" > $2 AND t0."shelf_id" = $3 AND t1."room_id" = $4 ORDER BY t0."id" LIMIT $1
+            SELECT 1 FROM "books" t0 WHERE t0."id" <> $1 AND t0."shelf_id" = $2 AND t0."title" = $3 AND nouns_digest(t0."title") = nouns_digest($3) LIMIT 1
         "#]],
     );
 }
@@ -136,12 +146,9 @@ fn sql_writes_rows_by_id_and_version() {
 
 #[test]
 fn sql_collection_version_is_one_index_lookup() {
-    let model = shelves();
-    let places = BOTH
-        .into_iter()
-        .flat_map(|dialect| SqlStatements::new(&model, dialect).collection_versions);
+    let versions = BOTH.into_iter().flat_map(|dialect| dialect.collection_versions);
     check(
-        places,
+        versions.map(str::to_owned),
         &expect![[r#"
             SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id IS NULL ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0), ?1
             SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0), ?1
@@ -152,7 +159,7 @@ fn sql_collection_version_is_one_index_lookup() {
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     let define = SQLITE.system_tables.iter().chain([&SQLITE.version_index]);
     define.for_each(|text| connection.execute_batch(text).unwrap());
-    for text in SqlStatements::new(&model, &SQLITE).collection_versions {
+    for text in SQLITE.collection_versions {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
         let count = plan.parameter_count();
         let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
@@ -257,7 +264,7 @@ fn sql_of_users() {
         let table = create_table(&model, users, dialect);
         [table].into_iter().chain(indexes).chain([
             sql.user,
-            sql.users_stamp.to_owned(),
+            USERS_STAMP.to_owned(),
             sql.other_admin,
             role_groups_query(users),
         ])
@@ -277,7 +284,7 @@ fn sql_of_users() {
             ) STRICT, WITHOUT ROWID
             CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" ("name")
             SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = ?1
-            SELECT CAST(value AS INTEGER) FROM nouns_system WHERE name = 'users_stamp'
+            SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'users_stamp'
             SELECT 1 FROM "nouns_users" WHERE "id" <> ?1 AND "disabled" IS NOT TRUE AND CAST("roles" AS text) LIKE '%"admin"%' LIMIT 1
             SELECT CAST("roles" AS text), CAST(CASE WHEN "disabled" THEN 1 ELSE 0 END AS bigint), count(*), min("name") FROM "nouns_users" GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 1000
             CREATE TABLE "nouns_users" (
@@ -292,7 +299,7 @@ fn sql_of_users() {
             )
             CREATE UNIQUE INDEX "nouns_users.unique.name" ON "nouns_users" (nouns_digest("name"))
             SELECT "id", "created_at", "updated_at", "version", "name", "roles", "disabled", "password" FROM "nouns_users" WHERE "name" = $1 AND nouns_digest("name") = nouns_digest($1)
-            SELECT value::bigint FROM nouns_system WHERE name = 'users_stamp'
+            SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'users_stamp'
             SELECT 1 FROM "nouns_users" WHERE "id" <> $1 AND "disabled" IS NOT TRUE AND CAST("roles" AS text) LIKE '%"admin"%' LIMIT 1
             SELECT CAST("roles" AS text), CAST(CASE WHEN "disabled" THEN 1 ELSE 0 END AS bigint), count(*), min("name") FROM "nouns_users" GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 1000
         "#]],
