@@ -103,9 +103,7 @@ impl AdminStore {
     /// A change that commits late with a smaller number is never missed: only changes up to the low-water mark
     /// (`Dialect::low_watermark`) are read.
     pub fn changes_after(&mut self, sequence: i64) -> Result<Vec<Change>, String> {
-        let dialect = self.context.sql.dialect;
-        let changes =
-            run!(self.read(|driver| Ok(change_log::read_batch(driver, dialect, sequence).await)));
+        let changes = run!(self.read(|driver| Ok(change_log::read_batch(driver, sequence).await)));
         match changes {
             Ok(Ok(changes)) => Ok(changes),
             Ok(Err(failure)) => Err(failure.message().to_owned()),
@@ -115,14 +113,12 @@ impl AdminStore {
 
     /// Reads a value of the key-value table `nouns_system`.
     pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
-        let dialect = self.context.sql.dialect;
-        run!(self.read(|driver| Ok(system_values::read(driver, dialect, name).await?)))
+        run!(self.read(|driver| Ok(system_values::read(driver, name).await?)))
     }
 
     /// Writes a value into the key-value table `nouns_system`.
     pub fn write_system_value(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
-        let dialect = self.context.sql.dialect;
-        run!(self.write(|driver| Ok(system_values::write(driver, dialect, name, value).await?)))
+        run!(self.write(|driver| Ok(system_values::write(driver, name, value).await?)))
     }
 
     /// Writes a value unless the key exists; returns the value that is stored then.
@@ -131,10 +127,9 @@ impl AdminStore {
         name: &str,
         value: &str,
     ) -> Result<String, StoreError> {
-        let dialect = self.context.sql.dialect;
-        run!(self.write(|driver| {
-            Ok(system_values::write_if_absent(driver, dialect, name, value).await?)
-        }))
+        run!(
+            self.write(|driver| { Ok(system_values::write_if_absent(driver, name, value).await?) })
+        )
     }
 
     /// A random id of this database, which tells it from others of the same name; created at first use.

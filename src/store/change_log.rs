@@ -17,7 +17,6 @@ use crate::plan::{ChangeAuthor, ChangeLogBounds, Collection, RequestRefusal};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, StoreError};
-use crate::store::sql::dialect::Dialect;
 use crate::store::sql::insert::ENTRY_BINDS;
 use crate::store::sql::statements::{CHANGE_LOG_BOUNDS, changes_between};
 use crate::store::statement::{Bind, Columns, Statement};
@@ -95,7 +94,7 @@ pub async fn read_bounds<D: Driver>(driver: &mut D) -> Result<ChangeLogBounds, S
     let read = |row: &dyn Columns| {
         Ok(ChangeLogBounds { oldest: row.integer(0)?, newest: row.integer(1)? })
     };
-    let found = driver.query(CHANGE_LOG_BOUNDS, &[], read).await?.pop();
+    let found = driver.query_one(CHANGE_LOG_BOUNDS, &[], read).await?;
     Ok(found.unwrap_or(ChangeLogBounds { oldest: None, newest: None }))
 }
 
@@ -142,11 +141,7 @@ impl<'a> CollectionKey<'a> {
 }
 
 pub fn read_position(row: &dyn Columns) -> Result<LogPosition, InternalError> {
-    let number = |at| {
-        let missing = || InternalError("a change log position without a number".to_owned());
-        row.integer(at)?.ok_or_else(missing)
-    };
-    Ok(LogPosition { last_change: number(0)?, settled: number(1)? })
+    Ok(LogPosition { last_change: row.required_integer(0)?, settled: row.required_integer(1)? })
 }
 
 /// The version, if it is at or below the low-water mark.
@@ -202,37 +197,30 @@ pub async fn not_modified_page<D: Driver>(
 /// that the first returns.
 pub async fn read_batch<D: Driver>(
     driver: &mut D,
-    dialect: &Dialect,
     sequence: i64,
 ) -> Result<Vec<Change>, StatementError> {
-    let settled = driver.query(dialect.low_watermark, &[], |row| row.integer(0)).await?;
-    let settled = settled.into_iter().flatten().next().unwrap_or(0);
+    let settled = driver.query_one(D::DIALECT.low_watermark, &[], |row| row.integer(0)).await?;
+    let settled = settled.flatten().unwrap_or(0);
     if settled <= sequence {
         return Ok(Vec::new());
     }
     let binds = [Bind::Integer(sequence), Bind::Integer(settled), Bind::Integer(BATCH_CHANGES_MAX)];
-    driver.query(&changes_between(dialect), &binds, read_change).await
+    driver.query(&changes_between(D::DIALECT), &binds, read_change).await
 }
 
 fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {
-    let text = |at| {
-        let text = row.text(at)?.map(str::to_owned);
-        text.ok_or_else(|| InternalError(format!("column {at} of the change log: expected text")))
-    };
-    let optional = |at| Ok::<_, InternalError>(row.text(at)?.map(str::to_owned));
-    let missing = || InternalError("a change log entry without its number or time".to_owned());
     Ok(Change {
-        sequence: row.integer(0)?.ok_or_else(missing)?,
-        time: row.moment(1)?.ok_or_else(missing)?,
-        resource: text(2)?,
-        id: text(3)?,
-        subject: text(4)?,
-        kind: text(5)?,
-        actor: text(6)?,
-        request_id: text(7)?,
-        changed: optional(8)?,
-        before: optional(9)?,
-        after: optional(10)?,
+        sequence: row.required_integer(0)?,
+        time: row.required_moment(1)?,
+        resource: row.required_text(2)?,
+        id: row.required_text(3)?,
+        subject: row.required_text(4)?,
+        kind: row.required_text(5)?,
+        actor: row.required_text(6)?,
+        request_id: row.required_text(7)?,
+        changed: row.optional_text(8)?,
+        before: row.optional_text(9)?,
+        after: row.optional_text(10)?,
     })
 }
 

@@ -7,15 +7,17 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::model::Resource;
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
+use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::value::{Id, Moment};
+use crate::value::Moment;
 
 /// A connection inside a transaction.
 pub trait Driver {
+    const DIALECT: &'static Dialect;
+
     /// Whether transactions of several requests share one commit (group commit), so that an error which would
     /// fail the commit has to be found before it.
     const HAS_SHARED_COMMIT: bool;
@@ -37,6 +39,21 @@ pub trait Driver {
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<Vec<T>, StatementError> {
         self.query_until(sql, binds, read, |_| false).await
+    }
+
+    /// Runs a statement that returns one row at most.
+    async fn query_one<T>(
+        &mut self,
+        sql: &str,
+        binds: &[Bind<'_>],
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<Option<T>, StatementError> {
+        Ok(self.query(sql, binds, read).await?.pop())
+    }
+
+    /// Runs a statement that returns a boolean.
+    async fn query_is_true(&mut self, sql: &str) -> Result<bool, StatementError> {
+        Ok(self.query_one(sql, &[], |row| row.boolean(0)).await?.flatten() == Some(true))
     }
 
     /// As `query_until`, for a statement that is unlikely to be repeated: it is not put into the statement
@@ -123,14 +140,6 @@ pub trait Driver {
     ) -> Result<T, StatementError> {
         Ok(work())
     }
-
-    /// Allocates ids for new items; an id is never allocated twice.
-    async fn allocate_ids(
-        &mut self,
-        resource: &Resource,
-        count: usize,
-        now: Moment,
-    ) -> Result<Vec<Id>, StatementError>;
 
     /// The current time; a transaction asks once.
     fn now(&self) -> Moment;

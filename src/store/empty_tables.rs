@@ -137,21 +137,21 @@ impl EmptyTableRebuild {
         &self,
         driver: &mut D,
         (old, new): (&Model, &Model),
-        dialect: &Dialect,
     ) -> Result<(), MigrationError> {
+        let dialect = D::DIALECT;
         let tables: Vec<_> = self.old.iter().map(|index| old.resource(*index)).collect();
         let mut last_ids = Vec::new();
         for resource in &tables {
-            lock_empty_table(driver, resource, dialect).await?;
+            lock_empty_table(driver, resource).await?;
             let after = resource_by_name(new, &resource.name)
                 .filter(|after| (resource.id, after.id) == (IdKind::Integer, IdKind::Integer));
             let last = match after {
-                Some(_) => last_id(driver, resource, dialect).await?,
+                Some(_) => last_id(driver, resource).await?,
                 None => None,
             };
             last_ids.extend(after.zip(last));
         }
-        drop_foreign_keys(driver, (old, &tables), dialect).await?;
+        drop_foreign_keys(driver, (old, &tables)).await?;
         match dialect.has_separate_foreign_keys {
             true => drop_tables(driver, &tables).await?,
             false => drop_renamed(driver, new, &tables).await?,
@@ -187,9 +187,8 @@ impl EmptyTableRebuild {
 async fn lock_empty_table<D: Driver>(
     driver: &mut D,
     resource: &Resource,
-    dialect: &Dialect,
 ) -> Result<(), MigrationError> {
-    let Some(lock) = dialect.lock_table else { return Ok(()) };
+    let Some(lock) = D::DIALECT.lock_table else { return Ok(()) };
     driver.execute(&lock(&quote_name(&resource.table)), &[]).await?;
     match is_table_empty(driver, resource).await? {
         true => Ok(()),
@@ -205,23 +204,18 @@ async fn lock_empty_table<D: Driver>(
 async fn drop_foreign_keys<D: Driver>(
     driver: &mut D,
     (old, tables): (&Model, &[&Resource]),
-    dialect: &Dialect,
 ) -> Result<(), MigrationError> {
-    let Some(list) = dialect.foreign_keys_to else { return Ok(()) };
+    let Some(list) = D::DIALECT.foreign_keys_to else { return Ok(()) };
     let read = |row: &dyn Columns| {
-        let text = |at| Ok(row.text(at)?.map(str::to_owned));
-        Ok((text(0)?.unwrap_or_default(), text(1)?, text(2)?.unwrap_or_default()))
+        Ok((row.required_text(0)?, row.optional_text(1)?, row.required_text(2)?))
     };
     let mut refused = Vec::new();
     for resource in tables {
         let keys = driver.query(list, &[Bind::Text(&resource.table)], read).await?;
         for (quoted_table, table, key) in keys {
             let goes = tables.iter().any(|one| table.as_deref() == Some(&*one.table));
-            if !goes
-                && !table
-                    .as_deref()
-                    .is_some_and(|table| ddl::is_declared_foreign_key(old, table, &key))
-            {
+            let is_ours = |table: &str| ddl::is_declared_foreign_key(old, table, &key);
+            if !goes && !table.as_deref().is_some_and(is_ours) {
                 refused.push(format!(
                     "{}: its empty table cannot be made anew, because the foreign key {key} of the table \
                      {quoted_table} refers to it, and is not one of ours",
@@ -275,8 +269,7 @@ async fn drop_renamed<D: Driver>(
 async fn last_id<D: Driver>(
     driver: &mut D,
     resource: &Resource,
-    dialect: &Dialect,
 ) -> Result<Option<i64>, StatementError> {
     let binds = [Bind::Text(&resource.table)];
-    Ok(driver.query(dialect.last_id, &binds, |row| row.integer(0)).await?.pop().flatten())
+    Ok(driver.query_one(D::DIALECT.last_id, &binds, |row| row.integer(0)).await?.flatten())
 }

@@ -86,6 +86,12 @@ pub struct FailedStatement {
     pub failure: StatementError,
 }
 
+impl From<FailedStatement> for StatementError {
+    fn from(stopped: FailedStatement) -> Self {
+        stopped.failure
+    }
+}
+
 /// A statement guarded by a version did not find its row.
 pub fn changed_while_locked_error() -> StatementError {
     StatementError::Engine("the item changed while it was locked".into())
@@ -135,6 +141,12 @@ pub enum WriteError<T> {
 impl<T> From<StatementError> for WriteError<T> {
     fn from(failure: StatementError) -> Self {
         Self::Error(failure.into())
+    }
+}
+
+impl<T> From<FailedStatement> for WriteError<T> {
+    fn from(stopped: FailedStatement) -> Self {
+        stopped.failure.into()
     }
 }
 

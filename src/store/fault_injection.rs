@@ -7,11 +7,11 @@ use std::cell::RefCell;
 
 use rusqlite::ffi;
 
-use crate::model::Resource;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
+use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns};
-use crate::value::{Id, Moment};
+use crate::value::Moment;
 
 /// How a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +135,7 @@ impl<D: Driver> FaultyDriver<D> {
 }
 
 impl<D: Driver> Driver for FaultyDriver<D> {
+    const DIALECT: &'static Dialect = D::DIALECT;
     const HAS_SHARED_COMMIT: bool = D::HAS_SHARED_COMMIT;
 
     async fn query_until<T>(
@@ -156,16 +157,6 @@ impl<D: Driver> Driver for FaultyDriver<D> {
     async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
         self.fail_if_injected("ROLLBACK TO").await?;
         self.0.rollback_to_savepoint().await
-    }
-
-    async fn allocate_ids(
-        &mut self,
-        resource: &Resource,
-        count: usize,
-        now: Moment,
-    ) -> Result<Vec<Id>, StatementError> {
-        self.fail_if_injected("allocate ids").await?;
-        self.0.allocate_ids(resource, count, now).await
     }
 
     fn now(&self) -> Moment {

@@ -12,7 +12,6 @@ use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, StoreError, WriteError};
-use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::system_values;
 
@@ -20,14 +19,14 @@ use crate::store::system_values;
 const FORMAT_KEY: &str = "keys_form";
 
 /// Creates the table, unless it exists.
-pub async fn create<D: Driver>(driver: &mut D, dialect: &Dialect) -> Result<(), StatementError> {
-    if system_values::read(driver, dialect, FORMAT_KEY).await?.is_some() {
+pub async fn create<D: Driver>(driver: &mut D) -> Result<(), StatementError> {
+    if system_values::read(driver, FORMAT_KEY).await?.is_some() {
         return Ok(());
     }
-    for table in dialect.idempotency_tables {
+    for table in D::DIALECT.idempotency_tables {
         driver.execute(table, &[]).await?;
     }
-    system_values::write(driver, dialect, FORMAT_KEY, "1").await
+    system_values::write(driver, FORMAT_KEY, "1").await
 }
 
 /// How long a response is stored.
@@ -66,11 +65,7 @@ struct IdempotencyRecord {
 
 impl IdempotencyRecord {
     fn read(row: &dyn Columns) -> Result<Self, InternalError> {
-        let text = |at| {
-            let text = row.text(at)?.map(str::to_owned);
-            text.ok_or_else(|| InternalError("a stored answer without its text".to_owned()))
-        };
-        Ok(Self { fingerprint: text(0)?, answer: text(1)? })
+        Ok(Self { fingerprint: row.required_text(0)?, answer: row.required_text(1)? })
     }
 
     /// The stored response, if it belongs to the same request; a refusal if the key was used for another one.
@@ -92,7 +87,7 @@ pub async fn lock_or_replay<D: Driver>(
 ) -> Result<Option<Outcome>, WriteError<Box<WritePlan>>> {
     let binds = find_binds(driver, context, once)?;
     let find = Statement::new(&context.sql.keys.find, binds.to_vec());
-    let Some(claim) = context.sql.dialect.lock_idempotency_key else {
+    let Some(claim) = D::DIALECT.lock_idempotency_key else {
         let kept = driver.query(&find.sql, &find.binds, IdempotencyRecord::read).await?.pop();
         return Ok(kept.map(|kept| kept.replay(once)).transpose()?);
     };
@@ -138,6 +133,5 @@ pub async fn store_answer<D: Driver>(
         Bind::Integer(i64::try_from(text.len()).unwrap_or(i64::MAX)),
         Bind::Text(text),
     ];
-    let done = driver.finish_savepoint(&[Statement::new(&context.sql.keys.store, binds)]).await;
-    done.map_err(|stopped| stopped.failure)
+    Ok(driver.finish_savepoint(&[Statement::new(&context.sql.keys.store, binds)]).await?)
 }

@@ -72,7 +72,7 @@ pub async fn load_item<D: Driver>(
 ) -> Result<Option<Item>, StatementError> {
     let resource = context.model.resource(resource);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
-    Ok(driver.query(&stroke.sql, &stroke.binds, read).await?.pop())
+    driver.query_one(&stroke.sql, &stroke.binds, read).await
 }
 
 /// As `load_item`, for an item that a decision depends on.
@@ -179,9 +179,9 @@ async fn count_items<D: Driver>(
     list: &ListQuery,
 ) -> Result<i64, StoreError> {
     let listing = list_statements(context, collection, list);
-    let read = |row: &dyn Columns| row.integer(0);
-    let counts = driver.query_uncached(&listing.count(), read, |_| false).await?;
-    Ok(counts.into_iter().flatten().next().unwrap_or_default())
+    let read = |row: &dyn Columns| row.required_integer(0);
+    let count = driver.query_uncached(&listing.count(), read, |_| false).await?.pop();
+    count.ok_or_else(|| StoreError::internal("a count without a row"))
 }
 
 /// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.

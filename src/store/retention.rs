@@ -133,15 +133,14 @@ pub async fn sweep_batch<D: Driver>(
         sweep: &sql.keys.sweep,
     };
     let mut step = SweepResult::default();
-    step.changes = sweep_table(driver, context, &changes, (now, &mut step.doubts)).await?;
-    step.keys = sweep_table(driver, context, &keys, (now, &mut step.doubts)).await?;
+    step.changes = sweep_table(driver, &changes, (now, &mut step.doubts)).await?;
+    step.keys = sweep_table(driver, &keys, (now, &mut step.doubts)).await?;
     Ok(step)
 }
 
 /// Returns the number of deleted rows.
 async fn sweep_table<D: Driver>(
     driver: &mut D,
-    context: &StoreContext,
     target: &SweptTable<'_>,
     (now, doubts): (Moment, &mut Vec<ClockDoubt>),
 ) -> Result<u64, StatementError> {
@@ -152,19 +151,18 @@ async fn sweep_table<D: Driver>(
         None => false,
     };
     let tolerance = tolerance(target.retention.unwrap_or(CHANGES_RETENTION));
-    let dialect = context.sql.dialect;
-    let stored = system_values::read(driver, dialect, target.mark).await?;
+    let stored = system_values::read(driver, target.mark).await?;
     let before = match stored.as_deref().and_then(ClockMark::parse) {
         Some(mark) => mark,
         // A database of an earlier version has no mark: its newest entry is the last known time.
         None => {
-            let newest = driver.query(target.newest, &[], |row| row.moment(0)).await?.pop();
+            let newest = driver.query_one(target.newest, &[], |row| row.moment(0)).await?;
             ClockMark { seen: newest.flatten().unwrap_or(now), doubted_since: None }
         }
     };
     let after = before.advance(now, tolerance, is_due);
     if stored.is_none() || after.is_worth_storing(before, tolerance) {
-        system_values::write(driver, dialect, target.mark, &after.to_string()).await?;
+        system_values::write(driver, target.mark, &after.to_string()).await?;
     }
     if let Some(since) = after.doubted_since {
         doubts.push(ClockDoubt { what: target.what, seen: after.seen, now, since });

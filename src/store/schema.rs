@@ -12,18 +12,14 @@ use crate::store::driver::Driver;
 use crate::store::empty_tables::{self, SchemaConflict};
 use crate::store::error::{InternalError, MigrationError, StatementError};
 use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
-use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
 use crate::store::statement::Columns;
 use crate::store::{idempotency, system_values, users};
 
 /// Creates the tables of an empty database.
-pub async fn create<D: Driver>(
-    driver: &mut D,
-    model: &Model,
-    dialect: &Dialect,
-) -> Result<(), MigrationError> {
+pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), MigrationError> {
+    let dialect = D::DIALECT;
     crate::fault::point("create");
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
@@ -40,14 +36,14 @@ pub async fn create<D: Driver>(
             driver.execute(key.add(), &[]).await?;
         }
     }
-    users::create(driver, model, dialect).await?;
-    idempotency::create(driver, dialect).await?;
+    users::create(driver, model).await?;
+    idempotency::create(driver).await?;
     // Until the first sweep, the clock marks hold the creation time of the database.
     let now = driver.now().to_string();
     for mark in [statements::CHANGES_CLOCK, IDEMPOTENCY_CLOCK] {
-        system_values::write(driver, dialect, mark, &now).await?;
+        system_values::write(driver, mark, &now).await?;
     }
-    system_values::write(driver, dialect, "model", &model.shape).await?;
+    system_values::write(driver, "model", &model.shape).await?;
     Ok(())
 }
 
@@ -76,17 +72,17 @@ impl Deferred {
 pub async fn migrate<D: Driver>(
     driver: &mut D,
     model: &Model,
-    dialect: &Dialect,
     others: &[Model],
 ) -> Result<Deferred, MigrationError> {
-    users::create(driver, model, dialect).await?;
-    idempotency::create(driver, dialect).await?;
-    let stored = system_values::read(driver, dialect, "model").await?;
+    let dialect = D::DIALECT;
+    users::create(driver, model).await?;
+    idempotency::create(driver).await?;
+    let stored = system_values::read(driver, "model").await?;
     let stored = stored.ok_or_else(|| {
         StatementError::Internal(InternalError("the database does not record its model".into()))
     })?;
     let unfinished = match dialect.can_build_concurrently {
-        true => system_values::read(driver, dialect, UNFINISHED).await?,
+        true => system_values::read(driver, UNFINISHED).await?,
         false => None,
     };
     let is_changed = stored != model.shape;
@@ -98,7 +94,7 @@ pub async fn migrate<D: Driver>(
             refuse_loosening(others, model, Vec::new())?;
         } else {
             let old = read_stored(tables)?;
-            let done = migrate_tables(driver, (&old, model), dialect, others).await;
+            let done = migrate_tables(driver, (&old, model), others).await;
             changed = match (done, &unfinished) {
                 (Err(MigrationError::Refused(mut lines)), Some(tables)) => {
                     lines.push(undo_unfinished(&read_stored(&stored)?, &read_stored(tables)?));
@@ -110,23 +106,22 @@ pub async fn migrate<D: Driver>(
     }
     // An operator may have dropped an index by hand.
     let mut deferred = Deferred {
-        indexes: reconcile_indexes(driver, (model, &changed.made), dialect, others).await?,
-        foreign_keys: find_unvalidated(driver, model, dialect).await?,
+        indexes: reconcile_indexes(driver, (model, &changed.made), others).await?,
+        foreign_keys: find_unvalidated(driver, model).await?,
     };
     // Databases of earlier versions have no such index. Checking first avoids a lock.
     if driver.query(dialect.version_index_names, &[], |_| Ok(())).await?.is_empty() {
         let (name, create) = (VERSION_INDEX.to_owned(), dialect.version_index.to_owned());
-        create_index(driver, IndexDefinition { name, create }, dialect, &mut deferred.indexes)
-            .await?;
+        create_index(driver, IndexDefinition { name, create }, &mut deferred.indexes).await?;
     }
     // If tables were recreated, those of the previous model no longer exist.
     if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
-        system_values::write(driver, dialect, "model", &model.shape).await?;
+        system_values::write(driver, "model", &model.shape).await?;
         if unfinished.is_some() {
-            system_values::remove(driver, dialect, UNFINISHED).await?;
+            system_values::remove(driver, UNFINISHED).await?;
         }
     } else if is_changed {
-        system_values::write(driver, dialect, UNFINISHED, &model.shape).await?;
+        system_values::write(driver, UNFINISHED, &model.shape).await?;
     }
     Ok(deferred)
 }
@@ -136,19 +131,18 @@ pub async fn migrate<D: Driver>(
 pub async fn complete<D: Driver>(
     driver: &mut D,
     model: &Model,
-    dialect: &Dialect,
     others: &[Model],
 ) -> Result<(), MigrationError> {
-    if system_values::read(driver, dialect, UNFINISHED).await?.as_ref() == Some(&model.shape) {
+    if system_values::read(driver, UNFINISHED).await?.as_ref() == Some(&model.shape) {
         let relied_on = relied_on_rules(others, model);
         if !relied_on.is_empty() {
             return Err(MigrationError::InUseSinceBuild(relied_on));
         }
-        system_values::write(driver, dialect, "model", &model.shape).await?;
-        system_values::remove(driver, dialect, UNFINISHED).await?;
+        system_values::write(driver, "model", &model.shape).await?;
+        system_values::remove(driver, UNFINISHED).await?;
         return Ok(());
     }
-    match system_values::read(driver, dialect, "model").await?.as_ref() == Some(&model.shape) {
+    match system_values::read(driver, "model").await?.as_ref() == Some(&model.shape) {
         true => Ok(()),
         false => {
             let line = "another model was applied while the indexes of this one were built";
@@ -189,13 +183,11 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
 async fn find_unvalidated<D: Driver>(
     driver: &mut D,
     model: &Model,
-    dialect: &Dialect,
 ) -> Result<Vec<ForeignKey>, StatementError> {
-    let Some(list) = dialect.unvalidated_keys else { return Ok(Vec::new()) };
-    let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
-    let unvalidated = driver.query(list, &[], read).await?;
-    let keys =
-        model.declared().flat_map(|resource| ddl::foreign_keys(model, resource, None, dialect));
+    let Some(list) = D::DIALECT.unvalidated_keys else { return Ok(Vec::new()) };
+    let unvalidated = driver.query(list, &[], |row| row.required_text(0)).await?;
+    let keys = model.declared();
+    let keys = keys.flat_map(|resource| ddl::foreign_keys(model, resource, None, D::DIALECT));
     Ok(keys.filter(|key| unvalidated.contains(&key.name)).collect())
 }
 
@@ -234,9 +226,9 @@ struct ChangedTables {
 async fn migrate_tables<D: Driver>(
     driver: &mut D,
     (old, model): (&Model, &Model),
-    dialect: &Dialect,
     others: &[Model],
 ) -> Result<ChangedTables, MigrationError> {
+    let dialect = D::DIALECT;
     let (mut conflicts, mut made, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     for difference in compare(old, model) {
         match difference {
@@ -251,7 +243,7 @@ async fn migrate_tables<D: Driver>(
     if !others.is_empty() {
         refuse_loosening(others, model, rebuild.describe(old))?;
     }
-    rebuild.run(driver, (old, model), dialect).await?;
+    rebuild.run(driver, (old, model)).await?;
     let mut keys = Vec::new();
     for index in &made {
         let resource = model.resource(*index);
@@ -283,10 +275,10 @@ const VERSION_INDEX: &str = "nouns_changes_place";
 async fn reconcile_indexes<D: Driver>(
     driver: &mut D,
     (model, made): (&Model, &[ResourceIndex]),
-    dialect: &Dialect,
     others: &[Model],
 ) -> Result<Vec<IndexDefinition>, StatementError> {
-    let read = |row: &dyn Columns| Ok((row.text(0)?.unwrap_or("").to_owned(), row.boolean(1)?));
+    let dialect = D::DIALECT;
+    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.boolean(1)?));
     let present = driver.query(dialect.index_names, &[], read).await?;
     let wanted = |model: &Model| -> Vec<IndexDefinition> {
         model.declared().flat_map(|resource| ddl::indexes(resource, dialect)).collect()
@@ -307,7 +299,7 @@ async fn reconcile_indexes<D: Driver>(
             if made.contains(&resource.index) {
                 driver.execute(&index.create, &[]).await?;
             } else {
-                create_index(driver, index, dialect, &mut pending).await?;
+                create_index(driver, index, &mut pending).await?;
             }
         }
     }
@@ -318,10 +310,9 @@ async fn reconcile_indexes<D: Driver>(
 async fn create_index<D: Driver>(
     driver: &mut D,
     index: IndexDefinition,
-    dialect: &Dialect,
     pending: &mut Vec<IndexDefinition>,
 ) -> Result<(), StatementError> {
-    match dialect.can_build_concurrently {
+    match D::DIALECT.can_build_concurrently {
         true => pending.push(index),
         false => drop(driver.execute(&index.create, &[]).await?),
     }

@@ -289,7 +289,7 @@ async fn delete_items<D: Driver>(
             }
             driver.finish(&strokes).await
         };
-        done.map_err(|stopped| stopped.failure)?;
+        done?;
     }
     Ok(())
 }

@@ -60,4 +60,24 @@ pub trait Columns {
     fn text(&self, at: usize) -> Result<Option<&str>, InternalError>;
     fn moment(&self, at: usize) -> Result<Option<Moment>, InternalError>;
     fn id(&self, at: usize, kind: IdKind) -> Result<Option<Id>, InternalError>;
+
+    fn required_integer(&self, at: usize) -> Result<i64, InternalError> {
+        required(at, self.integer(at))
+    }
+
+    fn required_text(&self, at: usize) -> Result<String, InternalError> {
+        required(at, self.text(at)).map(str::to_owned)
+    }
+
+    fn required_moment(&self, at: usize) -> Result<Moment, InternalError> {
+        required(at, self.moment(at))
+    }
+
+    fn optional_text(&self, at: usize) -> Result<Option<String>, InternalError> {
+        Ok(self.text(at)?.map(str::to_owned))
+    }
+}
+
+fn required<T>(at: usize, read: Result<Option<T>, InternalError>) -> Result<T, InternalError> {
+    read?.ok_or_else(|| InternalError(format!("column {at} of a stored row: expected a value")))
 }

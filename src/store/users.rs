@@ -12,9 +12,8 @@ use crate::model::builtin::is_enabled_admin;
 use crate::plan::{RequestRefusal, ScriptStep};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
-use crate::store::error::{StatementError, WriteError};
+use crate::store::error::{InternalError, StatementError, WriteError};
 use crate::store::rows::read_item;
-use crate::store::sql::dialect::Dialect;
 use crate::store::sql::{ddl, statements};
 use crate::store::statement::{Bind, Columns};
 use crate::store::system_values;
@@ -24,18 +23,13 @@ use crate::value::Item;
 pub const STAMP_KEY: &str = "users_stamp";
 
 /// Creates the table, unless it exists. Replaces the trigger function of an older version.
-pub async fn create<D: Driver>(
-    driver: &mut D,
-    model: &Model,
-    dialect: &Dialect,
-) -> Result<(), StatementError> {
-    let is_there = system_values::read(driver, dialect, STAMP_KEY).await?.is_some();
-    if let Some(function) = &dialect.users_function {
-        let read = |row: &dyn Columns| row.boolean(0);
-        let current = driver.query(function.is_current, &[], read).await?;
-        if current.first() != Some(&Some(true)) {
-            driver.execute(function.create, &[]).await?;
-        }
+pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), StatementError> {
+    let dialect = D::DIALECT;
+    let is_there = system_values::read(driver, STAMP_KEY).await?.is_some();
+    if let Some(function) = &dialect.users_function
+        && !driver.query_is_true(function.is_current).await?
+    {
+        driver.execute(function.create, &[]).await?;
     }
     if is_there {
         return Ok(());
@@ -45,7 +39,7 @@ pub async fn create<D: Driver>(
     for index in ddl::indexes(resource, dialect) {
         driver.execute(&index.create, &[]).await?;
     }
-    system_values::write(driver, dialect, STAMP_KEY, "0").await?;
+    system_values::write(driver, STAMP_KEY, "0").await?;
     for trigger in dialect.users_triggers {
         driver.execute(trigger, &[]).await?;
     }
@@ -60,15 +54,14 @@ pub async fn find_by_name<D: Driver>(
 ) -> Result<Option<Item>, StatementError> {
     let resource = context.model.resource(context.model.users);
     let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
-    Ok(driver.query(&context.sql.user, &[Bind::Text(name)], read).await?.pop())
+    driver.query_one(&context.sql.user, &[Bind::Text(name)], read).await
 }
 
 /// Reads the stamp, which every change of the users changes.
 pub async fn read_stamp<D: Driver>(driver: &mut D) -> Result<i64, StatementError> {
-    let read = |row: &dyn Columns| row.integer(0);
-    let stamp = driver.query(statements::USERS_STAMP, &[], read).await?;
-    stamp.into_iter().flatten().next().ok_or_else(|| {
-        StatementError::Internal(super::InternalError(format!("the database has no {STAMP_KEY}")))
+    let stamp = driver.query_one(statements::USERS_STAMP, &[], |row| row.required_integer(0));
+    stamp.await?.ok_or_else(|| {
+        StatementError::Internal(InternalError(format!("the database has no {STAMP_KEY}")))
     })
 }
 
@@ -93,7 +86,7 @@ pub async fn require_remaining_admin<D: Driver, T>(
     if stays || !is_enabled_admin(user) {
         return Ok(());
     }
-    if let Some(lock) = context.sql.dialect.users_lock {
+    if let Some(lock) = D::DIALECT.users_lock {
         driver.query(lock, &[], |_| Ok(())).await?;
     }
     let others = driver.query(&context.sql.other_admin, &[Bind::Id(user.id)], |_| Ok(())).await?;
@@ -120,12 +113,11 @@ pub async fn role_groups<D: Driver>(
     model: &Model,
 ) -> Result<Vec<RoleGroup>, StatementError> {
     let read = |row: &dyn Columns| {
-        let text = |at| Ok::<_, super::InternalError>(row.text(at)?.unwrap_or_default().to_owned());
         Ok(RoleGroup {
-            roles: text(0)?,
-            is_disabled: row.integer(1)? == Some(1),
-            count: row.integer(2)?.unwrap_or_default(),
-            example: text(3)?,
+            roles: row.optional_text(0)?.unwrap_or_default(),
+            is_disabled: row.required_integer(1)? == 1,
+            count: row.required_integer(2)?,
+            example: row.optional_text(3)?.unwrap_or_default(),
         })
     };
     driver.query(&statements::role_groups_query(model.resource(model.users)), &[], read).await

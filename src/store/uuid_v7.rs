@@ -6,20 +6,32 @@
 //! (method 2). Random bytes are drawn from the system in blocks, so that an id costs no system call.
 
 use std::cell::RefCell;
-use std::fmt;
 
 use uuid::{Builder, Uuid};
 
-use crate::value::Moment;
+use crate::fault::OrBug;
+use crate::store::error::StatementError;
+use crate::value::{Id, Moment};
 
 /// RFC 9562 §5.7: the bits that remain beside time, version and variant, when the 12 bits after the version
 /// hold a part of the time too.
 const RANDOM_BITS: u32 = 62;
 const RANDOM_POOL_BYTES: usize = 1_024;
 
+thread_local! {
+    static GENERATOR: UuidGenerator = UuidGenerator::default();
+}
+
+/// Ids of new items, made at `now`.
+pub fn next_ids(count: usize, now: Moment) -> Result<Vec<Id>, StatementError> {
+    let next = |generator: &UuidGenerator| generator.next(now).map(Id::Uuid);
+    let ids: Result<_, _> = GENERATOR.with(|ids| (0..count).map(|_| next(ids)).collect());
+    ids.map_err(|error: getrandom::Error| StatementError::Engine(error.to_string()))
+}
+
 /// Generates ids; each thread has its own generator.
 #[derive(Default)]
-pub struct UuidGenerator(RefCell<GeneratorState>);
+struct UuidGenerator(RefCell<GeneratorState>);
 
 #[derive(Default)]
 struct GeneratorState {
@@ -30,15 +42,9 @@ struct GeneratorState {
     used: usize,
 }
 
-impl fmt::Debug for UuidGenerator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UuidGenerator")
-    }
-}
-
 impl UuidGenerator {
     /// The next id. Fails only if the system's random source fails.
-    pub fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
+    fn next(&self, now: Moment) -> Result<Uuid, getrandom::Error> {
         let mut state = self.0.borrow_mut();
         let (seconds, nanos) = now.since_1970();
         let micros = seconds * 1_000_000 + u64::from(nanos / 1_000);
@@ -72,7 +78,7 @@ impl GeneratorState {
         let from = self.used;
         self.used += N;
         let bytes = self.random_pool.get(from..self.used).and_then(|bytes| bytes.try_into().ok());
-        Ok(bytes.unwrap_or([0; N]))
+        Ok(bytes.or_bug("the pool of random bytes holds as many as are drawn"))
     }
 }
 
@@ -82,7 +88,6 @@ mod tests {
     use uuid::{Variant, Version};
 
     use super::*;
-    use crate::value::Id;
 
     #[test]
     fn uuid_is_monotonic_within_a_microsecond_and_after_clock_set_back() {

@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::clock;
 use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
+use crate::model::Resource;
 use crate::plan::decide::{Script, check_item_preconditions};
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
@@ -28,8 +29,9 @@ use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError, WriteError, internal_error};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::load_for_decision;
-use crate::store::{idempotency, script, users};
-use crate::value::{Id, Item};
+use crate::store::statement::{Bind, Columns};
+use crate::store::{idempotency, script, users, uuid_v7};
+use crate::value::{Id, IdKind, Item, Moment};
 
 /// A write to execute: borrowed where it may be retried, owned where it is executed once.
 pub enum WriteRef<'a> {
@@ -228,8 +230,27 @@ async fn load_for_create<D: Driver>(
     }
     let now = driver.now();
     let resource = context.model.resource(collection.resource);
-    let ids = driver.allocate_ids(resource, drafts.len(), now).await?;
+    let ids = allocate_ids(driver, resource, drafts.len(), now).await?;
     Ok(StoredState { ids, dangling_references: lost_references, ..StoredState::empty(now) })
+}
+
+/// Allocates ids for new items.
+async fn allocate_ids<D: Driver>(
+    driver: &mut D,
+    resource: &Resource,
+    count: usize,
+    now: Moment,
+) -> Result<Vec<Id>, StatementError> {
+    match resource.id {
+        IdKind::Uuid => uuid_v7::next_ids(count, now),
+        IdKind::Integer => {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            let binds = [Bind::Text(&resource.table), Bind::Integer(count)];
+            let read = |row: &dyn Columns| row.required_integer(0).map(Id::Integer);
+            // Boxed, since most ids need no query.
+            Box::pin(driver.query(D::DIALECT.next_ids, &binds, read)).await
+        }
+    }
 }
 
 async fn load_for_replace<D: Driver>(

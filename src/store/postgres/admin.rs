@@ -1,7 +1,7 @@
 //! The connection of a command on PostgreSQL, while servers run: for one blocking caller.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::plan::{Outcome, WritePlan};
 use crate::store::context::StoreContext;
-use crate::store::driver::Driver;
 use crate::store::error::{OpenError, StoreError, WriteError};
 use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
 use crate::store::postgres::connect::SessionSettings;
@@ -59,7 +58,7 @@ impl PostgresAdmin {
         };
         let opened = async {
             let Some(connection) = admin.connect(&shown).await? else { return Ok(false) };
-            open::check_admin_tables(&connection, session.pooling, &shown).await.map(|()| true)
+            open::check_admin_tables(&connection, &shown).await.map(|()| true)
         };
         let opened = admin.runtime.block_on(async { timeout(call_max, opened).await });
         Ok(opened.unwrap_or_else(late)?.then_some(admin))
@@ -97,8 +96,6 @@ impl PostgresAdmin {
             state: PostgresWorkerState {
                 context: Arc::clone(context),
                 pool: Arc::new(pool),
-                ids: Mutex::default(),
-                pooling: session.pooling,
                 statement_max: Duration::from_secs(statement_seconds_max.into()),
             },
             runtime: runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?,
@@ -110,7 +107,7 @@ impl PostgresAdmin {
     async fn connect(&self, shown: &str) -> Result<Option<Box<DatabaseConnection>>, OpenError> {
         let connection = self.state.pool.open_connection(clock::now() + self.call_max).await;
         let connection = connection.map_err(|error| OpenError(error.to_string()))?;
-        let is_there = open::has_tables(&connection, self.state.pooling, shown).await?;
+        let is_there = open::has_tables(&connection, shown).await?;
         Ok(is_there.then_some(connection))
     }
 
@@ -122,11 +119,12 @@ impl PostgresAdmin {
         let Self { connection, state, runtime, call_max } = self;
         runtime.block_on(async {
             if let Some(connection) = connection {
-                return work(&mut state.autocommit_driver(connection)).await;
+                return work(&mut PostgresDriver::new(connection, TransactionStage::Autocommit))
+                    .await;
             }
             let lease = state.pool.lease(LeasePurpose::Read, clock::now() + *call_max).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
-            let mut driver = state.autocommit_driver(connection);
+            let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
             let done = work(&mut driver).await;
             if driver.error_class().is_none() {
                 lease.return_to_pool();
@@ -142,7 +140,7 @@ impl PostgresAdmin {
     ) -> Result<T, StoreError> {
         let work = async |driver: &mut PostgresDriver<'_>| {
             let done = work(driver).await.map_err(WriteError::Error)?;
-            driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+            driver.commit().await?;
             Ok(done)
         };
         let until = clock::now() + self.call_max;

@@ -3,20 +3,18 @@
 //! A commit that was sent is never cancelled.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
 
-use crate::model::settings::Pooling;
 use crate::plan::{Outcome, RequestRefusal, WriteAction, WritePlan};
 use crate::store::context::{CommitMode, StoreContext};
 use crate::store::error::{StoreError, WriteError};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey};
-use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
+use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
 use crate::store::sql::ddl::is_declared_foreign_key;
-use crate::store::uuid_v7::UuidGenerator;
 use crate::store::write::{self, WriteRef};
 use crate::{clock, fault};
 
@@ -37,20 +35,10 @@ const RETRY_DELAY_STEPS_MAX: u32 = 20;
 pub struct PostgresWorkerState {
     pub context: Arc<StoreContext>,
     pub pool: Arc<ConnectionPool>,
-    pub ids: Mutex<UuidGenerator>,
-    pub pooling: Pooling,
     pub statement_max: Duration,
 }
 
 impl PostgresWorkerState {
-    /// For statements that are transactions of their own.
-    pub fn autocommit_driver<'a>(
-        &'a self,
-        connection: &'a DatabaseConnection,
-    ) -> PostgresDriver<'a> {
-        PostgresDriver::new(connection, &self.ids, self.pooling, TransactionStage::Autocommit)
-    }
-
     /// Retries a write while the database rolls it back, up to its deadline.
     pub async fn write_individually(
         &self,
@@ -120,7 +108,7 @@ impl PostgresWorkerState {
         let Some(connection) = lease.connection() else {
             return WriteAttempt::Done(Err(no_connection()));
         };
-        let mut driver = PostgresDriver::new(connection, &self.ids, self.pooling, stage);
+        let mut driver = PostgresDriver::new(connection, stage);
         let done = {
             let work = pin!(work(&mut driver));
             timeout_at(until.into(), work).await

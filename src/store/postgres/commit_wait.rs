@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use crate::clock;
 use crate::log::{Level, Logger};
-use crate::model::settings::Pooling;
 use crate::store::driver::Driver;
 use crate::store::error::OpenError;
 use crate::store::postgres::connect::error::ConnectError;
@@ -46,7 +45,6 @@ const REMEDY: &str =
 /// The commits of one start.
 pub struct CommitGuard<'a> {
     pub pool: &'a ConnectionPool,
-    pub pooling: Pooling,
     pub log: &'a Logger,
     /// The URL of the database, for messages.
     pub display_url: &'a str,
@@ -121,14 +119,10 @@ impl CommitGuard<'_> {
     async fn find_standbys(&self) -> Option<String> {
         let check = async {
             let connection = self.pool.open_connection(clock::now() + CHECK_TIMEOUT).await.ok()?;
-            let ids = std::sync::Mutex::default();
-            let mut driver =
-                PostgresDriver::new(&connection, &ids, self.pooling, TransactionStage::Autocommit);
-            let read = |row: &dyn Columns| {
-                Ok((row.boolean(0)? == Some(true), row.text(1)?.unwrap_or("").to_owned()))
-            };
-            let found = driver.query(WAITS, &[], read).await.ok()?.pop();
-            found.filter(|(waits, _)| *waits).map(|(_, names)| names)
+            let mut driver = PostgresDriver::new(&connection, TransactionStage::Autocommit);
+            let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.required_text(1)?));
+            let (waits, names) = driver.query_one(WAITS, &[], read).await.ok()??;
+            (waits == Some(true)).then_some(names)
         };
         timeout(CHECK_TIMEOUT, check).await.ok().flatten()
     }

@@ -7,14 +7,12 @@
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
 use tokio_postgres::{Error, Row, RowStream};
 
-use crate::model::Resource;
 use crate::model::settings::Pooling;
 use crate::store::driver::Driver;
 use crate::store::error::{
@@ -25,11 +23,9 @@ use crate::store::postgres::outgoing_statement::{
     OutgoingStatement, execute, join_pipelined, query,
 };
 use crate::store::postgres::pool::DatabaseConnection;
-use crate::store::sql::columns::quote_name;
-use crate::store::sql::statements::POSTGRES_NEXT_IDS;
+use crate::store::sql::dialect::{Dialect, POSTGRES};
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::store::uuid_v7::UuidGenerator;
-use crate::value::{Id, IdKind, Moment};
+use crate::value::Moment;
 
 /// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,8 +42,6 @@ pub enum TransactionStage {
 /// A connection for the duration of one request.
 pub struct PostgresDriver<'a> {
     connection: &'a DatabaseConnection,
-    ids: &'a Mutex<UuidGenerator>,
-    pooling: Pooling,
     stage: TransactionStage,
     /// Whether there is a savepoint, so that the statements after it do not commit yet.
     has_savepoint: bool,
@@ -56,21 +50,8 @@ pub struct PostgresDriver<'a> {
 }
 
 impl<'a> PostgresDriver<'a> {
-    pub fn new(
-        connection: &'a DatabaseConnection,
-        ids: &'a Mutex<UuidGenerator>,
-        pooling: Pooling,
-        stage: TransactionStage,
-    ) -> Self {
-        Self {
-            connection,
-            ids,
-            pooling,
-            stage,
-            has_savepoint: false,
-            trouble: None,
-            violated_key: None,
-        }
+    pub fn new(connection: &'a DatabaseConnection, stage: TransactionStage) -> Self {
+        Self { connection, stage, has_savepoint: false, trouble: None, violated_key: None }
     }
 
     /// Records a reading of the database's clock.
@@ -105,6 +86,10 @@ impl<'a> PostgresDriver<'a> {
         }
         self.stage = TransactionStage::Autocommit;
         Ok(())
+    }
+
+    pub async fn commit(&mut self) -> Result<(), StatementError> {
+        Ok(self.finish(&[]).await?)
     }
 
     /// Rolls back an uncommitted transaction. Returns whether the connection can be reused.
@@ -144,7 +129,7 @@ impl<'a> PostgresDriver<'a> {
         sql: &'b str,
         binds: &'b [Bind<'b>],
     ) -> Result<OutgoingStatement<'b>, StatementError> {
-        if self.pooling == Pooling::Transaction {
+        if self.connection.pooling == Pooling::Transaction {
             return Ok(OutgoingStatement::Unprepared(sql, binds));
         }
         match self.connection.prepare_cached(sql).await {
@@ -304,6 +289,7 @@ impl<'a> PostgresDriver<'a> {
 }
 
 impl Driver for PostgresDriver<'_> {
+    const DIALECT: &'static Dialect = &POSTGRES;
     const HAS_SHARED_COMMIT: bool = false;
 
     async fn query_until<T>(
@@ -453,31 +439,6 @@ impl Driver for PostgresDriver<'_> {
             self.send_command("ROLLBACK").await?;
         }
         Ok(())
-    }
-
-    async fn allocate_ids(
-        &mut self,
-        resource: &Resource,
-        count: usize,
-        now: Moment,
-    ) -> Result<Vec<Id>, StatementError> {
-        match resource.id {
-            IdKind::Uuid => {
-                let ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-                let ids = (0..count).map(|_| ids.next(now).map(Id::Uuid));
-                ids.collect::<Result<_, _>>()
-                    .map_err(|error| StatementError::Engine(error.to_string()))
-            }
-            IdKind::Integer => {
-                let count = i64::try_from(count).unwrap_or(i64::MAX);
-                let table = quote_name(&resource.table);
-                let binds = [Bind::Text(&table), Bind::Integer(count)];
-                let read = |row: &dyn Columns| row.integer(0);
-                // Boxed, since most ids need no query.
-                let ids = Box::pin(self.query(POSTGRES_NEXT_IDS, &binds, read)).await?;
-                Ok(ids.into_iter().flatten().map(Id::Integer).collect())
-            }
-        }
     }
 
     fn now(&self) -> Moment {

@@ -98,12 +98,7 @@ impl ExportTask {
     ) -> Result<Bytes, StoreError> {
         let step_max = self.state.statement_max + NETWORK_GRACE;
         with_timeout(step_max, connection.client.batch_execute(&self.begin)).await?;
-        let mut driver = PostgresDriver::new(
-            connection,
-            &self.state.ids,
-            self.state.pooling,
-            TransactionStage::Open,
-        );
+        let mut driver = PostgresDriver::new(connection, TransactionStage::Open);
         let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
         check.await.unwrap_or(Err(StoreError::TimedOut))?;
         let client = &connection.client;

@@ -9,7 +9,6 @@
 //! between its statements, so the build does not wait for it; and no server waits for the lock inside a
 //! statement, whose snapshot the build would wait for.
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::error::SqlState;
@@ -28,7 +27,6 @@ use crate::store::schema::Deferred;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::ddl::{ForeignKey, IndexDefinition};
 use crate::store::statement::{Bind, Columns};
-use crate::store::uuid_v7::UuidGenerator;
 
 /// The timeout of a build, longer than an export may take.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
@@ -94,7 +92,6 @@ impl IndexBuildError {
 /// The context of the index builds.
 pub struct IndexBuilder<'a> {
     pub pool: &'a ConnectionPool,
-    pub pooling: Pooling,
     pub log: &'a Logger,
     /// The URL of the database, for messages.
     pub display_url: &'a str,
@@ -105,7 +102,7 @@ impl IndexBuilder<'_> {
     pub async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
         let until = clock::now() + BUILD_TIMEOUT;
         let builder = self.connect().await?;
-        if self.pooling == Pooling::Session {
+        if self.pool.session.pooling == Pooling::Session {
             // The build is expected to wait for locks, and blocks no request.
             let millis = BUILD_TIMEOUT.as_millis();
             let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
@@ -217,12 +214,10 @@ impl IndexBuilder<'_> {
         connection: &DatabaseConnection,
         name: &str,
     ) -> Result<IndexState, BuildError> {
-        let ids = Mutex::new(UuidGenerator::default());
-        let mut driver =
-            PostgresDriver::new(connection, &ids, self.pooling, TransactionStage::Autocommit);
+        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
         let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
-        let found = driver.query(INDEX_STATE, &[Bind::Text(name)], read).await;
-        let found = found.map_err(|failure| self.passing(failure.message()))?.pop();
+        let found = driver.query_one(INDEX_STATE, &[Bind::Text(name)], read).await;
+        let found = found.map_err(|failure| self.passing(failure.message()))?;
         Ok(match found {
             None => IndexState::Absent,
             Some((Some(true), _)) => IndexState::Valid,

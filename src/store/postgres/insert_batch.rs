@@ -26,6 +26,7 @@ use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::pool::LEASE_WAIT_MAX;
 use crate::store::statement::{Bind, Statement};
+use crate::store::uuid_v7;
 use crate::store::write::is_rights_recheck_due;
 use crate::value::Id;
 use crate::{clock, fault};
@@ -210,7 +211,8 @@ impl InsertBatches {
         until: Instant,
     ) -> Option<&BatchQueue> {
         // The multi-row statement needs the parameter types, which only a prepared statement knows.
-        let is_shared = self.state.pooling == Pooling::Session && bytes <= BATCHED_WRITE_BYTES_MAX;
+        let is_shared =
+            self.state.pool.session.pooling == Pooling::Session && bytes <= BATCHED_WRITE_BYTES_MAX;
         if !is_shared || !is_batchable(&self.state.context.model, write) {
             return None;
         }
@@ -300,7 +302,7 @@ impl InsertBatches {
         let context = &*self.state.context;
         let resource = context.model.resource(first.write.collection.resource);
         let now = driver.now();
-        let ids = driver.allocate_ids(resource, members.len(), now).await?;
+        let ids = uuid_v7::next_ids(members.len(), now)?;
         let decide = |(member, id): (&'a BatchMember, Id)| {
             // A panic fails one create, not the batch.
             let decide = || BatchableCreate::decide(context, &member.write, (id, now));
@@ -315,7 +317,7 @@ impl InsertBatches {
             ([_, _, ..], Some(sql)) => {
                 driver.insert_columns(sql, &transpose_to_columns(&strokes)).await?;
             }
-            (strokes, _) => driver.finish(strokes).await.map_err(|stopped| stopped.failure)?,
+            (strokes, _) => driver.finish(strokes).await?,
         }
         Ok(created.into_iter().map(|creation| creation?.outcome()).collect())
     }

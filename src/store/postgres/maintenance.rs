@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,6 @@ use crate::store::postgres::server_registry::{
 };
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
 use crate::store::statement::Columns;
-use crate::store::uuid_v7::UuidGenerator;
 
 /// Delay between attempts to reach a database that is not available yet.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -190,7 +189,6 @@ impl MaintenanceTask {
     async fn open(&self, is_patient: bool) -> Result<(), OpenError> {
         let commits = CommitGuard {
             pool: &self.pool,
-            pooling: self.session.pooling,
             log: &self.log,
             display_url: &self.display_url,
             is_patient,
@@ -302,8 +300,7 @@ impl MaintenanceTask {
     }
 
     async fn renew_over(&self, connection: &DatabaseConnection) -> Result<Renewal, String> {
-        let ids = Mutex::new(UuidGenerator::default());
-        let driver = |stage| PostgresDriver::new(connection, &ids, self.session.pooling, stage);
+        let driver = |stage| PostgresDriver::new(connection, stage);
         let renewed = self.server.renew(&mut driver(TransactionStage::Autocommit)).await;
         if renewed.map_err(|failure| failure.message().to_owned())? {
             return Ok(Renewal::Done);
@@ -330,14 +327,8 @@ impl MaintenanceTask {
     ) -> Option<Result<T, StatementError>> {
         let lease =
             self.pool.lease(LeasePurpose::Read, clock::now() + CONNECT_TIMEOUT).await.ok()?;
-        let ids = Mutex::new(UuidGenerator::default());
         let connection = lease.connection()?;
-        let mut driver = PostgresDriver::new(
-            connection,
-            &ids,
-            self.session.pooling,
-            TransactionStage::Autocommit,
-        );
+        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
         let done = work(&mut driver).await;
         if done.is_ok() {
             lease.return_to_pool();
@@ -350,13 +341,7 @@ impl MaintenanceTask {
         let until = clock::now() + CONNECT_TIMEOUT;
         let Ok(lease) = self.pool.lease(LeasePurpose::Read, until).await else { return };
         let Some(connection) = lease.connection() else { return };
-        let ids = Mutex::new(UuidGenerator::default());
-        let mut driver = PostgresDriver::new(
-            connection,
-            &ids,
-            self.session.pooling,
-            TransactionStage::BeginPending,
-        );
+        let mut driver = PostgresDriver::new(connection, TransactionStage::BeginPending);
         let statement_max = Duration::from_millis(self.session.statement_ms_max);
         // Without randomness the next sweep tries again.
         let Ok(epoch) = getrandom::u64() else { return };
@@ -383,13 +368,7 @@ impl MaintenanceTask {
             Err(error) => return failed(&error),
         };
         let Some(connection) = lease.connection() else { return SWEEP_EVERY };
-        let ids = Mutex::new(UuidGenerator::default());
-        let mut driver = PostgresDriver::new(
-            connection,
-            &ids,
-            self.session.pooling,
-            TransactionStage::BeginPending,
-        );
+        let mut driver = PostgresDriver::new(connection, TransactionStage::BeginPending);
         match self.sweep_step(&mut driver).await {
             Ok(step) => {
                 lease.return_to_pool();
@@ -408,7 +387,7 @@ impl MaintenanceTask {
     ) -> Result<SweepResult, StatementError> {
         let read = |row: &dyn Columns| Ok((row.boolean(0)? == Some(true), row.moment(1)?));
         let asked = clock::now();
-        let step = match driver.query(SWEEP_LOCK, &[], read).await?.pop() {
+        let step = match driver.query_one(SWEEP_LOCK, &[], read).await? {
             Some((is_ours, Some(now))) => {
                 driver.record_clock(asked, clock::now(), now);
                 match is_ours {
@@ -418,7 +397,7 @@ impl MaintenanceTask {
             }
             _ => SweepResult::default(),
         };
-        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        driver.commit().await?;
         Ok(step)
     }
 }

@@ -9,12 +9,10 @@
 //! a start may take. Behind a pooling proxy session settings have no effect, so each transaction sets its own
 //! timeouts.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::clock;
 use crate::model::Model;
-use crate::model::settings::Pooling;
 use crate::store::driver::Driver;
 use crate::store::error::{
     MigrationError, OpenError, StatementError, missing_users_error, newer_format_error,
@@ -27,11 +25,9 @@ use crate::store::postgres::pool::DatabaseConnection;
 use crate::store::postgres::replay_protection::tables;
 use crate::store::postgres::server_registry::{START_LOCK, ServerRegistration};
 use crate::store::schema::{self, Deferred};
-use crate::store::sql::dialect::POSTGRES;
 use crate::store::statement::{Bind, Columns};
 use crate::store::system_values;
 use crate::store::users::STAMP_KEY;
-use crate::store::uuid_v7::UuidGenerator;
 
 /// The format of our system tables; a larger number was written by a newer version.
 const FORMAT: i64 = 1;
@@ -112,8 +108,8 @@ impl StartupMigration<'_> {
         if deferred.is_empty() {
             return Ok(());
         }
-        let CommitGuard { pool, pooling, log, display_url, .. } = self.commits;
-        let builder = IndexBuilder { pool, pooling, log, display_url };
+        let CommitGuard { pool, log, display_url, .. } = self.commits;
+        let builder = IndexBuilder { pool, log, display_url };
         let done = match builder.run(&deferred).await {
             Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
             Err(error) => Err(error.into()),
@@ -132,13 +128,7 @@ impl StartupMigration<'_> {
         else {
             return;
         };
-        let ids = Mutex::new(UuidGenerator::default());
-        let mut driver = PostgresDriver::new(
-            &connection,
-            &ids,
-            self.commits.pooling,
-            TransactionStage::Autocommit,
-        );
+        let mut driver = PostgresDriver::new(&connection, TransactionStage::Autocommit);
         let _ = self.server.remove(&mut driver).await;
     }
 
@@ -186,13 +176,7 @@ impl StartupMigration<'_> {
         work: impl AsyncFn(&mut PostgresDriver<'_>) -> Result<T, StartError>,
     ) -> Result<Result<T, Obstacle>, StartFailure> {
         let connection = self.commits.connect().await?;
-        let ids = Mutex::new(UuidGenerator::default());
-        let mut driver = PostgresDriver::new(
-            &connection,
-            &ids,
-            self.commits.pooling,
-            TransactionStage::BeginPending,
-        );
+        let mut driver = PostgresDriver::new(&connection, TransactionStage::BeginPending);
         let done = migrate_in_transaction(&mut driver, work).await;
         let trouble = driver.error_class();
         let error = match done {
@@ -224,17 +208,17 @@ impl StartupMigration<'_> {
         let is_ours = check_ownership(driver, self.model, self.commits.display_url).await?;
         let others = self.server.other_models(driver, self.model).await?.require_readable()?;
         let deferred = match is_ours {
-            true => schema::migrate(driver, self.model, &POSTGRES, &others).await?,
+            true => schema::migrate(driver, self.model, &others).await?,
             false => {
-                schema::create(driver, self.model, &POSTGRES).await?;
-                system_values::write(driver, &POSTGRES, "format", &FORMAT.to_string()).await?;
+                schema::create(driver, self.model).await?;
+                system_values::write(driver, "format", &FORMAT.to_string()).await?;
                 Deferred::default()
             }
         };
         tables::create_tables(driver).await?;
         self.server.register(driver, self.model).await?;
         let now = driver.now().to_string();
-        system_values::write(driver, &POSTGRES, "started_at", &now).await?;
+        system_values::write(driver, "started_at", &now).await?;
         Ok(deferred)
     }
 
@@ -244,7 +228,7 @@ impl StartupMigration<'_> {
             MigrationError::InUse(lines) => MigrationError::InUseSinceBuild(lines),
             other => other,
         })?;
-        Ok(schema::complete(driver, self.model, &POSTGRES, &others).await?)
+        Ok(schema::complete(driver, self.model, &others).await?)
     }
 }
 
@@ -259,12 +243,11 @@ async fn migrate_in_transaction<T>(
          set_config('statement_timeout', '{limit}', true), \
          set_config('idle_in_transaction_session_timeout', '{limit}', true)"
     );
-    let is_ours = driver.query(&begin, &[], |row| row.boolean(0)).await?;
-    if is_ours.first() != Some(&Some(true)) {
+    if !driver.query_is_true(&begin).await? {
         return Err(StartError::Blocked(Obstacle::Start));
     }
     let done = work(driver).await?;
-    driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+    driver.commit().await?;
     Ok(done)
 }
 
@@ -276,32 +259,24 @@ fn with_jitter(pause: Duration) -> Duration {
 }
 
 /// Whether the database has our system table. Takes no table lock.
-pub async fn has_tables(
-    connection: &DatabaseConnection,
-    pooling: Pooling,
-    shown: &str,
-) -> Result<bool, OpenError> {
-    let ids = Mutex::new(UuidGenerator::default());
-    let mut driver = PostgresDriver::new(connection, &ids, pooling, TransactionStage::Autocommit);
-    let found = driver.query(HAS_TABLES, &[], |row| row.boolean(0)).await;
-    let found = found.map_err(|failure| MigrationError::Failed(failure).describe(shown))?;
-    Ok(found.first() == Some(&Some(true)))
+pub async fn has_tables(connection: &DatabaseConnection, shown: &str) -> Result<bool, OpenError> {
+    let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+    let found = driver.query_is_true(HAS_TABLES).await;
+    found.map_err(|failure| MigrationError::Failed(failure).describe(shown))
 }
 
 /// Checks for CLI commands, on a database with our system table, that the tables they need exist; changes
 /// nothing. The model may differ from the servers' one, because no model defines the users.
 pub async fn check_admin_tables(
     connection: &DatabaseConnection,
-    pooling: Pooling,
     shown: &str,
 ) -> Result<(), OpenError> {
-    let ids = Mutex::new(UuidGenerator::default());
-    let mut driver = PostgresDriver::new(connection, &ids, pooling, TransactionStage::Autocommit);
+    let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
     let explain = |failure: StatementError| MigrationError::Failed(failure).describe(shown);
     if let Some(newer) = check_format(&mut driver, shown).await.map_err(explain)? {
         return Err(newer);
     }
-    let stamp = system_values::read(&mut driver, &POSTGRES, STAMP_KEY).await.map_err(explain)?;
+    let stamp = system_values::read(&mut driver, STAMP_KEY).await.map_err(explain)?;
     stamp.map(drop).ok_or_else(|| missing_users_error(shown))
 }
 
@@ -310,7 +285,7 @@ async fn check_format(
     driver: &mut PostgresDriver<'_>,
     shown: &str,
 ) -> Result<Option<OpenError>, StatementError> {
-    let stored = system_values::read(driver, &POSTGRES, "format").await?;
+    let stored = system_values::read(driver, "format").await?;
     let format = stored.and_then(|text| text.parse::<i64>().ok()).unwrap_or(FORMAT);
     Ok((format > FORMAT).then(|| newer_format_error(shown, format, FORMAT)))
 }
@@ -328,7 +303,7 @@ async fn check_ownership(
         let is_ours = row.boolean(0)?.unwrap_or(false);
         Ok((is_ours, row.text(1)?.map(str::to_owned)))
     };
-    match driver.query(INSPECT, &[Bind::Text(&names)], read).await?.pop() {
+    match driver.query_one(INSPECT, &[Bind::Text(&names)], read).await? {
         Some((true, _)) => {}
         Some((false, Some(tables))) => {
             return Err(StartError::Open(OpenError(format!(

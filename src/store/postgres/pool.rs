@@ -14,6 +14,7 @@ use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
 use crate::clock;
 use crate::metrics::{self, Gauge};
+use crate::model::settings::Pooling;
 use crate::store::error::StoreError;
 use crate::store::postgres::connect::error::ConnectError;
 use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
@@ -33,6 +34,7 @@ pub struct DatabaseConnection {
     pub client: Client,
     /// Cancels the statement that is running on it.
     pub cancel: Arc<CancelToken>,
+    pub pooling: Pooling,
     statements: Mutex<LruCache<Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
     /// pool may raise it.
@@ -120,7 +122,7 @@ type PoolSlots = (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit);
 /// The connection pool of one worker thread.
 pub struct ConnectionPool {
     address: Arc<PostgresUrl>,
-    session: SessionSettings,
+    pub session: SessionSettings,
     #[expect(clippy::vec_box, reason = "requests lease and return the box itself")]
     idle: Mutex<Vec<Box<DatabaseConnection>>>,
     pub slots: Arc<Semaphore>,
@@ -339,6 +341,7 @@ impl ConnectionPool {
         Ok(Box::new(DatabaseConnection {
             client,
             cancel,
+            pooling: self.session.pooling,
             statements,
             low_watermark: settled,
             clock,

@@ -311,12 +311,7 @@ impl NonceClaims {
         loop {
             let lease = self.state.pool.lease(LeasePurpose::Read, until).await?;
             let connection = lease.connection().ok_or_else(no_connection)?;
-            let mut driver = PostgresDriver::new(
-                connection,
-                &self.state.ids,
-                self.state.pooling,
-                TransactionStage::Autocommit,
-            );
+            let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
             let work = driver.query(sql, binds, &read);
             let Ok(done) = tokio::time::timeout_at((until + NETWORK_GRACE).into(), work).await
             else {

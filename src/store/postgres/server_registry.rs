@@ -15,8 +15,7 @@ use crate::model::{self, Model};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};
 use crate::store::postgres::driver::PostgresDriver;
-use crate::store::sql::dialect::POSTGRES;
-use crate::store::statement::{Bind, Columns};
+use crate::store::statement::Bind;
 use crate::store::system_values;
 
 /// The lifetime of a row: six renewals may fail.
@@ -109,15 +108,13 @@ impl ServerRegistration {
         model: &Model,
     ) -> Result<OtherModels, MigrationError> {
         let mut others = OtherModels::default();
-        let present = driver.query(TABLE_PRESENT, &[], |row| row.boolean(0)).await?;
-        if present.first() != Some(&Some(true)) {
+        if !driver.query_is_true(TABLE_PRESENT).await? {
             driver.execute(CREATE_TABLE, &[]).await?;
             return Ok(others);
         }
         driver.execute(DELETE_EXPIRED, &[Bind::Integer(LIVE_SECONDS)]).await?;
         let binds = [Bind::Text(&self.id), Bind::Text(&model.shape)];
-        let read = |row: &dyn Columns| Ok(row.text(0)?.unwrap_or("").to_owned());
-        let shapes = driver.query(SELECT_OTHER_MODELS, &binds, read).await?;
+        let shapes = driver.query(SELECT_OTHER_MODELS, &binds, |row| row.required_text(0)).await?;
         shapes.iter().for_each(|shape| others.add(shape));
         Ok(others)
     }
@@ -156,15 +153,15 @@ impl ServerRegistration {
         model: &Model,
     ) -> Result<Renewal, MigrationError> {
         let begin = format!("SELECT {START_LOCK}, set_config('synchronous_commit', 'local', true)");
-        if driver.query(&begin, &[], |row| row.boolean(0)).await?.first() != Some(&Some(true)) {
+        if !driver.query_is_true(&begin).await? {
             return Ok(Renewal::Delayed);
         }
         let mut others = self.other_models(driver, model).await?;
         // A server that dropped a rule may have stopped since.
-        let stored = system_values::read(driver, &POSTGRES, "model").await?;
+        let stored = system_values::read(driver, "model").await?;
         stored.iter().for_each(|shape| others.add(shape));
         self.register(driver, model).await?;
-        driver.finish(&[]).await.map_err(|stopped| stopped.failure)?;
+        driver.commit().await?;
         let mut lost: Vec<String> =
             others.models.iter().flat_map(|other| loosened_rules(model, other)).collect();
         lost.sort();

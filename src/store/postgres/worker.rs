@@ -20,6 +20,7 @@ use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
+use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::export;
 use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
@@ -110,8 +111,6 @@ impl PostgresWorker {
         let state = Arc::new(PostgresWorkerState {
             context: Arc::clone(&shared.context),
             pool: Arc::new(pool),
-            ids: Mutex::default(),
-            pooling: shared.session.pooling,
             statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
         });
         Self {
@@ -174,7 +173,7 @@ async fn run_read(
     let mut is_second = false;
     loop {
         let connection = way.connection().ok_or_else(no_connection)?;
-        let mut driver = state.autocommit_driver(connection);
+        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
         let late = until + NETWORK_GRACE;
         let deadline = way.shared_deadline(clock::now(), until).unwrap_or(late);
         let done = {

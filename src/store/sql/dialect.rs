@@ -74,6 +74,8 @@ pub struct Dialect {
     pub unvalidated_keys: Option<&'static str>,
     /// The last allocated id of a table with integer keys. 1: the table.
     pub last_id: &'static str,
+    /// Allocates ids of a table with integer keys; an id is never allocated twice. 1: the table, 2: how many.
+    pub next_ids: &'static str,
     /// Sets the last allocated id of a new table. 1: the table, 2: the last id.
     pub set_last_id: &'static str,
     /// Lists the indexes of the model's tables, and whether they are valid.
@@ -164,6 +166,9 @@ END",
     foreign_keys_to: None,
     unvalidated_keys: None,
     last_id: "SELECT seq FROM sqlite_sequence WHERE name = ?1",
+    // SQLite raises the number itself when a larger id is inserted, in the same transaction.
+    next_ids: "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < ?2) \
+         SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0) + number FROM numbers",
     set_last_id: "INSERT INTO sqlite_sequence (name, seq) VALUES (?1, ?2)",
     index_names: "SELECT name, 1 FROM sqlite_master WHERE type = 'index' AND substr(name, 1, 6) = 'nouns.'",
 };
@@ -282,6 +287,7 @@ END $$",
         "SELECT conname::text FROM pg_constraint WHERE contype = 'f' AND NOT convalidated AND connamespace = current_schema()::regnamespace",
     ),
     last_id: "SELECT pg_sequence_last_value(pg_get_serial_sequence(quote_ident($1), 'id')::regclass)",
+    next_ids: "SELECT nextval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass) FROM generate_series(1, $2::bigint)",
     set_last_id: "SELECT setval(pg_get_serial_sequence(quote_ident($1), 'id')::regclass, $2::bigint)",
     index_names: "SELECT relname::text, indisvalid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND left(relname::text, 6) = 'nouns.'",
 };

@@ -26,12 +26,6 @@ pub const CHANGES_CLOCK: &str = "changes_clock";
 /// The time of the newest change log entry.
 pub const NEWEST_CHANGE: &str = "SELECT time FROM nouns_changes ORDER BY sequence DESC LIMIT 1";
 
-/// The last allocated id of a table with integer keys. 1: the table.
-pub const SQLITE_LAST_ID: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
-
-/// Allocates ids of a table with integer keys. 1: the table, quoted; 2: how many.
-pub const POSTGRES_NEXT_IDS: &str = "SELECT nextval(pg_get_serial_sequence($1, 'id')::regclass) FROM generate_series(1, $2::bigint)";
-
 /// Change log entries. 1: after which number, 2: up to which, 3: how many.
 pub fn changes_between(dialect: &Dialect) -> String {
     let p = dialect.placeholder;

@@ -11,7 +11,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::driver::poll_once;
 use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_error};
-use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::connection::{
     CACHE_KIB, configure_connection, explain_error, inspect, sync_fully,
 };
@@ -20,13 +19,11 @@ use crate::store::sqlite::driver::{SqliteDriver, classify_error};
 use crate::store::sqlite::recovery::recover_unserved;
 use crate::store::system_values;
 use crate::store::users::STAMP_KEY;
-use crate::store::uuid_v7::UuidGenerator;
 
 /// One connection, for one blocking caller.
 #[derive(Debug)]
 pub struct SqliteAdmin {
     connection: Connection,
-    ids: UuidGenerator,
 }
 
 impl SqliteAdmin {
@@ -65,14 +62,13 @@ impl SqliteAdmin {
         let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
         configure_connection(&connection, CACHE_KIB).map_err(explain)?;
         let is_empty = inspect(files, &connection)?;
-        Ok((!is_empty).then(|| Self { connection, ids: UuidGenerator::default() }))
+        Ok((!is_empty).then(|| Self { connection }))
     }
 
     /// Checks that the users table exists.
     fn check_users(&mut self, files: &DatabaseFiles) -> Result<(), OpenError> {
         let shown = &files.display_path;
-        let stamp =
-            self.read(async |driver| Ok(system_values::read(driver, &SQLITE, STAMP_KEY).await));
+        let stamp = self.read(async |driver| Ok(system_values::read(driver, STAMP_KEY).await));
         let stamp = stamp.map_err(|error| OpenError(error.to_string()))?;
         let stamp = stamp.map_err(|failure| MigrationError::Failed(failure).describe(shown))?;
         stamp.map(drop).ok_or_else(|| missing_users_error(shown))
@@ -83,7 +79,7 @@ impl SqliteAdmin {
         &mut self,
         work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        let mut driver = SqliteDriver { connection: &self.connection };
         poll_once(work(&mut driver))
             .unwrap_or_else(|| Err(StoreError::internal("the SQLite driver blocked in a command")))
     }

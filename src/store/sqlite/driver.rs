@@ -5,12 +5,10 @@ use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
 use uuid::Uuid;
 
 use crate::clock;
-use crate::model::Resource;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
-use crate::store::sql::statements::SQLITE_LAST_ID;
+use crate::store::sql::dialect::{Dialect, SQLITE};
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::store::uuid_v7::UuidGenerator;
 use crate::value::{Id, IdKind, Moment};
 
 /// The savepoint of one request within its commit group.
@@ -22,7 +20,6 @@ pub const RELEASE: &str = "RELEASE request";
 #[derive(Debug)]
 pub struct SqliteDriver<'a> {
     pub connection: &'a Connection,
-    pub ids: &'a UuidGenerator,
 }
 
 impl SqliteDriver<'_> {
@@ -85,6 +82,7 @@ fn read_rows<T>(
 }
 
 impl Driver for SqliteDriver<'_> {
+    const DIALECT: &'static Dialect = &SQLITE;
     const HAS_SHARED_COMMIT: bool = true;
 
     async fn query_until<T>(
@@ -118,7 +116,7 @@ impl Driver for SqliteDriver<'_> {
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
     ) -> Result<(Vec<A>, Vec<T>), StatementError> {
-        let ahead = SqliteDriver { connection: self.connection, ids: self.ids };
+        let ahead = SqliteDriver { connection: self.connection };
         let mut statement = ahead.prepare(&first.sql, &first.binds)?;
         let mut rows = statement.raw_query();
         let before = match rows.next().map_err(classify_error)? {
@@ -135,28 +133,6 @@ impl Driver for SqliteDriver<'_> {
     /// The writer sets the savepoint, and releases it.
     async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
         self.execute(ROLLBACK_TO, &[]).await.map(|_| ())
-    }
-
-    async fn allocate_ids(
-        &mut self,
-        resource: &Resource,
-        count: usize,
-        now: Moment,
-    ) -> Result<Vec<Id>, StatementError> {
-        match resource.id {
-            IdKind::Uuid => {
-                let ids = (0..count).map(|_| self.ids.next(now).map(Id::Uuid));
-                ids.collect::<Result<_, _>>()
-                    .map_err(|error| StatementError::Engine(error.to_string()))
-            }
-            // SQLite raises this number itself when a larger id is inserted, in the same transaction.
-            IdKind::Integer => {
-                let read = |row: &dyn Columns| row.integer(0);
-                let last = self.query(SQLITE_LAST_ID, &[Bind::Text(&resource.table)], read).await?;
-                let last = last.into_iter().flatten().next().unwrap_or(0);
-                Ok((last + 1..).take(count).map(Id::Integer).collect())
-            }
-        }
     }
 
     fn now(&self) -> Moment {

@@ -12,7 +12,6 @@ use crate::store::sql::dialect::SQLITE;
 use crate::store::sql::statements::SqlStatements;
 use crate::store::sqlite::connection::configure_connection;
 use crate::store::sqlite::driver::SqliteDriver;
-use crate::store::uuid_v7::UuidGenerator;
 
 /// Creates the tables of one model and migrates them to another. Without items that always succeeds; with an
 /// item of each resource it may be refused (false). Then prepares every statement of the resulting model.
@@ -27,17 +26,16 @@ fn create_and_migrate(before: &Model, after: &Model, has_items: bool) -> Result<
     let failed = |error: rusqlite::Error| error.to_string();
     let connection = Connection::open_in_memory().map_err(failed)?;
     configure_connection(&connection, 1_000).map_err(failed)?;
-    let ids = UuidGenerator::default();
-    let mut driver = SqliteDriver { connection: &connection, ids: &ids };
+    let mut driver = SqliteDriver { connection: &connection };
     connection.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-    let made = poll_once(schema::create(&mut driver, before, &SQLITE));
+    let made = poll_once(schema::create(&mut driver, before));
     if !matches!(made, Some(Ok(()))) {
         return Err(format!("{made:?}"));
     }
     if has_items {
         insert_items(&connection, before).map_err(failed)?;
     }
-    let is_applied = match poll_once(schema::migrate(&mut driver, after, &SQLITE, &[])) {
+    let is_applied = match poll_once(schema::migrate(&mut driver, after, &[])) {
         Some(Ok(_)) => true,
         Some(Err(MigrationError::Refused(_))) => false,
         other => return Err(format!("{other:?}")),

@@ -34,7 +34,6 @@ use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::worker::SqliteStore;
 use crate::store::sqlite::write_queue::WriteQueue;
 use crate::store::sqlite::writer::SqliteWriter;
-use crate::store::uuid_v7::UuidGenerator;
 use crate::store::{schema, system_values};
 
 pub fn open(
@@ -103,7 +102,6 @@ fn open_locked(
     let writer = SqliteWriter {
         connection,
         context: Arc::clone(&context),
-        ids: UuidGenerator::default(),
         queue: jobs,
         stopped: Arc::clone(&stopped),
         wal_pages: log_pages,
@@ -200,19 +198,18 @@ fn create_or_migrate(
         connection.execute_batch(sql)
     };
     run("BEGIN IMMEDIATE").map_err(explain)?;
-    let ids = UuidGenerator::default();
-    let driver = SqliteDriver { connection, ids: &ids };
+    let driver = SqliteDriver { connection };
     #[cfg(test)]
     let driver = crate::store::fault_injection::FaultyDriver(driver);
     let mut driver = driver;
     let done = poll_once(async {
         match is_empty {
-            true => schema::create(&mut driver, model, &SQLITE).await?,
+            true => schema::create(&mut driver, model).await?,
             // One server owns the file, so there are no other models.
-            false => drop(schema::migrate(&mut driver, model, &SQLITE, &[]).await?),
+            false => drop(schema::migrate(&mut driver, model, &[]).await?),
         }
         let now = driver.now().to_string();
-        system_values::write(&mut driver, &SQLITE, "started_at", &now).await?;
+        system_values::write(&mut driver, "started_at", &now).await?;
         Ok::<(), MigrationError>(())
     });
     let done = done.unwrap_or(Err(MigrationError::Failed(StatementError::TimedOut)));

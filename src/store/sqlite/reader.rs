@@ -21,7 +21,6 @@ use crate::store::read;
 use crate::store::sqlite::connection::configure_connection;
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::wal_reset::ReadGate;
-use crate::store::uuid_v7::UuidGenerator;
 use crate::{clock, fault};
 
 /// How many steps of SQLite's VM run between two checks of the deadline. Fewer in the pool: one step of a
@@ -41,7 +40,6 @@ pub struct SqliteReader {
     connection: Connection,
     context: Arc<StoreContext>,
     /// Unused: a read allocates no ids.
-    ids: UuidGenerator,
     /// When the running statement is interrupted, in milliseconds since `began`.
     deadline: Arc<AtomicU64>,
     began: Instant,
@@ -71,13 +69,7 @@ impl SqliteReader {
         });
         let connection = connection
             .map_err(|error| OpenError(format!("{}: cannot read: {error}", path.display())))?;
-        Ok(Self {
-            connection,
-            context: Arc::clone(context),
-            ids: UuidGenerator::default(),
-            deadline,
-            began,
-        })
+        Ok(Self { connection, context: Arc::clone(context), deadline, began })
     }
 
     /// Opens a snapshot for all reads from now on, until the reader is dropped. A statement is interrupted
@@ -98,7 +90,7 @@ impl SqliteReader {
     }
 
     pub fn driver(&self) -> SqliteDriver<'_> {
-        SqliteDriver { connection: &self.connection, ids: &self.ids }
+        SqliteDriver { connection: &self.connection }
     }
 
     /// Sets the deadline at which a running statement is interrupted.

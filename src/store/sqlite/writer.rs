@@ -30,7 +30,6 @@ use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWrite, WriteReceiver};
-use crate::store::uuid_v7::UuidGenerator;
 use crate::store::write::{self, WriteRef};
 use crate::{clock, fault};
 
@@ -48,7 +47,6 @@ const DRAIN_POLL: Duration = Duration::from_millis(5);
 pub struct SqliteWriter {
     pub connection: Connection,
     pub context: Arc<StoreContext>,
-    pub ids: UuidGenerator,
     pub queue: WriteReceiver,
     pub stopped: Arc<AtomicBool>,
     /// Pages in the WAL, as of the last commit.
@@ -432,7 +430,7 @@ impl SqliteWriter {
 
     /// A driver for one transaction.
     pub fn driver(&self) -> impl Driver {
-        let driver = SqliteDriver { connection: &self.connection, ids: &self.ids };
+        let driver = SqliteDriver { connection: &self.connection };
         #[cfg(test)]
         let driver = crate::store::fault_injection::FaultyDriver(driver);
         driver

@@ -181,7 +181,7 @@ pub fn nonce_age_seconds_max() -> i64 {
 /// Creates the tables unless they exist.
 pub async fn create_tables(driver: &mut PostgresDriver<'_>) -> Result<(), StatementError> {
     let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
-    let present = driver.query(TABLES_PRESENT, &[], read).await?.pop();
+    let present = driver.query_one(TABLES_PRESENT, &[], read).await?;
     if present == Some((Some(true), Some(true))) {
         return Ok(());
     }
@@ -202,20 +202,18 @@ pub async fn sweep_tables(
     statement_max: Duration,
     epoch: u64,
 ) -> Result<(), StatementError> {
-    let is_ours = driver.query(NONCE_SWEEP_LOCK, &[], |row| row.boolean(0)).await?;
-    if is_ours.first() == Some(&Some(true)) {
+    if driver.query_is_true(NONCE_SWEEP_LOCK).await? {
         driver.query(SELECT_OR_CREATE_EPOCH, &epoch_binds(epoch), |_| Ok(())).await?;
-        let read = |row: &dyn Columns| Ok((row.integer(0)?, row.integer(1)?));
-        let raised =
-            driver.query(RAISE_FLOOR, &[Bind::Integer(nonce_age_seconds_max())], read).await?;
-        if let Some((Some(floor), Some(now))) = raised.first() {
+        let read = |row: &dyn Columns| Ok((row.required_integer(0)?, row.required_integer(1)?));
+        let age = [Bind::Integer(nonce_age_seconds_max())];
+        if let Some((floor, now)) = driver.query_one(RAISE_FLOOR, &age, read).await? {
             let slack = i64::try_from(statement_max.as_secs()).unwrap_or(i64::MAX);
             let oldest = floor.saturating_sub(slack).saturating_sub(SLACK_SECONDS);
             let free = expired_buckets(oldest, now.saturating_add(CLOCK_SKEW_SECONDS));
-            truncate_buckets(driver, &free, (*now, epoch)).await?;
+            truncate_buckets(driver, &free, (now, epoch)).await?;
         }
     }
-    driver.finish(&[]).await.map_err(|stopped| stopped.failure)
+    driver.commit().await
 }
 
 /// The tables that hold no nonce issued between these times.
@@ -241,8 +239,8 @@ async fn truncate_buckets(
             "SELECT ('x' || left(nonce::text, 8))::bit(32)::bigint FROM nouns_used_{bucket} \
              ORDER BY nonce DESC LIMIT 1"
         );
-        let newest = driver.query(&newest, &[], |row| row.integer(0)).await?;
-        if let Some(newest) = newest.into_iter().flatten().next() {
+        let newest = driver.query_one(&newest, &[], |row| row.required_integer(0)).await?;
+        if let Some(newest) = newest {
             full.push(bucket);
             is_ahead |= newest > now.saturating_add(CLOCK_SKEW_SECONDS);
         }

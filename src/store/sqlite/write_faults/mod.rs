@@ -38,7 +38,6 @@ use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWrite, WriteQueue};
 use crate::store::sqlite::writer::SqliteWriter;
-use crate::store::uuid_v7::UuidGenerator;
 use crate::store::{fault_injection, schema};
 use crate::value::{Id, IdKind};
 
@@ -88,9 +87,8 @@ impl WriterHarness {
         let model = Arc::new(model::read("teams.toml", MODEL).unwrap());
         let connection = Connection::open_in_memory().unwrap();
         super::connection::configure_connection(&connection, 1_000).unwrap();
-        let ids = UuidGenerator::default();
-        let mut driver = SqliteDriver { connection: &connection, ids: &ids };
-        poll_once(schema::create(&mut driver, &model, &SQLITE)).unwrap().unwrap();
+        let mut driver = SqliteDriver { connection: &connection };
+        poll_once(schema::create(&mut driver, &model)).unwrap().unwrap();
         let metrics = Metrics::new(&model);
         let counted = metrics.writer();
         let (queue, jobs) = WriteQueue::new(&counted);
@@ -99,7 +97,6 @@ impl WriterHarness {
         let writer = SqliteWriter {
             connection,
             context: Arc::clone(&context),
-            ids,
             queue: jobs,
             stopped: Arc::new(AtomicBool::new(false)),
             wal_pages: Arc::new(AtomicUsize::new(0)),

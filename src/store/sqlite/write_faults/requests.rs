@@ -50,7 +50,7 @@ fn fault_outcomes_of_create() {
         ("POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
     "#]],
@@ -65,7 +65,6 @@ fn fault_outcomes_of_create_with_parent_and_reference() {
                                 taken time  intr  lock  full  gone  sync  fault panic
         SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
     "#]],
@@ -80,7 +79,7 @@ fn fault_outcomes_of_bulk_create() {
         &expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
@@ -95,7 +94,7 @@ fn fault_outcomes_of_refused_create() {
     let body = r#"{"person":{"name":"Dan","badge":"a"}}"#;
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
     "#]]
@@ -108,7 +107,7 @@ fn fault_outcomes_of_bulk_create_with_last_refused() {
     expect![[r#"
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
@@ -243,7 +242,7 @@ fn fault_outcomes_of_idempotent_create() {
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
         SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_keys       oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
@@ -259,7 +258,7 @@ fn fault_outcomes_of_refused_idempotent_bulk_create() {
                                 taken time  intr  lock  full  gone  sync  fault panic
         SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
         SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        allocate ids            oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
         INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
