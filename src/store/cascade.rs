@@ -146,9 +146,6 @@ async fn load_dependents<D: Driver>(
             Statement::new(&link.dependents, vec![Bind::Id(*id), Bind::Integer(limit)])
         })
         .collect();
-    if strokes.is_empty() {
-        return Ok(Vec::new());
-    }
     let missing = || InternalError("an item without an id".into());
     let read = |at: usize, row: &dyn Columns| {
         let resource = asked.get(at).ok_or_else(missing)?.0.resource;
@@ -161,5 +158,5 @@ async fn load_dependents<D: Driver>(
         let (ancestors, reach) = (ids.rev().collect(), AccessScope::default());
         Ok(Dependent { collection: Collection { resource, ancestors, scope: reach }, id })
     };
-    driver.query_each(&strokes, read).await
+    driver.query_all(&strokes, read, |_| false).await
 }

@@ -9,6 +9,8 @@
 //! A reader never misses a change that commits late with a smaller number: it reads only up to the low-water mark
 //! (`Dialect::low_watermark`).
 
+use std::sync::atomic::Ordering;
+
 use crate::formats;
 use crate::intent::preconditions::PreconditionResult;
 use crate::intent::{ListQuery, push_unprefixed_path};
@@ -113,12 +115,6 @@ pub struct LogPosition {
     settled: i64,
 }
 
-/// A row of one of the two statements.
-enum VersionRow {
-    Position(LogPosition),
-    Parent,
-}
-
 impl<'a> CollectionKey<'a> {
     /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
     pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
@@ -133,7 +129,12 @@ impl<'a> CollectionKey<'a> {
     }
 
     /// The statement that reads the position; it needs a newer low-water mark only above the known one.
-    pub fn statement(&self, settled: i64) -> Statement<'_> {
+    pub fn statement_for<D: Driver>(&self, driver: &D) -> Statement<'_> {
+        let known = driver.low_watermark();
+        self.statement(known.map_or(i64::MAX, |known| known.load(Ordering::Relaxed)))
+    }
+
+    fn statement(&self, settled: i64) -> Statement<'_> {
         let mut binds = vec![Bind::Integer(settled), Bind::Text(self.resource)];
         binds.extend(self.parent.as_deref().map(Bind::Text));
         Statement::new(self.sql, binds)
@@ -145,10 +146,12 @@ pub fn read_position(row: &dyn Columns) -> Result<LogPosition, InternalError> {
 }
 
 /// The version, if it is at or below the low-water mark.
-pub fn stable_version<D: Driver>(driver: &D, found: &[LogPosition]) -> Option<i64> {
-    let LogPosition { last_change: at, settled } = *found.first()?;
-    driver.raise_low_watermark(settled);
-    (at <= settled).then_some(at)
+pub fn stable_version<D: Driver>(driver: &D, found: LogPosition) -> Option<i64> {
+    let LogPosition { last_change, settled } = found;
+    if let Some(known) = driver.low_watermark() {
+        known.fetch_max(settled, Ordering::Relaxed);
+    }
+    (last_change <= settled).then_some(last_change)
 }
 
 /// Answers a conditional request without reading the list: a page without items if the list is unchanged. A
@@ -171,17 +174,14 @@ pub async fn not_modified_page<D: Driver>(
     let look = parent.as_ref().map(|(parent, id, above)| parent.exists(*id, above));
     let strokes: Vec<_> = [place].into_iter().chain(look).collect();
     let read = |at: usize, row: &dyn Columns| match at {
-        0 => read_position(row).map(VersionRow::Position),
-        _ => Ok(VersionRow::Parent),
+        0 => read_position(row).map(Some),
+        _ => Ok(None),
     };
-    let rows = driver.query_each(&strokes, read).await?;
+    let rows = driver.query_all(&strokes, read, |_| false).await?;
     if rows.iter().skip(1).any(Vec::is_empty) {
         return Err(StoreError::Refused(RequestRefusal::Missing));
     }
-    let found = rows.into_iter().flatten().find_map(|seen| match seen {
-        VersionRow::Position(found) => Some(found.last_change),
-        VersionRow::Parent => None,
-    });
+    let found = rows.into_iter().flatten().flatten().next().map(|found| found.last_change);
     let position = found
         .filter(|at| list.preconditions.evaluate_for_list(Some(*at)) != PreconditionResult::Holds);
     Ok(position.map(|position| Page {

@@ -14,11 +14,13 @@ use crate::metrics::Counter;
 use crate::model::{GrantVerb, Model, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
+use crate::store::error::{InternalError, StatementError};
+use crate::store::rows;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::read_statements::ReadStatements;
 use crate::store::sql::statements::SqlStatements;
-use crate::store::statement::{Bind, Statement};
-use crate::value::Id;
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::value::{Id, Item};
 
 /// A write of more rows than this gets a separate commit.
 pub const GROUPED_ROWS_MAX: usize = 100;
@@ -90,6 +92,27 @@ impl StoreContext {
             filtered: self.filtered_statements(resource, scope),
             scope,
         }
+    }
+
+    /// Decodes a row into an item. A damaged row is counted, and the error names its id.
+    pub fn read_item(
+        &self,
+        resource: ResourceIndex,
+        row: &dyn Columns,
+    ) -> Result<Item, InternalError> {
+        let resource = self.model.resource(resource);
+        rows::read_item(&self.model, resource, row).inspect_err(|_| self.damaged_items.add(1))
+    }
+
+    /// Checks the lists and objects of an item that a decision depends on. A damaged one is counted.
+    pub fn check_lists_and_objects(
+        &self,
+        resource: ResourceIndex,
+        item: &Item,
+    ) -> Result<(), StatementError> {
+        let checked = rows::check_lists_and_objects(self.model.resource(resource), item);
+        let checked = checked.inspect_err(|_| self.damaged_items.add(1));
+        checked.map_err(StatementError::Internal)
     }
 
     /// The parent item of a collection, if it has one: its statements, its id and the ids of its ancestors.

@@ -1,10 +1,12 @@
-//! The driver trait: a backend's operations inside one transaction, and the types of parameters and rows.
+//! The driver trait: a backend's operations inside one transaction.
 //!
-//! `transaction` is written once against this trait. It is async because PostgreSQL's driver waits on a
+//! The layers above are written once against this trait. It is async because PostgreSQL's driver waits on a
 //! socket. SQLite's driver never waits, so its futures are ready at the first poll (`poll_once`), and the
 //! same code runs on the writer thread without a runtime.
 
 use std::pin::pin;
+use std::slice;
+use std::sync::atomic::AtomicI64;
 use std::task::{Context, Poll, Waker};
 
 use crate::store::error::{
@@ -14,6 +16,15 @@ use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::Moment;
 
+/// What follows the last of several statements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// More statements of the transaction.
+    Continue,
+    /// The end of the transaction. A backend that commits by itself commits with the statements.
+    Commit,
+}
+
 /// A connection inside a transaction.
 pub trait Driver {
     const DIALECT: &'static Dialect;
@@ -22,14 +33,56 @@ pub trait Driver {
     /// fail the commit has to be found before it.
     const HAS_SHARED_COMMIT: bool;
 
-    /// Runs a statement and reads rows until `is_enough` holds.
-    async fn query_until<T>(
+    /// Runs statements in order, in one round trip where the backend can, and reads the rows of each until
+    /// `is_enough` holds. `read` gets the index of the statement.
+    async fn query_all<T>(
         &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+        statements: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
         is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError>;
+    ) -> Result<Vec<Vec<T>>, StatementError>;
+
+    /// Runs a statement and returns the number of rows it changed.
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError>;
+
+    /// Runs statements in order, each of which must change exactly one row.
+    async fn execute_all(
+        &mut self,
+        statements: &[Statement<'_>],
+        _: Then,
+    ) -> Result<(), FailedStatement> {
+        for (at, statement) in statements.iter().enumerate() {
+            let failed = |failure| FailedStatement { at, failure };
+            match self.execute(&statement.sql, &statement.binds).await.map_err(failed)? {
+                1 => {}
+                _ => return Err(failed(changed_while_locked_error())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a savepoint: from here on `rollback_to_savepoint` undoes the writes.
+    async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
+        Ok(())
+    }
+
+    /// Undoes everything since `begin_savepoint`.
+    async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError>;
+
+    /// Makes the connection usable for reads after a statement was refused. The writes of the transaction may
+    /// be rolled back by then.
+    async fn recover(&mut self) -> Result<(), StatementError> {
+        Ok(())
+    }
+
+    /// The current time; a transaction asks once.
+    fn now(&self) -> Moment;
+
+    /// The cached low-water mark of the change log: every change up to this number is visible. `None` where all
+    /// visible changes are complete, because there is a single writer.
+    fn low_watermark(&self) -> Option<&AtomicI64> {
+        None
+    }
 
     /// Runs a statement and reads every row.
     async fn query<T>(
@@ -38,7 +91,17 @@ pub trait Driver {
         binds: &[Bind<'_>],
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<Vec<T>, StatementError> {
-        self.query_until(sql, binds, read, |_| false).await
+        self.query_statement(&Statement::new(sql, binds.to_vec()), read).await
+    }
+
+    /// As `query`, for a statement with its parameters.
+    async fn query_statement<T>(
+        &mut self,
+        statement: &Statement<'_>,
+        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+    ) -> Result<Vec<T>, StatementError> {
+        let all = self.query_all(slice::from_ref(statement), |_, row| read(row), |_| false);
+        Ok(all.await?.pop().unwrap_or_default())
     }
 
     /// Runs a statement that returns one row at most.
@@ -56,102 +119,14 @@ pub trait Driver {
         Ok(self.query_one(sql, &[], |row| row.boolean(0)).await?.flatten() == Some(true))
     }
 
-    /// As `query_until`, for a statement that is unlikely to be repeated: it is not put into the statement
-    /// cache.
-    async fn query_uncached<T>(
+    /// Whether each statement returns a row.
+    async fn have_rows(
         &mut self,
-        stroke: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        self.query_until(&stroke.sql, &stroke.binds, read, is_enough).await
+        statements: &[Statement<'_>],
+    ) -> Result<Vec<bool>, StatementError> {
+        let found = self.query_all(statements, |_, _| Ok(()), |()| false).await?;
+        Ok(found.iter().map(|rows| !rows.is_empty()).collect())
     }
-
-    /// Runs two statements in one round trip where the backend can; reads rows of the second until
-    /// `is_enough` holds.
-    async fn query_pair<A, T>(
-        &mut self,
-        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
-        then: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
-        let before = self.query(&first.sql, &first.binds, read_first).await?;
-        Ok((before, self.query_until(&then.sql, &then.binds, read, is_enough).await?))
-    }
-
-    /// Runs a statement and returns the number of rows it changed.
-    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError>;
-
-    /// Runs statements in order and reads the rows of each; `read` gets the index of the statement.
-    async fn query_each<T>(
-        &mut self,
-        strokes: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
-        let mut all = Vec::with_capacity(strokes.len());
-        for (at, stroke) in strokes.iter().enumerate() {
-            all.push(self.query(&stroke.sql, &stroke.binds, |row| read(at, row)).await?);
-        }
-        Ok(all)
-    }
-
-    /// Runs statements in order, each of which must change exactly one row.
-    async fn execute_each(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        for (at, stroke) in strokes.iter().enumerate() {
-            let done = self.execute(&stroke.sql, &stroke.binds).await;
-            let count = done.map_err(|failure| FailedStatement { at, failure })?;
-            if count != 1 {
-                return Err(FailedStatement { at, failure: changed_while_locked_error() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the connection usable for reads after a statement was refused. The writes of the transaction may
-    /// be rolled back by then.
-    async fn recover(&mut self) -> Result<(), StatementError> {
-        Ok(())
-    }
-
-    /// Runs the last statements of a transaction. A backend that commits by itself commits with them.
-    async fn finish(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        self.execute_each(strokes).await
-    }
-
-    /// Sets a savepoint: from here on `rollback_to_savepoint` undoes the writes, and `finish` no longer ends
-    /// the transaction; `finish_savepoint` does.
-    async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
-        Ok(())
-    }
-
-    /// Undoes everything since `begin_savepoint`.
-    async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError>;
-
-    /// Runs the last statements after `begin_savepoint`.
-    async fn finish_savepoint(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        self.execute_each(strokes).await
-    }
-
-    /// Runs slow computation where it blocks no other task.
-    async fn run_blocking<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, StatementError> {
-        Ok(work())
-    }
-
-    /// The current time; a transaction asks once.
-    fn now(&self) -> Moment;
-
-    /// The low-water mark of the change log: every change up to this number is visible. With a single writer
-    /// all visible changes are complete.
-    fn low_watermark(&self) -> i64 {
-        i64::MAX
-    }
-
-    /// Caches a low-water mark for the next reader.
-    fn raise_low_watermark(&self, _number: i64) {}
 }
 
 /// Polls a future once; `None` if it is not ready.

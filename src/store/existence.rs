@@ -48,12 +48,9 @@ pub async fn check_existence<D: Driver>(
     let looks = references.iter().zip(&targets);
     let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
     let strokes: Vec<_> = look.into_iter().chain(looks).collect();
-    if strokes.is_empty() {
-        return Ok((true, Vec::new()));
-    }
-    let mut found = driver.query_each(&strokes, |_, _| Ok(())).await?.into_iter();
-    let is_there = !is_looked_for || found.next().is_some_and(|rows| !rows.is_empty());
-    let lost = references.iter().zip(found).filter(|(_, rows)| rows.is_empty());
+    let mut found = driver.have_rows(&strokes).await?.into_iter();
+    let is_there = !is_looked_for || found.next() == Some(true);
+    let lost = references.iter().zip(found).filter(|(_, is_found)| !is_found);
     Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
 }
 

@@ -14,7 +14,6 @@ use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::existence::require_parents;
 use crate::store::read::list_statements;
-use crate::store::rows::read_item;
 use crate::store::sql::list::ListStatements;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item};
@@ -108,8 +107,7 @@ impl ChunkBuffer {
         context: &StoreContext,
         row: &dyn Columns,
     ) -> Result<usize, InternalError> {
-        let resource = context.model.resource(export.collection.resource);
-        let item = read_item(&context.model, resource, row, &context.damaged_items)?;
+        let item = context.read_item(export.collection.resource, row)?;
         let before = self.0.len();
         (export.write)(&mut self.0, &item);
         Ok(self.0.len() - before)

@@ -4,13 +4,14 @@
 //! An injected fault belongs to its thread, so that tests run in parallel.
 
 use std::cell::RefCell;
+use std::slice;
 
 use rusqlite::ffi;
 
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::sql::dialect::Dialect;
-use crate::store::statement::{Bind, Columns};
+use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::Moment;
 
 /// How a step fails.
@@ -138,15 +139,20 @@ impl<D: Driver> Driver for FaultyDriver<D> {
     const DIALECT: &'static Dialect = D::DIALECT;
     const HAS_SHARED_COMMIT: bool = D::HAS_SHARED_COMMIT;
 
-    async fn query_until<T>(
+    /// Each statement is a step.
+    async fn query_all<T>(
         &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        self.fail_if_injected(sql).await?;
-        self.0.query_until(sql, binds, read, is_enough).await
+        statements: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+        mut is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
+        let mut all = Vec::new();
+        for (at, statement) in statements.iter().enumerate() {
+            self.fail_if_injected(&statement.sql).await?;
+            let one = slice::from_ref(statement);
+            all.extend(self.0.query_all(one, |_, row| read(at, row), &mut is_enough).await?);
+        }
+        Ok(all)
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {

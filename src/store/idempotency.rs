@@ -8,9 +8,11 @@
 
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal, WritePlan};
 use crate::store::context::StoreContext;
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, Then};
 use crate::store::error::{InternalError, StatementError, StoreError, WriteError};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::system_values;
@@ -97,7 +99,7 @@ pub async fn lock_or_replay<D: Driver>(
         0 => Ok((row.boolean(0)? == Some(true), None)),
         _ => Ok((true, Some(IdempotencyRecord::read(row)?))),
     };
-    let mut found = driver.query_each(&strokes, read).await?.into_iter().flatten();
+    let mut found = driver.query_all(&strokes, read, |_| false).await?.into_iter().flatten();
     let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
     match found.next() {
         // A stored response is final, regardless of who holds the lock now.
@@ -107,16 +109,25 @@ pub async fn lock_or_replay<D: Driver>(
     }
 }
 
-pub async fn encode_answer<D: Driver>(
-    driver: &mut D,
+/// Renders the response. A large one is rendered where it blocks no other task; SQLite's writer thread, which
+/// has no runtime, renders all of them itself.
+pub async fn encode_answer(
     once: &IdempotentRequest,
     done: Result<Outcome, RequestRefusal>,
 ) -> Result<Option<String>, StatementError> {
-    if !done.as_ref().is_ok_and(Outcome::is_large) {
+    let is_large = done.as_ref().is_ok_and(Outcome::is_large);
+    let Some(runtime) = Handle::try_current().ok().filter(|_| is_large) else {
         return Ok((once.render)(done));
+    };
+    let render = once.render.clone();
+    match runtime.spawn_blocking(move || render(done)).await {
+        Ok(text) => Ok(text),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down.
+            Err(_) => Err(StatementError::TimedOut),
+        },
     }
-    let says = once.render.clone();
-    driver.run_blocking(move || says(done)).await
 }
 
 pub async fn store_answer<D: Driver>(
@@ -133,5 +144,6 @@ pub async fn store_answer<D: Driver>(
         Bind::Integer(i64::try_from(text.len()).unwrap_or(i64::MAX)),
         Bind::Text(text),
     ];
-    Ok(driver.finish_savepoint(&[Statement::new(&context.sql.keys.store, binds)]).await?)
+    let store = Statement::new(&context.sql.keys.store, binds);
+    Ok(driver.execute_all(&[store], Then::Commit).await?)
 }

@@ -1,20 +1,17 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
-use std::cell::Cell;
-
 use crate::intent::ListQuery;
 use crate::model::{Resource, ResourceIndex};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
 use crate::store::change_log::{
-    self, CollectionKey, not_modified_page, read_position, stable_version,
+    self, CollectionKey, LogPosition, not_modified_page, read_position, stable_version,
 };
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
 use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
-use crate::store::rows::{check_lists_and_objects, read_item};
 use crate::store::sql::list::ListStatements;
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
@@ -70,9 +67,60 @@ pub async fn load_item<D: Driver>(
     resource: ResourceIndex,
     stroke: Statement<'_>,
 ) -> Result<Option<Item>, StatementError> {
-    let resource = context.model.resource(resource);
-    let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
-    driver.query_one(&stroke.sql, &stroke.binds, read).await
+    Ok(driver.query_statement(&stroke, |row| context.read_item(resource, row)).await?.pop())
+}
+
+/// The rows of a page, as they are loaded.
+struct PageRows<'a> {
+    context: &'a StoreContext,
+    resource: ResourceIndex,
+    items: Vec<Item>,
+    bytes: usize,
+    position: Option<LogPosition>,
+}
+
+/// A row of the statements that load a page.
+enum PageRow {
+    Position(LogPosition),
+    Item(Item),
+}
+
+impl PageRows<'_> {
+    /// Runs the statement that reads the position, if there is one, and one that reads items, in one round trip.
+    async fn load<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        position: Option<Statement<'_>>,
+        page: Option<Statement<'_>>,
+    ) -> Result<(), StatementError> {
+        let has_position = position.is_some();
+        let statements: Vec<_> = position.into_iter().chain(page).collect();
+        let read = |at: usize, row: &dyn Columns| match at {
+            0 if has_position => read_position(row).map(PageRow::Position),
+            _ => self.context.read_item(self.resource, row).map(PageRow::Item),
+        };
+        let mut bytes = self.bytes;
+        let is_enough = |row: &PageRow| match row {
+            PageRow::Position(_) => false,
+            PageRow::Item(item) => {
+                bytes += item.approximate_bytes();
+                bytes > PAGE_BYTES_MAX
+            }
+        };
+        let rows = driver.query_all(&statements, read, is_enough).await?;
+        self.bytes = bytes;
+        for row in rows.into_iter().flatten() {
+            match row {
+                PageRow::Position(position) => self.position = Some(position),
+                PageRow::Item(item) => self.items.push(item),
+            }
+        }
+        Ok(())
+    }
+
+    fn is_full(&self, limit: usize) -> bool {
+        self.bytes > PAGE_BYTES_MAX || self.items.len() > limit
+    }
 }
 
 /// As `load_item`, for an item that a decision depends on.
@@ -84,9 +132,7 @@ pub async fn load_for_decision<D: Driver>(
 ) -> Result<Option<Item>, StatementError> {
     let item = load_item(driver, context, resource, stroke).await?;
     if let Some(item) = &item {
-        let resource = context.model.resource(resource);
-        check_lists_and_objects(resource, item, &context.damaged_items)
-            .map_err(StatementError::Internal)?;
+        context.check_lists_and_objects(resource, item)?;
     }
     Ok(item)
 }
@@ -97,65 +143,45 @@ async fn load_page<D: Driver>(
     collection: &Collection,
     list: &ListQuery,
 ) -> Result<Page, StoreError> {
-    let model = &context.model;
-    let resource = model.resource(collection.resource);
     // One row more than the limit shows whether there is a next page.
     let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let read = |row: &dyn Columns| read_item(model, resource, row, &context.damaged_items);
-    let bytes = Cell::new(0);
-    let is_full = || bytes.get() > PAGE_BYTES_MAX;
-    let is_enough = |item: &Item| {
-        bytes.set(bytes.get() + item.approximate_bytes());
-        is_full()
-    };
-    let standing = CollectionKey::new(context, collection);
-    let place = standing.as_ref().map(|standing| standing.statement(driver.low_watermark()));
-    let (place, mut items) = if list.is_whole_by_id() {
+    let key = CollectionKey::new(context, collection);
+    let position = key.as_ref().map(|key| key.statement_for(driver));
+    let resource = collection.resource;
+    let mut rows = PageRows { context, resource, items: Vec::new(), bytes: 0, position: None };
+    if list.is_whole_by_id() {
         let reached = context.scoped_statements(collection.resource, &collection.scope);
         let after = list.after.as_ref().map(|after| after.id);
-        let stroke = reached.page(limit, after, &collection.ancestors);
-        match &place {
-            Some(place) => {
-                driver.query_pair((place, read_position), &stroke, read, is_enough).await?
-            }
-            None => {
-                let items = driver.query_until(&stroke.sql, &stroke.binds, read, is_enough).await?;
-                (Vec::new(), items)
-            }
-        }
+        let page = reached.page(limit, after, &collection.ancestors);
+        rows.load(driver, position, Some(page)).await?;
     } else {
-        let place = match &place {
-            Some(place) => driver.query(&place.sql, &place.binds, read_position).await?,
-            None => Vec::new(),
-        };
+        rows.load(driver, position, None).await?;
         let listing = list_statements(context, collection, list);
-        let mut items: Vec<Item> = Vec::new();
         for section in listing.sections() {
-            let found = i64::try_from(items.len()).unwrap_or(i64::MAX);
-            let stroke = listing.page(section, limit.saturating_sub(found));
-            items.extend(driver.query_uncached(&stroke, read, is_enough).await?);
-            if is_full() || items.len() > list.limit {
+            let found = i64::try_from(rows.items.len()).unwrap_or(i64::MAX);
+            let page = listing.page(section, limit.saturating_sub(found));
+            rows.load(driver, None, Some(page)).await?;
+            if rows.is_full(list.limit) {
                 break;
             }
         }
-        (place, items)
-    };
-    let position = stable_version(driver, &place);
+    }
+    let position = rows.position.and_then(|found| stable_version(driver, found));
     // Items prove that their parents exist; an empty list does not.
-    if items.is_empty() {
+    if rows.items.is_empty() {
         require_parents(driver, context, collection).await?;
     }
     let total = match list.is_counted {
         true => Some(count_items(driver, context, collection, list).await?),
         false => None,
     };
-    let more = is_full() || items.len() > list.limit;
+    let has_more = rows.is_full(list.limit);
+    let mut items = rows.items;
     items.truncate(list.limit);
-    let last = items.last().filter(|_| more);
+    let last = items.last().filter(|_| has_more);
     if let Some(item) = last.filter(|_| list.sorts_inside_objects()) {
         // The cursor of the next page has a value inside an object.
-        check_lists_and_objects(resource, item, &context.damaged_items)
-            .map_err(StatementError::Internal)?;
+        context.check_lists_and_objects(resource, item)?;
     }
     let next = last.map(|item| item.id);
     Ok(Page { items, limit: list.limit, next, total, position })
@@ -179,9 +205,8 @@ async fn count_items<D: Driver>(
     list: &ListQuery,
 ) -> Result<i64, StoreError> {
     let listing = list_statements(context, collection, list);
-    let read = |row: &dyn Columns| row.required_integer(0);
-    let count = driver.query_uncached(&listing.count(), read, |_| false).await?.pop();
-    count.ok_or_else(|| StoreError::internal("a count without a row"))
+    let count = driver.query_statement(&listing.count(), |row| row.required_integer(0)).await?;
+    count.first().copied().ok_or_else(|| StoreError::internal("a count without a row"))
 }
 
 /// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.

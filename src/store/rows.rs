@@ -2,7 +2,6 @@
 //!
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
-use crate::metrics::Counter;
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::store::error::InternalError;
 use crate::store::sql::insert::ENTRY_BINDS;
@@ -72,41 +71,30 @@ fn bind_field<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     }
 }
 
-/// Decodes a row into an item. A damaged row is counted, and the error names its id.
+/// Decodes a row into an item. The error of a damaged row names its id.
 pub fn read_item(
     model: &Model,
     resource: &Resource,
     row: &dyn Columns,
-    damaged: &Counter,
 ) -> Result<Item, InternalError> {
     read_columns(model, resource, row).map_err(|InternalError(cause)| {
-        damaged_item(resource, row.id(0, resource.id).unwrap_or_default(), &cause, damaged)
+        damaged_item(resource, row.id(0, resource.id).unwrap_or_default(), &cause)
     })
 }
 
 /// Checks the lists and objects of an item that a decision depends on. Other reads copy their text unchanged;
 /// a decision parses it, and must not take a damaged value for null and store that.
-pub fn check_lists_and_objects(
-    resource: &Resource,
-    item: &Item,
-    damaged: &Counter,
-) -> Result<(), InternalError> {
+pub fn check_lists_and_objects(resource: &Resource, item: &Item) -> Result<(), InternalError> {
     for (field, value) in resource.fields.iter().zip(&item.values) {
         if types::try_parse_canonical(field, value.clone()).is_err() {
             let cause = format!("{}: not a {}", field.name, field.kind.name);
-            return Err(damaged_item(resource, Some(item.id), &cause, damaged));
+            return Err(damaged_item(resource, Some(item.id), &cause));
         }
     }
     Ok(())
 }
 
-fn damaged_item(
-    resource: &Resource,
-    id: Option<Id>,
-    cause: &str,
-    damaged: &Counter,
-) -> InternalError {
-    damaged.add(1);
+fn damaged_item(resource: &Resource, id: Option<Id>, cause: &str) -> InternalError {
     let name = &resource.name;
     InternalError(match id {
         Some(id) => format!("the stored {name} {id} is damaged: {cause}"),
@@ -119,8 +107,11 @@ fn read_columns(
     resource: &Resource,
     row: &dyn Columns,
 ) -> Result<Item, InternalError> {
-    let mut at = 0..;
-    let mut next = || at.next().unwrap_or_default();
+    let mut columns = 0;
+    let mut next = || {
+        columns += 1;
+        columns - 1
+    };
     let id = required_column("id", row.id(next(), resource.id))?;
     let parent = match resource.parent {
         Some(parent) => {

@@ -11,11 +11,11 @@ use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep, WritePlan};
 use crate::store::cascade::is_referred_to;
 use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
 use crate::store::context::StoreContext;
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, Then};
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, WriteError, internal_error,
 };
-use crate::store::rows::{insert_binds, read_item, unique_binds, update_binds};
+use crate::store::rows::{insert_binds, unique_binds, update_binds};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{ChangeKind, Item};
@@ -29,12 +29,13 @@ pub async fn run<D: Driver>(
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
     steps: Vec<ScriptStep>,
+    then: Then,
 ) -> Result<Vec<Item>, WriteError<Box<WritePlan>>> {
     let (saving, going) = ItemWrites::new(context, log.collection, steps);
     if going.is_empty() {
-        save_items(driver, context, log, &saving).await?;
+        save_items(driver, context, log, (&saving, then)).await?;
     } else {
-        delete_items(driver, context, log, &going).await?;
+        delete_items(driver, context, log, (&going, then)).await?;
     }
     Ok(saving.into_items())
 }
@@ -136,11 +137,13 @@ async fn save_items<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
-    saving: &ItemWrites<'_>,
+    (saving, then): (&ItemWrites<'_>, Then),
 ) -> Result<(), WriteError<Box<WritePlan>>> {
     let resource = context.model.resource(log.collection.resource);
     let (saved, strokes) = (&saving.writes, saving.statements(context, log));
-    let Err(FailedStatement { at, failure }) = driver.finish(&strokes).await else { return Ok(()) };
+    let Err(FailedStatement { at, failure }) = driver.execute_all(&strokes, then).await else {
+        return Ok(());
+    };
     let at = at * saved.len() / strokes.len().max(1);
     match (failure, saved.split_at_checked(at)) {
         (StatementError::UniqueViolation(message), Some((before, [blamed, ..]))) => {
@@ -210,8 +213,7 @@ async fn are_conflicts_visible<D: Driver>(
     let reached = context.scoped_statements(collection.resource, &seen);
     let stored = rules.iter().filter(|rule| rule.is_stored);
     let strokes = stored.map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
-    let found = driver.query_each(&strokes.collect::<Vec<_>>(), |_, _| Ok(())).await?;
-    Ok(found.iter().all(|rows| !rows.is_empty()))
+    Ok(driver.have_rows(&strokes.collect::<Vec<_>>()).await?.into_iter().all(|is_found| is_found))
 }
 
 /// All unique rules that an item violates (an engine reports only one): against stored items, and against
@@ -237,9 +239,9 @@ async fn violated_rules<'a, D: Driver>(
     let all_rows = AccessScope::default();
     let reached = context.scoped_statements(resource.index, &all_rows);
     let strokes = rules.iter().map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
-    let found = driver.query_each(&strokes.collect::<Vec<_>>(), |_, _| Ok(())).await?;
-    for (rule, rows) in rules.iter_mut().zip(found) {
-        rule.is_stored = !rows.is_empty();
+    let found = driver.have_rows(&strokes.collect::<Vec<_>>()).await?;
+    for (rule, is_found) in rules.iter_mut().zip(found) {
+        rule.is_stored = is_found;
     }
     rules.retain(|rule| {
         rule.is_stored || before.iter().any(|other| is_same(rule.unique, &other.after))
@@ -251,7 +253,7 @@ async fn delete_items<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
-    going: &[Dependent],
+    (going, then): (&[Dependent], Then),
 ) -> Result<(), WriteError<Box<WritePlan>>> {
     let mut pieces = going.chunks(DELETE_BATCH_MAX).peekable();
     let mut is_first = true;
@@ -264,10 +266,9 @@ async fn delete_items<D: Driver>(
             let dependent = piece
                 .get(at)
                 .ok_or_else(|| InternalError("rows of an unknown statement".into()))?;
-            let resource = context.model.resource(dependent.collection.resource);
-            read_item(&context.model, resource, row, &context.damaged_items)
+            context.read_item(dependent.collection.resource, row)
         };
-        let gone = driver.query_each(&strokes.collect::<Vec<_>>(), read).await?;
+        let gone = driver.query_all(&strokes.collect::<Vec<_>>(), read, |_| false).await?;
         let entries = piece.iter().zip(&gone).flat_map(|(dependent, items)| {
             items.iter().map(|item| {
                 ChangeLogEntry::new(context, &dependent.collection, ChangeKind::Deleted, item)
@@ -281,13 +282,13 @@ async fn delete_items<D: Driver>(
         });
         let strokes: Vec<_> = strokes.collect();
         let done = if pieces.peek().is_some() {
-            driver.execute_each(&strokes).await
+            driver.execute_all(&strokes, Then::Continue).await
         } else {
             // A dangling reference would fail the commit of the whole group.
             if D::HAS_SHARED_COMMIT && is_referred_to(driver, context, going).await? {
                 return Err(internal_error("a deletion that leaves a dangling reference"));
             }
-            driver.finish(&strokes).await
+            driver.execute_all(&strokes, then).await
         };
         done?;
     }

@@ -10,11 +10,18 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 pub struct Statement<'a> {
     pub sql: Cow<'a, str>,
     pub binds: Vec<Bind<'a>>,
+    /// Whether it is likely to be repeated, so that the connection keeps it prepared.
+    pub is_cached: bool,
 }
 
 impl<'a> Statement<'a> {
     pub fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds }
+        Self { sql: sql.into(), binds, is_cached: true }
+    }
+
+    /// A statement that is made for one query.
+    pub fn uncached(sql: String, binds: Vec<Bind<'a>>) -> Self {
+        Self { sql: sql.into(), binds, is_cached: false }
     }
 }
 

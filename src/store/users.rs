@@ -13,7 +13,6 @@ use crate::plan::{RequestRefusal, ScriptStep};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, WriteError};
-use crate::store::rows::read_item;
 use crate::store::sql::{ddl, statements};
 use crate::store::statement::{Bind, Columns};
 use crate::store::system_values;
@@ -52,8 +51,7 @@ pub async fn find_by_name<D: Driver>(
     context: &StoreContext,
     name: &str,
 ) -> Result<Option<Item>, StatementError> {
-    let resource = context.model.resource(context.model.users);
-    let read = |row: &dyn Columns| read_item(&context.model, resource, row, &context.damaged_items);
+    let read = |row: &dyn Columns| context.read_item(context.model.users, row);
     driver.query_one(&context.sql.user, &[Bind::Text(name)], read).await
 }
 

@@ -25,7 +25,7 @@ use crate::reservation::SharedReservation;
 use crate::store::cascade::CascadeDelete;
 use crate::store::change_log::ChangeLogContext;
 use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, RowLock, StoreContext};
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, Then};
 use crate::store::error::{StatementError, StoreError, WriteError, internal_error};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::load_for_decision;
@@ -66,7 +66,7 @@ pub async fn write<D: Driver>(
     pace: CommitMode,
 ) -> Result<Outcome, WriteError<Box<WritePlan>>> {
     match write.idempotency.clone() {
-        None => execute_write(driver, context, write, pace).await,
+        None => execute_write(driver, context, write, (pace, Then::Commit)).await,
         Some(once) => {
             // Authorization first: a stored response is not replayed to a caller who has lost the rights.
             if is_rights_recheck_due(&write) {
@@ -78,11 +78,11 @@ pub async fn write<D: Driver>(
 }
 
 /// Executes a write. The decision consumes the action, so that of a borrowed write is cloned.
-pub async fn execute_write<D: Driver>(
+async fn execute_write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: WriteRef<'_>,
-    pace: CommitMode,
+    (pace, then): (CommitMode, Then),
 ) -> Result<Outcome, WriteError<Box<WritePlan>>> {
     crate::fault::point("transaction");
     if write.has_clear_text(&context.model) {
@@ -124,7 +124,7 @@ pub async fn execute_write<D: Driver>(
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
-    let items = script::run(driver, context, &log, script.steps).await?;
+    let items = script::run(driver, context, &log, script.steps, then).await?;
     match script.result.into_outcome(items) {
         Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Patched(item)),
         outcome => outcome.ok_or_else(|| internal_error("an update returned no row")),
@@ -343,7 +343,7 @@ async fn write_once<D: Driver>(
         return Ok(kept);
     }
     driver.begin_savepoint().await?;
-    let done = match execute_write(driver, context, write, pace).await {
+    let done = match execute_write(driver, context, write, (pace, Then::Continue)).await {
         Ok(outcome) => Ok(outcome),
         Err(WriteError::Error(StoreError::Refused(refusal)))
             if once.can_store_refusal(&refusal) =>
@@ -353,7 +353,7 @@ async fn write_once<D: Driver>(
         }
         Err(halt) => return Err(halt),
     };
-    let text = idempotency::encode_answer(driver, once, done).await?;
+    let text = idempotency::encode_answer(once, done).await?;
     let Some(text) = text else { return Err(internal_error("an answer that cannot be stored")) };
     crate::fault::point("keep");
     idempotency::store_answer(driver, context, once, &text).await?;

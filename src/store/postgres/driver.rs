@@ -5,16 +5,17 @@
 //! `BEGIN` is sent together with the first statement and `COMMIT` with the last; a single statement needs
 //! neither.
 
+use std::cell::RefCell;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
-use tokio_postgres::{Error, Row, RowStream};
+use tokio_postgres::{Error, RowStream};
 
 use crate::model::settings::Pooling;
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, Then};
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
@@ -43,7 +44,7 @@ pub enum TransactionStage {
 pub struct PostgresDriver<'a> {
     connection: &'a DatabaseConnection,
     stage: TransactionStage,
-    /// Whether there is a savepoint, so that the statements after it do not commit yet.
+    /// Whether there is a savepoint, so that a refused statement undoes only what follows it.
     has_savepoint: bool,
     trouble: Option<ErrorClass>,
     violated_key: Option<ViolatedForeignKey>,
@@ -89,7 +90,7 @@ impl<'a> PostgresDriver<'a> {
     }
 
     pub async fn commit(&mut self) -> Result<(), StatementError> {
-        Ok(self.finish(&[]).await?)
+        Ok(self.execute_all(&[], Then::Commit).await?)
     }
 
     /// Rolls back an uncommitted transaction. Returns whether the connection can be reused.
@@ -117,19 +118,13 @@ impl<'a> PostgresDriver<'a> {
         failure
     }
 
-    async fn prepare_statement<'b>(
-        &mut self,
-        stroke: &'b Statement<'_>,
-    ) -> Result<OutgoingStatement<'b>, StatementError> {
-        self.prepare_sql(&stroke.sql, &stroke.binds).await
-    }
-
-    async fn prepare_sql<'b>(
+    async fn prepare<'b>(
         &mut self,
         sql: &'b str,
         binds: &'b [Bind<'b>],
+        is_cached: bool,
     ) -> Result<OutgoingStatement<'b>, StatementError> {
-        if self.connection.pooling == Pooling::Transaction {
+        if !is_cached || self.connection.pooling == Pooling::Transaction {
             return Ok(OutgoingStatement::Unprepared(sql, binds));
         }
         match self.connection.prepare_cached(sql).await {
@@ -153,28 +148,6 @@ impl<'a> PostgresDriver<'a> {
         })
     }
 
-    /// Reads rows until `is_enough`.
-    async fn collect_rows_until<T>(
-        &mut self,
-        rows: RowStream,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        mut is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        let mut rows = pin!(rows);
-        let mut all = Vec::new();
-        loop {
-            let row: Option<Row> =
-                rows.as_mut().try_next().await.map_err(|error| self.record_error(&error))?;
-            let Some(row) = row else { return Ok(all) };
-            let row = read(&row).map_err(StatementError::Internal)?;
-            let is_last = is_enough(&row);
-            all.push(row);
-            if is_last {
-                return Ok(all);
-            }
-        }
-    }
-
     /// Pipelines statements, and returns how many rows each changed.
     async fn send_pipelined(
         &mut self,
@@ -187,7 +160,8 @@ impl<'a> PostgresDriver<'a> {
     /// Runs one statement that is its own transaction.
     async fn run_autocommit(&mut self, stroke: &Statement<'_>) -> Result<(), FailedStatement> {
         let stopped = |failure| FailedStatement { at: 0, failure };
-        let message = self.prepare_statement(stroke).await.map_err(stopped)?;
+        let Statement { sql, binds, is_cached } = stroke;
+        let message = self.prepare(sql, binds, *is_cached).await.map_err(stopped)?;
         crate::fault::point("commit");
         self.stage = TransactionStage::CommitSent;
         match execute(&self.connection.client, message).await {
@@ -220,13 +194,72 @@ impl<'a> PostgresDriver<'a> {
             Err(error) => Err(self.record_error(&error)),
         }
     }
+}
 
-    /// Runs statements; with `is_last` also the commit after them.
-    async fn run_all_statements(
+impl Driver for PostgresDriver<'_> {
+    const DIALECT: &'static Dialect = &POSTGRES;
+    const HAS_SHARED_COMMIT: bool = false;
+
+    async fn query_all<T>(
+        &mut self,
+        statements: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+        is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
+        let mut messages = Vec::with_capacity(statements.len());
+        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
+            messages.push((at, self.prepare(sql, binds, *is_cached).await?));
+        }
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let begin = self.take_begin();
+        let client = &self.connection.client;
+        let (read, is_enough) = (&read, &RefCell::new(is_enough));
+        let run = move |(at, message)| async move {
+            collect_rows(query(client, message).await?, |row| read(at, row), is_enough).await
+        };
+        let results = match (begin, messages.pop()) {
+            // A plain read needs no box.
+            (None, Some(message)) if messages.is_empty() => vec![run(message).await],
+            (begin, last) => {
+                let begun = async {
+                    match begin {
+                        Some(begin) => client.batch_execute(begin).await,
+                        None => Ok(()),
+                    }
+                };
+                let sent = join_pipelined(messages.into_iter().chain(last).map(run));
+                // `join` polls `BEGIN` first, so it is sent first.
+                let (begun, results) = Box::pin(join(begun, sent)).await;
+                begun.map_err(|error| self.record_error(&error))?;
+                results
+            }
+        };
+        let results = results.into_iter().map(|rows| match rows {
+            Ok(rows) => Ok(rows),
+            Err(RowError::Database(error)) => Err(self.record_error(&error)),
+            Err(RowError::Internal(broken)) => Err(StatementError::Internal(broken)),
+        });
+        results.collect()
+    }
+
+    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
+        let message = self.prepare(sql, binds, true).await?;
+        let begin = self.take_begin().map(OutgoingStatement::Command);
+        let mut count = 0;
+        for done in self.send_pipelined(begin.into_iter().chain([message]).collect()).await {
+            count = done.map_err(|error| self.record_error(&error))?;
+        }
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    async fn execute_all(
         &mut self,
         strokes: &[Statement<'_>],
-        is_last: bool,
+        then: Then,
     ) -> Result<(), FailedStatement> {
+        let is_last = then == Then::Commit;
         if let ([stroke], TransactionStage::Autocommit, true) = (strokes, self.stage, is_last) {
             return self.run_autocommit(stroke).await;
         }
@@ -235,8 +268,8 @@ impl<'a> PostgresDriver<'a> {
         if self.stage == TransactionStage::Autocommit && is_block {
             self.stage = TransactionStage::BeginPending;
         }
-        for (at, stroke) in strokes.iter().enumerate() {
-            let message = self.prepare_statement(stroke).await;
+        for (at, Statement { sql, binds, is_cached }) in strokes.iter().enumerate() {
+            let message = self.prepare(sql, binds, *is_cached).await;
             messages.push(message.map_err(|failure| FailedStatement { at, failure })?);
         }
         let begin = self.take_begin();
@@ -268,138 +301,6 @@ impl<'a> PostgresDriver<'a> {
         Ok(())
     }
 
-    async fn begin_and_query<T>(
-        &mut self,
-        message: OutgoingStatement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        let begin = self.take_begin();
-        let client = &self.connection.client;
-        let (begun, rows) = match begin {
-            None => (Ok(()), query(client, message).await),
-            // `join` polls `BEGIN` first, so it is sent first. Boxed, since a plain read does not need it.
-            Some(begin) => {
-                Box::pin(join(client.batch_execute(begin), query(client, message))).await
-            }
-        };
-        let rows = begun.and(rows).map_err(|error| self.record_error(&error))?;
-        self.collect_rows_until(rows, read, is_enough).await
-    }
-}
-
-impl Driver for PostgresDriver<'_> {
-    const DIALECT: &'static Dialect = &POSTGRES;
-    const HAS_SHARED_COMMIT: bool = false;
-
-    async fn query_until<T>(
-        &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        let message = self.prepare_sql(sql, binds).await?;
-        self.begin_and_query(message, read, is_enough).await
-    }
-
-    async fn query_pair<A, T>(
-        &mut self,
-        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
-        then: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
-        let (one, other) =
-            (self.prepare_statement(first).await?, self.prepare_statement(then).await?);
-        let begin = self.take_begin();
-        let client = &self.connection.client;
-        let begun = async {
-            match begin {
-                Some(begin) => client.batch_execute(begin).await,
-                None => Ok(()),
-            }
-        };
-        let ahead = async { query(client, one).await?.try_collect::<Vec<Row>>().await };
-        let ((begun, before), rows) = join(join(begun, ahead), query(client, other)).await;
-        let before = begun.and(before).map_err(|error| self.record_error(&error))?;
-        let rows = rows.map_err(|error| self.record_error(&error))?;
-        let before: Result<_, _> = before.iter().map(|row| read_first(row)).collect();
-        Ok((
-            before.map_err(StatementError::Internal)?,
-            self.collect_rows_until(rows, read, is_enough).await?,
-        ))
-    }
-
-    async fn query_uncached<T>(
-        &mut self,
-        stroke: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        self.begin_and_query(
-            OutgoingStatement::Unprepared(&stroke.sql, &stroke.binds),
-            read,
-            is_enough,
-        )
-        .await
-    }
-
-    async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
-        let message = self.prepare_sql(sql, binds).await?;
-        let messages: Vec<_> = self
-            .take_begin()
-            .map(OutgoingStatement::Command)
-            .into_iter()
-            .chain([message])
-            .collect();
-        let mut count = 0;
-        for done in self.send_pipelined(messages).await {
-            count = done.map_err(|error| self.record_error(&error))?;
-        }
-        Ok(usize::try_from(count).unwrap_or(usize::MAX))
-    }
-
-    async fn query_each<T>(
-        &mut self,
-        strokes: &[Statement<'_>],
-        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
-    ) -> Result<Vec<Vec<T>>, StatementError> {
-        let mut messages = Vec::with_capacity(strokes.len() + 1);
-        for stroke in strokes {
-            messages.push(self.prepare_statement(stroke).await?);
-        }
-        let begin = self.take_begin();
-        let before = usize::from(begin.is_some());
-        messages.splice(..0, begin.map(OutgoingStatement::Command));
-        let client = &self.connection.client;
-        let sent = messages.into_iter().map(|message| async move {
-            match message {
-                word @ OutgoingStatement::Command(_) => {
-                    execute(client, word).await.map(|_| Vec::new())
-                }
-                message => query(client, message).await?.try_collect().await,
-            }
-        });
-        let mut all = Vec::with_capacity(strokes.len());
-        for (at, rows) in join_pipelined(sent).await.into_iter().enumerate() {
-            let rows: Vec<Row> = rows.map_err(|error| self.record_error(&error))?;
-            if let Some(at) = at.checked_sub(before) {
-                let rows: Result<_, _> = rows.iter().map(|row| read(at, row)).collect();
-                all.push(rows.map_err(StatementError::Internal)?);
-            }
-        }
-        Ok(all)
-    }
-
-    async fn execute_each(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        self.run_all_statements(strokes, false).await
-    }
-
-    async fn finish(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        self.run_all_statements(strokes, !self.has_savepoint).await
-    }
-
     async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
         self.send_command("SAVEPOINT request").await?;
         self.has_savepoint = true;
@@ -408,25 +309,6 @@ impl Driver for PostgresDriver<'_> {
 
     async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
         self.send_command("ROLLBACK TO request").await
-    }
-
-    async fn finish_savepoint(&mut self, strokes: &[Statement<'_>]) -> Result<(), FailedStatement> {
-        self.has_savepoint = false;
-        self.run_all_statements(strokes, true).await
-    }
-
-    async fn run_blocking<T: Send + 'static>(
-        &mut self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, StatementError> {
-        match tokio::task::spawn_blocking(work).await {
-            Ok(done) => Ok(done),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down.
-                Err(_) => Err(StatementError::TimedOut),
-            },
-        }
     }
 
     async fn recover(&mut self) -> Result<(), StatementError> {
@@ -445,11 +327,38 @@ impl Driver for PostgresDriver<'_> {
         self.connection.clock.now()
     }
 
-    fn low_watermark(&self) -> i64 {
-        self.connection.low_watermark.load(Ordering::Relaxed)
+    fn low_watermark(&self) -> Option<&AtomicI64> {
+        Some(&self.connection.low_watermark)
     }
+}
 
-    fn raise_low_watermark(&self, number: i64) {
-        self.connection.low_watermark.fetch_max(number, Ordering::Relaxed);
+/// Why the rows of a statement could not be read.
+enum RowError {
+    Database(Error),
+    Internal(InternalError),
+}
+
+impl From<Error> for RowError {
+    fn from(error: Error) -> Self {
+        Self::Database(error)
     }
+}
+
+/// Reads rows until `is_enough`.
+async fn collect_rows<T>(
+    rows: RowStream,
+    read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
+    is_enough: &RefCell<impl FnMut(&T) -> bool>,
+) -> Result<Vec<T>, RowError> {
+    let mut rows = pin!(rows);
+    let mut all = Vec::new();
+    while let Some(row) = rows.as_mut().try_next().await? {
+        let row = read(&row).map_err(RowError::Internal)?;
+        let is_last = is_enough.borrow_mut()(&row);
+        all.push(row);
+        if is_last {
+            break;
+        }
+    }
+    Ok(all)
 }

@@ -20,7 +20,7 @@ use crate::model::ResourceIndex;
 use crate::model::settings::Pooling;
 use crate::plan::{Outcome, WritePlan};
 use crate::store::batchable_create::{BatchableCreate, is_batchable};
-use crate::store::driver::Driver;
+use crate::store::driver::{Driver, Then};
 use crate::store::error::{StoreError, WriteError};
 use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
@@ -317,7 +317,7 @@ impl InsertBatches {
             ([_, _, ..], Some(sql)) => {
                 driver.insert_columns(sql, &transpose_to_columns(&strokes)).await?;
             }
-            (strokes, _) => driver.finish(strokes).await?,
+            (strokes, _) => driver.execute_all(strokes, Then::Commit).await?,
         }
         Ok(created.into_iter().map(|creation| creation?.outcome()).collect())
     }

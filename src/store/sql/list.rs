@@ -134,14 +134,14 @@ impl<'a> ListStatements<'a> {
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        Statement::new(text, writer.binds)
+        Statement::uncached(text, writer.binds)
     }
 
     /// Counts the items of all pages.
     pub fn count(&self) -> Statement<'_> {
         let mut writer = self.builder();
         let all = self.filters(&mut writer);
-        Statement::new(
+        Statement::uncached(
             format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
             writer.binds,
         )

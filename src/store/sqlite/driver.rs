@@ -1,7 +1,7 @@
 //! The SQLite driver: cached prepared statements, parameters and columns.
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, Error, ErrorCode, Row, ffi};
+use rusqlite::{Connection, Error, ErrorCode, Row, ffi};
 use uuid::Uuid;
 
 use crate::clock;
@@ -20,19 +20,6 @@ pub const RELEASE: &str = "RELEASE request";
 #[derive(Debug)]
 pub struct SqliteDriver<'a> {
     pub connection: &'a Connection,
-}
-
-impl SqliteDriver<'_> {
-    /// A prepared statement from the cache, with its parameters bound.
-    fn prepare(
-        &self,
-        sql: &str,
-        binds: &[Bind<'_>],
-    ) -> Result<CachedStatement<'_>, StatementError> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(classify_error)?;
-        bind_parameters(&mut statement, binds)?;
-        Ok(statement)
-    }
 }
 
 fn bind_parameters(
@@ -85,49 +72,32 @@ impl Driver for SqliteDriver<'_> {
     const DIALECT: &'static Dialect = &SQLITE;
     const HAS_SHARED_COMMIT: bool = true;
 
-    async fn query_until<T>(
+    async fn query_all<T>(
         &mut self,
-        sql: &str,
-        binds: &[Bind<'_>],
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        let mut statement = self.prepare(sql, binds)?;
-        read_rows(&mut statement, read, is_enough)
-    }
-
-    async fn query_uncached<T>(
-        &mut self,
-        stroke: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<Vec<T>, StatementError> {
-        let mut statement = self.connection.prepare(&stroke.sql).map_err(classify_error)?;
-        bind_parameters(&mut statement, &stroke.binds)?;
-        read_rows(&mut statement, read, is_enough)
-    }
-
-    /// Both statements read the same snapshot: the first one has returned its row but is not reset, so its
-    /// read transaction stays open for the second.
-    async fn query_pair<A, T>(
-        &mut self,
-        (first, read_first): (&Statement<'_>, impl Fn(&dyn Columns) -> Result<A, InternalError>),
-        then: &Statement<'_>,
-        read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-        is_enough: impl FnMut(&T) -> bool,
-    ) -> Result<(Vec<A>, Vec<T>), StatementError> {
-        let ahead = SqliteDriver { connection: self.connection };
-        let mut statement = ahead.prepare(&first.sql, &first.binds)?;
-        let mut rows = statement.raw_query();
-        let before = match rows.next().map_err(classify_error)? {
-            Some(row) => vec![read_first(row).map_err(StatementError::Internal)?],
-            None => Vec::new(),
-        };
-        Ok((before, self.query_until(&then.sql, &then.binds, read, is_enough).await?))
+        statements: &[Statement<'_>],
+        read: impl Fn(usize, &dyn Columns) -> Result<T, InternalError>,
+        mut is_enough: impl FnMut(&T) -> bool,
+    ) -> Result<Vec<Vec<T>>, StatementError> {
+        let mut all = Vec::with_capacity(statements.len());
+        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
+            let (mut cached, mut uncached);
+            let statement: &mut rusqlite::Statement<'_> = if *is_cached {
+                cached = self.connection.prepare_cached(sql).map_err(classify_error)?;
+                &mut cached
+            } else {
+                uncached = self.connection.prepare(sql).map_err(classify_error)?;
+                &mut uncached
+            };
+            bind_parameters(statement, binds)?;
+            all.push(read_rows(statement, |row| read(at, row), &mut is_enough)?);
+        }
+        Ok(all)
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
-        self.prepare(sql, binds)?.raw_execute().map_err(classify_error)
+        let mut statement = self.connection.prepare_cached(sql).map_err(classify_error)?;
+        bind_parameters(&mut statement, binds)?;
+        statement.raw_execute().map_err(classify_error)
     }
 
     /// The writer sets the savepoint, and releases it.
@@ -175,16 +145,16 @@ fn is_storage_error(code: ErrorCode) -> bool {
     use ErrorCode::{
         CannotOpen, DatabaseCorrupt, DiskFull, NotADatabase, OutOfMemory, ReadOnly, SystemIoFailure,
     };
-    let storage = [
-        CannotOpen,
-        DatabaseCorrupt,
-        DiskFull,
-        NotADatabase,
-        OutOfMemory,
-        ReadOnly,
-        SystemIoFailure,
-    ];
-    storage.contains(&code)
+    matches!(
+        code,
+        CannotOpen
+            | DatabaseCorrupt
+            | DiskFull
+            | NotADatabase
+            | OutOfMemory
+            | ReadOnly
+            | SystemIoFailure
+    )
 }
 
 fn wrong_type_error(at: usize, expected: &str) -> InternalError {

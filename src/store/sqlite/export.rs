@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +123,11 @@ impl SqliteExports {
         };
         let source = export.statements(context);
         for stroke in source.to_vec() {
-            let read = driver.query_uncached(&stroke, write, |()| is_halted.get());
+            let read = driver.query_all(
+                slice::from_ref(&stroke),
+                |_, row| write(row),
+                |()| is_halted.get(),
+            );
             poll_once(read).map_or_else(blocked_error, |read| read.map_err(StoreError::from))?;
             if is_halted.get() {
                 break;
