@@ -8,7 +8,7 @@ use super::collection::Collection;
 use super::outcome::{Outcome, RequestRefusal};
 use super::validate::{DraftValues, ItemDraft, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
-use crate::fault;
+use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::model::{Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types};
 use crate::permit::{Access, UnreadableFields};
@@ -97,8 +97,8 @@ impl ScriptResult {
 pub fn decide(
     model: &Model,
     collection: &Collection,
-    (action, conditions): (WriteAction, &Preconditions),
-    found: StoredState,
+    (action, conditions): (&WriteAction, &Preconditions),
+    mut found: StoredState,
 ) -> Result<Script, RequestRefusal> {
     let resource = model.resource(collection.resource);
     match action {
@@ -106,23 +106,18 @@ pub fn decide(
             check_preconditions(conditions, None)?;
             refuse_dangling(&found.dangling_references)?;
             let steps = create(resource, collection, drafts, found)?;
-            Ok(Script { steps, result: ScriptResult::Created(count) })
+            Ok(Script { steps, result: ScriptResult::Created(*count) })
         }
         WriteAction::Replace { draft, .. } => {
-            let stored = found.item.ok_or(RequestRefusal::Missing)?;
-            check_item_preconditions(model, collection, conditions, &stored)?;
-            let limits = ItemRights::for_stored(resource, collection, &stored);
-            // A stored reference was visible when it was set; it may stay although the caller can no longer
-            // see its target.
-            let lost = found.dangling_references.into_iter();
-            let stays =
-                |at: &String| is_stored_reference(resource, limits.unseen, (&stored, &draft), at);
-            let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
-            refuse_dangling(&lost)?;
-            replace(resource, limits, (stored, draft), found.now)
+            decide_replace(model, collection, (draft, conditions), found)
         }
         WriteAction::Patch { .. } if found.item.is_none() => Err(RequestRefusal::Missing),
-        WriteAction::Patch { .. } => fault::bug("a patch of a stored item was not applied before"),
+        // A patched item is written as a replacement.
+        WriteAction::Patch { .. } => {
+            let draft = found.draft.take();
+            let draft = draft.or_bug("a patch of a stored item was not applied before");
+            decide_replace(model, collection, (&draft, conditions), found)
+        }
         WriteAction::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
             check_item_preconditions(model, collection, conditions, stored)?;
@@ -133,6 +128,25 @@ pub fn decide(
             Ok(Script { steps, result: ScriptResult::Removed })
         }
     }
+}
+
+fn decide_replace(
+    model: &Model,
+    collection: &Collection,
+    (draft, conditions): (&ItemDraft, &Preconditions),
+    found: StoredState,
+) -> Result<Script, RequestRefusal> {
+    let resource = model.resource(collection.resource);
+    let stored = found.item.ok_or(RequestRefusal::Missing)?;
+    check_item_preconditions(model, collection, conditions, &stored)?;
+    let limits = ItemRights::for_stored(resource, collection, &stored);
+    // A stored reference was visible when it was set; it may stay although the caller can no longer
+    // see its target.
+    let lost = found.dangling_references.into_iter();
+    let stays = |at: &String| is_stored_reference(resource, limits.unseen, (&stored, draft), at);
+    let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
+    refuse_dangling(&lost)?;
+    replace(resource, limits, (stored, draft), found.now)
 }
 
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
@@ -286,19 +300,19 @@ fn is_stored_reference(
 fn create(
     resource: &Resource,
     collection: &Collection,
-    drafts: Vec<ItemDraft>,
+    drafts: &[ItemDraft],
     found: StoredState,
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let mut steps = Vec::with_capacity(drafts.len());
     let limits = ItemRights::new(collection);
-    for (draft, id) in drafts.into_iter().zip(found.ids) {
+    for (draft, id) in drafts.iter().zip(found.ids) {
         let ItemDraft { root, values, .. } = draft;
-        let values = merge_stored_values(resource, (&root, limits.hidden_fields()), values, None)?;
+        let values = merge_stored_values(resource, (root, limits.hidden_fields()), values, None)?;
         let is_changed = |at: usize, field: &Field| {
             let default = field.default.clone().map_or(Value::Null, types::canonicalize);
             values.get(at) != Some(&default)
         };
-        limits.check(resource, &root, &values, is_changed)?;
+        limits.check(resource, root, &values, is_changed)?;
         // A new item starts in the initial state.
         if let Some((index, states)) = resource.state_field()
             && let Some(Value::Text(to)) = values.get(index)
@@ -316,7 +330,7 @@ fn create(
         let updated_at = created_at;
         steps.push(ScriptStep::Insert {
             item: Item { id, parent, created_at, updated_at, version: 1, values },
-            root,
+            root: root.clone(),
         });
     }
     Ok(steps)
@@ -325,18 +339,18 @@ fn create(
 fn replace(
     resource: &Resource,
     limits: ItemRights<'_>,
-    (stored, draft): (Item, ItemDraft),
+    (stored, draft): (Item, &ItemDraft),
     now: Moment,
 ) -> Result<Script, RequestRefusal> {
     let ItemDraft { root, values, .. } = draft;
-    let sent = sent_unreadable(resource, limits.unseen, &values);
+    let sent = sent_unreadable(resource, limits.unseen, values);
     let values =
-        merge_stored_values(resource, (&root, limits.hidden_fields()), values, Some(&stored))?;
-    refuse_fixed_changes(resource, &root, &stored.values, &values)?;
+        merge_stored_values(resource, (root, limits.hidden_fields()), values, Some(&stored))?;
+    refuse_fixed_changes(resource, root, &stored.values, &values)?;
     // A comparison with a stored value that the caller cannot see would reveal that value.
     let is_changed =
         |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
-    limits.check(resource, &root, &values, is_changed)?;
+    limits.check(resource, root, &values, is_changed)?;
     if let Some((index, states)) = resource.state_field()
         && let (Some(Value::Text(from)), Some(Value::Text(to))) =
             (stored.values.get(index), values.get(index))
@@ -364,7 +378,7 @@ fn replace(
         (stored.id, stored.parent, stored.created_at, stored.version + 1);
     let after = Item { id, parent, created_at, updated_at, version, values };
     Ok(Script {
-        steps: vec![ScriptStep::Update { before: stored, after, changed, root }],
+        steps: vec![ScriptStep::Update { before: stored, after, changed, root: root.clone() }],
         result: ScriptResult::Updated,
     })
 }
@@ -408,12 +422,12 @@ fn refuse_fixed_changes(
 fn merge_stored_values(
     resource: &Resource,
     place: (&str, &[usize]),
-    values: DraftValues,
+    values: &DraftValues,
     stored: Option<&Item>,
 ) -> Result<Vec<Value>, RequestRefusal> {
     let values = match values {
-        DraftValues::Complete(values) => return Ok(values),
-        DraftValues::Partial(values) => values,
+        DraftValues::Complete(values) => return Ok(values.clone()),
+        DraftValues::Partial(values) => values.iter().cloned(),
     };
     let stays = |index: usize| {
         stored.and_then(|item| item.values.get(index)).cloned().unwrap_or(Value::Null)

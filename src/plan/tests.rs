@@ -241,20 +241,20 @@ fn found(item: Option<Item>) -> StoredState {
 fn check_decide(verb: RequestVerb, body: &str, found: StoredState, expected: &Expect) {
     let model = read();
     let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
-    let shown = match decide(&model, &write.collection, (write.action, &write.preconditions), found)
-    {
-        Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),
-        Err(refusal) => format!("{refusal:?}\n"),
-        Ok(Script { steps, result: said }) => {
-            let steps = steps.iter().map(show_step).collect::<String>();
-            let said = if let ScriptResult::Unchanged(_) = said {
-                "Unchanged".to_owned()
-            } else {
-                format!("{said:?}")
-            };
-            format!("{steps}{said}\n")
-        }
-    };
+    let shown =
+        match decide(&model, &write.collection, (&write.action, &write.preconditions), found) {
+            Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),
+            Err(refusal) => format!("{refusal:?}\n"),
+            Ok(Script { steps, result: said }) => {
+                let steps = steps.iter().map(show_step).collect::<String>();
+                let said = if let ScriptResult::Unchanged(_) = said {
+                    "Unchanged".to_owned()
+                } else {
+                    format!("{said:?}")
+                };
+                format!("{steps}{said}\n")
+            }
+        };
     expected.assert_eq(&shown);
 }
 

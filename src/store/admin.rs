@@ -14,8 +14,7 @@ use crate::store::postgres::admin::PostgresAdmin;
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::store::sqlite::admin::SqliteAdmin;
 use crate::store::users::{self, RoleGroup};
-use crate::store::write::{self, WriteRef};
-use crate::store::{change_log, read, system_values};
+use crate::store::{change_log, read, system_values, write};
 use crate::value::Change;
 
 const DATABASE_ID: &str = "database_id";
@@ -86,12 +85,12 @@ impl AdminStore {
             AdminConnection::Sqlite(connection) => connection,
             AdminConnection::Postgres(connection) => return connection.execute(plan),
         };
-        let (context, plan) = (&self.context, WriteRef::Borrowed(plan));
+        let context = &self.context;
         connection.write(async |driver| {
             let written = write::write(driver, context, plan, CommitMode::Exclusive).await;
             written.map_err(|error| match error {
                 WriteError::Error(error) => error,
-                WriteError::ExceedsGroup(_) => {
+                WriteError::ExceedsGroup => {
                     StoreError::internal("an exclusive write exceeded its commit group")
                 }
             })

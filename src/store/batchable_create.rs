@@ -47,7 +47,7 @@ impl<'a> BatchableCreate<'a> {
             return Err(StoreError::internal("a clear-text secret must not be stored"));
         }
         let found = StoredState { ids: vec![id], ..StoredState::empty(now) };
-        let script = decide(&context.model, collection, (action.clone(), conditions), found)
+        let script = decide(&context.model, collection, (action, conditions), found)
             .map_err(StoreError::Refused)?;
         let (saving, _) = ItemWrites::new(context, collection, script.steps);
         Ok(Self {

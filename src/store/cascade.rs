@@ -34,7 +34,7 @@ impl CascadeDelete {
         &mut self,
         driver: &mut D,
         context: &StoreContext,
-    ) -> Result<(), WriteError<()>> {
+    ) -> Result<(), WriteError> {
         let mut at = 0;
         while at < self.all.len() {
             // The limit must not be used up by dependents that are known already.
@@ -51,7 +51,7 @@ impl CascadeDelete {
         Ok(())
     }
 
-    fn add(&mut self, dependent: Dependent) -> Result<(), WriteError<()>> {
+    fn add(&mut self, dependent: Dependent) -> Result<(), WriteError> {
         if self.known.insert((dependent.collection.resource.0, dependent.id)) {
             self.all.push(dependent);
         }
@@ -62,7 +62,7 @@ impl CascadeDelete {
             );
         }
         if count > GROUPED_ROWS_MAX && self.pace == CommitMode::Grouped {
-            return Err(WriteError::ExceedsGroup(()));
+            return Err(WriteError::ExceedsGroup);
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl CascadeDelete {
         &self,
         driver: &mut D,
         context: &StoreContext,
-    ) -> Result<Option<ResourceIndex>, WriteError<()>> {
+    ) -> Result<Option<ResourceIndex>, WriteError> {
         // One row more than the deletion removes: at least one of them stays.
         let limit = self.all.len().saturating_add(1);
         let all: Vec<_> = self.all.iter().collect();
@@ -99,23 +99,6 @@ impl CascadeDelete {
         going.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
         going
     }
-}
-
-/// Whether a deleted item is still referred to. Never true, unless the collection above has a bug.
-pub async fn is_referred_to<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    gone: &[Dependent],
-) -> Result<bool, StatementError> {
-    for Dependent { collection, id } in gone {
-        for link in &context.sql.table_statements(collection.resource).links {
-            let found = load_dependents(driver, context, &[(link, *id)], 1).await?;
-            if found.iter().any(|dependents| !dependents.is_empty()) {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }
 
 /// The incoming references of some items, each with the item's id.

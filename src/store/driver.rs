@@ -29,10 +29,6 @@ pub enum Then {
 pub trait Driver {
     const DIALECT: &'static Dialect;
 
-    /// Whether transactions of several requests share one commit (group commit), so that an error which would
-    /// fail the commit has to be found before it.
-    const HAS_SHARED_COMMIT: bool;
-
     /// Runs statements in order, in one round trip where the backend can, and reads the rows of each until
     /// `is_enough` holds. `read` gets the index of the statement.
     async fn query_all<T>(

@@ -51,6 +51,12 @@ impl fmt::Display for StoreError {
 #[derive(Debug, PartialEq, Eq)]
 pub struct InternalError(pub String);
 
+impl From<RequestRefusal> for StoreError {
+    fn from(refusal: RequestRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 impl From<StatementError> for StoreError {
     fn from(failure: StatementError) -> Self {
         match failure {
@@ -89,6 +95,12 @@ pub struct FailedStatement {
 impl From<FailedStatement> for StatementError {
     fn from(stopped: FailedStatement) -> Self {
         stopped.failure
+    }
+}
+
+impl From<FailedStatement> for StoreError {
+    fn from(stopped: FailedStatement) -> Self {
+        stopped.failure.into()
     }
 }
 
@@ -132,32 +144,16 @@ impl StatementError {
 
 /// Why a write was not executed.
 #[derive(Debug)]
-pub enum WriteError<T> {
+pub enum WriteError {
     /// It has more rows than a commit group should wait for: run it again with `CommitMode::Exclusive`.
-    ExceedsGroup(T),
+    ExceedsGroup,
     Error(StoreError),
 }
 
-impl<T> From<StatementError> for WriteError<T> {
-    fn from(failure: StatementError) -> Self {
-        Self::Error(failure.into())
+impl<E: Into<StoreError>> From<E> for WriteError {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
     }
-}
-
-impl<T> From<FailedStatement> for WriteError<T> {
-    fn from(stopped: FailedStatement) -> Self {
-        stopped.failure.into()
-    }
-}
-
-impl<T> From<RequestRefusal> for WriteError<T> {
-    fn from(refusal: RequestRefusal) -> Self {
-        Self::Error(StoreError::Refused(refusal))
-    }
-}
-
-pub fn internal_error<T>(what: &str) -> WriteError<T> {
-    WriteError::Error(StoreError::internal(what))
 }
 
 /// Why the tables were not migrated.

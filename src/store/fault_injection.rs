@@ -137,7 +137,6 @@ impl<D: Driver> FaultyDriver<D> {
 
 impl<D: Driver> Driver for FaultyDriver<D> {
     const DIALECT: &'static Dialect = D::DIALECT;
-    const HAS_SHARED_COMMIT: bool = D::HAS_SHARED_COMMIT;
 
     /// Each statement is a step.
     async fn query_all<T>(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal, WritePlan};
+use crate::plan::{IdempotentRequest, IdempotentResponse, Outcome, RequestRefusal};
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{InternalError, StatementError, StoreError, WriteError};
@@ -86,7 +86,7 @@ pub async fn lock_or_replay<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     once: &IdempotentRequest,
-) -> Result<Option<Outcome>, WriteError<Box<WritePlan>>> {
+) -> Result<Option<Outcome>, WriteError> {
     let binds = find_binds(driver, context, once)?;
     let find = Statement::new(&context.sql.keys.find, binds.to_vec());
     let Some(claim) = D::DIALECT.lock_idempotency_key else {

@@ -7,14 +7,11 @@ use crate::formats;
 use crate::model::{Resource, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
 use crate::plan::decide::unique_violation;
-use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep, WritePlan};
-use crate::store::cascade::is_referred_to;
+use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep};
 use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
-use crate::store::error::{
-    FailedStatement, InternalError, StatementError, WriteError, internal_error,
-};
+use crate::store::error::{FailedStatement, InternalError, StatementError, WriteError};
 use crate::store::rows::{insert_binds, unique_binds, update_binds};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
@@ -30,7 +27,7 @@ pub async fn run<D: Driver>(
     log: &ChangeLogContext<'_>,
     steps: Vec<ScriptStep>,
     then: Then,
-) -> Result<Vec<Item>, WriteError<Box<WritePlan>>> {
+) -> Result<Vec<Item>, WriteError> {
     let (saving, going) = ItemWrites::new(context, log.collection, steps);
     if going.is_empty() {
         save_items(driver, context, log, (&saving, then)).await?;
@@ -138,7 +135,7 @@ async fn save_items<D: Driver>(
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
     (saving, then): (&ItemWrites<'_>, Then),
-) -> Result<(), WriteError<Box<WritePlan>>> {
+) -> Result<(), WriteError> {
     let resource = context.model.resource(log.collection.resource);
     let (saved, strokes) = (&saving.writes, saving.statements(context, log));
     let Err(FailedStatement { at, failure }) = driver.execute_all(&strokes, then).await else {
@@ -170,11 +167,7 @@ async fn save_items<D: Driver>(
 
 /// A violation of a unique index that this server's model does not declare. A server with a newer model may
 /// have added it to the same database; its fields are unknown here.
-fn undeclared_rule_error(
-    resource: &Resource,
-    reach: &AccessScope,
-    index: String,
-) -> WriteError<Box<WritePlan>> {
+fn undeclared_rule_error(resource: &Resource, reach: &AccessScope, index: String) -> WriteError {
     if !is_unique_index(resource, &index) {
         return StatementError::Engine(index).into();
     }
@@ -254,7 +247,7 @@ async fn delete_items<D: Driver>(
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
     (going, then): (&[Dependent], Then),
-) -> Result<(), WriteError<Box<WritePlan>>> {
+) -> Result<(), WriteError> {
     let mut pieces = going.chunks(DELETE_BATCH_MAX).peekable();
     let mut is_first = true;
     while let Some(piece) = pieces.next() {
@@ -281,16 +274,8 @@ async fn delete_items<D: Driver>(
             context.sql.entry_statement(&entry.binds(log), is_first)
         });
         let strokes: Vec<_> = strokes.collect();
-        let done = if pieces.peek().is_some() {
-            driver.execute_all(&strokes, Then::Continue).await
-        } else {
-            // A dangling reference would fail the commit of the whole group.
-            if D::HAS_SHARED_COMMIT && is_referred_to(driver, context, going).await? {
-                return Err(internal_error("a deletion that leaves a dangling reference"));
-            }
-            driver.execute_all(&strokes, then).await
-        };
-        done?;
+        let then = if pieces.peek().is_some() { Then::Continue } else { then };
+        driver.execute_all(&strokes, then).await?;
     }
     Ok(())
 }

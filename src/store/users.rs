@@ -70,12 +70,12 @@ pub async fn read_stamp<D: Driver>(driver: &mut D) -> Result<i64, StatementError
 /// one (write skew). So both first lock the row of the stamp, which every change of the users writes at its
 /// end: the second waits for the first to commit, and then checks. All changes lock the user first and the
 /// stamp last, so there is no deadlock.
-pub async fn require_remaining_admin<D: Driver, T>(
+pub async fn require_remaining_admin<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     user: &Item,
     steps: &[ScriptStep],
-) -> Result<(), WriteError<T>> {
+) -> Result<(), WriteError> {
     let stays = match steps.first() {
         Some(ScriptStep::Update { after, .. }) => is_enabled_admin(after),
         Some(ScriptStep::Delete(_)) => false,

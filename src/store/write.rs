@@ -6,7 +6,6 @@
 //! begins and commits: SQLite's writer thread for a whole commit group, PostgreSQL's driver together with the
 //! statements.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,9 +13,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
 use crate::intent::Patch;
-use crate::intent::preconditions::Preconditions;
 use crate::model::Resource;
-use crate::plan::decide::{Script, check_item_preconditions};
+use crate::plan::decide::check_item_preconditions;
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
     RequestRefusal, StoredState, WriteAction, WritePlan, apply_patch, decide,
@@ -26,108 +24,58 @@ use crate::store::cascade::CascadeDelete;
 use crate::store::change_log::ChangeLogContext;
 use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, RowLock, StoreContext};
 use crate::store::driver::{Driver, Then};
-use crate::store::error::{StatementError, StoreError, WriteError, internal_error};
+use crate::store::error::{StatementError, StoreError, WriteError};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::load_for_decision;
 use crate::store::statement::{Bind, Columns};
 use crate::store::{idempotency, script, users, uuid_v7};
 use crate::value::{Id, IdKind, Item, Moment};
 
-/// A write to execute: borrowed where it may be retried, owned where it is executed once.
-pub enum WriteRef<'a> {
-    Borrowed(&'a WritePlan),
-    Owned(Box<WritePlan>),
-}
-
-impl WriteRef<'_> {
-    fn into_owned(self) -> Box<WritePlan> {
-        match self {
-            Self::Borrowed(write) => Box::new(write.clone()),
-            Self::Owned(write) => write,
-        }
-    }
-}
-
-impl Deref for WriteRef<'_> {
-    type Target = WritePlan;
-
-    fn deref(&self) -> &WritePlan {
-        match self {
-            Self::Borrowed(write) => write,
-            Self::Owned(write) => write,
-        }
-    }
-}
-
 pub async fn write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    write: WriteRef<'_>,
+    write: &WritePlan,
     pace: CommitMode,
-) -> Result<Outcome, WriteError<Box<WritePlan>>> {
-    match write.idempotency.clone() {
-        None => execute_write(driver, context, write, (pace, Then::Commit)).await,
-        Some(once) => {
-            // Authorization first: a stored response is not replayed to a caller who has lost the rights.
-            if is_rights_recheck_due(&write) {
-                Box::pin(recheck_rights(driver, context, &write)).await?;
-            }
-            Box::pin(write_once(driver, context, (&once, write), pace)).await
-        }
+) -> Result<Outcome, WriteError> {
+    let Some(once) = &write.idempotency else {
+        return execute_write(driver, context, write, (pace, Then::Commit)).await;
+    };
+    // Authorization first: a stored response is not replayed to a caller who has lost the rights.
+    if is_rights_recheck_due(write) {
+        Box::pin(recheck_rights(driver, context, write)).await?;
     }
+    Box::pin(write_once(driver, context, (once, write), pace)).await
 }
 
-/// Executes a write. The decision consumes the action, so that of a borrowed write is cloned.
 async fn execute_write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    write: WriteRef<'_>,
+    write: &WritePlan,
     (pace, then): (CommitMode, Then),
-) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+) -> Result<Outcome, WriteError> {
     crate::fault::point("transaction");
     if write.has_clear_text(&context.model) {
-        return Err(internal_error("a clear-text secret must not be stored"));
+        return Err(StoreError::internal("a clear-text secret must not be stored").into());
     }
-    let found = match load_decision_input(driver, context, &write, pace).await {
-        Ok(found) => found,
-        Err(WriteError::ExceedsGroup(())) => {
-            return Err(WriteError::ExceedsGroup(write.into_owned()));
-        }
-        Err(WriteError::Error(error)) => return Err(WriteError::Error(error)),
-    };
+    let found = load_decision_input(driver, context, write, pace).await?;
     // After the lookup, which may have waited for a row lock.
-    if is_rights_recheck_due(&write) {
-        Box::pin(recheck_rights(driver, context, &write)).await?;
+    if is_rights_recheck_due(write) {
+        Box::pin(recheck_rights(driver, context, write)).await?;
     }
-    let is_guarded =
-        write.collection.resource == context.model.users && !write.can_remove_last_admin;
+    let WritePlan { collection, action, preconditions, author: by, .. } = write;
+    let is_guarded = collection.resource == context.model.users && !write.can_remove_last_admin;
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
-    let owned;
-    let (collection, by, action) = match write {
-        WriteRef::Borrowed(WritePlan {
-            collection,
-            action,
-            preconditions: conditions,
-            author: by,
-            ..
-        }) => (collection, by, (action.clone(), conditions)),
-        WriteRef::Owned(write) => {
-            let WritePlan { collection, action, preconditions: conditions, author: by, .. } =
-                *write;
-            owned = (collection, by, conditions);
-            (&owned.0, &owned.1, (action, &owned.2))
-        }
-    };
     let log = ChangeLogContext { collection, by, now: found.now };
-    let is_amended = found.draft.is_some();
-    let script = decide_write(context, collection, action, found)?;
+    let script = decide(&context.model, collection, (action, preconditions), found)?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
     let items = script::run(driver, context, &log, script.steps, then).await?;
-    match script.result.into_outcome(items) {
-        Some(Outcome::Updated(item)) if is_amended => Ok(Outcome::Patched(item)),
-        outcome => outcome.ok_or_else(|| internal_error("an update returned no row")),
+    match (script.result.into_outcome(items), action) {
+        (Some(Outcome::Updated(item)), WriteAction::Patch { .. }) => Ok(Outcome::Patched(item)),
+        (outcome, _) => {
+            outcome.ok_or_else(|| StoreError::internal("an update returned no row").into())
+        }
     }
 }
 
@@ -141,27 +89,13 @@ async fn recheck_rights<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: &WritePlan,
-) -> Result<(), WriteError<Box<WritePlan>>> {
+) -> Result<(), WriteError> {
     let Some(mandate) = &write.rights_lease else { return Ok(()) };
     let stored = users::find_by_name(driver, context, mandate.user.name()).await?;
     match mandate.user.is_still_valid(stored.as_ref()) {
         true => Ok(()),
-        false => Err(WriteError::Error(StoreError::RightsChanged)),
+        false => Err(StoreError::RightsChanged.into()),
     }
-}
-
-/// Decides a write. A patched item is written as a replacement.
-fn decide_write(
-    context: &StoreContext,
-    collection: &Collection,
-    (action, conditions): (WriteAction, &Preconditions),
-    mut found: StoredState,
-) -> Result<Script, RequestRefusal> {
-    let action = match (action, found.draft.take()) {
-        (WriteAction::Patch { id, .. }, Some(draft)) => WriteAction::Replace { id, draft },
-        (action, _) => action,
-    };
-    decide(&context.model, collection, (action, conditions), found)
 }
 
 /// How a write is executed.
@@ -186,18 +120,18 @@ impl WriteOptions {
 
 /// Loads the stored state for `decide`. All but creates are boxed, so that the future of a create stays
 /// small.
-pub async fn load_decision_input<D: Driver>(
+async fn load_decision_input<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: &WritePlan,
     pace: CommitMode,
-) -> Result<StoredState, WriteError<()>> {
+) -> Result<StoredState, WriteError> {
     let collection = &write.collection;
     match &write.action {
         WriteAction::Create { drafts, .. }
             if pace == CommitMode::Grouped && drafts.len() > GROUPED_ROWS_MAX =>
         {
-            Err(WriteError::ExceedsGroup(()))
+            Err(WriteError::ExceedsGroup)
         }
         WriteAction::Create { drafts, .. } => {
             load_for_create(driver, context, collection, drafts).await
@@ -220,7 +154,7 @@ async fn load_for_create<D: Driver>(
     context: &StoreContext,
     collection: &Collection,
     drafts: &[ItemDraft],
-) -> Result<StoredState, WriteError<()>> {
+) -> Result<StoredState, WriteError> {
     let references: Vec<_> = drafts.iter().flat_map(|draft| &draft.references).collect();
     let place = ExistenceCheck::ParentOf(collection);
     let (has_parents, lost_references) =
@@ -258,7 +192,7 @@ async fn load_for_replace<D: Driver>(
     context: &StoreContext,
     collection: &Collection,
     (id, draft): (Id, &ItemDraft),
-) -> Result<StoredState, WriteError<()>> {
+) -> Result<StoredState, WriteError> {
     let now = driver.now();
     let item = lock_item(driver, context, collection, id, RowLock::Update).await?;
     let lost_references = find_dangling_references(driver, context, collection, draft).await?;
@@ -270,14 +204,14 @@ async fn load_for_patch<D: Driver>(
     context: &StoreContext,
     WritePlan { collection, preconditions: conditions, .. }: &WritePlan,
     (id, patch): (Id, &Patch),
-) -> Result<StoredState, WriteError<()>> {
+) -> Result<StoredState, WriteError> {
     let (now, model) = (driver.now(), &context.model);
     let stored = lock_item(driver, context, collection, id, RowLock::Update).await?;
     let stored = stored.ok_or(RequestRefusal::Missing)?;
     check_item_preconditions(model, collection, conditions, &stored)?;
     let draft = apply_patch(model, collection, patch, &stored)?;
     if draft.has_clear_text() {
-        return Err(internal_error("a clear-text secret must not be stored"));
+        return Err(StoreError::internal("a clear-text secret must not be stored").into());
     }
     let lost_references = find_dangling_references(driver, context, collection, &draft).await?;
     Ok(StoredState {
@@ -293,7 +227,7 @@ async fn load_for_delete<D: Driver>(
     context: &StoreContext,
     own: Dependent,
     (dependents_max, pace): (usize, CommitMode),
-) -> Result<StoredState, WriteError<()>> {
+) -> Result<StoredState, WriteError> {
     let mut found = StoredState::empty(driver.now());
     found.item = lock_item(driver, context, &own.collection, own.id, RowLock::Delete).await?;
     if found.item.is_some() {
@@ -334,9 +268,9 @@ async fn find_dangling_references<D: Driver>(
 async fn write_once<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    (once, write): (&IdempotentRequest, WriteRef<'_>),
+    (once, write): (&IdempotentRequest, &WritePlan),
     pace: CommitMode,
-) -> Result<Outcome, WriteError<Box<WritePlan>>> {
+) -> Result<Outcome, WriteError> {
     if let Some(kept) = idempotency::lock_or_replay(driver, context, once).await? {
         // Nothing was written, so there is nothing to commit.
         driver.recover().await?;
@@ -354,7 +288,9 @@ async fn write_once<D: Driver>(
         Err(halt) => return Err(halt),
     };
     let text = idempotency::encode_answer(once, done).await?;
-    let Some(text) = text else { return Err(internal_error("an answer that cannot be stored")) };
+    let Some(text) = text else {
+        return Err(StoreError::internal("an answer that cannot be stored").into());
+    };
     crate::fault::point("keep");
     idempotency::store_answer(driver, context, once, &text).await?;
     Ok(Outcome::Idempotent(IdempotentResponse { text, is_replay: false }))

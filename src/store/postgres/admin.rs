@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::plan::{Outcome, WritePlan};
 use crate::store::context::StoreContext;
-use crate::store::error::{OpenError, StoreError, WriteError};
+use crate::store::error::{OpenError, StoreError};
 use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
@@ -139,7 +139,7 @@ impl PostgresAdmin {
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let work = async |driver: &mut PostgresDriver<'_>| {
-            let done = work(driver).await.map_err(WriteError::Error)?;
+            let done = work(driver).await?;
             driver.commit().await?;
             Ok(done)
         };

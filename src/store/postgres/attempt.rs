@@ -15,7 +15,7 @@ use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey};
 use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
 use crate::store::sql::ddl::is_declared_foreign_key;
-use crate::store::write::{self, WriteRef};
+use crate::store::write;
 use crate::{clock, fault};
 
 /// Added to every statement's deadline: PostgreSQL enforces `statement_timeout`, but a hung network does
@@ -59,13 +59,7 @@ impl PostgresWorkerState {
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
             let work = async |driver: &mut PostgresDriver<'_>| {
-                write::write(
-                    driver,
-                    &self.context,
-                    WriteRef::Borrowed(write),
-                    CommitMode::Exclusive,
-                )
-                .await
+                write::write(driver, &self.context, write, CommitMode::Exclusive).await
             };
             match self.attempt_write(stage, until, work).await {
                 WriteAttempt::Done(Err(error)) if key_wait.should_retry(&error) => {
@@ -99,7 +93,7 @@ impl PostgresWorkerState {
         &self,
         stage: TransactionStage,
         until: Instant,
-        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, WriteError<Box<WritePlan>>>,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, WriteError>,
     ) -> WriteAttempt<T> {
         let lease = match self.pool.lease(LeasePurpose::Write, until).await {
             Ok(lease) => lease,
@@ -120,7 +114,7 @@ impl PostgresWorkerState {
                 return WriteAttempt::Done(Ok(outcome));
             }
             Ok(Err(WriteError::Error(error))) => error,
-            Ok(Err(WriteError::ExceedsGroup(_))) => {
+            Ok(Err(WriteError::ExceedsGroup)) => {
                 StoreError::internal("an exclusive write exceeded its commit group")
             }
             // A commit is never cancelled: PostgreSQL would stop waiting for its standbys, and report

@@ -198,7 +198,6 @@ impl<'a> PostgresDriver<'a> {
 
 impl Driver for PostgresDriver<'_> {
     const DIALECT: &'static Dialect = &POSTGRES;
-    const HAS_SHARED_COMMIT: bool = false;
 
     async fn query_all<T>(
         &mut self,

@@ -297,7 +297,7 @@ impl InsertBatches {
         &'a self,
         driver: &mut PostgresDriver<'_>,
         members: &'a [BatchMember],
-    ) -> Result<Vec<Result<Outcome, StoreError>>, WriteError<Box<WritePlan>>> {
+    ) -> Result<Vec<Result<Outcome, StoreError>>, WriteError> {
         let Some(first) = members.first() else { return Ok(Vec::new()) };
         let context = &*self.state.context;
         let resource = context.model.resource(first.write.collection.resource);

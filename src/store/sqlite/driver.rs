@@ -70,7 +70,6 @@ fn read_rows<T>(
 
 impl Driver for SqliteDriver<'_> {
     const DIALECT: &'static Dialect = &SQLITE;
-    const HAS_SHARED_COMMIT: bool = true;
 
     async fn query_all<T>(
         &mut self,

@@ -191,7 +191,7 @@ impl SqliteWorker {
             bytes,
             is_claimed: Arc::clone(&claimed),
             reply_handle: answer,
-            memory,
+            _memory: memory,
         };
         self.shared.queue.push(job)?;
         let lost = |_| {

@@ -24,7 +24,7 @@ pub struct QueuedWrite {
     pub is_claimed: Arc<AtomicBool>,
     pub reply_handle: ReplyHandle,
     /// The memory reservation of the request, held while the write is queued.
-    pub memory: Option<Arc<SharedReservation>>,
+    pub _memory: Option<Arc<SharedReservation>>,
 }
 
 /// The sending end.

@@ -20,9 +20,7 @@ use crate::metrics::{self, Metrics};
 use crate::plan::{WriteAction, WritePlan};
 use crate::store::context::{CommitMode, StoreContext};
 use crate::store::driver::{Driver, poll_once};
-use crate::store::error::{
-    StatementError, StoreError, WriteError, internal_error, writer_stopped_error,
-};
+use crate::store::error::{StatementError, StoreError, WriteError, writer_stopped_error};
 use crate::store::retention::{self, ClockDoubtLog, SWEEP_EVERY, SweepResult};
 use crate::store::sqlite::completions::{ReplyHandle, WriteResult, complete_all};
 use crate::store::sqlite::connection::BUSY_TIMEOUT;
@@ -30,7 +28,7 @@ use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
 use crate::store::sqlite::write_queue::{QueuedWrite, WriteReceiver};
-use crate::store::write::{self, WriteRef};
+use crate::store::write;
 use crate::{clock, fault};
 
 const GROUP_REQUESTS_MAX: usize = 512;
@@ -87,13 +85,13 @@ impl RollbackScope {
 
 /// The result of one queued write.
 enum QueuedWriteOutcome {
-    Done(ReplyHandle, WriteResult),
+    Done(WriteResult),
     /// Its client has disconnected, or its deadline has passed.
     Skipped,
     /// The request needs a separate commit.
-    ExceedsGroup(QueuedWrite),
+    ExceedsGroup,
     /// The storage failed, and with it everything since the last commit.
-    Failed(ReplyHandle, String),
+    Failed(String),
 }
 
 type GroupResults = Vec<(ReplyHandle, WriteResult)>;
@@ -157,15 +155,15 @@ impl SqliteWriter {
         let mut long = None;
         while let Some(job) = next.take() {
             bytes += job.bytes;
-            match self.run_write(job, CommitMode::Grouped) {
-                QueuedWriteOutcome::Done(answer, outcome) => done.push((answer, outcome)),
+            match self.run_write(&job, CommitMode::Grouped) {
+                QueuedWriteOutcome::Done(outcome) => done.push((job.reply_handle, outcome)),
                 QueuedWriteOutcome::Skipped => {}
-                QueuedWriteOutcome::ExceedsGroup(job) => {
+                QueuedWriteOutcome::ExceedsGroup => {
                     long = Some(job);
                     break;
                 }
-                QueuedWriteOutcome::Failed(answer, cause) => {
-                    return self.fail_group(done, answer, &cause);
+                QueuedWriteOutcome::Failed(cause) => {
+                    return self.fail_group(done, job.reply_handle, &cause);
                 }
             }
             let over = clock::now().saturating_duration_since(began) > GROUP_WORK_MAX;
@@ -197,17 +195,19 @@ impl SqliteWriter {
         if let Err(error) = self.begin() {
             return complete_all([(job.reply_handle, Err(error))]);
         }
-        match self.run_write(job, CommitMode::Exclusive) {
+        match self.run_write(&job, CommitMode::Exclusive) {
             // It was refused, and is rolled back.
-            QueuedWriteOutcome::Done(answer, outcome) if self.connection.is_autocommit() => {
-                complete_all([(answer, outcome)]);
+            QueuedWriteOutcome::Done(outcome) if self.connection.is_autocommit() => {
+                complete_all([(job.reply_handle, outcome)]);
             }
-            QueuedWriteOutcome::Done(answer, outcome) => drop(self.commit(vec![(answer, outcome)])),
-            QueuedWriteOutcome::Skipped | QueuedWriteOutcome::ExceedsGroup(_) => {
+            QueuedWriteOutcome::Done(outcome) => {
+                self.commit(vec![(job.reply_handle, outcome)]);
+            }
+            QueuedWriteOutcome::Skipped | QueuedWriteOutcome::ExceedsGroup => {
                 self.commit(Vec::new());
             }
-            QueuedWriteOutcome::Failed(answer, cause) => {
-                self.fail_group(Vec::new(), answer, &cause);
+            QueuedWriteOutcome::Failed(cause) => {
+                self.fail_group(Vec::new(), job.reply_handle, &cause);
             }
         }
     }
@@ -227,50 +227,43 @@ impl SqliteWriter {
         self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
     }
 
-    fn run_write(&self, job: QueuedWrite, pace: CommitMode) -> QueuedWriteOutcome {
-        let QueuedWrite { write, bytes, is_claimed: claimed, reply_handle: answer, memory } = job;
-        let is_mine = pace == CommitMode::Exclusive || !claimed.swap(true, Ordering::AcqRel);
-        if !is_mine || answer.is_closed() {
+    fn run_write(&self, job: &QueuedWrite, pace: CommitMode) -> QueuedWriteOutcome {
+        let is_mine = pace == CommitMode::Exclusive || !job.is_claimed.swap(true, Ordering::AcqRel);
+        if !is_mine || job.reply_handle.is_closed() {
             return QueuedWriteOutcome::Skipped;
         }
-        let undoing = RollbackScope::for_write(&write, pace);
+        let undoing = RollbackScope::for_write(&job.write, pace);
         if let Err(error) = self.begin_request(undoing) {
-            return QueuedWriteOutcome::Failed(answer, error.to_string());
+            return QueuedWriteOutcome::Failed(error.to_string());
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = write::write(&mut driver, &self.context, WriteRef::Owned(write), pace);
+        let work = write::write(&mut driver, &self.context, &job.write, pace);
         let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
             Ok(Some(outcome)) => outcome,
-            Ok(None) => Err(internal_error("the SQLite driver blocked in a write")),
-            Err(panic) => Err(internal_error(&fault::panic_message(&*panic))),
+            Ok(None) => Err(StoreError::internal("the SQLite driver blocked in a write").into()),
+            Err(panic) => Err(StoreError::internal(fault::panic_message(&*panic)).into()),
         };
         match outcome {
             Err(WriteError::Error(StoreError::Unavailable(cause))) => {
-                return QueuedWriteOutcome::Failed(answer, cause);
+                return QueuedWriteOutcome::Failed(cause);
             }
             Err(WriteError::Error(StoreError::OutcomeUnknown(cause))) => {
                 self.stop(&cause);
-                return QueuedWriteOutcome::Failed(answer, cause);
+                return QueuedWriteOutcome::Failed(cause);
             }
             Err(WriteError::Error(error)) if self.is_group_lost(undoing, changes_before) => {
-                return QueuedWriteOutcome::Failed(answer, format!("{error:?}"));
+                return QueuedWriteOutcome::Failed(format!("{error:?}"));
             }
             Ok(_) | Err(_) => {}
         }
         if let Err(error) = self.end_request(undoing, outcome.is_ok()) {
-            return QueuedWriteOutcome::Failed(answer, error.to_string());
+            return QueuedWriteOutcome::Failed(error.to_string());
         }
         match outcome {
-            Ok(outcome) => QueuedWriteOutcome::Done(answer, Ok(outcome)),
-            Err(WriteError::Error(error)) => QueuedWriteOutcome::Done(answer, Err(error)),
-            Err(WriteError::ExceedsGroup(write)) => QueuedWriteOutcome::ExceedsGroup(QueuedWrite {
-                write,
-                bytes,
-                is_claimed: claimed,
-                reply_handle: answer,
-                memory,
-            }),
+            Ok(outcome) => QueuedWriteOutcome::Done(Ok(outcome)),
+            Err(WriteError::Error(error)) => QueuedWriteOutcome::Done(Err(error)),
+            Err(WriteError::ExceedsGroup) => QueuedWriteOutcome::ExceedsGroup,
         }
     }
 

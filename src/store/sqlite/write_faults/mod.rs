@@ -142,7 +142,7 @@ impl WriterHarness {
                         bytes: 1,
                         is_claimed: claimed,
                         reply_handle: answer,
-                        memory: None,
+                        _memory: None,
                     })
                     .unwrap();
                 (request_id, answered)

@@ -49,11 +49,11 @@ fn fault_outcomes_of_create() {
     check(
         ("POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
+        "#]],
     );
 }
 
@@ -62,12 +62,12 @@ fn fault_outcomes_of_create_with_parent_and_reference() {
     check(
         ("POST /teams/team/tasks", r#"{"task":{"title":"z","owner":1}}"#),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
+        "#]],
     );
 }
 
@@ -77,15 +77,15 @@ fn fault_outcomes_of_bulk_create() {
     check(
         ("POST /people", body),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
     );
 }
 
@@ -168,8 +168,6 @@ fn fault_outcomes_of_delete() {
             SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
         "#]],
@@ -188,7 +186,6 @@ fn fault_outcomes_of_delete_cascading_to_children() {
             DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             DELETE "teams"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
@@ -210,8 +207,6 @@ fn fault_outcomes_of_delete_cascading_to_referrers() {
             DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             DELETE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             DELETE "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
             INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
@@ -239,15 +234,15 @@ fn fault_outcomes_of_idempotent_create() {
     check(
         ("KEYED POST /people", r#"{"person":{"name":"Dan"}}"#),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_keys       oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SAVEPOINT request       uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            WITH RECURSIVE          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT "people"         oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_keys       oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            RELEASE request         uuo   uuo   uuo   uuo   uuo   uuo   uuo   uuo   ppo
+        "#]],
     );
 }
 
