@@ -218,6 +218,13 @@ impl Field {
             || states.as_ref().is_some_and(are_states_short)
     }
 
+    /// The field at the end of a path of names inside this one, which is an object.
+    pub fn inner(&self, path: &[Box<str>]) -> Option<&Self> {
+        path.iter().try_fold(self, |field, name| {
+            field.rules.fields.iter().find(|inner| inner.name == *name)
+        })
+    }
+
     /// The storage class of its values; a reference has that of the id that it holds.
     pub fn storage_class(&self) -> StorageClass {
         match self.rules.reference {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
+use crate::fault::OrBug;
 use crate::model::{Model, OnDelete, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::{Collection, Dependent, RequestRefusal};
@@ -131,7 +132,7 @@ async fn load_dependents<D: Driver>(
         .collect();
     let missing = || InternalError("an item without an id".into());
     let read = |at: usize, row: &dyn Columns| {
-        let resource = asked.get(at).ok_or_else(missing)?.0.resource;
+        let resource = asked.get(at).or_bug("the row of one of the statements").0.resource;
         // The id itself, then its ancestors from the nearest: the lineage reversed.
         let lineage = context.model.lineage(resource);
         let ids = lineage.iter().rev().enumerate();

@@ -7,6 +7,7 @@
 //! again; on SQLite, which can do neither, the foreign key follows a table that is renamed. A foreign key
 //! that is not ours is never dropped: the migration is refused.
 
+use crate::fault::OrBug;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};
@@ -174,9 +175,8 @@ impl EmptyTableRebuild {
         });
         let others = self.relinked.iter().flat_map(|(index, at)| {
             let resource = new.resource(*index);
-            let field = resource.fields.get(*at);
-            let keys = field
-                .map_or(Vec::new(), |field| ddl::foreign_keys(new, resource, Some(field), dialect));
+            let field = resource.fields.get(*at).or_bug("a relinked field is one of the resource");
+            let keys = ddl::foreign_keys(new, resource, Some(field), dialect);
             keys.into_iter().map(|key| key.add_unvalidated())
         });
         own.chain(others).collect()
@@ -258,7 +258,7 @@ async fn drop_renamed<D: Driver>(
         driver.execute(&ddl::rename_table(&resource.table, &between(resource)), &[]).await?;
     }
     for resource in &renamed {
-        let Some(table) = after(resource) else { continue };
+        let table = after(resource).or_bug("a renamed table has a new name");
         driver.execute(&ddl::rename_table(&between(resource), table), &[]).await?;
         driver.execute(&ddl::drop_table(table), &[]).await?;
     }

@@ -13,6 +13,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::fault::OrBug;
+
 /// One use of a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NonceClaim {
@@ -107,9 +109,9 @@ impl UsedNonces {
             return NonceClaimResult::Stale;
         }
         // A nonce is random, so it can choose its shard directly.
-        let count = u128::try_from(self.shards.len()).unwrap_or(1).max(1);
-        let at = usize::try_from(claim.nonce % count).unwrap_or(0);
-        let Some(shard) = self.shards.get(at) else { return NonceClaimResult::Stale };
+        let count = u128::try_from(self.shards.len()).or_bug("a length fits");
+        let at = usize::try_from(claim.nonce % count).or_bug("a number of a shard fits");
+        let shard = self.shards.get(at).or_bug("the remainder is the number of a shard");
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         // Checked again under the lock: a shard drops the state of an epoch only when that epoch is over.
         if claim.epoch != self.epoch.load(Ordering::SeqCst) {
@@ -195,9 +197,7 @@ impl UsedCounts {
         }
         match self.words.binary_search_by_key(&place, |(place, _)| *place) {
             Ok(at) => {
-                let Some((_, bits)) = self.words.get_mut(at) else {
-                    return NonceClaimResult::Stale;
-                };
+                let (_, bits) = self.words.get_mut(at).or_bug("the search has found it");
                 if *bits & bit != 0 {
                     return NonceClaimResult::Replay;
                 }

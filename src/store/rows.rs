@@ -2,6 +2,7 @@
 //!
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
+use crate::fault::OrBug;
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::store::error::InternalError;
 use crate::store::sql::insert::ENTRY_BINDS;
@@ -34,10 +35,7 @@ pub fn update_binds<'a>(
     let mut binds = Vec::with_capacity(changed.len() + 4 + ENTRY_BINDS);
     binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
     binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
-    let values = changed.iter().filter_map(|index| {
-        Some(bind_field(resource.fields.get(*index)?, after.values.get(*index)?))
-    });
-    binds.extend(values);
+    binds.extend(changed.iter().map(|index| bind_value(resource, after, *index)));
     binds
 }
 
@@ -53,12 +51,19 @@ pub fn unique_binds<'a>(
     };
     let mut binds = Vec::from_iter(parent);
     for at in &unique.fields {
-        match bind_field(resource.fields.get(*at)?, item.values.get(*at)?) {
+        match bind_value(resource, item, *at) {
             Bind::Null => return None,
             value => binds.push(value),
         }
     }
     Some(binds)
+}
+
+/// A value of an item, by the index of its field.
+fn bind_value<'a>(resource: &Resource, item: &'a Item, at: usize) -> Bind<'a> {
+    let value = resource.fields.get(at).zip(item.values.get(at));
+    let (field, value) = value.or_bug("an item has a value for each field of its resource");
+    bind_field(field, value)
 }
 
 /// A reference is stored as an id, not as text.

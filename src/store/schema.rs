@@ -6,6 +6,7 @@
 //! The database stores the text of its model, so two models are compared, not two catalogues.
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
+use crate::fault::OrBug;
 use crate::model::diff::{Difference, compare, loosened_rules};
 use crate::model::{self, Model, ResourceIndex};
 use crate::store::driver::Driver;
@@ -16,6 +17,8 @@ use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
 use crate::store::statement::Columns;
 use crate::store::{idempotency, system_values, users};
+
+const ADDED_FIELD: &str = "an added field is one of the resource";
 
 /// Creates the tables of an empty database.
 pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), MigrationError> {
@@ -166,7 +169,7 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
         Difference::AddResource(index) => Some(ddl::drop_table(&unfinished.resource(*index).table)),
         Difference::AddField(index, at) => {
             let resource = unfinished.resource(*index);
-            let field = resource.fields.get(*at)?;
+            let field = resource.fields.get(*at).or_bug(ADDED_FIELD);
             Some(ddl::drop_column(&resource.table, &field.name))
         }
         Difference::Refused { .. } => None,
@@ -253,7 +256,7 @@ async fn migrate_tables<D: Driver>(
     }
     for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
         let resource = model.resource(index);
-        let Some(field) = resource.fields.get(at) else { continue };
+        let field = resource.fields.get(at).or_bug(ADDED_FIELD);
         driver.execute(&ddl::add_column(model, resource, field, dialect), &[]).await?;
         let own = ddl::foreign_keys(model, resource, Some(field), dialect);
         keys.extend(own.iter().map(ForeignKey::add_unvalidated));

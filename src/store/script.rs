@@ -3,6 +3,7 @@
 //! No function here writes one without the other. Rows are deleted before their entries are written, because
 //! an entry records what `DELETE … RETURNING` returns.
 
+use crate::fault::OrBug;
 use crate::formats;
 use crate::model::{Resource, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
@@ -11,7 +12,7 @@ use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep};
 use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
-use crate::store::error::{FailedStatement, InternalError, StatementError, WriteError};
+use crate::store::error::{FailedStatement, StatementError, WriteError};
 use crate::store::rows::{insert_binds, unique_binds, update_binds};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
@@ -105,11 +106,12 @@ impl ItemWrite {
             None => (ChangeKind::Created, None),
             Some((before, _)) => (ChangeKind::Updated, Some(before)),
         };
-        let name = |index: &usize| resource.fields.get(*index).map(|field| &*field.name);
-        let changed = self
-            .before
-            .as_ref()
-            .map(|(_, changed)| formats::json::names_text(changed.iter().filter_map(name)));
+        let name = |index: &usize| {
+            &*resource.fields.get(*index).or_bug("a changed field is one of the resource").name
+        };
+        let changed = self.before.as_ref();
+        let changed =
+            changed.map(|(_, changed)| formats::json::names_text(changed.iter().map(name)));
         let entry = ChangeLogEntry::new(context, collection, kind, &self.after);
         ChangeLogEntry { changed, ..entry.with_values(before, Some(&self.after)) }
     }
@@ -256,9 +258,7 @@ async fn delete_items<D: Driver>(
             Statement::new(&table.delete, vec![Bind::Id(dependent.id)])
         });
         let read = |at: usize, row: &dyn Columns| {
-            let dependent = piece
-                .get(at)
-                .ok_or_else(|| InternalError("rows of an unknown statement".into()))?;
+            let dependent = piece.get(at).or_bug("the row of one of the statements");
             context.read_item(dependent.collection.resource, row)
         };
         let gone = driver.query_all(&strokes.collect::<Vec<_>>(), read, |_| false).await?;

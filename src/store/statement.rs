@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::fault;
 use crate::store::error::InternalError;
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
@@ -44,7 +45,10 @@ impl<'a> Bind<'a> {
     /// never stored in clear text.
     pub fn value(value: &'a Value) -> Self {
         match value {
-            Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => Self::Null,
+            Value::Null => Self::Null,
+            Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+                fault::bug("a list, an object or a clear-text secret reached the store")
+            }
             Value::Boolean(boolean) => Self::Boolean(*boolean),
             Value::Integer(number) => Self::Integer(*number),
             Value::Decimal(Decimal { units, .. }) => Self::Integer(*units),

@@ -5,6 +5,7 @@
 //! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
+use crate::fault::{self, OrBug};
 use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
 use crate::model::{Expr, Field, Model, Resource, StorageClass};
 use crate::permit::AccessScope;
@@ -99,11 +100,12 @@ impl ConditionWriter {
                 let among = among.collect::<Vec<_>>().join(", ");
                 truth(format!("({} IN ({among}))", inner.text))
             }
-            // A condition has no arithmetic: the model refuses it.
             ExprNode::Negate(_)
             | ExprNode::Arithmetic(..)
             | ExprNode::Sum(..)
-            | ExprNode::Count(_) => null_operand(),
+            | ExprNode::Count(_) => {
+                fault::bug("a condition has no arithmetic: the model refuses it")
+            }
         }
     }
 
@@ -133,15 +135,16 @@ impl ConditionWriter {
             Value::Number(_) => OperandType::Real,
             Value::Moment(_) => OperandType::Moment,
             Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-                return null_operand();
+                fault::bug("the language of conditions has no such literal")
             }
         };
         self.bind(ConditionParameter::Value(value.clone()), kind)
     }
 
     fn field(&self, row: TableAlias<'_>, path: &Path) -> ConditionOperand {
-        let Some((column, field)) = find_field(row.resource, path) else { return null_operand() };
-        let Some(kind) = self.operand_type(field) else { return null_operand() };
+        let (column, field) =
+            find_field(row.resource, path).or_bug("the model has checked the fields of conditions");
+        let kind = self.operand_type(field);
         let name = format!("{}.{}", row.alias, quote_name(&column.name));
         let text = match path.inner.is_empty() {
             true => name,
@@ -154,19 +157,19 @@ impl ConditionWriter {
         ConditionOperand { text, kind }
     }
 
-    fn operand_type(&self, field: &Field) -> Option<OperandType> {
+    fn operand_type(&self, field: &Field) -> OperandType {
         let is_uuid = |field: &Field| field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
         match field.storage_class() {
             StorageClass::Text if self.dialect.expressions.has_uuid && is_uuid(field) => {
-                Some(OperandType::Uuid)
+                OperandType::Uuid
             }
-            StorageClass::Text => Some(OperandType::Text),
-            StorageClass::Integer => Some(OperandType::Units(0)),
-            StorageClass::Decimal => Some(OperandType::Units(field.rules.scale)),
-            StorageClass::Real => Some(OperandType::Real),
-            StorageClass::Boolean => Some(OperandType::Boolean),
-            StorageClass::Moment => Some(OperandType::Moment),
-            StorageClass::Json => None,
+            StorageClass::Text => OperandType::Text,
+            StorageClass::Integer => OperandType::Units(0),
+            StorageClass::Decimal => OperandType::Units(field.rules.scale),
+            StorageClass::Real => OperandType::Real,
+            StorageClass::Boolean => OperandType::Boolean,
+            StorageClass::Moment => OperandType::Moment,
+            StorageClass::Json => fault::bug("a condition compares scalars: the model checks it"),
         }
     }
 
@@ -187,6 +190,14 @@ impl ConditionWriter {
             (one, other)
         };
         let sign = comparison_operator(comparison);
+        let as_real = |side: &ConditionOperand| match side.kind {
+            OperandType::Units(scale) => (words.as_real)(&side.text, scale),
+            _ => side.text.clone(),
+        };
+        let as_text = |side: &ConditionOperand| match side.kind {
+            OperandType::Uuid => (words.uuid_text)(&side.text),
+            _ => side.text.clone(),
+        };
         match (one.kind, other.kind) {
             (OperandType::Units(less), OperandType::Units(more)) if less < more => {
                 (words.compare_scaled)(comparison, &one.text, &other.text, more - less)
@@ -194,17 +205,12 @@ impl ConditionWriter {
             (OperandType::Units(more), OperandType::Units(less)) if less < more => {
                 (words.compare_scaled)(comparison.mirrored(), &other.text, &one.text, more - less)
             }
-            (OperandType::Units(scale), OperandType::Real) => {
-                format!("({} {sign} {})", (words.as_real)(&one.text, scale), other.text)
+            (OperandType::Units(_), OperandType::Real)
+            | (OperandType::Real, OperandType::Units(_)) => {
+                format!("({} {sign} {})", as_real(&one), as_real(&other))
             }
-            (OperandType::Real, OperandType::Units(scale)) => {
-                format!("({} {sign} {})", one.text, (words.as_real)(&other.text, scale))
-            }
-            (OperandType::Uuid, OperandType::Text) => {
-                format!("({} {sign} {})", (words.uuid_text)(&one.text), other.text)
-            }
-            (OperandType::Text, OperandType::Uuid) => {
-                format!("({} {sign} {})", one.text, (words.uuid_text)(&other.text))
+            (OperandType::Uuid, OperandType::Text) | (OperandType::Text, OperandType::Uuid) => {
+                format!("({} {sign} {})", as_text(&one), as_text(&other))
             }
             (_, _) => {
                 let plain = format!("({} {sign} {})", one.text, other.text);
@@ -227,18 +233,11 @@ impl ConditionWriter {
     }
 }
 
-fn null_operand() -> ConditionOperand {
-    ConditionOperand { text: "NULL".to_owned(), kind: OperandType::Boolean }
-}
-
 /// The column of a path, and the field at its end.
 fn find_field<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field)> {
     let PathRoot::Field(index) = path.root else { return None };
     let column = resource.fields.get(index)?;
-    let end = path.inner.iter().try_fold(column, |field, name| {
-        field.rules.fields.iter().find(|inner| inner.name == *name)
-    })?;
-    Some((column, end))
+    Some((column, column.inner(&path.inner)?))
 }
 
 /// The text column that a node refers to, if it has an index.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::fault::{self, OrBug};
 use crate::model::{Field, Model, Resource, StorageClass, types};
 use crate::store::sql::columns::{placeholders, quote_name};
 use crate::store::sql::dialect::Dialect;
@@ -221,7 +222,10 @@ pub fn add_column(model: &Model, resource: &Resource, field: &Field, dialect: &D
 pub fn literal(value: &Value, dialect: &Dialect) -> String {
     let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
     match value {
-        Value::Null | Value::List(_) | Value::Object(_) | Value::Clear(_) => "NULL".to_owned(),
+        Value::Null => "NULL".to_owned(),
+        Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+            fault::bug("a default is canonical, and no secret has one")
+        }
         Value::Boolean(boolean) => {
             let [no, yes] = dialect.booleans;
             if *boolean { yes } else { no }.to_owned()
@@ -299,10 +303,7 @@ fn push_filter_indexes(
     (column, inner): (&Field, &mut Vec<Box<str>>),
     dialect: &Dialect,
 ) {
-    let end = inner.iter().try_fold(column, |field, name| {
-        field.rules.fields.iter().find(|inner| inner.name == *name)
-    });
-    let Some(field) = end else { return };
+    let field = column.inner(inner).or_bug("the path was made from the fields");
     for next in &field.rules.fields {
         inner.push(next.name.clone());
         push_filter_indexes(indexes, resource, (column, &mut *inner), dialect);

@@ -5,10 +5,11 @@
 
 mod filter;
 
+use crate::fault::OrBug;
 use crate::intent::{Attribute, ListQuery, SortKey};
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
-use crate::store::sql::columns::{ancestor_join, quote_name, select_list, where_clause};
+use crate::store::sql::columns::{ancestor_join, select_list, where_clause};
 use crate::store::sql::condition::{ConditionParameter, row_conditions};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
@@ -82,22 +83,11 @@ impl<'a> ListStatements<'a> {
         reach: &'a AccessScope,
         list: &'a ListQuery,
     ) -> Self {
-        let chained = ancestor_join(model, resource, reach);
-        let (mut within, terms) = row_conditions(model, dialect, resource, reach, 1);
-        let p = dialect.placeholder;
-        let tied = chained.columns.iter().zip(terms.len() + 1..);
-        within.extend(tied.map(|(column, number)| format!("{column} = {p}{number}")));
-        let chain = ancestors.iter().rev().copied().collect();
-        Self {
-            dialect,
-            resource,
-            list,
-            reach,
-            from: chained.from,
-            conditions: within,
-            parameters: terms,
-            ancestor_ids: chain,
-        }
+        let chain = ancestor_join(model, resource, reach);
+        let (mut conditions, parameters) = row_conditions(model, dialect, resource, reach, 1);
+        conditions.extend(chain.terms(dialect.placeholder, parameters.len() + 1));
+        let (from, ancestor_ids) = (chain.from, ancestors.iter().rev().copied().collect());
+        Self { dialect, resource, list, reach, from, conditions, parameters, ancestor_ids }
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
@@ -160,28 +150,15 @@ impl<'a> ListStatements<'a> {
     }
 
     fn operand(&self, aspect: &Attribute) -> ListOperand {
-        let own = |name: &str, kind| {
-            let text = format!("t0.{}", quote_name(name));
-            let (is_cut, is_made, is_spelled) = (false, false, false);
-            ListOperand {
-                indexed_text: text.clone(),
-                text,
-                kind,
-                is_prefix: is_cut,
-                is_expression: is_made,
-                is_canonical_text: is_spelled,
-            }
-        };
         match aspect {
-            Attribute::Id => own("id", id_kind(self.resource)),
-            Attribute::CreatedAt => own("created_at", OperandType::Moment),
-            Attribute::UpdatedAt => own("updated_at", OperandType::Moment),
+            Attribute::Id => ListOperand::column("id", id_kind(self.resource)),
+            Attribute::CreatedAt => ListOperand::column("created_at", OperandType::Moment),
+            Attribute::UpdatedAt => ListOperand::column("updated_at", OperandType::Moment),
             Attribute::Field(at, inner) => {
                 let column = self.resource.fields.get(*at);
                 let found =
                     column.and_then(|column| field_operand(self.dialect, column, inner, "t0."));
-                // Cannot happen: the parser of the query has checked the field against the model.
-                found.unwrap_or_else(|| own("id", id_kind(self.resource)))
+                found.or_bug("the parser of the query has checked the field against the model")
             }
         }
     }

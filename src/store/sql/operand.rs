@@ -21,6 +21,21 @@ pub struct ListOperand {
     pub is_canonical_text: bool,
 }
 
+impl ListOperand {
+    /// A column that every table has.
+    pub fn column(name: &str, kind: OperandType) -> Self {
+        let text = format!("t0.{}", quote_name(name));
+        Self {
+            indexed_text: text.clone(),
+            text,
+            kind,
+            is_prefix: false,
+            is_expression: false,
+            is_canonical_text: false,
+        }
+    }
+}
+
 /// The expression that an index on a column, or on a field nested in it, holds; and whether that is a prefix.
 pub fn index_expression(
     dialect: &Dialect,
@@ -40,13 +55,11 @@ pub fn field_operand(
     inner: &[Box<str>],
     table: &str,
 ) -> Option<ListOperand> {
-    let field = inner.iter().try_fold(column, |field, name| {
-        field.rules.fields.iter().find(|inner| inner.name == *name)
-    })?;
+    let field = column.inner(inner)?;
     let name = format!("{table}{}", quote_name(&column.name));
-    let is_spelled = !inner.is_empty() && field.storage_class() == StorageClass::Moment;
+    let is_canonical_text = !inner.is_empty() && field.storage_class() == StorageClass::Moment;
     // A cast to timestamptz depends on settings, so no index can hold it; the canonical text sorts the same.
-    let class = if is_spelled { StorageClass::Text } else { field.storage_class() };
+    let class = if is_canonical_text { StorageClass::Text } else { field.storage_class() };
     let is_id = field.rules.reference.is_some_and(|to| to.id == IdKind::Uuid);
     let kind = match class {
         StorageClass::Text if is_id => OperandType::Uuid,
@@ -61,19 +74,13 @@ pub fn field_operand(
         true => name,
         false => (dialect.expressions.json_member)(&name, inner, (class, field.rules.scale)),
     };
-    let is_text = class == StorageClass::Text && field.rules.reference.is_none() && !is_spelled;
-    let start = match is_text {
+    let is_text =
+        class == StorageClass::Text && field.rules.reference.is_none() && !is_canonical_text;
+    let indexed_text = match is_text {
         true => (dialect.sort_prefix)(&text, field.is_sorted_whole()),
         false => text.clone(),
     };
-    let is_cut = start != text;
-    let is_made = !inner.is_empty() || is_cut;
-    Some(ListOperand {
-        text,
-        indexed_text: start,
-        kind,
-        is_prefix: is_cut,
-        is_expression: is_made,
-        is_canonical_text: is_spelled,
-    })
+    let is_prefix = indexed_text != text;
+    let is_expression = !inner.is_empty() || is_prefix;
+    Some(ListOperand { text, indexed_text, kind, is_prefix, is_expression, is_canonical_text })
 }

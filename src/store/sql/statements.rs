@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::fault::OrBug;
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
@@ -11,6 +12,8 @@ use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
 use crate::store::sql::read_statements::ReadStatements;
 use crate::store::sql::unique::equals_parameter;
 use crate::store::statement::{Bind, Statement};
+
+const FIELD_INDEX: &str = "an index of a field is one of its resource";
 
 /// The readiness check.
 pub const PING: &str = "SELECT 1 FROM nouns_system";
@@ -100,8 +103,8 @@ impl TableStatements {
         let p = dialect.placeholder;
         let mut text = String::with_capacity(self.update.len() + 400 + 24 * changed.len());
         text.push_str(&self.update);
-        let fields = changed.iter().filter_map(|index| resource.fields.get(*index));
-        for (field, number) in fields.zip(5..) {
+        for (index, number) in changed.iter().zip(5..) {
+            let field = resource.fields.get(*index).or_bug(FIELD_INDEX);
             let _ = write!(text, ", {} = {p}{number}", quote_name(&field.name));
         }
         let _ = write!(text, " WHERE \"id\" = {p}1 AND \"version\" = {p}2");
@@ -230,13 +233,14 @@ pub fn role_groups_query(users: &Resource) -> String {
 }
 
 fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<IncomingReference> {
-    let children = resource.children.iter().filter_map(|index| {
+    let children = resource.children.iter().map(|index| {
         let child = model.resource(*index);
-        Some((child, child.parent_key.as_deref()?, child.on_delete))
+        let key = child.parent_key.as_deref().or_bug("a child has a parent");
+        (child, key, child.on_delete)
     });
-    let referrers = resource.referrers.iter().filter_map(|referrer| {
+    let referrers = resource.referrers.iter().map(|referrer| {
         let by = model.resource(referrer.resource);
-        Some((by, &*by.fields.get(referrer.field)?.name, referrer.on_delete))
+        (by, &*by.fields.get(referrer.field).or_bug(FIELD_INDEX).name, referrer.on_delete)
     });
     let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
         let AncestorJoin { from, columns } = AncestorJoin::new(model, by, false);

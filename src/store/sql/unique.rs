@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
+use crate::fault::OrBug;
 use crate::model::{Resource, StorageClass, UniqueRule, UniqueScope};
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::dialect::Dialect;
@@ -51,8 +52,10 @@ pub fn unique_columns<'a>(resource: &'a Resource, unique: &UniqueRule) -> Vec<&'
         UniqueScope::Resource => None,
         UniqueScope::Parent => resource.parent_key.as_deref(),
     };
-    let fields = unique.fields.iter().filter_map(|at| resource.fields.get(*at));
-    within.into_iter().chain(fields.map(|field| &*field.name)).collect()
+    let name = |at: &usize| {
+        &*resource.fields.get(*at).or_bug("a unique rule has fields of its resource").name
+    };
+    within.into_iter().chain(unique.fields.iter().map(name)).collect()
 }
 
 pub fn unique_index_name(resource: &Resource, unique: &UniqueRule) -> String {
