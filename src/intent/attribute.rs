@@ -30,10 +30,7 @@ impl Attribute {
     /// The declared field, after following the nested names.
     pub fn field<'a>(&self, resource: &'a Resource) -> Option<&'a Field> {
         let Self::Field(at, inner) = self else { return None };
-        let column = resource.fields.get(*at)?;
-        inner.iter().try_fold(column, |field, name| {
-            field.rules.fields.iter().find(|inner| inner.name == *name)
-        })
+        resource.fields.get(*at)?.inner(inner)
     }
 
     /// Its name in a query.

@@ -42,21 +42,22 @@ pub async fn read<D: Driver>(
     context: &StoreContext,
     once: &IdempotentRequest,
 ) -> Result<Outcome, StoreError> {
-    let binds = find_binds(driver, context, once)?;
-    let kept = driver.query(&context.sql.keys.find, &binds, IdempotencyRecord::read).await?.pop();
+    let find = find_statement(driver, context, once)?;
+    let kept = driver.query_statement(&find, IdempotencyRecord::read).await?.pop();
     let kept = kept.ok_or(StoreError::Refused(RequestRefusal::Missing))?;
     kept.replay(once).map_err(StoreError::Refused)
 }
 
-fn find_binds<'a, D: Driver>(
+fn find_statement<'a, D: Driver>(
     driver: &D,
-    context: &StoreContext,
+    context: &'a StoreContext,
     once: &'a IdempotentRequest,
-) -> Result<[Bind<'a>; 2], StatementError> {
+) -> Result<Statement<'a>, StatementError> {
     let expired = driver.now().checked_sub(retention(context));
     let expired =
         expired.ok_or_else(|| StatementError::Engine("the clock is out of range".to_owned()))?;
-    Ok([Bind::Text(&once.scope), Bind::Moment(expired)])
+    let binds = vec![Bind::Text(&once.scope), Bind::Moment(expired)];
+    Ok(Statement::new(&context.sql.keys.find, binds))
 }
 
 /// A row of `nouns_keys`.
@@ -87,10 +88,9 @@ pub async fn lock_or_replay<D: Driver>(
     context: &StoreContext,
     once: &IdempotentRequest,
 ) -> Result<Option<Outcome>, WriteError> {
-    let binds = find_binds(driver, context, once)?;
-    let find = Statement::new(&context.sql.keys.find, binds.to_vec());
+    let find = find_statement(driver, context, once)?;
     let Some(claim) = D::DIALECT.lock_idempotency_key else {
-        let kept = driver.query(&find.sql, &find.binds, IdempotencyRecord::read).await?.pop();
+        let kept = driver.query_statement(&find, IdempotencyRecord::read).await?.pop();
         return Ok(kept.map(|kept| kept.replay(once)).transpose()?);
     };
     // Two statements, in this order: the second one sees the commit of the previous holder of the lock.

@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::log::{Level, Logger};
+use crate::metrics::Metrics;
 use crate::model::settings::ChangeRetention;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -36,22 +37,32 @@ const TOLERANCE_MIN: Duration = Duration::from_secs(60 * 60);
 /// The retention of the change log, unless the model sets another one.
 const CHANGES_RETENTION: Duration = DAY.saturating_mul(30);
 
-/// The delay before the next batch, after one that deleted `count` rows.
-pub fn next_delay(count: u64) -> Duration {
-    if count > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
-}
-
-/// Logs a batch that failed.
-pub fn log_failure(log: &Logger, cause: &dyn Debug) {
-    let cause = format!("{cause:?}");
-    log.event(Level::Warning, "expired entries could not be deleted", &[("cause", &cause)]);
+/// Counts and logs the result of a batch; returns the delay before the next one.
+pub fn report_batch(
+    result: Result<SweepResult, impl Debug>,
+    log: &Logger,
+    metrics: &Metrics,
+    doubts: &ClockDoubtLog,
+) -> Duration {
+    match result {
+        Ok(step) => {
+            metrics.store.changes_swept.add(step.changes);
+            doubts.log_new(log, &step);
+            if step.changes + step.keys > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
+        }
+        Err(cause) => {
+            let cause = format!("{cause:?}");
+            log.event(Level::Warning, "expired entries could not be deleted", &[("cause", &cause)]);
+            SWEEP_EVERY
+        }
+    }
 }
 
 /// The result of one batch.
 #[derive(Debug, Default)]
 pub struct SweepResult {
-    pub changes: u64,
-    pub keys: u64,
+    changes: u64,
+    keys: u64,
     doubts: Vec<ClockDoubt>,
 }
 
@@ -69,7 +80,7 @@ struct ClockDoubt {
 pub struct ClockDoubtLog(RefCell<Vec<&'static str>>);
 
 impl ClockDoubtLog {
-    pub fn log_new(&self, log: &Logger, step: &SweepResult) {
+    fn log_new(&self, log: &Logger, step: &SweepResult) {
         let mut logged = self.0.borrow_mut();
         logged.retain(|what| step.doubts.iter().any(|doubt| doubt.what == *what));
         for ClockDoubt { what, seen, now, since } in &step.doubts {

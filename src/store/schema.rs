@@ -137,7 +137,7 @@ pub async fn complete<D: Driver>(
     others: &[Model],
 ) -> Result<(), MigrationError> {
     if system_values::read(driver, UNFINISHED).await?.as_ref() == Some(&model.shape) {
-        let relied_on = relied_on_rules(others, model);
+        let relied_on = relied_on_rules(others, model, Vec::new());
         if !relied_on.is_empty() {
             return Err(MigrationError::InUseSinceBuild(relied_on));
         }
@@ -198,20 +198,15 @@ async fn find_unvalidated<D: Driver>(
 fn refuse_loosening(
     others: &[Model],
     model: &Model,
-    mut lines: Vec<String>,
+    lines: Vec<String>,
 ) -> Result<(), MigrationError> {
-    lines.extend(relied_on_rules(others, model));
-    if lines.is_empty() {
-        return Ok(());
-    }
-    lines.sort();
-    Err(MigrationError::InUse(lines))
+    let lines = relied_on_rules(others, model, lines);
+    if lines.is_empty() { Ok(()) } else { Err(MigrationError::InUse(lines)) }
 }
 
-/// The rules of other models that this one drops, a sorted line each.
-fn relied_on_rules(others: &[Model], model: &Model) -> Vec<String> {
-    let mut lines: Vec<String> =
-        others.iter().flat_map(|other| loosened_rules(other, model)).collect();
+/// The rules of other models that this one drops, a line each, and other lines; sorted.
+fn relied_on_rules(others: &[Model], model: &Model, mut lines: Vec<String>) -> Vec<String> {
+    lines.extend(others.iter().flat_map(|other| loosened_rules(other, model)));
     lines.sort();
     lines.dedup();
     lines

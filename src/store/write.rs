@@ -12,7 +12,6 @@ use std::time::Instant;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
-use crate::intent::Patch;
 use crate::model::Resource;
 use crate::plan::decide::check_item_preconditions;
 use crate::plan::{
@@ -136,11 +135,8 @@ async fn load_decision_input<D: Driver>(
         WriteAction::Create { drafts, .. } => {
             load_for_create(driver, context, collection, drafts).await
         }
-        WriteAction::Replace { id, draft } => {
-            Box::pin(load_for_replace(driver, context, collection, (*id, draft))).await
-        }
-        WriteAction::Patch { id, patch } => {
-            Box::pin(load_for_patch(driver, context, write, (*id, patch))).await
+        WriteAction::Replace { id, .. } | WriteAction::Patch { id, .. } => {
+            Box::pin(load_for_change(driver, context, write, *id)).await
         }
         WriteAction::Remove { id, dependents_max } => {
             let own = Dependent { collection: collection.clone(), id: *id };
@@ -187,39 +183,33 @@ async fn allocate_ids<D: Driver>(
     }
 }
 
-async fn load_for_replace<D: Driver>(
+/// Locks and reads the item of a replacement or a patch; a patch is applied.
+async fn load_for_change<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
-    collection: &Collection,
-    (id, draft): (Id, &ItemDraft),
+    WritePlan { collection, action, preconditions, .. }: &WritePlan,
+    id: Id,
 ) -> Result<StoredState, WriteError> {
-    let now = driver.now();
-    let item = lock_item(driver, context, collection, id, RowLock::Update).await?;
-    let lost_references = find_dangling_references(driver, context, collection, draft).await?;
-    Ok(StoredState { item, dangling_references: lost_references, ..StoredState::empty(now) })
-}
-
-async fn load_for_patch<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    WritePlan { collection, preconditions: conditions, .. }: &WritePlan,
-    (id, patch): (Id, &Patch),
-) -> Result<StoredState, WriteError> {
-    let (now, model) = (driver.now(), &context.model);
-    let stored = lock_item(driver, context, collection, id, RowLock::Update).await?;
-    let stored = stored.ok_or(RequestRefusal::Missing)?;
-    check_item_preconditions(model, collection, conditions, &stored)?;
-    let draft = apply_patch(model, collection, patch, &stored)?;
-    if draft.has_clear_text() {
-        return Err(StoreError::internal("a clear-text secret must not be stored").into());
+    let mut found = StoredState::empty(driver.now());
+    found.item = lock_item(driver, context, collection, id, RowLock::Update).await?;
+    if let WriteAction::Patch { patch, .. } = action {
+        let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
+        check_item_preconditions(&context.model, collection, preconditions, stored)?;
+        let draft = apply_patch(&context.model, collection, patch, stored)?;
+        if draft.has_clear_text() {
+            return Err(StoreError::internal("a clear-text secret must not be stored").into());
+        }
+        found.draft = Some(draft);
     }
-    let lost_references = find_dangling_references(driver, context, collection, &draft).await?;
-    Ok(StoredState {
-        item: Some(stored),
-        draft: Some(draft),
-        dangling_references: lost_references,
-        ..StoredState::empty(now)
-    })
+    let draft = match action {
+        WriteAction::Replace { draft, .. } => Some(draft),
+        _ => found.draft.as_ref(),
+    };
+    let references: Vec<_> = draft.iter().flat_map(|draft| &draft.references).collect();
+    let no_item = ExistenceCheck::Nothing(&collection.scope);
+    let (_, dangling) = check_existence(driver, context, no_item, &references).await?;
+    found.dangling_references = dangling;
+    Ok(found)
 }
 
 async fn load_for_delete<D: Driver>(
@@ -250,18 +240,6 @@ async fn lock_item<D: Driver>(
     let reached = context.scoped_statements(collection.resource, &collection.scope);
     let stroke = reached.locked_item(id, &collection.ancestors, lock);
     load_for_decision(driver, context, collection.resource, stroke).await
-}
-
-/// The references of a draft whose targets do not exist.
-async fn find_dangling_references<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    collection: &Collection,
-    draft: &ItemDraft,
-) -> Result<Vec<String>, StatementError> {
-    let references: Vec<_> = draft.references.iter().collect();
-    let place = ExistenceCheck::Nothing(&collection.scope);
-    Ok(check_existence(driver, context, place, &references).await?.1)
 }
 
 /// Replays the stored response, or executes the write and stores its response.

@@ -54,7 +54,9 @@ impl PostgresWorkerState {
             | WriteAction::Patch { .. }
             | WriteAction::Remove { .. } => TransactionStage::BeginPending,
         };
-        let mut key_wait = IdempotencyKeyWait::new(write);
+        // While another server is processing a request with the same idempotency key.
+        let key_until = write.idempotency.as_ref().map(|once| clock::now() + once.wait_max);
+        let mut key_retries = 0;
         let mut attempt = 1;
         loop {
             let is_last = attempt == ATTEMPTS_MAX;
@@ -62,8 +64,11 @@ impl PostgresWorkerState {
                 write::write(driver, &self.context, write, CommitMode::Exclusive).await
             };
             match self.attempt_write(stage, until, work).await {
-                WriteAttempt::Done(Err(error)) if key_wait.should_retry(&error) => {
-                    key_wait.wait().await;
+                WriteAttempt::Done(Err(StoreError::Refused(
+                    RequestRefusal::IdempotencyKeyInFlight,
+                ))) if key_until.is_some_and(|until| clock::now() < until) => {
+                    key_retries = RETRY_DELAY_STEPS_MAX.min(key_retries + 1);
+                    tokio::time::sleep(RETRY_DELAY * key_retries).await;
                     continue;
                 }
                 WriteAttempt::Done(done) => return done,
@@ -172,29 +177,5 @@ fn error_cause(error: StoreError) -> String {
     match error {
         StoreError::Unavailable(cause) => cause,
         other => format!("{other:?}"),
-    }
-}
-
-/// Retries while another server is processing a request with the same idempotency key. The write holds no
-/// connection between two attempts.
-struct IdempotencyKeyWait {
-    until: Option<Instant>,
-    retries: u32,
-}
-
-impl IdempotencyKeyWait {
-    fn new(write: &WritePlan) -> Self {
-        let until = write.idempotency.as_ref().map(|once| clock::now() + once.wait_max);
-        Self { until, retries: 0 }
-    }
-
-    fn should_retry(&self, error: &StoreError) -> bool {
-        matches!(error, StoreError::Refused(RequestRefusal::IdempotencyKeyInFlight))
-            && self.until.is_some_and(|until| clock::now() < until)
-    }
-
-    async fn wait(&mut self) {
-        self.retries = self.retries.saturating_add(1).min(RETRY_DELAY_STEPS_MAX);
-        tokio::time::sleep(RETRY_DELAY * self.retries).await;
     }
 }

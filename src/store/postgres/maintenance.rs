@@ -5,7 +5,6 @@
 //! its connection, over a separate connection: neither a sweep nor an index build delays it.
 
 use std::cell::Cell;
-use std::fmt::Debug;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -18,7 +17,8 @@ use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
-use crate::store::error::{OpenError, StatementError};
+use crate::store::error::{OpenError, StatementError, StoreError};
+use crate::store::postgres::attempt::no_connection;
 use crate::store::postgres::commit_wait::{CommitGuard, StartFailure};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
@@ -315,68 +315,50 @@ impl MaintenanceTask {
 
     /// Removes the registration when the server ends.
     async fn remove_registration(&self) {
-        let remove = self.with_driver(async |driver| self.server.remove(driver).await);
+        let remove = async |driver: &mut PostgresDriver<'_>| self.server.remove(driver).await;
+        let remove = self.with_driver(TransactionStage::Autocommit, remove);
         // A row that remains expires by itself.
         let _ = tokio::time::timeout(DEREGISTER_TIMEOUT, remove).await;
     }
 
-    /// Runs statements, each its own transaction; `None` without a connection.
+    /// Runs statements; `Err` without a connection. One on which they failed is closed.
     async fn with_driver<T>(
         &self,
+        stage: TransactionStage,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StatementError>,
-    ) -> Option<Result<T, StatementError>> {
-        let lease =
-            self.pool.lease(LeasePurpose::Read, clock::now() + CONNECT_TIMEOUT).await.ok()?;
-        let connection = lease.connection()?;
-        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
-        let done = work(&mut driver).await;
+    ) -> Result<Result<T, StatementError>, StoreError> {
+        let lease = self.pool.lease(LeasePurpose::Read, clock::now() + CONNECT_TIMEOUT).await?;
+        let connection = lease.connection().ok_or_else(no_connection)?;
+        let done = work(&mut PostgresDriver::new(connection, stage)).await;
         if done.is_ok() {
             lease.return_to_pool();
         }
-        Some(done)
+        Ok(done)
     }
 
     /// Removes expired nonce claims.
     async fn sweep_claims(&self) {
-        let until = clock::now() + CONNECT_TIMEOUT;
-        let Ok(lease) = self.pool.lease(LeasePurpose::Read, until).await else { return };
-        let Some(connection) = lease.connection() else { return };
-        let mut driver = PostgresDriver::new(connection, TransactionStage::BeginPending);
         let statement_max = Duration::from_millis(self.session.statement_ms_max);
         // Without randomness the next sweep tries again.
         let Ok(epoch) = getrandom::u64() else { return };
-        match tables::sweep_tables(&mut driver, statement_max, epoch).await {
-            Ok(()) => lease.return_to_pool(),
-            Err(failure) => {
-                let cause = failure.message().to_owned();
-                let message = "could not sweep expired nonce claims";
-                self.log.event(Level::Warning, message, &[("cause", &cause)]);
-            }
+        let sweep = async |driver: &mut PostgresDriver<'_>| {
+            tables::sweep_tables(driver, statement_max, epoch).await
+        };
+        if let Ok(Err(failure)) = self.with_driver(TransactionStage::BeginPending, sweep).await {
+            let cause = failure.message().to_owned();
+            let message = "could not sweep expired nonce claims";
+            self.log.event(Level::Warning, message, &[("cause", &cause)]);
         }
     }
 
     /// Runs one step of the sweep. Returns the delay until the next one.
     async fn sweep_change_log(&self) -> Duration {
         crate::fault::point("sweep");
-        let failed = |cause: &dyn Debug| {
-            retention::log_failure(&self.log, cause);
-            SWEEP_EVERY
-        };
-        let until = clock::now() + CONNECT_TIMEOUT;
-        let lease = match self.pool.lease(LeasePurpose::Read, until).await {
-            Ok(lease) => lease,
-            Err(error) => return failed(&error),
-        };
-        let Some(connection) = lease.connection() else { return SWEEP_EVERY };
-        let mut driver = PostgresDriver::new(connection, TransactionStage::BeginPending);
-        match self.sweep_step(&mut driver).await {
-            Ok(step) => {
-                lease.return_to_pool();
-                self.metrics.store.changes_swept.add(step.changes);
-                self.doubts.log_new(&self.log, &step);
-                retention::next_delay(step.changes + step.keys)
-            }
-            Err(failure) => failed(&failure),
+        let sweep = async |driver: &mut PostgresDriver<'_>| self.sweep_step(driver).await;
+        let (log, metrics, doubts) = (&self.log, &self.metrics, &self.doubts);
+        match self.with_driver(TransactionStage::BeginPending, sweep).await {
+            Ok(swept) => retention::report_batch(swept, log, metrics, doubts),
+            Err(error) => retention::report_batch(Err(error), log, metrics, doubts),
         }
     }
 

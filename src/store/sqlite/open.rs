@@ -91,9 +91,9 @@ fn open_locked(
     }
     let context =
         StoreContext::with_metrics(model, &SQLITE, Arc::clone(&metrics.store.damaged_items));
-    let (pool, mut readers) = ReaderPool::start(&files.real_path, &context)?;
+    let (pool, mut readers) = ReaderPool::start(&files.real_path, &context, None)?;
     let gate = Arc::new(ReadGate::default());
-    let (wide, listers) = ReaderPool::start_for_scans(&files.real_path, &context, &gate)?;
+    let (wide, listers) = ReaderPool::start(&files.real_path, &context, Some(&gate))?;
     readers.extend(listers);
     let exports = SqliteExports::new(files.real_path.clone(), &context, metrics, &gate);
     let counted = metrics.writer();

@@ -136,50 +136,30 @@ pub struct ReaderPool {
 }
 
 impl ReaderPool {
-    /// Starts a pool for short reads.
+    /// Starts a pool for short reads, or, with a gate, one for scans: their sorts spill to disk, and they are held
+    /// back before a reset of the WAL.
     pub fn start(
         path: &Path,
         context: &Arc<StoreContext>,
-    ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let readers = (0..POOL_THREADS)
-            .map(|_| SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS)));
-        Self::spawn_threads(readers.collect::<Result<_, _>>()?, "reader", None)
-    }
-
-    /// Starts a pool for scans. Sorts spill to disk, and scans are held back before a reset of the WAL.
-    pub fn start_for_scans(
-        path: &Path,
-        context: &Arc<StoreContext>,
-        gate: &Arc<ReadGate>,
-    ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let open = |_| {
-            let reader = SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS))?;
-            let set = reader.connection.pragma_update(None, "temp_store", "file");
-            set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
-            Ok(reader)
-        };
-        Self::spawn_threads(
-            (0..SCAN_THREADS).map(open).collect::<Result<_, _>>()?,
-            "lister",
-            Some(gate),
-        )
-    }
-
-    fn spawn_threads(
-        readers: Vec<SqliteReader>,
-        name: &str,
         gate: Option<&Arc<ReadGate>>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
+        let (name, count) =
+            if gate.is_some() { ("lister", SCAN_THREADS) } else { ("reader", POOL_THREADS) };
         let (queue, asked) = sync_channel(QUEUED_READS_MAX);
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
-        for (number, reader) in readers.into_iter().enumerate() {
+        for number in 0..count {
+            let reader = SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS))?;
+            if gate.is_some() {
+                let set = reader.connection.pragma_update(None, "temp_store", "file");
+                set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
+            }
             let (asked, gate) = (Arc::clone(&asked), gate.map(Arc::clone));
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             let thread = thread.spawn(move || run_reader(reader, &asked, gate.as_deref()));
-            threads.push(
-                thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?,
-            );
+            let failed =
+                |error: std::io::Error| OpenError(format!("cannot start a thread: {error}"));
+            threads.push(thread.map_err(failed)?);
         }
         Ok((Self { queue: Mutex::new(Some(queue)) }, threads))
     }

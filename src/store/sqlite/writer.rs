@@ -442,17 +442,7 @@ impl SqliteWriter {
     /// Runs one batch of the sweep; returns the delay before the next one.
     pub fn sweep(&self) -> Duration {
         fault::point("sweep");
-        match self.sweep_step() {
-            Ok(step) => {
-                self.metrics.store.changes_swept.add(step.changes);
-                self.doubt_log.log_new(&self.log, &step);
-                retention::next_delay(step.changes + step.keys)
-            }
-            Err(error) => {
-                retention::log_failure(&self.log, &error);
-                SWEEP_EVERY
-            }
-        }
+        retention::report_batch(self.sweep_step(), &self.log, &self.metrics, &self.doubt_log)
     }
 
     fn sweep_step(&self) -> Result<SweepResult, StoreError> {
