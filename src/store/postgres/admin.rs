@@ -11,7 +11,7 @@ use crate::clock;
 use crate::plan::{Outcome, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
-use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt, no_connection};
+use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
@@ -123,8 +123,7 @@ impl PostgresAdmin {
                     .await;
             }
             let lease = state.pool.lease(LeasePurpose::Read, clock::now() + *call_max).await?;
-            let connection = lease.connection().ok_or_else(no_connection)?;
-            let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+            let mut driver = PostgresDriver::new(&lease, TransactionStage::Autocommit);
             let done = work(&mut driver).await;
             if driver.error_class().is_none() {
                 lease.return_to_pool();

@@ -104,10 +104,7 @@ impl PostgresWorkerState {
             Ok(lease) => lease,
             Err(error) => return WriteAttempt::Done(Err(error)),
         };
-        let Some(connection) = lease.connection() else {
-            return WriteAttempt::Done(Err(no_connection()));
-        };
-        let mut driver = PostgresDriver::new(connection, stage);
+        let mut driver = PostgresDriver::new(&lease, stage);
         let done = {
             let work = pin!(work(&mut driver));
             timeout_at(until.into(), work).await
@@ -167,10 +164,6 @@ pub enum WriteAttempt<T> {
 pub struct RollbackCause {
     pub error: StoreError,
     pub violated_key: Option<ViolatedForeignKey>,
-}
-
-pub fn no_connection() -> StoreError {
-    StoreError::internal("a lease without a connection")
 }
 
 fn error_cause(error: StoreError) -> String {

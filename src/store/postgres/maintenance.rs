@@ -18,7 +18,6 @@ use crate::metrics::Metrics;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{OpenError, StatementError, StoreError};
-use crate::store::postgres::attempt::no_connection;
 use crate::store::postgres::commit_wait::{CommitGuard, StartFailure};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
@@ -285,10 +284,8 @@ impl MaintenanceTask {
 
     /// Renews over the connection of the sweeps, or, while that is in use, over another one.
     async fn renew_once(&self) -> Result<Renewal, String> {
-        if let Some(lease) = self.pool.try_lease(LeasePurpose::Read)
-            && let Some(connection) = lease.connection()
-        {
-            let renewed = self.renew_over(connection).await;
+        if let Some(lease) = self.pool.try_lease(LeasePurpose::Read) {
+            let renewed = self.renew_over(&lease).await;
             if renewed.is_ok() {
                 lease.return_to_pool();
             }
@@ -328,8 +325,7 @@ impl MaintenanceTask {
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StatementError>,
     ) -> Result<Result<T, StatementError>, StoreError> {
         let lease = self.pool.lease(LeasePurpose::Read, clock::now() + CONNECT_TIMEOUT).await?;
-        let connection = lease.connection().ok_or_else(no_connection)?;
-        let done = work(&mut PostgresDriver::new(connection, stage)).await;
+        let done = work(&mut PostgresDriver::new(&lease, stage)).await;
         if done.is_ok() {
             lease.return_to_pool();
         }

@@ -8,6 +8,7 @@
 //! separate connection. The shared one is then retired: no other read joins it, and when the last has left, what still
 //! runs on it is cancelled and it is closed.
 
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::fault::OrBug;
 use crate::store::error::StoreError;
 use crate::store::postgres::pool::{
     ConnectionLease, ConnectionPool, DatabaseConnection, LeasePurpose,
@@ -45,14 +47,18 @@ pub enum ReadConnection {
     Shared(Arc<SharedConnection>),
 }
 
-impl ReadConnection {
-    pub fn connection(&self) -> Option<&DatabaseConnection> {
+impl Deref for ReadConnection {
+    type Target = DatabaseConnection;
+
+    fn deref(&self) -> &DatabaseConnection {
         match self {
-            Self::Exclusive(lease) => lease.connection(),
-            Self::Shared(shared) => shared.lease.as_ref()?.connection(),
+            Self::Exclusive(lease) => lease,
+            Self::Shared(shared) => shared.lease(),
         }
     }
+}
 
+impl ReadConnection {
     /// How long a read waits on a shared connection; `until` is its deadline. Half of the time at least is
     /// left to run it elsewhere.
     pub fn shared_deadline(&self, now: Instant, until: Instant) -> Option<Instant> {
@@ -97,16 +103,19 @@ impl ReadConnection {
 }
 
 impl SharedConnection {
+    fn lease(&self) -> &ConnectionLease {
+        self.lease.as_ref().or_bug("a shared connection has its lease until it is dropped")
+    }
+
     fn is_usable(&self) -> bool {
         !self.is_abandoned.load(Ordering::Relaxed) && !self.is_broken.load(Ordering::Relaxed)
     }
 
     /// Whether one more read may join. The caller's own reference counts already.
     fn can_join(self: &Arc<Self>) -> bool {
-        let connection = self.lease.as_ref().and_then(ConnectionLease::connection);
         self.is_usable()
             && Arc::strong_count(self) <= PIPELINE_DEPTH_MAX
-            && connection.is_some_and(|connection| !connection.client.is_closed())
+            && !self.lease().client.is_closed()
     }
 }
 
@@ -124,9 +133,8 @@ impl Drop for SharedConnection {
 /// Drains a connection that its reads have left. A cancel request may arrive after the next statement has
 /// started, so the connection cannot be reused.
 async fn drain(lease: ConnectionLease) {
-    let Some(connection) = lease.connection() else { return };
     // Answers arrive in order, so the answer to an empty query arrives last.
-    let mut last = pin!(connection.client.batch_execute(""));
+    let mut last = pin!(lease.client.batch_execute(""));
     let cleared = async {
         while timeout(DRAIN_CANCEL_INTERVAL, last.as_mut()).await.is_err() {
             lease.cancel_and_wait().await;

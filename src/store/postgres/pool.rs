@@ -5,6 +5,7 @@
 //! reads.
 
 use std::future::poll_fn;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
 use crate::clock;
+use crate::fault::OrBug;
 use crate::metrics::{self, Gauge};
 use crate::model::settings::Pooling;
 use crate::store::error::StoreError;
@@ -366,29 +368,29 @@ async fn drive_connection(mut driver: ConnectionDriver, unreplicated: &AtomicBoo
 
 /// A leased connection. Unless it is returned to the pool, its drop closes it, which rolls back.
 pub struct ConnectionLease {
+    /// `None` once it has left the lease, which ends then.
     connection: Option<Box<DatabaseConnection>>,
     pool: Arc<ConnectionPool>,
     slots: Option<PoolSlots>,
 }
 
-impl ConnectionLease {
-    /// The connection; never `None` while the lease is held.
-    pub fn connection(&self) -> Option<&DatabaseConnection> {
-        self.connection.as_deref()
-    }
+impl Deref for ConnectionLease {
+    type Target = DatabaseConnection;
 
+    fn deref(&self) -> &DatabaseConnection {
+        self.connection.as_deref().or_bug("a lease has its connection until it ends")
+    }
+}
+
+impl ConnectionLease {
     /// Sends a cancel request for the running statement without waiting for it.
     pub fn spawn_cancel(&self) {
-        if let Some(connection) = &self.connection {
-            self.pool.spawn_cancel(&connection.cancel);
-        }
+        self.pool.spawn_cancel(&self.cancel);
     }
 
     /// Sends a cancel request, and waits until the database has received it or does not answer.
     pub async fn cancel_and_wait(&self) {
-        if let Some(connection) = &self.connection {
-            self.pool.cancel_and_wait((*connection.cancel).clone()).await;
-        }
+        self.pool.cancel_and_wait((*self.cancel).clone()).await;
     }
 
     /// Returns the connection to the pool: it is intact, and in no transaction.

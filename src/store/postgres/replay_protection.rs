@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::clock;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
-use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::ErrorClass;
 use crate::store::postgres::pool::LeasePurpose;
@@ -310,8 +310,7 @@ impl NonceClaims {
         let (mut tries, mut was_lost) = (1, false);
         loop {
             let lease = self.state.pool.lease(LeasePurpose::Read, until).await?;
-            let connection = lease.connection().ok_or_else(no_connection)?;
-            let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+            let mut driver = PostgresDriver::new(&lease, TransactionStage::Autocommit);
             let work = driver.query(sql, binds, &read);
             let Ok(done) = tokio::time::timeout_at((until + NETWORK_GRACE).into(), work).await
             else {

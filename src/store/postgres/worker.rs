@@ -15,7 +15,7 @@ use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
 use crate::store::export::ExportRequest;
 use crate::store::export_stream::{ExportBody, Exports};
-use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, no_connection};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
@@ -172,8 +172,7 @@ async fn run_read(
 ) -> Result<Outcome, StoreError> {
     let mut is_second = false;
     loop {
-        let connection = way.connection().ok_or_else(no_connection)?;
-        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+        let mut driver = PostgresDriver::new(&way, TransactionStage::Autocommit);
         let late = until + NETWORK_GRACE;
         let deadline = way.shared_deadline(clock::now(), until).unwrap_or(late);
         let done = {

@@ -67,9 +67,8 @@ impl BatchScenario {
         let lease = || inner.pool.lease(LeasePurpose::Write, clock::now() + TEST_TIMEOUT);
         for lease in join_all((0..WRITES_MAX).map(|_| lease())).await {
             let lease = lease.unwrap();
-            let connection = lease.connection().unwrap();
             for sql in [&table.insert].into_iter().chain(&table.insert_batch) {
-                connection.prepare_cached(sql).await.unwrap();
+                lease.prepare_cached(sql).await.unwrap();
             }
             lease.return_to_pool();
         }

@@ -13,7 +13,7 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The process id of the connection's backend.
 async fn backend_pid(on: &ReadConnection) -> i32 {
-    on.connection().unwrap().client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
+    on.client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
 async fn lease_many(reads: &PipelinedReads, count: usize) -> Vec<ReadConnection> {
@@ -113,7 +113,7 @@ async fn abandoned_connection_is_drained_and_closed(cluster: &TestCluster, reads
     let first = backend_pid(&ahead).await;
     for on in [&ahead, &behind] {
         // The statement is sent, and its answer is not awaited.
-        let slow = on.connection().unwrap().client.batch_execute("SELECT pg_sleep(600)");
+        let slow = on.client.batch_execute("SELECT pg_sleep(600)");
         assert!(timeout(Duration::from_millis(1), slow).await.is_err());
     }
     behind.abandon();

@@ -207,8 +207,7 @@ async fn copied_epoch_is_replaced(cluster: &TestCluster, worker: &Arc<NonceClaim
 async fn sweep_once(worker: &Arc<NonceClaims>) {
     let inner = &worker.state;
     let lease = inner.pool.lease(LeasePurpose::Read, clock::now() + NETWORK_GRACE).await.unwrap();
-    let connection = lease.connection().unwrap();
-    let mut driver = PostgresDriver::new(connection, TransactionStage::BeginPending);
+    let mut driver = PostgresDriver::new(&lease, TransactionStage::BeginPending);
     let epoch = getrandom::u64().unwrap();
     sweep_tables(&mut driver, Duration::from_secs(10), epoch).await.unwrap();
     lease.return_to_pool();
