@@ -17,7 +17,6 @@ pub mod error_class;
 pub mod export;
 pub mod index_build;
 pub mod insert_batch;
-pub mod lru_cache;
 pub mod maintenance;
 pub mod open;
 pub mod outgoing_statement;

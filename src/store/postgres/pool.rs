@@ -1,6 +1,6 @@
 //! Connection pool of one worker thread: a bounded number of connections, each leased to one request.
 //!
-//! Each connection caches its prepared statements (LRU).
+//! Each connection has a statement cache: it keeps the statements prepared that it uses most.
 //! Writes may not use every connection, so that writes queued for the row lock of a hot item do not starve
 //! reads.
 
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use quick_cache::unsync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::{AsyncMessage, CancelToken, Client, Error, Statement};
 
@@ -23,7 +24,6 @@ use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::error_class::is_sync_replication_warning;
-use crate::store::postgres::lru_cache::LruCache;
 
 /// Prepared statements cached per connection: more than a usual model has, but an update has one statement
 /// for each set of changed fields.
@@ -37,7 +37,8 @@ pub struct DatabaseConnection {
     /// Cancels the statement that is running on it.
     pub cancel: Arc<CancelToken>,
     pub pooling: Pooling,
-    statements: Mutex<LruCache<Statement>>,
+    /// The statement cache.
+    statements: Mutex<Cache<Box<str>, Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
     /// pool may raise it.
     pub low_watermark: Arc<AtomicI64>,
@@ -96,15 +97,17 @@ impl Drop for WaiterGuard<'_> {
 impl DatabaseConnection {
     /// The prepared statement for this text, from the cache if possible.
     pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
-        if let Some(statement) = self.statements().get(sql) {
+        let cached = self.statements().get(sql).cloned();
+        if let Some(statement) = cached {
             return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
         // The client closes a prepared statement when its last handle is dropped.
-        Ok(self.statements().insert_if_absent(sql, statement))
+        self.statements().insert(sql.into(), statement.clone());
+        Ok(statement)
     }
 
-    fn statements(&self) -> MutexGuard<'_, LruCache<Statement>> {
+    fn statements(&self) -> MutexGuard<'_, Cache<Box<str>, Statement>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -337,7 +340,7 @@ impl ConnectionPool {
         self.metrics.opened.add(1);
         let open = GaugeGuard::new(&self.metrics, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
-        let statements = Mutex::new(LruCache::new(STATEMENTS_MAX));
+        let statements = Mutex::new(Cache::new(STATEMENTS_MAX));
         let settled = Arc::clone(&self.low_watermark);
         let clock = Arc::clone(&self.clock);
         Ok(Box::new(DatabaseConnection {
