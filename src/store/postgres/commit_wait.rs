@@ -56,11 +56,7 @@ pub struct CommitGuard<'a> {
 
 impl CommitGuard<'_> {
     pub async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
-        let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-        connection.map_err(|error| match error {
-            ConnectError::Permanent(message) => StartFailure::Refused(OpenError(message)),
-            ConnectError::Transient(message) => StartFailure::Unreachable(OpenError(message)),
-        })
+        Ok(self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await?)
     }
 
     /// Commits a transaction that changes no table, and waits until it is confirmed.
@@ -159,6 +155,15 @@ pub enum StartFailure {
     /// There was no connection; a retry may succeed.
     Unreachable(OpenError),
     Refused(OpenError),
+}
+
+impl From<ConnectError> for StartFailure {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Permanent(message) => Self::Refused(OpenError(message)),
+            ConnectError::Transient(message) => Self::Unreachable(OpenError(message)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::log::{Level, Logger};
 use crate::model::settings::Pooling;
 use crate::store::driver::Driver;
 use crate::store::error::OpenError;
-use crate::store::postgres::connect::error::ConnectError;
+use crate::store::postgres::commit_wait::StartFailure;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::error_message;
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
@@ -56,15 +56,6 @@ enum IndexState {
     Invalid,
 }
 
-/// Why the builds did not complete.
-#[derive(Debug)]
-pub enum BuildError {
-    /// A retry may succeed: the connection broke, others held locks, the disk was full.
-    Passing(OpenError),
-    /// Stored data violates the rule: a retry fails until the data is changed.
-    Lasting(OpenError),
-}
-
 /// Why a statement failed.
 struct IndexBuildError {
     cause: String,
@@ -99,7 +90,7 @@ pub struct IndexBuilder<'a> {
 
 impl IndexBuilder<'_> {
     /// Builds the deferred indexes and validates the deferred foreign keys.
-    pub async fn run(&self, deferred: &Deferred) -> Result<(), BuildError> {
+    pub async fn run(&self, deferred: &Deferred) -> Result<(), StartFailure> {
         let until = clock::now() + BUILD_TIMEOUT;
         let builder = self.connect().await?;
         if self.pool.session.pooling == Pooling::Session {
@@ -126,16 +117,16 @@ impl IndexBuilder<'_> {
         Ok(())
     }
 
-    async fn connect(&self) -> Result<Box<DatabaseConnection>, BuildError> {
+    async fn connect(&self) -> Result<Box<DatabaseConnection>, StartFailure> {
         let connection = self.pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-        connection.map_err(|error| match error {
-            ConnectError::Permanent(message) => BuildError::Lasting(OpenError(message)),
-            ConnectError::Transient(message) => BuildError::Passing(OpenError(message)),
+        connection.map_err(|error| match error.into() {
+            StartFailure::Unreachable(error) => StartFailure::Retryable(error),
+            failure => failure,
         })
     }
 
     /// Whether this server may build, until the connection ends.
-    async fn try_build_lock(&self, guard: &DatabaseConnection) -> Result<bool, BuildError> {
+    async fn try_build_lock(&self, guard: &DatabaseConnection) -> Result<bool, StartFailure> {
         let asked = guard.client.simple_query(BUILD_LOCK).await;
         let asked = asked.map_err(|error| self.passing(&error_message(&error)))?;
         let is_ours = asked.iter().any(|message| match message {
@@ -154,7 +145,7 @@ impl IndexBuilder<'_> {
         connection: &DatabaseConnection,
         index: &IndexDefinition,
         until: Instant,
-    ) -> Result<(), BuildError> {
+    ) -> Result<(), StartFailure> {
         let name = &index.name;
         loop {
             match self.index_state(connection, name).await? {
@@ -197,7 +188,7 @@ impl IndexBuilder<'_> {
         connection: &DatabaseConnection,
         key: &ForeignKey,
         until: Instant,
-    ) -> Result<(), BuildError> {
+    ) -> Result<(), StartFailure> {
         let name = &key.name;
         self.log.event(Level::Info, "validating a foreign key", &[("foreign_key", name)]);
         let done = self.run_outside_transaction(connection, &key.validate(), until).await;
@@ -213,7 +204,7 @@ impl IndexBuilder<'_> {
         &self,
         connection: &DatabaseConnection,
         name: &str,
-    ) -> Result<IndexState, BuildError> {
+    ) -> Result<IndexState, StartFailure> {
         let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
         let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
         let found = driver.query_one(INDEX_STATE, &[Bind::Text(name)], read).await;
@@ -243,12 +234,14 @@ impl IndexBuilder<'_> {
         }
     }
 
-    fn passing(&self, cause: &str) -> BuildError {
-        BuildError::Passing(self.build_error(cause, "end what is in the way, and start again"))
+    /// A retry may succeed: the connection broke, others held locks, the disk was full.
+    fn passing(&self, cause: &str) -> StartFailure {
+        StartFailure::Retryable(self.build_error(cause, "end what is in the way, and start again"))
     }
 
-    fn lasting(&self, cause: &str) -> BuildError {
-        BuildError::Lasting(self.build_error(cause, "change these items, and start again"))
+    /// Stored data violates the rule: a retry fails until the data is changed.
+    fn lasting(&self, cause: &str) -> StartFailure {
+        StartFailure::Refused(self.build_error(cause, "change these items, and start again"))
     }
 
     fn build_error(&self, cause: &str, remedy: &str) -> OpenError {

@@ -20,7 +20,7 @@ use crate::store::error::{
 use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, CommitGuard, StartFailure};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::ErrorClass;
-use crate::store::postgres::index_build::{BuildError, IndexBuilder};
+use crate::store::postgres::index_build::IndexBuilder;
 use crate::store::postgres::pool::DatabaseConnection;
 use crate::store::postgres::replay_protection::tables;
 use crate::store::postgres::server_registry::{START_LOCK, ServerRegistration};
@@ -49,15 +49,6 @@ const INSPECT: &str = "SELECT to_regclass('nouns_system') IS NOT NULL, \
      AND relname = ANY (string_to_array($1, ',')))";
 
 const HAS_TABLES: &str = "SELECT to_regclass('nouns_system') IS NOT NULL";
-
-impl From<BuildError> for StartFailure {
-    fn from(error: BuildError) -> Self {
-        match error {
-            BuildError::Passing(error) => Self::Retryable(error),
-            BuildError::Lasting(error) => Self::Refused(error),
-        }
-    }
-}
 
 /// The obstacle that blocked a transaction, which was rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +103,7 @@ impl StartupMigration<'_> {
         let builder = IndexBuilder { pool, log, display_url };
         let done = match builder.run(&deferred).await {
             Ok(()) => self.in_turn(async |driver| self.complete(driver).await).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         if done.is_err() {
             self.deregister().await;
