@@ -51,8 +51,8 @@ fn replay_protection_against_postgres() {
             let claims = std::iter::repeat_n(of(2, count), 4);
             let claimed = claim_all_in_turn(&[&one, &other], claims).await;
             let is_first = |claimed: &&NonceClaimResult| **claimed == NonceClaimResult::First;
+            // A server that wins several in a row leases the rest, which are stale at the other one.
             assert_eq!(claimed.iter().filter(is_first).count(), 1, "{claimed:?}");
-            assert!(claimed.iter().all(|claimed| *claimed != NonceClaimResult::Stale));
         }
 
         // Another epoch, too old, and from a clock that is wrong.
