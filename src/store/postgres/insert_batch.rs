@@ -16,6 +16,7 @@ use tokio::sync::oneshot::{Receiver, Sender, channel};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use crate::fault::OrBug;
 use crate::model::ResourceIndex;
 use crate::model::settings::Pooling;
 use crate::plan::{Outcome, WritePlan};
@@ -198,8 +199,8 @@ impl InsertBatches {
         Self { state: Arc::clone(state), queues }
     }
 
-    fn queue_for(&self, resource: ResourceIndex) -> Option<&BatchQueue> {
-        self.queues.get(resource.0)
+    fn queue_for(&self, resource: ResourceIndex) -> &BatchQueue {
+        self.queues.get(resource.0).or_bug("each resource has a queue")
     }
 
     /// The batch queue for a write, if it can be batched. A write with little time left is not: the batch
@@ -218,7 +219,7 @@ impl InsertBatches {
         }
         let whole = self.state.context.model.server.limits.request_seconds_max;
         let has_time = clock::now() + Duration::from_secs(whole.into()) / 2 <= until;
-        has_time.then(|| self.queue_for(write.collection.resource)).flatten()
+        has_time.then(|| self.queue_for(write.collection.resource))
     }
 
     /// Joins the batch that is being collected, or starts one, and waits for the result.
@@ -266,8 +267,7 @@ impl InsertBatches {
     }
 
     async fn lead_batch(self: Arc<Self>, group: Arc<InsertBatch>, resource: ResourceIndex) {
-        let Some(line) = self.queue_for(resource) else { return };
-        let turn = line.acquire_permit().await;
+        let turn = self.queue_for(resource).acquire_permit().await;
         // Creates whose requests have already arrived join too.
         for _ in 0..YIELDS_BEFORE_FLUSH {
             tokio::task::yield_now().await;
@@ -327,7 +327,10 @@ impl InsertBatches {
 /// statement knows by itself.
 fn transpose_to_columns<'a>(strokes: &[Statement<'a>]) -> Vec<Vec<Bind<'a>>> {
     let count = strokes.first().map_or(0, |stroke| stroke.binds.len().saturating_sub(1));
-    let column = |at| strokes.iter().filter_map(|stroke| stroke.binds.get(at)).copied().collect();
+    let bind = |stroke: &Statement<'a>, at| {
+        *stroke.binds.get(at).or_bug("all rows have the same number of parameters")
+    };
+    let column = |at| strokes.iter().map(|stroke| bind(stroke, at)).collect();
     (0..count).map(column).collect()
 }
 

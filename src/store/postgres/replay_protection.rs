@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::clock;
+use crate::fault::OrBug;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
@@ -42,6 +43,7 @@ use crate::store::postgres::replay_protection::tables::{
 use crate::store::replay_protection::{CLOCK_SKEW_SECONDS, NonceClaim, NonceClaimResult};
 use crate::store::statement::{Bind, Columns};
 
+const CLAIM_INDEX: &str = "a batch has one result for each of its claims";
 /// How often claims are resent that conflicted with claims of other servers.
 const CONFLICT_ROUNDS_MAX: usize = 4;
 /// How often a statement is sent: two connections in turn may have been lost while they were idle.
@@ -141,9 +143,9 @@ impl NonceClaims {
             let found = self.claim_batch(&claims).await;
             for (at, asked) in asked.into_iter().enumerate() {
                 let answer = match &found {
-                    Ok(found) => match found.get(at) {
-                        Some(ClaimAttemptResult::Decided(claimed)) => Ok(*claimed),
-                        Some(ClaimAttemptResult::Unknown) | None => {
+                    Ok(found) => match found.get(at).or_bug(CLAIM_INDEX) {
+                        ClaimAttemptResult::Decided(claimed) => Ok(*claimed),
+                        ClaimAttemptResult::Unknown => {
                             let cause = "the answer to a nonce claim was lost".to_owned();
                             Err(StoreError::Unavailable(cause))
                         }
@@ -201,9 +203,7 @@ impl NonceClaims {
             }
             for (bucket, sent) in sent {
                 for (at, result) in self.claim_blocks(claims, bucket, &sent).await? {
-                    if let Some(open) = found.get_mut(at) {
-                        *open = Some(result);
-                    }
+                    *found.get_mut(at).or_bug(CLAIM_INDEX) = Some(result);
                 }
             }
         }
@@ -224,7 +224,7 @@ impl NonceClaims {
         for (place, one) in sent {
             let Some(is_whole) = taken.get(place) else { continue };
             for at in &one.claim_indexes {
-                claims.get(*at).into_iter().for_each(|claim| self.queue.leases.record_use(claim));
+                self.queue.leases.record_use(claims.get(*at).or_bug(CLAIM_INDEX));
                 results.push((*at, ClaimAttemptResult::Decided(NonceClaimResult::First)));
             }
             if let (true, Some(held)) = (is_whole, one.own_bits) {
@@ -268,8 +268,8 @@ impl NonceClaims {
         let mut results = Vec::new();
         for (place, one) in sent {
             for at in &one.claim_indexes {
-                let bit =
-                    claims.get(*at).and_then(CountBlock::from_claim).map_or(0, |(_, bit)| bit);
+                let claim = claims.get(*at).or_bug(CLAIM_INDEX);
+                let (_, bit) = CountBlock::from_claim(claim).or_bug("the claim was sent");
                 let found = rejection_reason(is_live(one), kept.get(place).copied(), bit, was_lost);
                 results.extend(found.map(|found| (*at, found)));
             }
