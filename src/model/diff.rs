@@ -7,6 +7,7 @@
 //! server with the old model is a separate question, which `loosened_rules` answers.
 
 use std::cmp::Ordering;
+use std::fmt::Display;
 
 use super::field::{Field, FieldRules, ResourceIndex};
 use super::resource::{Model, Resource, UniqueRule, UniqueScope};
@@ -27,154 +28,218 @@ pub enum Difference {
 
 /// The differences to apply, in the order of the new model, and those that are refused.
 pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
-    let mut differences = Vec::new();
+    let mut found = Vec::new();
     for resource in new.declared() {
         match find(old, &resource.name) {
-            Some(before) => compare_resources((old, before), (new, resource), &mut differences),
-            None => differences.push(Difference::AddResource(resource.index)),
+            Some(before) => {
+                let mut comparison = Comparison::new(resource, &mut found);
+                comparison.compare_resources((old, before), (new, resource));
+            }
+            None => found.push(Difference::AddResource(resource.index)),
         }
     }
-    for resource in old.declared() {
-        if find(new, &resource.name).is_none() {
-            add_refusal(
-                &mut differences,
-                &resource.name,
-                "the resource was removed, but the database keeps its items",
-            );
-        }
+    for resource in old.declared().filter(|resource| find(new, &resource.name).is_none()) {
+        Comparison::new(resource, &mut found)
+            .refuse("the resource was removed, but the database keeps its items");
     }
-    differences
+    found
 }
 
 fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
-/// `path` begins with the name of the resource.
-fn add_refusal(differences: &mut Vec<Difference>, path: &str, reason: &str) {
-    let resource = path.split('.').next().unwrap_or(path).into();
-    differences.push(Difference::Refused { resource, reason: format!("{path}: {reason}") });
-}
-
 type ModelResource<'m> = (&'m Model, &'m Resource);
 
-/// Compares the table name and the kind of key.
-fn compare_keys(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
-    if before.plural != after.plural {
-        let message = format!(
-            "the plural changed from {} to {}, but it is the name of the table",
-            before.plural, after.plural
-        );
-        add_refusal(differences, &after.name, &message);
+/// The comparison of one part of a resource; collects the differences.
+struct Comparison<'m, 'd> {
+    resource: &'m str,
+    /// Of the part, from the name of the resource.
+    path: String,
+    found: &'d mut Vec<Difference>,
+}
+
+impl<'m, 'd> Comparison<'m, 'd> {
+    fn new(resource: &'m Resource, found: &'d mut Vec<Difference>) -> Self {
+        Self { resource: &resource.name, path: resource.name.to_string(), found }
     }
-    if before.id != after.id {
-        let words = |kind: IdKind| match kind {
+
+    /// The comparison of an inner part: `.name` or `[]`.
+    fn inner(&mut self, step: &str) -> Comparison<'m, '_> {
+        let path = format!("{}{step}", self.path);
+        Comparison { resource: self.resource, path, found: self.found }
+    }
+
+    fn field(&mut self, field: &Field) -> Comparison<'m, '_> {
+        self.inner(&format!(".{}", field.name))
+    }
+
+    fn refuse(&mut self, reason: &str) {
+        let reason = format!("{}: {reason}", self.path);
+        self.found.push(Difference::Refused { resource: self.resource.into(), reason });
+    }
+
+    fn refuse_if(&mut self, is_refused: bool, reason: &str) {
+        if is_refused {
+            self.refuse(reason);
+        }
+    }
+
+    /// Whether both are equal; if not, the change is refused.
+    fn refuse_change<T: PartialEq + Display>(
+        &mut self,
+        what: &str,
+        (was, is): (T, T),
+        why: &str,
+    ) -> bool {
+        let is_same = was == is;
+        self.refuse_if(!is_same, &format!("{what} changed from {was} to {is}{why}"));
+        is_same
+    }
+
+    fn compare_resources(
+        &mut self,
+        (old, before): ModelResource<'m>,
+        (new, after): ModelResource<'m>,
+    ) {
+        let parent = |(model, resource): ModelResource<'m>| {
+            resource.parent.map_or("none", |parent| &*model.resource(parent).name)
+        };
+        let id = |resource: &Resource| match resource.id {
             IdKind::Uuid => "uuid",
             IdKind::Integer => "integer",
         };
-        let message = format!(
-            "the kind of id changed from {} to {}, but ids never change",
-            words(before.id),
-            words(after.id)
-        );
-        add_refusal(differences, &after.name, &message);
+        let parents = (parent((old, before)), parent((new, after)));
+        self.refuse_change("the parent", parents, ", but the items belong where they are");
+        let plurals = (&before.plural, &after.plural);
+        self.refuse_change("the plural", plurals, ", but it is the name of the table");
+        self.refuse_change("the kind of id", (id(before), id(after)), ", but ids never change");
+        for (index, field) in after.fields.iter().enumerate() {
+            let Some((_, was)) = before.field(&field.name) else {
+                self.add_field(after, index, field);
+                continue;
+            };
+            let target = |model: &'m Model, field: &Field| {
+                field.rules.reference.map(|to| &*model.resource(to.resource).name)
+            };
+            let is_other =
+                was.kind.name == field.kind.name && target(old, was) != target(new, field);
+            let mut comparison = self.field(field);
+            let reason = "the ref points to another resource, but the stored ids do not";
+            comparison.refuse_if(is_other, reason);
+            comparison.compare_fields(was, field);
+        }
+        for field in before.fields.iter().filter(|field| after.field(&field.name).is_none()) {
+            self.field(field).refuse("the field was removed, but the database keeps values for it");
+        }
+        self.compare_uniques(before, after);
     }
-}
 
-fn compare_resources(
-    (old, before): ModelResource<'_>,
-    (new, after): ModelResource<'_>,
-    differences: &mut Vec<Difference>,
-) {
-    let name = |model: &'_ Model, parent: Option<ResourceIndex>| {
-        parent.map(|parent| model.resource(parent).name.clone())
-    };
-    if name(old, before.parent) != name(new, after.parent) {
-        let words = |parent: Option<Box<str>>| parent.unwrap_or("none".into());
-        let (was, is) = (words(name(old, before.parent)), words(name(new, after.parent)));
-        add_refusal(
-            differences,
-            &after.name,
-            &format!("the parent changed from {was} to {is}, but the items belong where they are"),
-        );
+    fn add_field(&mut self, resource: &Resource, index: usize, field: &Field) {
+        const NO_VALUE: &str = "but the items that are there have no value for it";
+        if field.computed.is_some() {
+            self.field(field).refuse(&format!("the new field is computed, {NO_VALUE}"));
+        } else if field.required {
+            let reason =
+                format!("the new field is required, {NO_VALUE}; give it a default instead");
+            self.field(field).refuse(&reason);
+        } else {
+            self.found.push(Difference::AddField(resource.index, index));
+        }
     }
-    compare_keys(before, after, differences);
-    for (index, field) in after.fields.iter().enumerate() {
-        let field_path = format!("{}.{}", after.name, field.name);
-        match before.field(&field.name) {
-            Some((_, was)) => {
-                let target = |model: &Model, field: &Field| {
-                    field.rules.reference.map(|to| model.resource(to.resource).name.clone())
-                };
-                if was.kind.name == field.kind.name && target(old, was) != target(new, field) {
-                    add_refusal(
-                        differences,
-                        &field_path,
-                        "the ref points to another resource, but the stored ids do not",
+
+    /// A unique rule may be dropped; a new one may be violated by stored items.
+    fn compare_uniques(&mut self, before: &Resource, after: &Resource) {
+        for unique in &after.unique {
+            // A new field without a default is NULL everywhere, and NULLs do not violate a unique rule.
+            let harmless = unique_fields(unique, after)
+                .any(|field| before.field(&field.name).is_none() && field.default.is_none());
+            if !harmless && !is_implied(after, unique, before) {
+                self.inner(&format!(".{}", unique_names(unique, after)))
+                    .refuse("the values are unique now, but those that are there may not be");
+            }
+        }
+    }
+
+    fn compare_fields(&mut self, before: &Field, after: &Field) {
+        let (was, is) = (&before.rules, &after.rules);
+        if !self.refuse_change("the type", (before.kind.name, after.kind.name), "")
+            || !self.refuse_change("the scale", (was.scale, is.scale), "")
+        {
+            return;
+        }
+        let text = |field: &Field| field.computed.as_ref().map(|computed| computed.text.clone());
+        match (text(before), text(after)) {
+            (before, after) if before == after => {}
+            (Some(_), None) => {
+                self.refuse("the field is no longer computed, but its values were");
+            }
+            (None, _) => {
+                self.refuse("the field is computed now, but the values that are there were sent");
+            }
+            (Some(_), Some(_)) => self.refuse(
+                "the expression changed, but the values that are there were computed by the old one",
+            ),
+        }
+        // Missing and null are stored alike, so a field that was nullable may have no value although it was
+        // required.
+        let may_be_absent = !before.required || before.nullable;
+        self.refuse_if(
+            may_be_absent && after.required && !after.nullable,
+            "the field is required now, but items may be without it; give it a default instead",
+        );
+        let choices = has_fewer_choices(was, is).then_some("one_of");
+        for rule in tightened_rules(was, is).into_iter().chain(choices) {
+            let reason = format!("{rule} is stricter now, and values that are there may break it");
+            self.refuse(&reason);
+        }
+        if let (Some(was), Some(is)) = (&was.states, &is.states) {
+            let is_gone = |state: &str| !is.next.iter().any(|(other, _)| **other == *state);
+            for (state, _) in was.next.iter().filter(|(state, _)| is_gone(state)) {
+                self.refuse(&format!("the state {state} was removed, but items may be in it"));
+            }
+        }
+        if let (Some(was), Some(is)) = (&was.element, &is.element) {
+            self.inner("[]").compare_fields(was, is);
+        }
+        self.compare_members(&was.fields, &is.fields);
+    }
+
+    /// The fields of an object are inside stored JSON text, which is not rewritten.
+    fn compare_members(&mut self, before: &[Field], after: &[Field]) {
+        for field in after {
+            let mut comparison = self.field(field);
+            match before.iter().find(|other| other.name == field.name) {
+                Some(was) => {
+                    comparison.compare_fields(was, field);
+                    comparison.refuse_if(
+                        was.nullable != field.nullable,
+                        "nullable changed inside an object, but stored objects are not rewritten",
                     );
                 }
-                compare_fields(&field_path, was, field, differences);
+                None if field.required => {
+                    comparison.refuse("the new field is required, but stored objects do not have it");
+                }
+                None => comparison.refuse_if(
+                    field.default.is_some() || field.nullable,
+                    "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
+                ),
             }
-            None => add_field(after, index, field, differences),
         }
-    }
-    for field in &before.fields {
-        if after.field(&field.name).is_none() {
-            let field_path = format!("{}.{}", before.name, field.name);
-            add_refusal(
-                differences,
-                &field_path,
-                "the field was removed, but the database keeps values for it",
-            );
-        }
-    }
-    compare_uniques(before, after, differences);
-}
-
-fn add_field(resource: &Resource, index: usize, field: &Field, differences: &mut Vec<Difference>) {
-    let field_path = format!("{}.{}", resource.name, field.name);
-    if field.computed.is_some() {
-        add_refusal(
-            differences,
-            &field_path,
-            "the new field is computed, but the items that are there have no value for it",
-        );
-    } else if field.required {
-        add_refusal(
-            differences,
-            &field_path,
-            "the new field is required, but the items that are there have no value for it; give it a default instead",
-        );
-    } else {
-        differences.push(Difference::AddField(resource.index, index));
-    }
-}
-
-/// A unique rule may be dropped; a new one may be violated by stored items.
-fn compare_uniques(before: &Resource, after: &Resource, differences: &mut Vec<Difference>) {
-    for unique in &after.unique {
-        // A new field without a default is NULL everywhere, and NULLs do not violate a unique rule.
-        let harmless = unique_fields(unique, after)
-            .any(|field| before.field(&field.name).is_none() && field.default.is_none());
-        if !harmless && !is_implied(after, unique, before) {
-            let names: Vec<&str> = unique_fields(unique, after).map(|field| &*field.name).collect();
-            let path = format!("{}.{}", after.name, names.join("+"));
-            add_refusal(
-                differences,
-                &path,
-                "the values are unique now, but those that are there may not be",
-            );
+        let is_gone = |field: &&Field| !after.iter().any(|other| other.name == field.name);
+        for field in before.iter().filter(is_gone) {
+            self.field(field).refuse("the field was removed, but stored objects may have it");
         }
     }
 }
 
 /// Whether the unique rules of the other version of a resource imply this one.
 fn is_implied(resource: &Resource, unique: &UniqueRule, other: &Resource) -> bool {
-    let names: Vec<&str> = unique_fields(unique, resource).map(|field| &*field.name).collect();
     other.unique.iter().any(|rule| {
         let wide_enough =
             rule.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
-        wide_enough && unique_fields(rule, other).all(|field| names.contains(&&*field.name))
+        let has = |name: &str| unique_fields(unique, resource).any(|field| *field.name == *name);
+        wide_enough && unique_fields(rule, other).all(|field| has(&field.name))
     })
 }
 
@@ -185,119 +250,8 @@ fn unique_fields<'r>(
     unique.fields.iter().filter_map(|index| resource.fields.get(*index))
 }
 
-fn compare_fields(
-    field_path: &str,
-    before: &Field,
-    after: &Field,
-    differences: &mut Vec<Difference>,
-) {
-    if before.kind.name != after.kind.name {
-        let message = format!("the type changed from {} to {}", before.kind.name, after.kind.name);
-        return add_refusal(differences, field_path, &message);
-    }
-    if before.rules.scale != after.rules.scale {
-        let message =
-            format!("the scale changed from {} to {}", before.rules.scale, after.rules.scale);
-        return add_refusal(differences, field_path, &message);
-    }
-    let text = |field: &Field| field.computed.as_ref().map(|expression| expression.text.clone());
-    match (text(before), text(after)) {
-        (before, after) if before == after => {}
-        (Some(_), None) => {
-            add_refusal(
-                differences,
-                field_path,
-                "the field is no longer computed, but its values were",
-            );
-        }
-        (None, Some(_)) => add_refusal(
-            differences,
-            field_path,
-            "the field is computed now, but the values that are there were sent",
-        ),
-        _ => add_refusal(
-            differences,
-            field_path,
-            "the expression changed, but the values that are there were computed by the old one",
-        ),
-    }
-    // Missing and null are stored alike, so a field that was nullable may have no value although it was
-    // required.
-    let may_be_absent = !before.required || before.nullable;
-    if may_be_absent && after.required && !after.nullable {
-        add_refusal(
-            differences,
-            field_path,
-            "the field is required now, but items may be without it; give it a default instead",
-        );
-    }
-    for rule in tightened_rules(&before.rules, &after.rules) {
-        let reason = format!("{rule} is stricter now, and values that are there may break it");
-        add_refusal(differences, field_path, &reason);
-    }
-    if has_fewer_choices(&before.rules, &after.rules) {
-        let reason = "one_of is stricter now, and values that are there may break it";
-        add_refusal(differences, field_path, reason);
-    }
-    if let (Some(was), Some(is)) = (&before.rules.states, &after.rules.states) {
-        for (state, _) in
-            was.next.iter().filter(|(state, _)| !is.next.iter().any(|(other, _)| other == state))
-        {
-            add_refusal(
-                differences,
-                field_path,
-                &format!("the state {state} was removed, but items may be in it"),
-            );
-        }
-    }
-    if let (Some(was), Some(is)) = (&before.rules.element, &after.rules.element) {
-        compare_fields(&format!("{field_path}[]"), was, is, differences);
-    }
-    compare_members(field_path, &before.rules.fields, &after.rules.fields, differences);
-}
-
-/// The fields of an object are inside stored JSON text, which is not rewritten.
-fn compare_members(
-    field_path: &str,
-    before: &[Field],
-    after: &[Field],
-    differences: &mut Vec<Difference>,
-) {
-    for field in after {
-        let field_path = format!("{field_path}.{}", field.name);
-        match before.iter().find(|other| other.name == field.name) {
-            Some(was) => {
-                compare_fields(&field_path, was, field, differences);
-                if was.nullable != field.nullable {
-                    add_refusal(
-                        differences,
-                        &field_path,
-                        "nullable changed inside an object, but stored objects are not rewritten",
-                    );
-                }
-            }
-            None if field.required => add_refusal(
-                differences,
-                &field_path,
-                "the new field is required, but stored objects do not have it",
-            ),
-            None if field.default.is_some() || field.nullable => {
-                add_refusal(
-                    differences,
-                    &field_path,
-                    "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
-                );
-            }
-            None => {}
-        }
-    }
-    for field in before.iter().filter(|field| !after.iter().any(|other| other.name == field.name)) {
-        add_refusal(
-            differences,
-            &format!("{field_path}.{}", field.name),
-            "the field was removed, but stored objects may have it",
-        );
-    }
+fn unique_names(unique: &UniqueRule, resource: &Resource) -> String {
+    unique_fields(unique, resource).map(|field| &*field.name).collect::<Vec<_>>().join("+")
 }
 
 /// The rules that values which satisfy the old rules may violate.
@@ -346,9 +300,8 @@ pub fn loosened_rules(strict: &Model, loose: &Model) -> Vec<String> {
             loosened_field(&format!("{}.{}", before.name, field.name), field, other, &mut lines);
         }
         for unique in before.unique.iter().filter(|unique| !is_implied(before, unique, after)) {
-            let names: Vec<&str> =
-                unique_fields(unique, before).map(|field| &*field.name).collect();
-            lines.push(format!("{}.{}: the values are unique", before.name, names.join("+")));
+            let names = unique_names(unique, before);
+            lines.push(format!("{}.{names}: the values are unique", before.name));
         }
     }
     lines
