@@ -227,89 +227,46 @@ pub fn find_by_slug(slug: &str) -> Option<&'static ProblemKind> {
     ALL.iter().copied().find(|kind| kind.slug == slug)
 }
 
-/// The kind of a fault in one field. Codes are part of the API: clients branch on them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultCode {
-    Required,
-    Null,
-    Type,
-    Format,
-    Length,
-    Range,
-    Pattern,
-    OneOf,
-    Items,
-    Unknown,
-    ReadOnly,
-    Mismatch,
-    Reference,
-    Taken,
-    Overflow,
-    Outside,
+macro_rules! fault_codes {
+    ($($name:ident $code:literal $meaning:literal;)*) => {
+        /// The kind of a fault in one field. Codes are part of the API: clients branch on them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum FaultCode {
+            $(#[doc = $meaning] $name,)*
+        }
+
+        impl FaultCode {
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The meaning of the code, for the documentation.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$name => $meaning,)* }
+            }
+        }
+    };
 }
 
-impl FaultCode {
-    pub const ALL: &[Self] = &[
-        Self::Required,
-        Self::Null,
-        Self::Type,
-        Self::Format,
-        Self::Length,
-        Self::Range,
-        Self::Pattern,
-        Self::OneOf,
-        Self::Items,
-        Self::Unknown,
-        Self::ReadOnly,
-        Self::Mismatch,
-        Self::Reference,
-        Self::Taken,
-        Self::Overflow,
-        Self::Outside,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Null => "null",
-            Self::Type => "type",
-            Self::Format => "format",
-            Self::Length => "length",
-            Self::Range => "range",
-            Self::Pattern => "pattern",
-            Self::OneOf => "one_of",
-            Self::Items => "items",
-            Self::Unknown => "unknown",
-            Self::ReadOnly => "read_only",
-            Self::Mismatch => "mismatch",
-            Self::Reference => "reference",
-            Self::Taken => "taken",
-            Self::Overflow => "overflow",
-            Self::Outside => "outside",
-        }
-    }
-
-    /// The meaning of the code, for the documentation.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Self::Required => "the field has no default and must be sent",
-            Self::Null => "the field is not nullable",
-            Self::Type => "another JSON type is expected",
-            Self::Format => "the text does not have the form of its type",
-            Self::Length => "the text is too short or too long",
-            Self::Range => "the value is too small, too large or too precise",
-            Self::Pattern => "the text does not match the declared pattern",
-            Self::OneOf => "the value is not one of the declared ones",
-            Self::Items => "the list has too few or too many items",
-            Self::Unknown => "the resource has no such field",
-            Self::ReadOnly => "the server sets this field",
-            Self::Mismatch => "the value contradicts the path",
-            Self::Reference => "the item referred to does not exist",
-            Self::Taken => "another item has this value",
-            Self::Overflow => "the computed value is out of range",
-            Self::Outside => "your roles do not allow items with this value",
-        }
-    }
+fault_codes! {
+    Required "required" "the field has no default and must be sent";
+    Null "null" "the field is not nullable";
+    Type "type" "another JSON type is expected";
+    Format "format" "the text does not have the form of its type";
+    Length "length" "the text is too short or too long";
+    Range "range" "the value is too small, too large or too precise";
+    Pattern "pattern" "the text does not match the declared pattern";
+    OneOf "one_of" "the value is not one of the declared ones";
+    Items "items" "the list has too few or too many items";
+    Unknown "unknown" "the resource has no such field";
+    ReadOnly "read_only" "the server sets this field";
+    Mismatch "mismatch" "the value contradicts the path";
+    Reference "reference" "the item referred to does not exist";
+    Taken "taken" "another item has this value";
+    Overflow "overflow" "the computed value is out of range";
+    Outside "outside" "your roles do not allow items with this value";
 }
 
 /// One fault, with the JSON pointer (RFC 6901) to its position in the body.
