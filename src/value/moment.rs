@@ -5,6 +5,7 @@
 //! years that begin in March, which puts the leap day at the end of the year.
 
 use std::fmt;
+use std::ops::Range;
 
 /// A point in time: microseconds since 1970 in UTC, years 0001 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,19 +14,8 @@ pub struct Moment(i64);
 /// `2026-11-15T02:28:14.000000Z`: fixed length, so that text order is time order.
 pub type MomentText = [u8; 27];
 
-/// The numbers from 00 to 99 as two digits.
-const TWO_DIGITS: [[u8; 2]; 100] = two_digits();
-
-#[expect(clippy::indexing_slicing, reason = "run by the compiler, which would say so")]
-const fn two_digits() -> [[u8; 2]; 100] {
-    let mut pairs = [[b'0'; 2]; 100];
-    let mut number = 0;
-    while number < 100 {
-        pairs[number as usize] = [b'0' + number / 10, b'0' + number % 10];
-        number += 1;
-    }
-    pairs
-}
+/// The form of the canonical spelling; `0` stands for any digit.
+const CANONICAL_FORM: &MomentText = b"0000-00-00T00:00:00.000000Z";
 
 const DAY_SECONDS: u32 = 86_400;
 /// From 1 March of the year 0 to 1 January of the year 1.
@@ -68,55 +58,22 @@ impl Moment {
 
     /// Parses the canonical spelling; `None` for anything else.
     pub fn from_canonical(bytes: &[u8]) -> Option<Self> {
-        let bytes: &MomentText = bytes.try_into().ok()?;
-        let [
-            y1,
-            y2,
-            y3,
-            y4,
-            b'-',
-            o1,
-            o2,
-            b'-',
-            d1,
-            d2,
-            b'T',
-            h1,
-            h2,
-            b':',
-            m1,
-            m2,
-            b':',
-            s1,
-            s2,
-            b'.',
-            rest @ ..,
-            b'Z',
-        ] = *bytes
-        else {
-            return None;
-        };
-        let [u1, u2, u3, u4, u5, u6] = rest;
-        let mut is_digits = true;
-        let mut pair = |ten: u8, one: u8| {
-            let (ten, one) = (ten.wrapping_sub(b'0'), one.wrapping_sub(b'0'));
-            is_digits &= ten < 10 && one < 10;
-            u32::from(ten) * 10 + u32::from(one)
-        };
-        let year = pair(y1, y2) * 100 + pair(y3, y4);
-        let (month, day) = (pair(o1, o2), pair(d1, d2));
-        let (hour, minute, second) = (pair(h1, h2), pair(m1, m2), pair(s1, s2));
-        let micros = pair(u1, u2) * 10_000 + pair(u3, u4) * 100 + pair(u5, u6);
-        if !is_digits || hour > 23 || minute > 59 || second > 59 {
+        if !has_form(bytes, CANONICAL_FORM) {
             return None;
         }
-        let days = days_to_date(year, month, day)?;
+        let number = |range: Range<usize>| parse_digits(bytes.get(range).unwrap_or_default());
+        let (hour, minute, second) = (number(11..13), number(14..16), number(17..19));
+        if hour > 23 || minute > 59 || second > 59 {
+            return None;
+        }
+        let days = days_to_date(number(0..4), number(5..7), number(8..10))?;
         let seconds = i64::from(days) * i64::from(DAY_SECONDS)
             + i64::from(hour * 3_600 + minute * 60 + second);
-        Self::from_micros(Self::MIN + seconds * 1_000_000 + i64::from(micros))
+        Self::from_micros(Self::MIN + seconds * 1_000_000 + i64::from(number(20..26)))
     }
 
     /// The canonical spelling.
+    #[expect(clippy::cast_possible_truncation, reason = "a digit fits")]
     pub fn canonical_text(self) -> MomentText {
         // Counted from the year 1, so that it is never negative.
         let since = u64::try_from(self.0 - Self::MIN).unwrap_or(0);
@@ -125,7 +82,7 @@ impl Moment {
             [since % 1_000_000, seconds / u64::from(DAY_SECONDS), seconds % u64::from(DAY_SECONDS)]
                 .map(|number| u32::try_from(number).unwrap_or(0));
         let (year, month, day) = date_from_days(days);
-        let two = |number: u32| TWO_DIGITS.get(number as usize).copied().unwrap_or_default();
+        let two = |number: u32| [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
         let ([y1, y2], [y3, y4]) = (two(year / 100), two(year % 100));
         let ([o1, o2], [d1, d2]) = (two(month), two(day));
         let [h1, h2] = two(second / 3_600);
@@ -192,18 +149,32 @@ fn split_zone(text: &str) -> Option<(&str, i64)> {
         return Some((time, 0));
     }
     let (time, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
-    let [sign, h1, h2, b':', m1, m2] = offset.as_bytes() else { return None };
-    let number = |ten: &u8, one: &u8| {
-        let is_number = ten.is_ascii_digit() && one.is_ascii_digit();
-        is_number.then(|| i64::from(ten - b'0') * 10 + i64::from(one - b'0'))
+    let (sign, offset) = match offset.as_bytes() {
+        [b'+', offset @ ..] => (1, offset),
+        [b'-', offset @ ..] => (-1, offset),
+        _ => return None,
     };
-    let hours = number(h1, h2).filter(|hours| *hours < 24)?;
-    let minutes = number(m1, m2).filter(|minutes| *minutes < 60)?;
-    match sign {
-        b'+' => Some((time, hours * 3_600 + minutes * 60)),
-        b'-' => Some((time, -hours * 3_600 - minutes * 60)),
-        _ => None,
+    if !has_form(offset, b"00:00") {
+        return None;
     }
+    let (hours, minutes) = offset.split_at_checked(2)?;
+    let (hours, minutes) = (parse_digits(hours), parse_digits(minutes.get(1..)?));
+    (hours < 24 && minutes < 60).then(|| (time, sign * i64::from(hours * 3_600 + minutes * 60)))
+}
+
+/// Whether the bytes have a form in which `0` stands for any digit.
+fn has_form(bytes: &[u8], form: &[u8]) -> bool {
+    let fits = |(byte, form): (&u8, &u8)| match form {
+        b'0' => byte.is_ascii_digit(),
+        form => byte == form,
+    };
+    // Without an early exit, so that the compiler can vectorize it.
+    bytes.len() == form.len() && bytes.iter().zip(form).fold(true, |all, pair| all & fits(pair))
+}
+
+/// The number that ASCII digits are.
+fn parse_digits(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0, |number, byte| number * 10 + u32::from(byte - b'0'))
 }
 
 /// The significant digits of an optional fraction: at most six, unless only zeros follow.
