@@ -215,3 +215,8 @@ pub enum GrantVerb {
     Patch,
     Delete,
 }
+
+impl GrantVerb {
+    /// In the order of their numbers (`as usize`).
+    pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
+}

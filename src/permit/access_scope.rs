@@ -5,11 +5,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
-use super::{Access, Caller};
-use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex, types};
-use crate::value::{Item, Value};
+use super::caller::Caller;
+use super::rights::Access;
+use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
+use crate::value::{Item, shortest_hash};
 
 /// The fields of one item that GET does not show to the caller. A write may still be granted for them, and
 /// must not reveal their values.
@@ -81,14 +82,20 @@ impl AccessScope {
         self.0.is_none()
     }
 
-    /// The access of the request's own verb. `None`: unrestricted.
-    pub fn access(&self, resource: ResourceIndex) -> Option<&Access> {
-        self.0.as_ref().map(|limited| limited.access(resource, limited.verb))
+    /// The access of the request's own verb. The access of GET decides which fields a response shows.
+    pub fn access(&self, resource: ResourceIndex) -> &Access {
+        match &self.0 {
+            None => Access::unrestricted(),
+            Some(limited) => limited.access(resource, limited.verb),
+        }
     }
 
-    /// The access of GET, for any verb of the request. `None`: unrestricted.
-    pub fn read_access(&self, resource: ResourceIndex) -> Option<&Access> {
-        self.0.as_ref().map(|limited| limited.access(resource, GrantVerb::Get))
+    /// The access of GET, for any verb of the request.
+    pub fn read_access(&self, resource: ResourceIndex) -> &Access {
+        match &self.0 {
+            None => Access::unrestricted(),
+            Some(limited) => limited.access(resource, GrantVerb::Get),
+        }
     }
 
     /// Whether GET is granted for the resource.
@@ -113,50 +120,24 @@ impl AccessScope {
         }
     }
 
-    /// The row filters for the request's own verb: a row is accessible if one of them holds; an empty list
-    /// allows all rows.
-    pub fn row_filters(&self, resource: ResourceIndex) -> &[Expr] {
-        self.access(resource).map_or(&[], |access| &access.row_filters)
-    }
-
-    /// The row filters for GET.
-    pub fn read_row_filters(&self, resource: ResourceIndex) -> &[Expr] {
-        self.read_access(resource).map_or(&[], |access| &access.row_filters)
-    }
-
     /// Whether a row filter of the resource or of one of its ancestors applies.
     pub fn has_row_filter(&self, model: &Model, resource: ResourceIndex) -> bool {
-        if self.is_unrestricted() {
-            return false;
-        }
-        let above = model.lineage(resource);
-        let above = above.iter().filter(|above| above.index != resource);
-        !self.row_filters(resource).is_empty()
-            || above.into_iter().any(|above| !self.read_row_filters(above.index).is_empty())
-    }
-
-    /// Field indices, in order, that GET hides in every item.
-    pub fn unreadable_fields(&self, resource: ResourceIndex) -> &[usize] {
-        self.read_access(resource).map_or(&[], |access| &access.hidden)
+        let is_filtered = |level: &Resource| match level.index == resource {
+            true => !self.access(resource).row_filters.is_empty(),
+            false => !self.read_access(level.index).row_filters.is_empty(),
+        };
+        !self.is_unrestricted() && model.lineage(resource).into_iter().any(is_filtered)
     }
 
     /// Whether GET would show the item, perhaps with hidden fields. Does not check the item's ancestors.
     pub fn can_read_item(&self, resource: &Resource, item: &Item) -> bool {
-        let Some(limited) = &self.0 else { return true };
-        let access = limited.access(resource.index, GrantVerb::Get);
-        if access.row_filters.is_empty() {
-            return true;
-        }
-        let values = resource.fields.iter().zip(&item.values);
-        let open: Vec<Value> =
-            values.map(|(field, value)| types::parse_canonical(field, value.clone())).collect();
-        access.allows_row(&open, limited.caller.user_name())
+        self.read_access(resource.index).allows_row(resource, &item.values, self.user_name())
     }
 
     /// The fields of an item that GET does not show.
     pub fn unreadable(&self, resource: &Resource, item: &Item) -> UnreadableFields<'_> {
         match self.can_read_item(resource, item) {
-            true => UnreadableFields::Fields(self.unreadable_fields(resource.index)),
+            true => UnreadableFields::Fields(&self.read_access(resource.index).hidden),
             false => UnreadableFields::All,
         }
     }
@@ -175,19 +156,12 @@ impl AccessScope {
         if is_all {
             return 0;
         }
-        let bytes = hash.finalize();
-        bytes.first_chunk::<4>().map_or(1, |bytes| u32::from_be_bytes(*bytes)).max(1)
+        shortest_hash(hash)
     }
 
     /// Equal for equal scopes within one model, except for the user's name.
     pub fn rights_key(&self) -> Option<(u128, GrantVerb)> {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
-    }
-
-    /// Field indices, in order, that are hidden from the request's own verb. The access of GET decides which
-    /// fields a response shows.
-    pub fn hidden_fields(&self, resource: ResourceIndex) -> &[usize] {
-        self.access(resource).map_or(&[], |access| &access.hidden)
     }
 
     /// The value of `$user` in expressions.

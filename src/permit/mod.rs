@@ -6,83 +6,17 @@
 //! nothing is checked for them.
 
 mod access_scope;
+mod caller;
 mod rights;
 mod warnings;
 
-use std::sync::{Arc, LazyLock};
-
 use crate::intent::{RequestVerb, Route, RouteTarget};
-use crate::model;
+use crate::model::{GrantVerb, ResourceIndex};
 use crate::problem::{self, Problem};
 pub use access_scope::{AccessScope, UnreadableFields};
+pub use caller::Caller;
 pub use rights::{Access, Rights};
 pub use warnings::warnings;
-
-/// The sender of a request, with their rights.
-#[derive(Debug, Clone)]
-pub struct Caller(CallerKind);
-
-#[derive(Debug, Clone)]
-enum CallerKind {
-    /// The server was started with `--open` and requires no credentials.
-    Open,
-    Anonymous(Arc<Rights>),
-    User(Arc<str>, Arc<Rights>),
-}
-
-static UNRESTRICTED: LazyLock<Arc<Rights>> = LazyLock::new(|| Arc::new(Rights::unrestricted()));
-
-impl Caller {
-    /// Every client of a server that was started with `--open`.
-    pub fn open() -> Self {
-        Self(CallerKind::Open)
-    }
-
-    /// A caller without credentials.
-    pub fn anonymous(rights: Arc<Rights>) -> Self {
-        Self(CallerKind::Anonymous(rights))
-    }
-
-    pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
-        Self(CallerKind::User(name, rights))
-    }
-
-    /// The caller's name in the log and in the change log.
-    pub fn name(&self) -> &str {
-        match &self.0 {
-            CallerKind::Open => "open",
-            CallerKind::Anonymous(_) => "anyone",
-            CallerKind::User(name, _) => name,
-        }
-    }
-
-    pub fn rights(&self) -> &Arc<Rights> {
-        match &self.0 {
-            CallerKind::Open => &UNRESTRICTED,
-            CallerKind::Anonymous(rights) | CallerKind::User(_, rights) => rights,
-        }
-    }
-
-    /// The value of `$user` in expressions; `None` for an anonymous caller.
-    pub fn user_name(&self) -> Option<&str> {
-        match &self.0 {
-            CallerKind::Open | CallerKind::Anonymous(_) => None,
-            CallerKind::User(name, _) => Some(name),
-        }
-    }
-
-    /// Whether the caller has sent valid credentials.
-    pub fn is_authenticated(&self) -> bool {
-        matches!(self.0, CallerKind::User(..))
-    }
-
-    fn is_unrestricted(&self) -> bool {
-        match &self.0 {
-            CallerKind::Open => true,
-            CallerKind::Anonymous(rights) | CallerKind::User(_, rights) => rights.is_unrestricted(),
-        }
-    }
-}
 
 /// Why a caller is denied access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,66 +44,66 @@ pub fn hidden_fields<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
     access.map_or(&[], |access| &access.hidden)
 }
 
-/// Whether the route is public: the server answers it without credentials.
-pub fn is_public(route: &Route) -> bool {
-    match (route.verb, &route.target) {
-        (RequestVerb::Options, _) => true,
+/// What a caller needs for a route.
+enum RouteRequirement {
+    /// Not even credentials.
+    Nothing,
+    /// A caller with any grant may see the list of resources.
+    AnyGrant,
+    Metrics,
+    Verb(ResourceIndex, GrantVerb),
+}
+
+fn requirement(route: &Route) -> RouteRequirement {
+    match (&route.target, granted_verb(route.verb)) {
+        (_, None) => RouteRequirement::Nothing,
         (
-            _,
             RouteTarget::Health
             | RouteTarget::Ready
             | RouteTarget::ProblemPage(_)
-            | RouteTarget::Server,
-        ) => true,
-        (_, RouteTarget::Logout(_)) => true,
-        (
+            | RouteTarget::Server
+            | RouteTarget::Logout(_),
             _,
-            RouteTarget::Home
-            | RouteTarget::Metrics
-            | RouteTarget::Collection(_)
-            | RouteTarget::Item(_),
-        ) => false,
+        ) => RouteRequirement::Nothing,
+        (RouteTarget::Home, _) => RouteRequirement::AnyGrant,
+        (RouteTarget::Metrics, _) => RouteRequirement::Metrics,
+        (RouteTarget::Collection(address) | RouteTarget::Item(address), Some(verb)) => {
+            RouteRequirement::Verb(address.resource, verb)
+        }
     }
+}
+
+/// Whether the route is public: the server answers it without credentials.
+pub fn is_public(route: &Route) -> bool {
+    matches!(requirement(route), RouteRequirement::Nothing)
 }
 
 /// Step 5 of the order of checks: the verb alone. The store applies the row filters later, as if filtered
 /// rows did not exist.
 pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
     crate::fault::point("permit");
-    if caller.is_unrestricted() || is_public(route) || is_granted(caller.rights(), route) {
-        return Ok(());
-    }
-    Err(if caller.is_authenticated() {
-        AccessDenied::NotGranted
-    } else {
-        AccessDenied::Unauthenticated
-    })
-}
-
-fn is_granted(rights: &Rights, route: &Route) -> bool {
-    match &route.target {
-        // A caller with any grant may see the list of resources.
-        RouteTarget::Home => rights.has_any(),
-        RouteTarget::Collection(address) | RouteTarget::Item(address) => granted_verb(route.verb)
-            .is_some_and(|verb| rights.access(address.resource, verb).is_some()),
-        RouteTarget::Metrics => rights.can_read_metrics(),
-        // `check` has admitted public routes before.
-        RouteTarget::Health
-        | RouteTarget::Ready
-        | RouteTarget::Logout(_)
-        | RouteTarget::ProblemPage(_)
-        | RouteTarget::Server => false,
+    let rights = caller.rights();
+    let is_granted = match requirement(route) {
+        RouteRequirement::Nothing => true,
+        RouteRequirement::AnyGrant => rights.has_any(),
+        RouteRequirement::Metrics => rights.can_read_metrics(),
+        RouteRequirement::Verb(resource, verb) => rights.access(resource, verb).is_some(),
+    };
+    match (is_granted, caller.is_authenticated()) {
+        (true, _) => Ok(()),
+        (false, true) => Err(AccessDenied::NotGranted),
+        (false, false) => Err(AccessDenied::Unauthenticated),
     }
 }
 
-/// The verb of a grant that a request needs: HEAD counts as GET.
-fn granted_verb(verb: RequestVerb) -> Option<model::GrantVerb> {
+/// The verb of a grant that a request needs: HEAD counts as GET, and OPTIONS is public.
+fn granted_verb(verb: RequestVerb) -> Option<GrantVerb> {
     match verb {
-        RequestVerb::Get | RequestVerb::Head => Some(model::GrantVerb::Get),
-        RequestVerb::Post | RequestVerb::PostItems(_) => Some(model::GrantVerb::Post),
-        RequestVerb::Put => Some(model::GrantVerb::Put),
-        RequestVerb::Patch(_) => Some(model::GrantVerb::Patch),
-        RequestVerb::Delete => Some(model::GrantVerb::Delete),
+        RequestVerb::Get | RequestVerb::Head => Some(GrantVerb::Get),
+        RequestVerb::Post | RequestVerb::PostItems(_) => Some(GrantVerb::Post),
+        RequestVerb::Put => Some(GrantVerb::Put),
+        RequestVerb::Patch(_) => Some(GrantVerb::Patch),
+        RequestVerb::Delete => Some(GrantVerb::Delete),
         RequestVerb::Options => None,
     }
 }

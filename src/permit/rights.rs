@@ -5,16 +5,13 @@
 //! role's rights to some rows never extend to the rows of another role. Every caller also has the rights of
 //! `anyone`. Sending credentials never reduces the rights.
 
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 
 use crate::model::builtin::{ADMIN, ANYONE};
 use crate::model::expr::holds;
 use crate::model::settings::RateLimit;
-use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role};
-use crate::value::Value;
-
-const VERBS: [GrantVerb; 5] =
-    [GrantVerb::Get, GrantVerb::Post, GrantVerb::Put, GrantVerb::Patch, GrantVerb::Delete];
+use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role, types};
+use crate::value::{Value, short_hash, shortest_hash};
 
 /// The combined rights of a caller's roles.
 #[derive(Debug)]
@@ -27,7 +24,7 @@ pub struct Rights {
     key: u128,
 }
 
-type VerbGrants = [Option<Access>; VERBS.len()];
+type VerbGrants = [Option<Access>; GrantVerb::ALL.len()];
 
 /// The rows and fields of one resource that a caller may use with one verb.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,15 +43,26 @@ impl Access {
     const UNRESTRICTED: Self =
         Self { row_filters: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), hidden_hash: 0 };
 
+    /// Access to all rows and fields.
+    pub fn unrestricted() -> &'static Self {
+        static UNRESTRICTED: Access = Access::UNRESTRICTED;
+        &UNRESTRICTED
+    }
+
     /// Access to no row.
     pub fn none() -> Self {
         Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
 
-    /// Whether the row filters allow a row. `values` are in the resource's field order, with lists and
-    /// objects parsed.
-    pub fn allows_row(&self, values: &[Value], user: Option<&str>) -> bool {
-        self.row_filters.is_empty() || self.row_filters.iter().any(|only| holds(only, values, user))
+    /// Whether the row filters allow a row with these stored values.
+    pub fn allows_row(&self, resource: &Resource, values: &[Value], user: Option<&str>) -> bool {
+        if self.row_filters.is_empty() {
+            return true;
+        }
+        let values = resource.fields.iter().zip(values);
+        let values: Vec<Value> =
+            values.map(|(field, value)| types::parse_canonical(field, value.clone())).collect();
+        self.row_filters.iter().any(|only| holds(only, &values, user))
     }
 
     fn from_grants<'g>(
@@ -105,9 +113,7 @@ fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
         hash.update(field.name.as_bytes());
         hash.update([0]);
     }
-    let bytes = hash.finalize();
-    let number = bytes.first_chunk::<4>().map_or(1, |bytes| u32::from_be_bytes(*bytes));
-    number.max(1)
+    shortest_hash(hash)
 }
 
 impl Rights {
@@ -126,7 +132,7 @@ impl Rights {
         let is_among = |role: &&Role| names.contains(&&*role.name);
         let roles: Vec<&Role> = model.roles.iter().filter(is_among).collect();
         let of_resource = |resource: &Resource| {
-            VERBS.map(|verb| {
+            GrantVerb::ALL.map(|verb| {
                 let grants = roles.iter().flat_map(|role| &role.grants);
                 let grants = grants.filter(|grant| {
                     grant.resource == resource.index && grant.verbs.contains(&verb)
@@ -170,16 +176,15 @@ impl Rights {
 
     /// `None` when the verb is not granted.
     pub fn access(&self, resource: ResourceIndex, verb: GrantVerb) -> Option<&Access> {
-        static UNRESTRICTED: Access = Access::UNRESTRICTED;
         match &self.grants {
-            None => Some(&UNRESTRICTED),
-            Some(grants) => grants.get(resource.0)?.get(verb_index(verb))?.as_ref(),
+            None => Some(Access::unrestricted()),
+            Some(grants) => grants.get(resource.0)?.get(verb as usize)?.as_ref(),
         }
     }
 
     /// Whether the rights grant any verb on the resource.
     pub fn has_any_grant(&self, resource: ResourceIndex) -> bool {
-        VERBS.iter().any(|verb| self.access(resource, *verb).is_some())
+        GrantVerb::ALL.iter().any(|verb| self.access(resource, *verb).is_some())
     }
 
     /// Equal for equal rights within one model.
@@ -206,16 +211,6 @@ fn widest_rate_limit(model: &Model, roles: &[&Role]) -> Option<RateLimit> {
     own?.iter().max_by(width).copied().cloned()
 }
 
-fn verb_index(verb: GrantVerb) -> usize {
-    match verb {
-        GrantVerb::Get => 0,
-        GrantVerb::Post => 1,
-        GrantVerb::Put => 2,
-        GrantVerb::Patch => 3,
-        GrantVerb::Delete => 4,
-    }
-}
-
 /// A hash of the declared roles, in the model's order; never zero, which stands for unrestricted.
 fn hash_roles(roles: &[&Role]) -> u128 {
     let mut hash = Sha256::new();
@@ -223,6 +218,5 @@ fn hash_roles(roles: &[&Role]) -> u128 {
         hash.update(role.name.as_bytes());
         hash.update([0]);
     }
-    let bytes = hash.finalize();
-    bytes.first_chunk::<16>().map_or(1, |bytes| u128::from_be_bytes(*bytes)).max(1)
+    short_hash(hash)
 }

@@ -22,6 +22,6 @@ impl Collection {
     /// A hash of the hidden fields, part of the entity tag, since hidden fields change the bytes of an item.
     /// Responses show what GET shows, so they have the tags of GET.
     pub fn hidden_fields_hash(&self) -> u32 {
-        self.scope.read_access(self.resource).map_or(0, |access| access.hidden_hash)
+        self.scope.read_access(self.resource).hidden_hash
     }
 }

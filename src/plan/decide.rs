@@ -181,7 +181,7 @@ pub fn check_preconditions(
 /// The caller's rights to one item.
 #[derive(Clone, Copy)]
 struct ItemRights<'a> {
-    access: Option<&'a Access>,
+    access: &'a Access,
     user: Option<&'a str>,
     /// The stored values that no response may reveal.
     unseen: UnreadableFields<'a>,
@@ -198,10 +198,6 @@ impl<'a> ItemRights<'a> {
         Self { unseen: collection.scope.unreadable(resource, stored), ..Self::new(collection) }
     }
 
-    fn hidden_fields(self) -> &'a [usize] {
-        self.access.map_or(&[], |access| &access.hidden)
-    }
-
     /// Whether the caller may store the item with these values. `is_changed` tells whether the request sets a
     /// read-only field.
     fn check(
@@ -211,8 +207,7 @@ impl<'a> ItemRights<'a> {
         values: &[Value],
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), RequestRefusal> {
-        let Some(access) = self.access else { return Ok(()) };
-        let fields = access.readonly.iter().filter_map(|at| {
+        let fields = self.access.readonly.iter().filter_map(|at| {
             let field = resource.fields.get(*at).filter(|field| field.computed.is_none())?;
             is_changed(*at, field).then_some(field)
         });
@@ -225,13 +220,7 @@ impl<'a> ItemRights<'a> {
         if !faults.is_empty() {
             return Err(RequestRefusal::ReadOnly(faults));
         }
-        if access.row_filters.is_empty() {
-            return Ok(());
-        }
-        let open = resource.fields.iter().zip(values);
-        let open: Vec<Value> =
-            open.map(|(field, value)| types::parse_canonical(field, value.clone())).collect();
-        if access.allows_row(&open, self.user) {
+        if self.access.allows_row(resource, values, self.user) {
             return Ok(());
         }
         Err(RequestRefusal::OutsideRowFilter(
@@ -249,7 +238,7 @@ impl<'a> ItemRights<'a> {
         values: &[Value],
         is_changed: impl Fn(usize, &Field) -> bool,
     ) -> Vec<FieldFault> {
-        let is_known = |at: usize| !self.hidden_fields().contains(&at) && !self.unseen.contains(at);
+        let is_known = |at: usize| !self.access.hidden.contains(&at) && !self.unseen.contains(at);
         let is_set = |at: usize| {
             let field = resource.fields.get(at).filter(|field| field.computed.is_none());
             field.is_some_and(|field| is_changed(at, field))
@@ -263,10 +252,10 @@ impl<'a> ItemRights<'a> {
         if resource.unique.iter().any(may_clash) {
             return Vec::new();
         }
-        let only = self.access.map_or(&[][..], |access| &access.row_filters);
+        let filters = &self.access.row_filters;
         let fields = resource.fields.iter().enumerate();
         let named = fields.filter(|(at, _)| {
-            is_known(*at) && is_set(*at) && only.iter().any(|only| only.reads_field(*at))
+            is_known(*at) && is_set(*at) && filters.iter().any(|filter| filter.reads_field(*at))
         });
         let fault = |field: &Field| FieldFault {
             pointer: format!("{root}/{}", field.name),
@@ -307,7 +296,7 @@ fn create(
     let limits = ItemRights::new(collection);
     for (draft, id) in drafts.iter().zip(found.ids) {
         let ItemDraft { root, values, .. } = draft;
-        let values = merge_stored_values(resource, (root, limits.hidden_fields()), values, None)?;
+        let values = merge_stored_values(resource, (root, &limits.access.hidden), values, None)?;
         let is_changed = |at: usize, field: &Field| {
             let default = field.default.clone().map_or(Value::Null, types::canonicalize);
             values.get(at) != Some(&default)
@@ -345,7 +334,7 @@ fn replace(
     let ItemDraft { root, values, .. } = draft;
     let sent = sent_unreadable(resource, limits.unseen, values);
     let values =
-        merge_stored_values(resource, (root, limits.hidden_fields()), values, Some(&stored))?;
+        merge_stored_values(resource, (root, &limits.access.hidden), values, Some(&stored))?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
     // A comparison with a stored value that the caller cannot see would reveal that value.
     let is_changed =

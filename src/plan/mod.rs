@@ -216,9 +216,10 @@ fn plan_replace(
 ) -> Plan {
     let parent = collection.ancestors.last().copied();
     let sent = SentItem { root: format!("/{}", body.wrapper), parent, members: body.members };
-    let access = collection.scope.access(collection.resource);
-    let rights =
-        FieldRights { access, unseen: collection.scope.unreadable_fields(collection.resource) };
+    let rights = FieldRights {
+        access: collection.scope.access(collection.resource),
+        unseen: &collection.scope.read_access(collection.resource).hidden,
+    };
     let resource = model.resource(collection.resource);
     let (draft, faults) = validate::validate_body(resource, sent, BodyPurpose::Replace(id), rights);
     if faults.is_empty() {

@@ -30,8 +30,8 @@ pub fn apply_patch(
 ) -> Result<ItemDraft, RequestRefusal> {
     let resource = model.resource(collection.resource);
     let reach = &collection.scope;
-    let (hidden, unseen) =
-        (reach.hidden_fields(resource.index), reach.unreadable(resource, stored));
+    let access = reach.access(resource.index);
+    let (hidden, unseen) = (&*access.hidden, reach.unreadable(resource, stored));
     let text = visible_json(resource, (hidden, unseen), stored);
     let bytes_max = model.server.limits.body_bytes_max;
     let (root, document, removed) = match patch {
@@ -61,7 +61,6 @@ pub fn apply_patch(
     let stays: Vec<usize> = (0..resource.fields.len()).filter(stays).collect();
     let kept = [hidden, &stays].concat();
     refuse_state_removal(resource, &kept, (&root, &members))?;
-    let access = reach.access(resource.index);
     let is_there = |at: usize| match unseen.contains(at) {
         true => removed.contains(&at),
         false => stored.values.get(at).is_some_and(|value| !value.is_null()),
@@ -178,11 +177,10 @@ fn whole_item_fault(code: FaultCode, detail: String) -> RequestRefusal {
 /// Refuses a patch that removes a field that the caller may only read.
 fn refuse_readonly_removal(
     resource: &Resource,
-    access: Option<&Access>,
+    access: &Access,
     is_there: impl Fn(usize) -> bool,
     (root, members): (&str, &[crate::intent::JsonMember<'_>]),
 ) -> Result<(), RequestRefusal> {
-    let Some(access) = access else { return Ok(()) };
     let is_taken = |at: &usize, field: &Field| {
         let is_shown = !access.hidden.contains(at) && field.computed.is_none() && !field.secret;
         is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)

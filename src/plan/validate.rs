@@ -74,10 +74,9 @@ pub(super) enum BodyPurpose {
 }
 
 /// The caller's rights to the fields.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct FieldRights<'a> {
-    /// `None`: every field can be read and changed.
-    pub(super) access: Option<&'a Access>,
+    pub(super) access: &'a Access,
     /// Fields that GET does not show to the caller. If the body leaves out such a field, it keeps its stored
     /// value, so that a client can PUT what it got from GET.
     pub(super) unseen: &'a [usize],
@@ -89,10 +88,7 @@ pub(super) fn validate_body(
     aim: BodyPurpose,
     FieldRights { access, unseen }: FieldRights<'_>,
 ) -> (ItemDraft, Vec<FieldFault>) {
-    let (hidden, readonly) = match access {
-        None => (&[][..], &[][..]),
-        Some(access) => (&*access.hidden, &*access.readonly),
-    };
+    let (hidden, readonly) = (&*access.hidden, &*access.readonly);
     let SentItem { root, parent, members } = sent;
     // Capacity for one field name, which is appended and truncated for each member.
     let mut at = String::with_capacity(root.len() + 32);

@@ -34,7 +34,7 @@ pub fn add_headers(
     items: Option<&[Item]>,
 ) {
     let (index, reach) = (about.resource, &about.scope);
-    let hidden = reach.unreadable_fields(index);
+    let hidden = &reach.read_access(index).hidden;
     let lineage = model.lineage(index);
     let resources = lineage.iter().filter_map(|resource| resource.deprecated.as_ref());
     let fields = model.resource(index).fields.iter().enumerate();

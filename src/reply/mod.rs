@@ -295,7 +295,7 @@ pub fn view<'a>(
     collection: &'a Collection,
     list: Option<&'a ListQuery>,
 ) -> ItemView<'a> {
-    let hidden = collection.scope.unreadable_fields(collection.resource);
+    let hidden = &collection.scope.read_access(collection.resource).hidden;
     let chosen = list.and_then(|list| list.selected_members.as_deref());
     ItemView { resource: model.resource(collection.resource), hidden, selected_members: chosen }
 }

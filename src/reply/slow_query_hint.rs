@@ -80,8 +80,8 @@ fn unindexed_role_fields(model: &Model, collection: &Collection) -> Vec<String> 
     let mut names = Vec::new();
     for level in model.lineage(collection.resource) {
         let conditions = match level.index == collection.resource {
-            true => collection.scope.row_filters(level.index),
-            false => collection.scope.read_row_filters(level.index),
+            true => &collection.scope.access(level.index).row_filters,
+            false => &collection.scope.read_access(level.index).row_filters,
         };
         for condition in conditions {
             push_fields(&mut names, level, &condition.root);

@@ -119,7 +119,7 @@ impl<'a> CollectionKey<'a> {
     /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
     pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
         let Collection { resource, ancestors, scope: reach } = collection;
-        if !reach.row_filters(*resource).is_empty() {
+        if !reach.access(*resource).row_filters.is_empty() {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);

@@ -150,8 +150,8 @@ async fn save_items<D: Driver>(
             let Some(rule) = violated_unique_rule(resource, &message) else {
                 return Err(undeclared_rule_error(resource, reach, message));
             };
-            let hidden =
-                [reach.hidden_fields(resource.index), reach.unreadable_fields(resource.index)];
+            let (written, read) = (reach.access(resource.index), reach.read_access(resource.index));
+            let hidden = [&*written.hidden, &read.hidden];
             let rules = violated_rules(driver, context, resource, (before, blamed)).await?;
             if !are_conflicts_visible(driver, context, log.collection, (&rules, &blamed.after))
                 .await?

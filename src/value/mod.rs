@@ -4,14 +4,16 @@
 //! text (`Value::Json`), so that a read copies it to the response unchanged; `List` and `Object` exist only
 //! while a body is validated.
 
-use std::borrow::Cow;
 mod moment;
 
+use std::borrow::Cow;
 use std::fmt;
 
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use crate::fault::OrBug as _;
 pub use moment::Moment;
 
 /// One value of one field. `Null` means no value: the field decides whether JSON shows it as `null` or leaves
@@ -243,6 +245,18 @@ pub fn count_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
     let whole = BLOCK * bytes.as_chunks::<BLOCK>().0.iter().take_while(has_none).count();
     let rest = bytes.get(whole..).unwrap_or_default();
     whole + rest.iter().take_while(|byte| !is_looked_for(**byte)).count()
+}
+
+/// The first 16 bytes of a hash as a number; never zero, which stands for no hash.
+pub fn short_hash(hash: Sha256) -> u128 {
+    let bytes: [u8; 32] = hash.finalize().into();
+    let first = bytes.first_chunk::<16>().or_bug("a SHA-256 hash has 32 bytes");
+    u128::from_be_bytes(*first).max(1)
+}
+
+/// The first four bytes of a hash as a number; never zero, which stands for no hash.
+pub fn shortest_hash(hash: Sha256) -> u32 {
+    u32::try_from(short_hash(hash) >> 96).or_bug("the rest has 32 bits").max(1)
 }
 
 /// Characters of client input that a message repeats.

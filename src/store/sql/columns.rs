@@ -81,6 +81,7 @@ pub fn where_clause(terms: &[String]) -> String {
 pub fn ancestor_join(model: &Model, resource: &Resource, reach: &AccessScope) -> AncestorJoin {
     let mut above = model.lineage(resource.index);
     above.pop();
-    let is_limited = above.iter().any(|above| !reach.read_row_filters(above.index).is_empty());
+    let is_filtered = |above: &&Resource| !reach.read_access(above.index).row_filters.is_empty();
+    let is_limited = above.iter().any(is_filtered);
     AncestorJoin::new(model, resource, is_limited)
 }

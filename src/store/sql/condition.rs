@@ -260,8 +260,8 @@ pub fn row_conditions(
     let mut texts = Vec::new();
     for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
         let conditions = match depth {
-            0 => reach.row_filters(level.index),
-            _ => reach.read_row_filters(level.index),
+            0 => &reach.access(level.index).row_filters,
+            _ => &reach.read_access(level.index).row_filters,
         };
         let row = TableAlias { resource: level, alias: &format!("t{depth}") };
         texts.extend(terms.any_of(row, conditions));

@@ -347,7 +347,7 @@ fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
             let role = format!("r{number}");
             let rights = Arc::new(Rights::of_roles(&model, [&*role].into_iter()));
             let access = rights.access(ROW, GrantVerb::Get).unwrap();
-            let is_about_user = condition.contains("$user");
+            let (row, is_about_user) = (model.resource(ROW), condition.contains("$user"));
             for user in [Some("ann"), None].into_iter().take(1 + usize::from(is_about_user)) {
                 let caller = match user {
                     Some(name) => Caller::user(name.into(), Arc::clone(&rights)),
@@ -355,7 +355,8 @@ fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
                 };
                 let found = find(worker, &caller).await;
                 for (id, values) in &values {
-                    let (expected, got) = (access.allows_row(values, user), found.contains(id));
+                    let (expected, got) =
+                        (access.allows_row(row, values, user), found.contains(id));
                     assert_eq!(got, expected, "{condition} as {user:?}: {values:#?}");
                 }
             }

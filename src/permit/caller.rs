@@ -1,0 +1,67 @@
+//! The sender of a request, with their rights.
+
+use std::sync::{Arc, LazyLock};
+
+use super::rights::Rights;
+
+#[derive(Debug, Clone)]
+pub struct Caller {
+    identity: CallerIdentity,
+    rights: Arc<Rights>,
+}
+
+#[derive(Debug, Clone)]
+enum CallerIdentity {
+    /// The server was started with `--open` and requires no credentials.
+    Open,
+    Anonymous,
+    User(Arc<str>),
+}
+
+impl Caller {
+    /// Every client of a server that was started with `--open`.
+    pub fn open() -> Self {
+        static UNRESTRICTED: LazyLock<Arc<Rights>> =
+            LazyLock::new(|| Arc::new(Rights::unrestricted()));
+        Self { identity: CallerIdentity::Open, rights: Arc::clone(&UNRESTRICTED) }
+    }
+
+    /// A caller without credentials.
+    pub fn anonymous(rights: Arc<Rights>) -> Self {
+        Self { identity: CallerIdentity::Anonymous, rights }
+    }
+
+    pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
+        Self { identity: CallerIdentity::User(name), rights }
+    }
+
+    /// The caller's name in the log and in the change log.
+    pub fn name(&self) -> &str {
+        match &self.identity {
+            CallerIdentity::Open => "open",
+            CallerIdentity::Anonymous => "anyone",
+            CallerIdentity::User(name) => name,
+        }
+    }
+
+    pub fn rights(&self) -> &Arc<Rights> {
+        &self.rights
+    }
+
+    /// The value of `$user` in expressions; `None` for an anonymous caller.
+    pub fn user_name(&self) -> Option<&str> {
+        match &self.identity {
+            CallerIdentity::Open | CallerIdentity::Anonymous => None,
+            CallerIdentity::User(name) => Some(name),
+        }
+    }
+
+    /// Whether the caller has sent valid credentials.
+    pub fn is_authenticated(&self) -> bool {
+        self.user_name().is_some()
+    }
+
+    pub fn is_unrestricted(&self) -> bool {
+        self.rights.is_unrestricted()
+    }
+}
