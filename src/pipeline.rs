@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(polled, Poll::Ready(Err("panic: planted".to_owned())));
         let problem = Problem::new(&problem::INTERNAL).cause("panic: planted");
         let occasion = ProblemContext { base_path: "", path: Some("/"), request_id: "r1" };
-        let reply = reply::problem(&problem, &Accept::Anything, occasion);
+        let reply = reply::problem(&problem, &Accept::ANYTHING, occasion);
         assert_eq!(
             str::from_utf8(reply.body.whole().unwrap()),
             Ok(

@@ -46,7 +46,7 @@ pub fn accept(data: &[u8]) {
         lines.iter().map(|line| line.iter().map(|byte| char::from(*byte)).collect()).collect();
     let parsed = accept::parse(lines.iter().copied());
     for offered in OFFERS {
-        let (ours, theirs) = (accept::choose(&parsed, offered), choose(&texts, offered));
+        let (ours, theirs) = (parsed.choose(*offered), choose(&texts, offered));
         assert_eq!(ours, theirs, "{texts:?} of {offered:?}");
     }
     let ours = coding::choose(lines.iter().copied());

@@ -1,8 +1,7 @@
 //! Content negotiation of the media type (RFC 9110 §12.5.1), and parsing of `Content-Type` (§8.3).
 //!
-//! The offered types are an argument; only the fast path for the most common header knows one by name. An
-//! `Accept` without any valid element counts as absent. It expresses no preference, and §12.5.1 lets the
-//! server disregard it; `*/*;q=0` is valid and is honoured.
+//! The offered types are an argument. An `Accept` without any valid element counts as absent. It expresses no
+//! preference, and §12.5.1 lets the server disregard it; `*/*;q=0` is valid and is honoured.
 
 use std::borrow::Cow;
 
@@ -18,27 +17,19 @@ pub struct MediaType {
     pub parameters: &'static [(&'static str, &'static str)],
 }
 
-/// The media types that a client accepts.
+/// The media ranges that a client accepts. Without any, it accepts everything.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Accept<'a> {
-    /// No header, or one that accepts everything.
-    Anything,
-    /// Only `application/json`, the most common header.
-    Json,
-    Ranges(Vec<MediaRange<'a>>),
-}
+pub struct Accept<'a>(Vec<MediaRange<'a>>);
 
 /// One media range of an `Accept` header.
 #[derive(Debug, PartialEq, Eq)]
-pub struct MediaRange<'a> {
-    kind: &'a str,
-    subtype: &'a str,
-    parameters: MediaParameters<'a>,
+struct MediaRange<'a> {
+    media: ContentType<'a>,
     /// 0 to 1000; 0 excludes the type.
     weight: u16,
 }
 
-/// The media type of a body.
+/// A media type that a client sent, with its parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ContentType<'a> {
     kind: &'a str,
@@ -50,80 +41,52 @@ type MediaParameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
 /// Parses all `Accept` lines of a request. Malformed elements are skipped.
 pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
-    let mut values = values.into_iter();
-    let Some(first) = values.next() else { return Accept::Anything };
-    let second = values.next();
-    if second.is_none() {
-        match first {
-            b"*/*" => return Accept::Anything,
-            b"application/json" => return Accept::Json,
-            _ => {}
-        }
-    }
-    let lines = [first].into_iter().chain(second).chain(values);
-    let ranges: Vec<_> =
-        lines.flat_map(split_elements).take(RANGES_MAX).filter_map(parse_range).collect();
-    if ranges.is_empty() { Accept::Anything } else { Accept::Ranges(ranges) }
+    let elements = values.into_iter().flat_map(split_elements).take(RANGES_MAX);
+    Accept(elements.filter_map(parse_range).collect())
 }
 
-/// The offered type with the highest weight; among equals the first. `None`: the client accepts none of them.
-pub fn choose(accept: &Accept<'_>, offered: &[MediaType]) -> Option<usize> {
-    match accept {
-        Accept::Anything => (!offered.is_empty()).then_some(0),
-        Accept::Json => offered.iter().position(|media| media.essence == "application/json"),
-        Accept::Ranges(ranges) => {
-            let mut best = None;
-            for (index, media) in offered.iter().enumerate() {
-                let weight = weight_of(ranges, media);
-                if weight > best.map_or(0, |(_, weight)| weight) {
-                    best = Some((index, weight));
-                }
+impl Accept<'_> {
+    pub const ANYTHING: Accept<'static> = Accept(Vec::new());
+
+    /// The offered type with the highest weight; among equals the first. `None`: the client accepts none of
+    /// them.
+    pub fn choose<'m>(
+        &self,
+        offered: impl IntoIterator<Item = &'m MediaType, IntoIter: Clone>,
+    ) -> Option<usize> {
+        let (offered, ranges) = (offered.into_iter(), &*self.0);
+        let mut best = None;
+        for (index, media) in offered.clone().enumerate() {
+            let weight = if ranges.is_empty() { 1000 } else { weight_of(ranges, media) };
+            if weight > best.map_or(0, |(_, weight)| weight) {
+                best = Some((index, weight));
             }
-            best.map(|(index, _)| index)
-                .or_else(|| find_json_with_unknown_parameters(ranges, offered))
         }
+        best.map(|(index, _)| index).or_else(|| find_json_with_unknown_parameters(ranges, offered))
     }
 }
 
 /// JSON, for a client that lists only JSON with an unknown parameter, such as `application/json;version=1`.
 /// Strictly by RFC 9110 §12.5.1 there is nothing to send; but JSON has no parameters (RFC 8259 §11), and
 /// clients that add one can read the plain type. A client that lists the plain type with `q=0` does not get it.
-fn find_json_with_unknown_parameters(
+fn find_json_with_unknown_parameters<'m>(
     ranges: &[MediaRange<'_>],
-    offered: &[MediaType],
+    mut offered: impl Iterator<Item = &'m MediaType>,
 ) -> Option<usize> {
     let is_listed = |media: &MediaType| {
         let is_json = matches!(media.essence, "application/json" | "application/problem+json");
         // No weight is above 0 here, so a range that names exactly this type refuses it.
         let is_refused = ranges.iter().any(|range| range.is_exactly(media));
-        is_json
-            && !is_refused
-            && ranges
-                .iter()
-                .any(|range| range.weight > 0 && range.matches_ignoring_parameters(media))
+        let is_fine = |range: &MediaRange<'_>| {
+            range.weight > 0 && range.media.has_essence(media.essence) && range.media.is_utf8()
+        };
+        is_json && !is_refused && ranges.iter().any(is_fine)
     };
-    offered.iter().position(is_listed)
+    offered.position(is_listed)
 }
 
-/// A name with a weight in a list such as that of `Accept-Encoding`.
-#[derive(Debug)]
-pub struct WeightedName<'a> {
-    name: &'a str,
-    weight: u16,
-}
-
-impl WeightedName<'_> {
-    pub fn has_name(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name)
-    }
-
-    pub fn weight(&self) -> u16 {
-        self.weight
-    }
-}
-
-/// Parses all lines of such a list. Malformed elements are skipped.
-pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<WeightedName<'a>> {
+/// Parses all lines of a list of names with weights, such as `Accept-Encoding`. Malformed elements are skipped.
+pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<(&'a str, u16)> {
     let read = |element: &'a [u8]| {
         let mut cursor = HeaderCursor { rest: element };
         let name = cursor.token()?;
@@ -133,7 +96,7 @@ pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<W
             [(q, text)] if q.eq_ignore_ascii_case("q") => parse_weight(text)?,
             _ => return None,
         };
-        Some(WeightedName { name, weight })
+        Some((name, weight))
     };
     values.flat_map(split_elements).take(RANGES_MAX).filter_map(read).collect()
 }
@@ -152,14 +115,14 @@ pub fn parse_content_type(value: &str) -> Option<ContentType<'_>> {
 impl ContentType<'_> {
     /// Whether it is this `type/subtype`, with any parameters.
     pub fn has_essence(&self, essence: &str) -> bool {
-        is_essence(essence, self.kind, self.subtype)
+        essence.split_once('/').is_some_and(|(kind, subtype)| {
+            kind.eq_ignore_ascii_case(self.kind) && subtype.eq_ignore_ascii_case(self.subtype)
+        })
     }
 
     /// Whether it has a parameter with this value, compared without regard to case.
     pub fn has_parameter(&self, name: &str, value: &str) -> bool {
-        self.parameters
-            .iter()
-            .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value))
+        self.parameters.iter().any(|(n, v)| is_same_parameter((n, v), (name, value)))
     }
 
     /// Whether the text is in UTF-8 by the header: the charset is `utf-8` or missing.
@@ -178,48 +141,33 @@ fn weight_of(ranges: &[MediaRange<'_>], media: &MediaType) -> u16 {
 }
 
 impl MediaRange<'_> {
-    /// Whether the range names `media` with parameters that can be ignored. Not with a charset other than
-    /// UTF-8.
-    fn matches_ignoring_parameters(&self, media: &MediaType) -> bool {
-        let is_other_charset = |(name, value): &(&str, Cow<'_, str>)| {
-            name.eq_ignore_ascii_case("charset") && !is_utf8(value)
-        };
-        is_essence(media.essence, self.kind, self.subtype)
-            && !self.parameters.iter().any(is_other_charset)
-    }
-
     /// Whether it covers `media` by name, and not by a wildcard.
     fn is_exactly(&self, media: &MediaType) -> bool {
-        self.subtype != "*" && self.specificity(media).is_some()
+        self.media.subtype != "*" && self.specificity(media).is_some()
     }
 
     /// How specifically the range describes `media`; `None` when it does not cover it.
     fn specificity(&self, media: &MediaType) -> Option<(u8, usize)> {
-        let kind = media.essence.split('/').next().unwrap_or_default();
-        let closeness = match (self.kind, self.subtype) {
+        let ContentType { kind, subtype, parameters } = &self.media;
+        let closeness = match (*kind, *subtype) {
             ("*", "*") => 0,
-            (_, "*") if self.kind.eq_ignore_ascii_case(kind) => 1,
-            _ if is_essence(media.essence, self.kind, self.subtype) => 2,
+            (_, "*") if media.essence.split('/').next()?.eq_ignore_ascii_case(kind) => 1,
+            _ if self.media.has_essence(media.essence) => 2,
             _ => return None,
         };
-        let met = self.parameters.iter().all(|(name, value)| has_parameter(media, name, value));
-        met.then_some((closeness, self.parameters.len()))
+        let met = parameters.iter().all(|(name, value)| has_parameter(media, name, value));
+        met.then_some((closeness, parameters.len()))
     }
 }
 
 fn has_parameter(media: &MediaType, name: &str, value: &str) -> bool {
-    let declared = media
-        .parameters
-        .iter()
-        .any(|(n, v)| n.eq_ignore_ascii_case(name) && v.eq_ignore_ascii_case(value));
+    let is_declared = media.parameters.iter().any(|own| is_same_parameter(*own, (name, value)));
     // All text is sent as UTF-8, also where the type has no charset parameter (RFC 8259 §11).
-    declared || (name.eq_ignore_ascii_case("charset") && is_utf8(value))
+    is_declared || (name.eq_ignore_ascii_case("charset") && is_utf8(value))
 }
 
-fn is_essence(essence: &str, kind: &str, subtype: &str) -> bool {
-    essence
-        .split_once('/')
-        .is_some_and(|(k, s)| k.eq_ignore_ascii_case(kind) && s.eq_ignore_ascii_case(subtype))
+fn is_same_parameter(one: (&str, &str), other: (&str, &str)) -> bool {
+    one.0.eq_ignore_ascii_case(other.0) && one.1.eq_ignore_ascii_case(other.1)
 }
 
 /// `utf8` is not registered, but common and unambiguous.
@@ -262,7 +210,7 @@ fn parse_range(element: &[u8]) -> Option<MediaRange<'_>> {
     if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
         weight = parse_weight(&parameters.remove(at).1)?;
     }
-    Some(MediaRange { kind, subtype, parameters, weight })
+    Some(MediaRange { media: ContentType { kind, subtype, parameters }, weight })
 }
 
 /// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is not in the grammar, but clients send it.

@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use http::HeaderValue;
 use zstd::zstd_safe::CParameter;
 
-use super::accept::{self, WeightedName};
+use super::accept;
 
 /// Smaller bodies are not compressed: they fit into one packet anyway.
 const UNCOMPRESSED_BYTES_MAX: usize = 1024;
@@ -46,8 +46,10 @@ pub fn choose<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<CodingCh
     // RFC 9110 §12.5.3: without the header any coding is acceptable.
     values.peek()?;
     let listed = accept::parse_weighted_names(values);
-    let weight =
-        |name: &str| listed.iter().filter(|one| one.has_name(name)).map(WeightedName::weight).max();
+    let weight = |name: &str| {
+        let named = listed.iter().filter(|(listed, _)| listed.eq_ignore_ascii_case(name));
+        named.map(|(_, weight)| *weight).max()
+    };
     let any = weight("*");
     let zstd = weight("zstd");
     // RFC 9110 §8.4.1.3: x-gzip is gzip.

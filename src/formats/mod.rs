@@ -9,18 +9,17 @@ pub mod json;
 mod ndjson;
 pub mod csv_input;
 
-use std::fmt;
-use std::sync::LazyLock;
-
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::fault::OrBug as _;
 use crate::model::Resource;
 use crate::problem::{self, Problem};
 use crate::value::{Item, Page};
 use accept::{Accept, MediaType, parse_content_type};
 
 /// A media type that items can be sent as.
+#[derive(Debug)]
 pub struct Format {
     pub media: MediaType,
     /// The value of `Content-Type`.
@@ -90,12 +89,6 @@ impl<'a> ItemView<'a> {
     }
 }
 
-impl fmt::Debug for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.media.essence)
-    }
-}
-
 /// The kinds of body that a route can respond with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseOffer {
@@ -118,44 +111,28 @@ pub const METRICS_TYPE: HeaderValue =
 pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
 /// The formats of an item or a document.
-static ITEM_FORMATS: LazyLock<Vec<&Format>> =
-    LazyLock::new(|| ALL.iter().copied().filter(|format| format.stream_writer.is_none()).collect());
-
-/// The format that the client prefers.
-fn preferred(accept: &Accept<'_>, formats: &[&'static Format]) -> Option<&'static Format> {
-    // Fast path for the most common headers.
-    if let (Accept::Anything | Accept::Json, Some(first)) = (accept, formats.first()) {
-        return Some(first);
-    }
-    let offered: Vec<MediaType> = formats.iter().map(|format| format.media).collect();
-    accept::choose(accept, &offered).and_then(|index| formats.get(index)).copied()
-}
+static ITEM_FORMATS: &[&Format] = &[&json::FORMAT];
 
 /// Step 6: negotiates the response's format. The specification requires one of the listed types in
 /// `Content-Type`; a response without a body has no type to refuse.
 pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Format, Problem> {
     crate::fault::point("negotiate");
-    let chosen = match offer {
-        ResponseOffer::NoBody => Some(&json::FORMAT),
+    let formats = match offer {
         // No item is written, so the format does not matter.
-        ResponseOffer::Metrics => accept::choose(accept, &[METRICS]).map(|_| &json::FORMAT),
-        ResponseOffer::Data => preferred(accept, &ITEM_FORMATS),
-        ResponseOffer::List => preferred(accept, ALL),
+        ResponseOffer::NoBody => return Ok(&json::FORMAT),
+        ResponseOffer::Metrics if accept.choose(&[METRICS]).is_some() => return Ok(&json::FORMAT),
+        ResponseOffer::Metrics => &[],
+        ResponseOffer::Data => ITEM_FORMATS,
+        ResponseOffer::List => ALL,
     };
-    chosen.ok_or_else(|| {
-        let offered = match offer {
-            ResponseOffer::Metrics => METRICS.essence.to_owned(),
-            ResponseOffer::NoBody | ResponseOffer::Data => {
-                join_essences(ITEM_FORMATS.iter().copied())
-            }
-            ResponseOffer::List => join_essences(ALL.iter().copied()),
-        };
+    let types = formats.iter().map(|format| &format.media);
+    let chosen = accept.choose(types.clone()).and_then(|index| formats.get(index));
+    chosen.copied().ok_or_else(|| {
+        let metrics = Some(&METRICS).filter(|_| offer == ResponseOffer::Metrics);
+        let offered: Vec<&str> = types.chain(metrics).map(|media| media.essence).collect();
+        let offered = offered.join(", ");
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
-}
-
-fn join_essences<'a>(formats: impl Iterator<Item = &'a Format>) -> String {
-    formats.map(|format| format.media.essence).collect::<Vec<_>>().join(", ")
 }
 
 const PROBLEM_TYPES: [MediaType; 2] = [
@@ -165,15 +142,14 @@ const PROBLEM_TYPES: [MediaType; 2] = [
 
 /// The media type of a problem; `None` when the client accepts neither.
 pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
-    let chosen = accept::choose(accept, &PROBLEM_TYPES).and_then(|index| PROBLEM_TYPES.get(index));
+    let chosen = accept.choose(&PROBLEM_TYPES).and_then(|index| PROBLEM_TYPES.get(index));
     chosen.map(|media| HeaderValue::from_static(media.essence))
 }
 
 /// Whether the client prefers plain text, so that a problem for a person is better sent as text.
 pub fn prefers_plain_text(accept: &Accept<'_>) -> bool {
     let words = MediaType { essence: "text/plain", parameters: &[] };
-    let offered: Vec<MediaType> = std::iter::once(words).chain(PROBLEM_TYPES).collect();
-    accept::choose(accept, &offered) == Some(0)
+    accept.choose([&words].into_iter().chain(&PROBLEM_TYPES)) == Some(0)
 }
 
 /// The form of a body with new items.
@@ -196,8 +172,7 @@ const BODY_TYPES: [(&str, BodyForm); 3] = [
 
 /// The media types of a body, as the response headers `Accept` and `Accept-Post` list them.
 pub fn accepted_types() -> HeaderValue {
-    let list = BODY_TYPES.map(|(essence, _)| essence).join(", ");
-    HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
+    join_types(&BODY_TYPES)
 }
 
 /// The form of a patch.
@@ -219,50 +194,42 @@ const PATCH_TYPES: [(&str, PatchForm); 3] = [
 /// The media types of a patch, as `Accept-Patch` lists them (RFC 5789 §3.1).
 pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 pub fn accepted_patch_types() -> HeaderValue {
-    let list = PATCH_TYPES.map(|(essence, _)| essence).join(", ");
-    HeaderValue::try_from(list).unwrap_or(HeaderValue::from_static(json::FORMAT.media.essence))
+    join_types(&PATCH_TYPES)
+}
+
+fn join_types<T>(types: &[(&str, T)]) -> HeaderValue {
+    let types: Vec<&str> = types.iter().map(|(essence, _)| *essence).collect();
+    HeaderValue::try_from(types.join(", ")).or_bug("the names of media types are ASCII")
 }
 
 /// Step 7: whether the server can parse the new items.
 pub fn check_body_type(headers: &HeaderMap) -> Result<BodyForm, Problem> {
-    let sent = body_type(headers, BODY_TYPES.iter().map(|(essence, _)| *essence))?;
-    let form = sent.and_then(|sent| BODY_TYPES.iter().find(|(essence, _)| *essence == sent));
-    // RFC 9110 §12.5.1: in a response, Accept lists the types that the server accepts.
-    let unread = || unsupported_type(accepted_types());
-    form.map(|(_, form)| *form).ok_or_else(unread)
+    find_body_form(headers, &BODY_TYPES)?.ok_or_else(|| unsupported_type(&BODY_TYPES))
 }
 
 /// Step 7, for PUT.
 pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let json = json::FORMAT.media.essence;
-    match body_type(headers, std::iter::once(json))? {
-        Some(_) => Ok(()),
-        None => Err(unsupported_type(HeaderValue::from_static(json))),
-    }
-}
-
-/// 415, with the accepted types.
-fn unsupported_type(readable: HeaderValue) -> Problem {
-    let listed = readable.to_str().unwrap_or_default();
-    Problem::new(&problem::UNSUPPORTED_TYPE)
-        .detail(format!("what can be read here: {listed}"))
-        .header(ACCEPT, readable)
+    let types = [("application/json", ())];
+    find_body_form(headers, &types)?.ok_or_else(|| unsupported_type(&types))
 }
 
 /// Step 7, for a patch.
 pub fn check_patch_type(headers: &HeaderMap) -> Result<PatchForm, Problem> {
-    let sent = body_type(headers, PATCH_TYPES.iter().map(|(essence, _)| *essence))?;
-    let form = sent.and_then(|sent| PATCH_TYPES.iter().find(|(essence, _)| *essence == sent));
-    form.map(|(_, form)| *form).ok_or_else(|| {
-        unsupported_type(accepted_patch_types()).header(ACCEPT_PATCH, accepted_patch_types())
-    })
+    find_body_form(headers, &PATCH_TYPES)?
+        .ok_or_else(|| unsupported_type(&PATCH_TYPES).header(ACCEPT_PATCH, accepted_patch_types()))
 }
 
-/// Which of these types the body has. A body without a type is parsed as JSON.
-fn body_type(
-    headers: &HeaderMap,
-    mut read: impl Iterator<Item = &'static str> + Clone,
-) -> Result<Option<&'static str>, Problem> {
+/// 415, with the accepted types: in a response, `Accept` lists them (RFC 9110 §12.5.1).
+fn unsupported_type<T>(types: &[(&str, T)]) -> Problem {
+    let types = join_types(types);
+    let listed = types.to_str().or_bug("the names of media types are ASCII");
+    Problem::new(&problem::UNSUPPORTED_TYPE)
+        .detail(format!("what can be read here: {listed}"))
+        .header(ACCEPT, types)
+}
+
+/// The form that belongs to the type of the body. A body without a type is parsed as JSON.
+fn find_body_form<T: Copy>(headers: &HeaderMap, types: &[(&str, T)]) -> Result<Option<T>, Problem> {
     let codings = headers.get_all(CONTENT_ENCODING).iter();
     if codings.into_iter().any(|value| !value.as_bytes().eq_ignore_ascii_case(b"identity")) {
         // RFC 9110 §12.5.3: a 415 lists the accepted codings.
@@ -271,17 +238,19 @@ fn body_type(
             .detail("what can be read here: identity, which is no coding")
             .header(ACCEPT_ENCODING, identity));
     }
-    let mut types = headers.get_all(CONTENT_TYPE).iter();
-    Ok(match (types.next(), types.next()) {
-        (None, _) => Some(json::FORMAT.media.essence),
-        // Fast path: nearly all clients send the bare name.
-        (Some(value), None) => read.clone().find(|essence| value == essence).or_else(|| {
+    let find = |is_sent: &dyn Fn(&str) -> bool| {
+        types.iter().find(|(essence, _)| is_sent(essence)).map(|(_, form)| *form)
+    };
+    let mut sent = headers.get_all(CONTENT_TYPE).iter();
+    Ok(match (sent.next(), sent.next()) {
+        (None, _) => find(&|essence| essence == "application/json"),
+        // Nearly all clients send the bare name.
+        (Some(value), None) => find(&|essence| value == essence).or_else(|| {
             let sent = value.to_str().ok().and_then(parse_content_type)?;
             // RFC 4180 §3: CSV may have no header line, but then the columns have no names.
             let is_nameless =
                 sent.has_essence("text/csv") && sent.has_parameter("header", "absent");
-            let is_fine = sent.is_utf8() && !is_nameless;
-            read.find(|essence| is_fine && sent.has_essence(essence))
+            find(&|essence| sent.is_utf8() && !is_nameless && sent.has_essence(essence))
         }),
         (Some(_), Some(_)) => None,
     })

@@ -102,7 +102,7 @@ impl<'a> GrantsServer<'a> {
 
 fn problem_reply(problem: &Problem) -> Reply {
     let occasion = ProblemContext { base_path: "", path: None, request_id: "r" };
-    reply::problem(problem, &Accept::Anything, occasion)
+    reply::problem(problem, &Accept::ANYTHING, occasion)
 }
 
 /// Two of each resource: one that ann is related to, and one that she is not. The names are those of the

@@ -118,7 +118,7 @@ impl Acceptor {
                 ListenerKind::Plain | ListenerKind::Redirect => {
                     let busy = Problem::new(&problem::BUSY).detail("too many connections");
                     let way = PeerConnection { peer, is_tls: false };
-                    let refusal = (&busy, &Accept::Anything);
+                    let refusal = (&busy, &Accept::ANYTHING);
                     refuse(stream, refusal, way, &acceptor.refusals).await;
                 }
                 // A handshake would be too expensive.

@@ -292,7 +292,7 @@ async fn serve_tls(
             let refused = Problem::new(&problem::BAD_REQUEST)
                 .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
             let way = PeerConnection { peer, is_tls: false };
-            let refusal = (&refused, &Accept::Anything);
+            let refusal = (&refused, &Accept::ANYTHING);
             return refuse(stream, refusal, way, &shared.refusals).await;
         }
         Some(Err(HandshakeFailure::Broken(error))) => {
