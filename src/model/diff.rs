@@ -32,14 +32,14 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     for resource in new.declared() {
         match find(old, &resource.name) {
             Some(before) => {
-                let mut comparison = Comparison::new(resource, &mut found);
+                let mut comparison = ModelComparison::new(resource, &mut found);
                 comparison.compare_resources((old, before), (new, resource));
             }
             None => found.push(Difference::AddResource(resource.index)),
         }
     }
     for resource in old.declared().filter(|resource| find(new, &resource.name).is_none()) {
-        Comparison::new(resource, &mut found)
+        ModelComparison::new(resource, &mut found)
             .refuse("the resource was removed, but the database keeps its items");
     }
     found
@@ -52,25 +52,25 @@ fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
 type ModelResource<'m> = (&'m Model, &'m Resource);
 
 /// The comparison of one part of a resource; collects the differences.
-struct Comparison<'m, 'd> {
+struct ModelComparison<'m, 'd> {
     resource: &'m str,
     /// Of the part, from the name of the resource.
     path: String,
     found: &'d mut Vec<Difference>,
 }
 
-impl<'m, 'd> Comparison<'m, 'd> {
+impl<'m, 'd> ModelComparison<'m, 'd> {
     fn new(resource: &'m Resource, found: &'d mut Vec<Difference>) -> Self {
         Self { resource: &resource.name, path: resource.name.to_string(), found }
     }
 
     /// The comparison of an inner part: `.name` or `[]`.
-    fn inner(&mut self, step: &str) -> Comparison<'m, '_> {
+    fn inner(&mut self, step: &str) -> ModelComparison<'m, '_> {
         let path = format!("{}{step}", self.path);
-        Comparison { resource: self.resource, path, found: self.found }
+        ModelComparison { resource: self.resource, path, found: self.found }
     }
 
-    fn field(&mut self, field: &Field) -> Comparison<'m, '_> {
+    fn field(&mut self, field: &Field) -> ModelComparison<'m, '_> {
         self.inner(&format!(".{}", field.name))
     }
 

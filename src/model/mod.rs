@@ -26,7 +26,6 @@ pub use field::{
 pub use file::{read, read_shape};
 pub use ip_network::Network;
 pub use nearest::nearest;
-pub use report::join_with_and;
 pub use resource::{
     Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb, Model, Qop, Realm,
     Resource, Role, UniqueRule, UniqueScope,

@@ -6,12 +6,12 @@ use super::rights::Rights;
 
 #[derive(Debug, Clone)]
 pub struct Caller {
-    identity: CallerIdentity,
+    identity: CallerKind,
     rights: Arc<Rights>,
 }
 
 #[derive(Debug, Clone)]
-enum CallerIdentity {
+enum CallerKind {
     /// The server was started with `--open` and requires no credentials.
     Open,
     Anonymous,
@@ -23,24 +23,24 @@ impl Caller {
     pub fn open() -> Self {
         static UNRESTRICTED: LazyLock<Arc<Rights>> =
             LazyLock::new(|| Arc::new(Rights::unrestricted()));
-        Self { identity: CallerIdentity::Open, rights: Arc::clone(&UNRESTRICTED) }
+        Self { identity: CallerKind::Open, rights: Arc::clone(&UNRESTRICTED) }
     }
 
     /// A caller without credentials.
     pub fn anonymous(rights: Arc<Rights>) -> Self {
-        Self { identity: CallerIdentity::Anonymous, rights }
+        Self { identity: CallerKind::Anonymous, rights }
     }
 
     pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
-        Self { identity: CallerIdentity::User(name), rights }
+        Self { identity: CallerKind::User(name), rights }
     }
 
     /// The caller's name in the log and in the change log.
     pub fn name(&self) -> &str {
         match &self.identity {
-            CallerIdentity::Open => "open",
-            CallerIdentity::Anonymous => "anyone",
-            CallerIdentity::User(name) => name,
+            CallerKind::Open => "open",
+            CallerKind::Anonymous => "anyone",
+            CallerKind::User(name) => name,
         }
     }
 
@@ -51,8 +51,8 @@ impl Caller {
     /// The value of `$user` in expressions; `None` for an anonymous caller.
     pub fn user_name(&self) -> Option<&str> {
         match &self.identity {
-            CallerIdentity::Open | CallerIdentity::Anonymous => None,
-            CallerIdentity::User(name) => Some(name),
+            CallerKind::Open | CallerKind::Anonymous => None,
+            CallerKind::User(name) => Some(name),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
 use super::rights::{Access, Rights};
-use crate::model::{GrantVerb, Model, Resource, join_with_and};
+use crate::model::{GrantVerb, Model, Resource};
 
 /// The write verbs, whose responses show the item.
 const WRITE_VERBS: [(&str, GrantVerb); 3] =
@@ -43,4 +43,13 @@ fn is_covered_by_get(rights: &Rights, resource: &Resource, verb: GrantVerb) -> b
             && written.row_filters.iter().all(|only| read.row_filters.contains(only))
     };
     read.row_filters.is_empty() || covers(read, written)
+}
+
+/// `a, b and c`
+fn join_with_and(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
