@@ -72,7 +72,7 @@ impl DatabaseArgs {
     pub fn locate(&self) -> Result<AccountsLocation, CommandError> {
         #[cfg(debug_assertions)]
         if let Some(fault) = &self.fault {
-            crate::fault::inject(fault).map_err(command_error)?;
+            crate::fault::inject(fault)?;
         }
         let model = Arc::new(read_model(&find_model(self.model.as_deref())?)?);
         let database = database(self.database.as_deref(), &model)?;
@@ -84,16 +84,13 @@ impl DatabaseArgs {
 impl AccountsLocation {
     /// Refuses an invalid key before anything is created.
     pub fn check_key(self) -> Result<Self, CommandError> {
-        match &self.key {
-            Err(error) => return Err(command_error(error)),
-            Ok(source) => source.check().map_err(command_error)?,
-        }
+        self.key.clone()?.check()?;
         Ok(self)
     }
 
     /// Opens an existing database, and creates nothing.
     pub fn open(self) -> Result<Accounts, CommandError> {
-        let admin_store = AdminStore::open(&self.database, &self.model).map_err(command_error)?;
+        let admin_store = AdminStore::open(&self.database, &self.model)?;
         let password_file = match &self.key {
             Ok(source) => Some(self.database.password_file(&source.folder())),
             // With PostgreSQL the password file is beside the key file, and no key file is named.
@@ -106,11 +103,11 @@ impl AccountsLocation {
 impl Accounts {
     /// The source of the key.
     pub fn key_source(&self) -> Result<KeySource, CommandError> {
-        self.key.clone().map_err(command_error)
+        Ok(self.key.clone()?)
     }
 
     pub fn fingerprint(&mut self) -> Result<Option<String>, CommandError> {
-        self.admin_store.read_system_value(FINGERPRINT_NAME).map_err(command_error)
+        Ok(self.admin_store.read_system_value(FINGERPRINT_NAME)?)
     }
 
     /// The keys of this database; created where it has none yet.
@@ -120,7 +117,7 @@ impl Accounts {
     }
 
     pub fn user(&mut self, name: &str) -> Result<Item, CommandError> {
-        match self.admin_store.read(&ReadPlan::User(name.into())).map_err(command_error)? {
+        match self.admin_store.read(&ReadPlan::User(name.into()))? {
             Outcome::User(Some(user)) => Ok(user),
             _ => Err(command_error(format!(
                 "there is no user {name}; list the users with: nouns user list"
@@ -177,7 +174,7 @@ impl Accounts {
             match self.admin_store.write(&write) {
                 Err(StoreError::Refused(Refused::PreconditionFailed(_) | Refused::Missing)) => {}
                 Err(StoreError::Refused(Refused::LastAdmin)) => return Err(last_admin_error(name)),
-                done => return done.map(drop).map_err(command_error),
+                done => return Ok(done.map(drop)?),
             }
         }
         Err(command_error(format!("{name} was changed concurrently too often; try again")))
@@ -198,7 +195,7 @@ pub fn user_page(
     model: &Model,
     after: Option<Id>,
 ) -> Result<(Vec<Item>, Option<Id>), CommandError> {
-    match admin_store.read(&ReadPlan::users(model, PAGE_ROWS, after)).map_err(command_error)? {
+    match admin_store.read(&ReadPlan::users(model, PAGE_ROWS, after))? {
         Outcome::Page(page) => Ok((page.items, page.next)),
         _ => Err(command_error("the users cannot be read")),
     }
@@ -213,12 +210,10 @@ pub fn load_or_create_keys(
     admin_store: &mut AdminStore,
     source: &KeySource,
 ) -> Result<KeySet, CommandError> {
-    let stored = admin_store.read_system_value(FINGERPRINT_NAME).map_err(command_error)?;
-    let settled = source.resolve(stored.as_deref()).map_err(command_error)?;
+    let stored = admin_store.read_system_value(FINGERPRINT_NAME)?;
+    let settled = source.resolve(stored.as_deref())?;
     if let Some(fingerprint) = &settled.fingerprint_to_store {
-        let kept = admin_store
-            .write_system_value_if_absent(FINGERPRINT_NAME, fingerprint)
-            .map_err(command_error)?;
+        let kept = admin_store.write_system_value_if_absent(FINGERPRINT_NAME, fingerprint)?;
         // Another process was faster, with another key.
         if !settled.keys.has_fingerprint(&kept) {
             if settled.is_new_file {

@@ -4,10 +4,9 @@
 //! The names of this machine are always in the certificate, also when others are given, so that the printed
 //! commands work.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
@@ -18,7 +17,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 
-use super::{CommandError, command_error, print_line};
+use super::{CommandError, command_error, create_file, print_line};
 use crate::clock;
 use crate::server::tls::is_dns_name;
 
@@ -128,15 +127,7 @@ fn already_exists(file: &Path) -> CommandError {
 }
 
 fn write(file: &Path, text: &str, mode: u32) -> Result<(), CommandError> {
-    let written = || -> io::Result<()> {
-        let mut opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(file)?;
-        let done = opened.write_all(text.as_bytes()).and_then(|()| opened.sync_all());
-        if done.is_err() {
-            let _ = fs::remove_file(file);
-        }
-        done
-    };
-    written().map_err(|error| match error.kind() {
+    create_file(file, text, mode).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => already_exists(file),
         ErrorKind::NotFound => command_error(format!(
             "cannot write {}: there is no such folder; make it first",
@@ -170,10 +161,11 @@ mod tests {
             ("[2001:DB8::1]", "2001:db8::1"),
             ("0:0:0:0:0:0:0:1", "::1"),
         ] {
-            assert_eq!(check_name(name).as_deref(), Ok(expected), "{name}");
+            assert_eq!(check_name(name).unwrap(), expected, "{name}");
         }
         for bad in ["", "https://a.example", "a.example:443", "a b", "bücher.example", "a/b"] {
-            assert!(check_name(bad).unwrap_err().contains(&format!("got \"{bad}\"")), "{bad}");
+            let CommandError(message) = check_name(bad).unwrap_err();
+            assert!(message.contains(&format!("got \"{bad}\"")), "{bad}");
         }
     }
 

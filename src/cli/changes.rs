@@ -15,8 +15,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub fn run(flags: &ChangesArgs) -> Result<ExitCode, CommandError> {
     let model = read_model(&find_model(flags.model.as_deref())?)?;
     let database = database(flags.database.as_deref(), &model)?;
-    let mut admin_store =
-        AdminStore::open_read_only(&database, &Arc::new(model)).map_err(command_error)?;
+    let mut admin_store = AdminStore::open_read_only(&database, &Arc::new(model))?;
     let mut last = flags.since;
     let mut out = std::io::stdout().lock();
     loop {

@@ -259,7 +259,7 @@ fn creation_failed(cause: &dyn std::fmt::Debug) -> CommandError {
 fn lock_folder(file: &Path) -> Result<Option<File>, CommandError> {
     let folder = folder(file);
     let Ok(opened) = File::open(folder) else { return Ok(None) };
-    wait_for_lock(&opened, folder).map_err(command_error)?;
+    wait_for_lock(&opened, folder)?;
     Ok(Some(opened))
 }
 
@@ -282,7 +282,7 @@ fn find_temporary_file(
     admin_store: &mut AdminStore,
     file: &Path,
 ) -> Result<Option<PathBuf>, CommandError> {
-    let id = admin_store.database_id().map_err(command_error)?;
+    let id = admin_store.database_id()?;
     let temporary = id.map(|id| temporary_name(file, &id));
     Ok(temporary.filter(|temporary| temporary.exists()))
 }

@@ -39,7 +39,7 @@ pub fn print_completions(flags: &CompletionsArgs) -> Result<ExitCode, CommandErr
 pub fn print_man_page(flags: &ManArgs) -> Result<ExitCode, CommandError> {
     let mut page = Vec::new();
     let command = find_command(Cli::command(), &flags.command)?;
-    clap_mangen::Man::new(command).render(&mut page).map_err(command_error)?;
+    clap_mangen::Man::new(command).render(&mut page)?;
     print_all(&page)
 }
 
@@ -53,7 +53,7 @@ fn find_command(mut root: Command, path: &[String]) -> Result<Command, CommandEr
 }
 
 fn print_all(text: &[u8]) -> Result<ExitCode, CommandError> {
-    std::io::stdout().write_all(text).map_err(command_error)?;
+    std::io::stdout().write_all(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,6 +79,6 @@ mod tests {
         let command = find_command(Cli::command(), &path).unwrap();
         assert_eq!(command.get_display_name(), Some("nouns-user-add"));
         let error = find_command(Cli::command(), &["sevre".to_owned()]).unwrap_err();
-        assert_eq!(error, "nouns: there is no command sevre; nouns help lists them");
+        assert_eq!(error, command_error("there is no command sevre; nouns help lists them"));
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
-use super::{CommandError, command_error, print_line};
+use super::{CommandError, command_error, print_done};
 use crate::auth::key::{FINGERPRINT_NAME, KeySet};
 use crate::auth::key_source::{KeyFileLock, KeySource};
 use crate::auth::password::{PasswordRecord, ResealResult};
@@ -64,7 +64,7 @@ fn rotate(flags: &RotateArgs) -> Result<(), CommandError> {
              into a file, rotate that with --key-file, and set NOUNS_KEY to what the file then holds",
         ));
     }
-    let held = source.lock().map_err(command_error)?;
+    let held = source.lock()?;
     let Some(stored) = accounts.fingerprint()? else {
         return Err(command_error(
             "this database has no key yet; one is made with its first user, by nouns serve or nouns user add",
@@ -84,14 +84,11 @@ fn rotate(flags: &RotateArgs) -> Result<(), CommandError> {
     }
     let counts = reseal_all(&mut accounts, &keys)?;
     fault::point("rotate");
-    accounts
-        .admin_store
-        .write_system_value(FINGERPRINT_NAME, &keys.fingerprint())
-        .map_err(command_error)?;
+    accounts.admin_store.write_system_value(FINGERPRINT_NAME, &keys.fingerprint())?;
     fault::point("rotate");
-    source.write(&held, &keys.end_rotation()).map_err(command_error)?;
+    source.write(&held, &keys.end_rotation())?;
     fault::point("rotate");
-    accounts.admin_store.write_system_value(ROTATION_NAME, "").map_err(command_error)?;
+    set_rotation(&mut accounts, "")?;
     print_done(summary(&source.name(), flags.lost, counts));
     Ok(())
 }
@@ -130,18 +127,23 @@ fn summary(file: &str, is_lost: bool, counts: ResealCounts) -> String {
     done
 }
 
+/// The fingerprint of the new key of a rotation that has begun; empty without one.
+fn rotation(accounts: &mut Accounts) -> Result<String, CommandError> {
+    Ok(accounts.admin_store.read_system_value(ROTATION_NAME)?.unwrap_or_default())
+}
+
+fn set_rotation(accounts: &mut Accounts, fingerprint: &str) -> Result<(), CommandError> {
+    Ok(accounts.admin_store.write_system_value(ROTATION_NAME, fingerprint)?)
+}
+
 /// Leaves both keys in the file; resumes a rotation that was begun already.
 fn begin_rotation(
     accounts: &mut Accounts,
     (source, held): (&KeySource, &KeyFileLock),
     stored: &str,
 ) -> Result<KeySet, CommandError> {
-    let keys = source.resolve(Some(stored)).map_err(command_error)?.keys;
-    let under_way = accounts
-        .admin_store
-        .read_system_value(ROTATION_NAME)
-        .map_err(command_error)?
-        .unwrap_or_default();
+    let keys = source.resolve(Some(stored))?.keys;
+    let under_way = rotation(accounts)?;
     if !under_way.is_empty() && !keys.has_fingerprint(&under_way) {
         return Err(command_error(format!(
             "a rotation to the key of fingerprint {under_way} has begun elsewhere, and that key is not in {}; \
@@ -150,20 +152,14 @@ fn begin_rotation(
         )));
     }
     if keys.is_rotating() {
-        accounts
-            .admin_store
-            .write_system_value(ROTATION_NAME, &keys.fingerprint())
-            .map_err(command_error)?;
+        set_rotation(accounts, &keys.fingerprint())?;
         return Ok(keys);
     }
-    let keys = keys.begin_rotation(KeySet::random().map_err(command_error)?);
+    let keys = keys.begin_rotation(KeySet::random()?);
     fault::point("rotate");
-    source.write(held, &keys).map_err(command_error)?;
+    source.write(held, &keys)?;
     fault::point("rotate");
-    accounts
-        .admin_store
-        .write_system_value(ROTATION_NAME, &keys.fingerprint())
-        .map_err(command_error)?;
+    set_rotation(accounts, &keys.fingerprint())?;
     Ok(keys)
 }
 
@@ -173,12 +169,8 @@ fn begin_lost_rotation(
     (source, held): (&KeySource, &KeyFileLock),
     stored: &str,
 ) -> Result<KeySet, CommandError> {
-    let under_way = accounts
-        .admin_store
-        .read_system_value(ROTATION_NAME)
-        .map_err(command_error)?
-        .unwrap_or_default();
-    match source.read().map_err(command_error)? {
+    let under_way = rotation(accounts)?;
+    match source.read()? {
         Some(keys) if keys.has_fingerprint(stored) => Err(command_error(format!(
             "{} holds the key of this database: it is not lost",
             source.name()
@@ -189,14 +181,11 @@ fn begin_lost_rotation(
             source.name()
         ))),
         None => {
-            let keys = KeySet::random().map_err(command_error)?;
+            let keys = KeySet::random()?;
             fault::point("rotate");
-            accounts
-                .admin_store
-                .write_system_value(ROTATION_NAME, &keys.fingerprint())
-                .map_err(command_error)?;
+            set_rotation(accounts, &keys.fingerprint())?;
             fault::point("rotate");
-            source.write(held, &keys).map_err(command_error)?;
+            source.write(held, &keys)?;
             Ok(keys)
         }
     }
@@ -262,8 +251,4 @@ fn resealed_record(
         Some(ResealResult { is_changed: false, .. }) => Ok(None),
         None => Err(command_error("the system has no randomness; try again")),
     }
-}
-
-fn print_done(what: impl std::fmt::Display) {
-    print_line(&mut std::io::stdout(), format_args!("nouns: {what}"));
 }

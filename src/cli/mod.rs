@@ -20,7 +20,9 @@ mod stored_credentials;
 mod user;
 
 use std::fmt::Display;
-use std::io::Write;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -261,15 +263,12 @@ pub fn run() -> ExitCode {
     }));
     match done {
         Ok(Ok(code)) => code,
-        Ok(Err(message)) => {
-            print_line(&mut std::io::stderr(), message.trim_end());
+        Ok(Err(CommandError(message))) => {
+            print_line(&mut io::stderr(), message.trim_end());
             ExitCode::from(EXIT_REFUSED)
         }
         Err(panic) => {
-            print_line(
-                &mut std::io::stderr(),
-                internal_error_message(&fault::panic_message(&*panic)),
-            );
+            print_line(&mut io::stderr(), internal_error_message(&fault::panic_message(&*panic)));
             ExitCode::FAILURE
         }
     }
@@ -279,11 +278,34 @@ fn internal_error_message(cause: &str) -> String {
     format!("nouns: ended by an internal error: {cause}")
 }
 
-/// A complete message for the operator: what is wrong and how to fix it.
-type CommandError = String;
+/// A complete message for the operator: what is wrong and how to fix it. It is not `Display`, so that every
+/// error that is can be converted by `?`.
+#[derive(Debug, PartialEq, Eq)]
+struct CommandError(String);
+
+impl<E: Display> From<E> for CommandError {
+    fn from(error: E) -> Self {
+        Self(format!("nouns: {error}"))
+    }
+}
 
 fn command_error(message: impl Display) -> CommandError {
-    format!("nouns: {message}")
+    message.into()
+}
+
+/// Tells the user what a command has done.
+fn print_done(what: impl Display) {
+    print_line(&mut io::stdout(), format_args!("nouns: {what}"));
+}
+
+/// Creates a file and syncs it. Half a file is worse than none.
+fn create_file(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    let done = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if done.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+    done
 }
 
 /// Writes one line. If that fails, there is no other place to report to.
@@ -309,7 +331,7 @@ fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| {
         command_error(match error.kind() {
-            std::io::ErrorKind::NotFound => {
+            io::ErrorKind::NotFound => {
                 format!("there is no model file {name}; create one with: nouns init")
             }
             _ => format!("cannot read the model file {name}: {error}"),
@@ -321,8 +343,8 @@ fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
 }
 
 fn read_model(source: &ModelSource) -> Result<Model, CommandError> {
-    let colour = wants_colours(&std::io::stderr());
-    model::read(&source.name, &source.text).map_err(|errors| errors.render(colour))
+    let colour = wants_colours(&io::stderr());
+    model::read(&source.name, &source.text).map_err(|errors| CommandError(errors.render(colour)))
 }
 
 const DEFAULT_DATABASE: &str = "sqlite:nouns.db";
@@ -331,7 +353,7 @@ const DEFAULT_DATABASE: &str = "sqlite:nouns.db";
 fn database(flag: Option<&str>, model: &Model) -> Result<Database, CommandError> {
     let text = flag.or(model.server.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
     refuse_shown_password(text)?;
-    Database::parse(text, &postgres_environment()).map_err(command_error)
+    Ok(Database::parse(text, &postgres_environment())?)
 }
 
 /// Everyone on the machine can read the arguments of a process, but not its environment.
@@ -375,7 +397,7 @@ fn key_source(
 }
 
 /// Whether to use colours: on a terminal, unless `NO_COLOR` is set.
-fn wants_colours(to: &impl std::io::IsTerminal) -> bool {
+fn wants_colours(to: &impl io::IsTerminal) -> bool {
     #[expect(
         clippy::disallowed_methods,
         reason = "NO_COLOR is a convention between programs, not a setting of ours"

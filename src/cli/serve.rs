@@ -37,7 +37,7 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     allocator::tune()?;
     #[cfg(debug_assertions)]
-    flags.fault.as_deref().map_or(Ok(()), crate::fault::inject).map_err(command_error)?;
+    flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;
     let strange_variables = environment::check()?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
@@ -57,19 +57,19 @@ pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
     let redirect = redirect_addresses(flags.redirect, &model, tls.is_some())?;
     // Bind the ports first: releasing them changes nothing.
     let kind = if tls.is_some() { ListenerKind::Tls } else { ListenerKind::Plain };
-    let mut listeners = server::bind(&listen, kind).map_err(command_error)?;
+    let mut listeners = server::bind(&listen, kind)?;
     if is_open {
         require_loopback_for_open(&listen, &listeners, &proxies)?;
     } else if tls.is_none() && proxies.is_empty() {
         require_loopback_for_clear_basic(&model, &listen, &listeners)?;
     }
-    listeners.extend(server::bind(&redirect, ListenerKind::Redirect).map_err(command_error)?);
+    listeners.extend(server::bind(&redirect, ListenerKind::Redirect)?);
     let key = key_source(flags.key_file.as_deref(), &model, &database);
-    let log = Logger::start(log_style(flags.log, &model)).map_err(command_error)?;
+    let log = Logger::start(log_style(flags.log, &model))?;
     log_panics(&log);
     let metrics = Metrics::new(&model);
     // A server that needs a key fails before it changes anything.
-    let key = if is_open { key.ok() } else { Some(key.map_err(command_error)?) };
+    let key = if is_open { key.ok() } else { Some(key?) };
     let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
     first_user::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
     if let Some(key) = key.as_ref().filter(|_| !is_open) {
@@ -80,8 +80,7 @@ pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
         let message = "unknown NOUNS_ environment variables are ignored";
         log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
     }
-    let store =
-        store::open(&database, &model, (&log, &metrics), is_patient).map_err(command_error)?;
+    let store = store::open(&database, &model, (&log, &metrics), is_patient)?;
     let admission = prepare_auth(&database, &model, key, is_open, &log);
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
@@ -132,7 +131,7 @@ fn serve(
     });
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let app = |_| {
-        let store = store.worker(cores).map_err(command_error)?;
+        let store = store.worker(cores)?;
         Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
     };
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, CommandError>>()?;
@@ -191,28 +190,24 @@ fn prepare_auth(
         // need not be read.
         let ring = match key.and_then(|key| Some((key.read().ok()??, key))) {
             Some((keys, key)) => {
-                let stored = AdminStore::open(database, model)
-                    .map_err(command_error)?
-                    .read_system_value(FINGERPRINT_NAME);
-                let fits = stored
-                    .map_err(command_error)?
-                    .is_some_and(|stored| keys.has_fingerprint(&stored));
+                let stored = AdminStore::open(database, model)?.read_system_value(FINGERPRINT_NAME);
+                let fits = stored?.is_some_and(|stored| keys.has_fingerprint(&stored));
                 fits.then(|| Keyring::new(key, keys))
             }
             None => None,
         };
-        let auth = Authenticator::open(model, ring).map_err(command_error)?;
+        let auth = Authenticator::open(model, ring)?;
         return Ok(StartupAuth { auth, first: None, review: None });
     }
     let key = key.ok_or_else(|| command_error("there is no key"))?;
-    let mut admin_store = AdminStore::open(database, model).map_err(command_error)?;
+    let mut admin_store = AdminStore::open(database, model)?;
     let keys = accounts::load_or_create_keys(&mut admin_store, &key)?;
     let file = database.password_file(&key.folder());
     let first = first_user::create(&mut admin_store, model, &keys, &file)?;
-    let groups = admin_store.role_groups().map_err(command_error)?;
+    let groups = admin_store.role_groups()?;
     let review = Some(RoleReview::new(model, &groups));
     stored_credentials::warn_unusable(&mut admin_store, model, log)?;
-    let auth = Authenticator::required(model, Keyring::new(key, keys)).map_err(command_error)?;
+    let auth = Authenticator::required(model, Keyring::new(key, keys))?;
     let auth = auth.ok_or_else(|| command_error("the key cannot sign"))?;
     Ok(StartupAuth { auth, first, review })
 }
@@ -267,7 +262,7 @@ fn read_tls(
         (Some(_), None) => alone("--tls-cert", "--tls-key", "the key of the certificate"),
         (None, Some(_)) => alone("--tls-key", "--tls-cert", "the certificate of the key"),
         (Some(certificate), Some(key)) => {
-            TlsConfig::read(CertificateFiles { certificate, key }).map(Some).map_err(command_error)
+            Ok(Some(TlsConfig::read(CertificateFiles { certificate, key })?))
         }
     }
 }

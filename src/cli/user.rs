@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
 use super::first_user::PasswordFile;
-use super::{CommandError, command_error, print_line, prompt, roles};
+use super::{CommandError, command_error, print_done, prompt, roles};
 use crate::auth::credential_text::to_nfc;
 use crate::auth::password;
 use crate::json::{self, Json, ObjectWriter};
@@ -195,8 +195,7 @@ fn set_roles(flags: &RolesArgs) -> Result<(), CommandError> {
 fn disable(flags: &RemoveArgs) -> Result<(), CommandError> {
     let mut accounts = flags.database_args.locate()?.open()?;
     let name = to_nfc(&flags.name);
-    let disabled = |_: &Item| Ok(Some(Value::Boolean(true)));
-    accounts.change(&name, (DISABLED, flags.force), disabled)?;
+    accounts.change(&name, (DISABLED, flags.force), |_| Ok(Some(Value::Boolean(true))))?;
     wait_for_servers();
     print_done(format_args!("disabled {name}"));
     Ok(())
@@ -273,10 +272,6 @@ fn json_list(words: &[String]) -> Json<'static> {
     let mut words: Vec<&String> = words.iter().collect();
     words.dedup();
     Json::List(words.into_iter().map(|word| json_text(word)).collect())
-}
-
-fn print_done(what: impl std::fmt::Display) {
-    print_line(&mut std::io::stdout(), format_args!("nouns: {what}"));
 }
 
 fn list(flags: &ListArgs) -> Result<(), CommandError> {
