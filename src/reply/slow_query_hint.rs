@@ -4,7 +4,7 @@
 //! concern only the operator, so these go to the log.
 
 use crate::intent::{Attribute, Filter, FilterTest, ListQuery};
-use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
+use crate::model::expr::{Comparison, Path, PathRoot};
 use crate::model::{Model, Resource};
 use crate::plan::Collection;
 use crate::problem::Problem;
@@ -12,10 +12,10 @@ use crate::problem::Problem;
 /// Adds a hint to the timeout of a list: the part of the query that no index supports.
 pub fn add_hint(
     model: &Model,
-    asked: Option<(&Collection, &ListQuery)>,
+    collection: &Collection,
+    list: &ListQuery,
     problem: Problem,
 ) -> Problem {
-    let Some((collection, list)) = asked else { return problem };
     let resource = model.resource(collection.resource);
     let problem = match client_hint(resource, list) {
         Some(words) => problem.detail(words),
@@ -84,27 +84,10 @@ fn unindexed_role_fields(model: &Model, collection: &Collection) -> Vec<String> 
             false => &collection.scope.read_access(level.index).row_filters,
         };
         for condition in conditions {
-            push_fields(&mut names, level, &condition.root);
+            condition.root.for_each_path(&mut |path| push_field(&mut names, level, path));
         }
     }
     names
-}
-
-fn push_fields(names: &mut Vec<String>, resource: &Resource, node: &ExprNode) {
-    match node {
-        ExprNode::Field(path) => push_field(names, resource, path),
-        ExprNode::Not(inner) | ExprNode::Negate(inner) | ExprNode::In(inner, _) => {
-            push_fields(names, resource, inner);
-        }
-        ExprNode::And(left, right)
-        | ExprNode::Or(left, right)
-        | ExprNode::Compare(_, left, right)
-        | ExprNode::Arithmetic(_, left, right) => {
-            push_fields(names, resource, left);
-            push_fields(names, resource, right);
-        }
-        ExprNode::Literal(_) | ExprNode::User | ExprNode::Sum(..) | ExprNode::Count(_) => {}
-    }
 }
 
 fn push_field(names: &mut Vec<String>, resource: &Resource, path: &Path) {

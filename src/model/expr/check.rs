@@ -42,13 +42,12 @@ pub fn check_computed(
     }
     let message = format!("expected an expression for {}, got {found}", target.kind.about);
     Err(match found {
-        ExprType::Real => ExprError::with_help(
-            syntax.at.clone(),
+        ExprType::Real => syntax.error_with_help(
             message,
             "a field of type `number` makes the whole inexact: make this field a `number` too",
         ),
         ExprType::Exact | ExprType::Boolean | ExprType::Text | ExprType::Moment => {
-            ExprError::new(syntax.at.clone(), message)
+            syntax.error(message)
         }
     })
 }
@@ -73,7 +72,6 @@ struct TypeChecker<'f> {
 
 impl<'f> TypeChecker<'f> {
     fn check_node(self, syntax: &SyntaxNode) -> TypedNode {
-        let at = || syntax.at.clone();
         Ok(match &syntax.kind {
             SyntaxKind::Number(text) => {
                 (ExprNode::Literal(parse_number_literal(text, syntax)?), ExprType::Exact)
@@ -86,8 +84,7 @@ impl<'f> TypeChecker<'f> {
                 (ExprNode::User, ExprType::Text)
             }
             SyntaxKind::User => {
-                return Err(ExprError::with_help(
-                    at(),
+                return Err(syntax.error_with_help(
                     "`$user` is not known in `computed`",
                     "a computed value is the same for everyone; `$user` is for `where`",
                 ));
@@ -99,15 +96,15 @@ impl<'f> TypeChecker<'f> {
             SyntaxKind::Not(inner) => {
                 (ExprNode::Not(Box::new(self.check_boolean(inner)?)), ExprType::Boolean)
             }
-            SyntaxKind::And(left, right) => {
+            SyntaxKind::And(left, right) | SyntaxKind::Or(left, right) => {
                 let (left, right) =
                     ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
-                (ExprNode::And(Box::new(left), Box::new(right)), ExprType::Boolean)
-            }
-            SyntaxKind::Or(left, right) => {
-                let (left, right) =
-                    ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
-                (ExprNode::Or(Box::new(left), Box::new(right)), ExprType::Boolean)
+                let (left, right) = (Box::new(left), Box::new(right));
+                let node = match syntax.kind {
+                    SyntaxKind::And(..) => ExprNode::And(left, right),
+                    _ => ExprNode::Or(left, right),
+                };
+                (node, ExprType::Boolean)
             }
             SyntaxKind::Compare(comparison, left, right) => {
                 (self.check_comparison(*comparison, left, right)?, ExprType::Boolean)
@@ -119,8 +116,7 @@ impl<'f> TypeChecker<'f> {
             | SyntaxKind::Count(_)
                 if self.purpose == ExprPurpose::Where =>
             {
-                return Err(ExprError::with_help(
-                    at(),
+                return Err(syntax.error_with_help(
                     "`where` cannot calculate",
                     "put it into a `computed` field and compare with that",
                 ));
@@ -143,30 +139,24 @@ impl<'f> TypeChecker<'f> {
     fn check_count(self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
         match arguments {
             [list] => Ok((ExprNode::Count(self.check_list(list)?.0), ExprType::Exact)),
-            _ => Err(ExprError::new(
-                syntax.at.clone(),
-                format!("expected `count(list)`, got {} arguments", arguments.len()),
-            )),
+            _ => {
+                Err(syntax
+                    .error(format!("expected `count(list)`, got {} arguments", arguments.len())))
+            }
         }
     }
 
     fn check_boolean(self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {
         match self.check_node(syntax)? {
             (node, ExprType::Boolean) => Ok(node),
-            (_, found) => Err(ExprError::new(
-                syntax.at.clone(),
-                format!("expected true or false here, got {found}"),
-            )),
+            (_, found) => Err(syntax.error(format!("expected true or false here, got {found}"))),
         }
     }
 
     fn check_number(self, syntax: &SyntaxNode) -> TypedNode {
         match self.check_node(syntax)? {
             (node, found) if found.is_number() => Ok((node, found)),
-            (_, found) => Err(ExprError::new(
-                syntax.at.clone(),
-                format!("expected a number here, got {found}"),
-            )),
+            (_, found) => Err(syntax.error(format!("expected a number here, got {found}"))),
         }
     }
 
@@ -177,12 +167,12 @@ impl<'f> TypeChecker<'f> {
             _ => {
                 let message =
                     format!("expected `sum(list, expression)`, got {} arguments", arguments.len());
-                return Err(ExprError::new(syntax.at.clone(), message));
+                return Err(syntax.error(message));
             }
         };
         let (path, element) = self.check_list(list)?;
         if self.element.is_some() {
-            return Err(ExprError::new(syntax.at.clone(), "a `sum` cannot stand inside another"));
+            return Err(syntax.error("a `sum` cannot stand inside another"));
         }
         let (node, found) = match expression {
             Some(expression) => {
@@ -195,8 +185,7 @@ impl<'f> TypeChecker<'f> {
                 _ => {
                     let message =
                         format!("expected a list of numbers, got a list of {}", element.kind.name);
-                    return Err(ExprError::with_help(
-                        list.at.clone(),
+                    return Err(list.error_with_help(
                         message,
                         "say what to add up: `sum(items, quantity * price)`",
                     ));
@@ -208,19 +197,16 @@ impl<'f> TypeChecker<'f> {
 
     fn check_list(self, syntax: &SyntaxNode) -> Result<(Path, &'f Field), ExprError> {
         let SyntaxKind::Name(names) = &syntax.kind else {
-            return Err(ExprError::new(syntax.at.clone(), "expected the name of a list"));
+            return Err(syntax.error("expected the name of a list"));
         };
         let (path, field) = self.resolve_name(names, syntax)?;
         match field.rules.element.as_deref() {
             Some(of) => Ok((path, of)),
-            None => Err(ExprError::new(
-                syntax.at.clone(),
-                format!(
-                    "expected a list, but `{}` is of type `{}`",
-                    names.join("."),
-                    field.kind.name
-                ),
-            )),
+            None => Err(syntax.error(format!(
+                "expected a list, but `{}` is of type `{}`",
+                names.join("."),
+                field.kind.name
+            ))),
         }
     }
 
@@ -243,11 +229,7 @@ impl<'f> TypeChecker<'f> {
                 && self.scope.computed_fields.contains(&first.as_str())
             {
                 let help = "a computed field is made from fields that are sent";
-                return Err(ExprError::with_help(
-                    syntax.at.clone(),
-                    format!("`{first}` is itself computed"),
-                    help,
-                ));
+                return Err(syntax.error_with_help(format!("`{first}` is itself computed"), help));
             }
             (PathRoot::Field(index), Vec::new(), field)
         } else if self.scope.invalid_fields.contains(&first.as_str()) {
@@ -264,7 +246,7 @@ impl<'f> TypeChecker<'f> {
                         "`{}` is of type `{}` and has no fields",
                         field.name, field.kind.name
                     );
-                    return Err(ExprError::new(syntax.at.clone(), message));
+                    return Err(syntax.error(message));
                 }
                 return Err(unknown_name(name, fields.iter().map(|field| &*field.name), syntax));
             };
@@ -281,14 +263,12 @@ impl<'f> TypeChecker<'f> {
         right: &SyntaxNode,
     ) -> Result<ExprNode, ExprError> {
         match (&left.kind, &right.kind) {
-            (
-                SyntaxKind::Name(names),
-                SyntaxKind::Number(_) | SyntaxKind::Text(_) | SyntaxKind::Boolean(_),
-            ) => self.compare_with_literal(comparison, names, left, right),
-            (
-                SyntaxKind::Number(_) | SyntaxKind::Text(_) | SyntaxKind::Boolean(_),
-                SyntaxKind::Name(names),
-            ) => self.compare_with_literal(comparison.mirrored(), names, right, left),
+            (SyntaxKind::Name(names), literal) if literal.is_literal() => {
+                self.compare_with_literal(comparison, names, left, right)
+            }
+            (literal, SyntaxKind::Name(names)) if literal.is_literal() => {
+                self.compare_with_literal(comparison.mirrored(), names, right, left)
+            }
             _ => {
                 let ((one, first), (other, second)) =
                     ExprError::both_or_error(self.check_node(left), self.check_node(right))?;
@@ -344,34 +324,30 @@ impl<'f> TypeChecker<'f> {
             SyntaxKind::Text(text) => Json::Text(text.as_str().into()),
             SyntaxKind::Boolean(value) => Json::Boolean(*value),
             _ => {
-                return Err(ExprError::new(
-                    literal.at.clone(),
-                    "expected a number, a text, true or false",
-                ));
+                return Err(literal.error("expected a number, a text, true or false"));
             }
         };
         let mut faults = FaultCollector::at_root(String::new());
         (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
             let detail =
                 faults.into_list().into_iter().next().map(|fault| fault.detail).unwrap_or_default();
-            ExprError::new(
-                literal.at.clone(),
-                format!("`{}` is of type `{}`: {detail}", names.join("."), field.kind.name),
-            )
+            literal.error(format!(
+                "`{}` is of type `{}`: {detail}",
+                names.join("."),
+                field.kind.name
+            ))
         })
     }
 
     fn check_in(self, inner: &SyntaxNode, among: &[SyntaxNode]) -> Result<ExprNode, ExprError> {
         if among.is_empty() {
-            return Err(ExprError::new(inner.at.clone(), "expected at least one value after `in`"));
+            return Err(inner.error("expected at least one value after `in`"));
         }
         let SyntaxKind::Name(names) = &inner.kind else {
             let (node, found) = self.check_node(inner)?;
             let values = among.iter().map(|one| match self.check_node(one)? {
                 (ExprNode::Literal(value), other) if other == found => Ok(value),
-                (_, other) => {
-                    Err(ExprError::new(one.at.clone(), format!("expected {found}, got {other}")))
-                }
+                (_, other) => Err(one.error(format!("expected {found}, got {other}"))),
             });
             return Ok(ExprNode::In(Box::new(node), values.collect::<Result<_, _>>()?));
         };
@@ -395,14 +371,9 @@ fn unknown_name<'k>(
     syntax: &SyntaxNode,
 ) -> ExprError {
     let message = format!("there is no field `{name}`");
-    match nearest(name, known) {
-        Some(near) => {
-            ExprError::with_help(syntax.at.clone(), message, format!("did you mean `{near}`?"))
-        }
-        None => ExprError::with_help(
-            syntax.at.clone(),
-            message,
-            "a text stands in quotes, a field without them",
-        ),
-    }
+    let help = match nearest(name, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "a text stands in quotes, a field without them".to_owned(),
+    };
+    syntax.error_with_help(message, help)
 }

@@ -1,30 +1,10 @@
 //! Evaluation of an expression for one item. Pure and exact; fails only on overflow.
 
 use std::cmp::Ordering;
-use std::fmt;
 
-use super::fraction::{Fraction, FractionMisfit};
+use super::fraction::{ComputedOverflow, Fraction};
 use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot};
 use crate::value::{Moment, Value};
-
-/// A computed value that does not fit its field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ComputedOverflow {
-    pub detail: &'static str,
-}
-
-impl fmt::Display for ComputedOverflow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.detail)
-    }
-}
-
-const OUT_OF_RANGE: ComputedOverflow =
-    ComputedOverflow { detail: "the computed value is out of range" };
-const DIVISION_BY_ZERO: ComputedOverflow =
-    ComputedOverflow { detail: "the computed value is a division by zero" };
-const NOT_EXACT: ComputedOverflow =
-    ComputedOverflow { detail: "the computed value is not exact in this field" };
 
 /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
 /// parsed; a missing result is `Value::Null`.
@@ -32,11 +12,9 @@ pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedOv
     let frame = EvaluationFrame { values, element: None, user: None };
     Ok(match (frame.evaluate_node(&expression.root)?, expression.result) {
         (ExprValue::Boolean(value), _) => Value::Boolean(value),
-        (ExprValue::Exact(value), ExprResult::Integer) => {
-            Value::Integer(value.to_integer().map_err(overflow_of)?)
-        }
+        (ExprValue::Exact(value), ExprResult::Integer) => Value::Integer(value.to_integer()?),
         (ExprValue::Exact(value), ExprResult::Decimal(scale)) => {
-            Value::Decimal(value.to_decimal(scale).map_err(overflow_of)?)
+            Value::Decimal(value.to_decimal(scale)?)
         }
         (ExprValue::Exact(value), _) => Value::Number(value.to_real()),
         (ExprValue::Real(value), _) => Value::Number(value),
@@ -52,13 +30,6 @@ pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedOv
 pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {
     let frame = EvaluationFrame { values, element: None, user };
     matches!(frame.evaluate_node(&expression.root), Ok(ExprValue::Boolean(true)))
-}
-
-fn overflow_of(misfit: FractionMisfit) -> ComputedOverflow {
-    match misfit {
-        FractionMisfit::Size => OUT_OF_RANGE,
-        FractionMisfit::Fraction => NOT_EXACT,
-    }
 }
 
 /// An intermediate value.
@@ -88,7 +59,9 @@ impl<'v> EvaluationFrame<'v> {
                 self.find_value(path).map_or(ExprValue::Null, ExprValue::from_value)
             }
             ExprNode::Negate(inner) => match self.evaluate_node(inner)? {
-                ExprValue::Exact(value) => ExprValue::Exact(value.negate().ok_or(OUT_OF_RANGE)?),
+                ExprValue::Exact(value) => {
+                    ExprValue::Exact(value.negate().ok_or(ComputedOverflow::OutOfRange)?)
+                }
                 ExprValue::Real(value) => ExprValue::Real(-value),
                 other => other,
             },
@@ -217,10 +190,10 @@ fn arithmetic<'v>(
             Arithmetic::Add => left.add(right),
             Arithmetic::Subtract => left.subtract(right),
             Arithmetic::Multiply => left.multiply(right),
-            Arithmetic::Divide if right.is_zero() => return Err(DIVISION_BY_ZERO),
+            Arithmetic::Divide if right.is_zero() => return Err(ComputedOverflow::DivisionByZero),
             Arithmetic::Divide => left.divide(right),
         };
-        return value.map(ExprValue::Exact).ok_or(OUT_OF_RANGE);
+        return value.map(ExprValue::Exact).ok_or(ComputedOverflow::OutOfRange);
     }
     let (Some(left), Some(right)) = (left.as_real(), right.as_real()) else {
         return Ok(ExprValue::Null);
@@ -229,9 +202,13 @@ fn arithmetic<'v>(
         Arithmetic::Add => left + right,
         Arithmetic::Subtract => left - right,
         Arithmetic::Multiply => left * right,
-        Arithmetic::Divide if right == 0.0 => return Err(DIVISION_BY_ZERO),
+        Arithmetic::Divide if right == 0.0 => return Err(ComputedOverflow::DivisionByZero),
         Arithmetic::Divide => left / right,
     };
     // Turns -0.0 into 0.0.
-    if value.is_finite() { Ok(ExprValue::Real(value + 0.0)) } else { Err(OUT_OF_RANGE) }
+    if value.is_finite() {
+        Ok(ExprValue::Real(value + 0.0))
+    } else {
+        Err(ComputedOverflow::OutOfRange)
+    }
 }

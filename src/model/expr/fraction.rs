@@ -3,6 +3,7 @@
 //! Every operation returns `None` instead of wrapping or rounding.
 
 use std::cmp::Ordering;
+use std::fmt;
 
 use crate::value::{Decimal, INTEGER_MAX};
 
@@ -102,39 +103,52 @@ impl Fraction {
     }
 
     /// Converts to the value of an integer field.
-    pub fn to_integer(self) -> Result<i64, FractionMisfit> {
+    pub fn to_integer(self) -> Result<i64, ComputedOverflow> {
         if self.numerator % self.denominator != 0 {
-            return Err(FractionMisfit::Fraction);
+            return Err(ComputedOverflow::NotExact);
         }
         i64::try_from(self.numerator / self.denominator)
             .ok()
             .filter(|value| value.abs() <= INTEGER_MAX)
-            .ok_or(FractionMisfit::Size)
+            .ok_or(ComputedOverflow::OutOfRange)
     }
 
-    pub fn to_decimal(self, scale: u8) -> Result<Decimal, FractionMisfit> {
+    pub fn to_decimal(self, scale: u8) -> Result<Decimal, ComputedOverflow> {
         let tens = 10i128.pow(u32::from(scale).min(18));
         let reduced =
-            Self::reduced(self.numerator, self.denominator).ok_or(FractionMisfit::Size)?;
+            Self::reduced(self.numerator, self.denominator).ok_or(ComputedOverflow::OutOfRange)?;
         if tens % reduced.denominator != 0 {
-            return Err(FractionMisfit::Fraction);
+            return Err(ComputedOverflow::NotExact);
         }
         let units = reduced
             .numerator
             .checked_mul(tens / reduced.denominator)
-            .ok_or(FractionMisfit::Size)?;
+            .ok_or(ComputedOverflow::OutOfRange)?;
         if units.abs() > UNITS_MAX {
-            return Err(FractionMisfit::Size);
+            return Err(ComputedOverflow::OutOfRange);
         }
-        i64::try_from(units).map(|units| Decimal { units, scale }).map_err(|_| FractionMisfit::Size)
+        i64::try_from(units)
+            .map(|units| Decimal { units, scale })
+            .map_err(|_| ComputedOverflow::OutOfRange)
     }
 }
 
-/// Why a value does not fit its field.
+/// Why a computed value does not fit its field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FractionMisfit {
-    Size,
-    Fraction,
+pub enum ComputedOverflow {
+    OutOfRange,
+    NotExact,
+    DivisionByZero,
+}
+
+impl fmt::Display for ComputedOverflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfRange => "the computed value is out of range",
+            Self::NotExact => "the computed value is not exact in this field",
+            Self::DivisionByZero => "the computed value is a division by zero",
+        })
+    }
 }
 
 fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
@@ -176,11 +190,14 @@ mod tests {
         assert_eq!(Fraction::integer(i128::from(INTEGER_MAX)).to_integer(), Ok(INTEGER_MAX));
         assert_eq!(
             Fraction::integer(i128::from(INTEGER_MAX) + 1).to_integer(),
-            Err(FractionMisfit::Size)
+            Err(ComputedOverflow::OutOfRange)
         );
-        assert_eq!(fraction(1, 2).to_integer(), Err(FractionMisfit::Fraction));
+        assert_eq!(fraction(1, 2).to_integer(), Err(ComputedOverflow::NotExact));
         assert_eq!(fraction(1, 4).to_decimal(2), Ok(Decimal { units: 25, scale: 2 }));
-        assert_eq!(fraction(1, 8).to_decimal(2), Err(FractionMisfit::Fraction));
-        assert_eq!(Fraction::integer(10i128.pow(16)).to_decimal(2), Err(FractionMisfit::Size));
+        assert_eq!(fraction(1, 8).to_decimal(2), Err(ComputedOverflow::NotExact));
+        assert_eq!(
+            Fraction::integer(10i128.pow(16)).to_decimal(2),
+            Err(ComputedOverflow::OutOfRange)
+        );
     }
 }

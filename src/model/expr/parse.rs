@@ -19,6 +19,20 @@ pub struct SyntaxNode {
     pub kind: SyntaxKind,
 }
 
+impl SyntaxNode {
+    pub fn error(&self, message: impl Into<String>) -> ExprError {
+        ExprError::new(self.at.clone(), message)
+    }
+
+    pub fn error_with_help(
+        &self,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> ExprError {
+        ExprError::with_help(self.at.clone(), message, help)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum SyntaxKind {
     /// Its source text, with a minus sign if there was one.
@@ -38,6 +52,15 @@ pub enum SyntaxKind {
     Sum(Vec<SyntaxNode>),
     Count(Vec<SyntaxNode>),
 }
+
+impl SyntaxKind {
+    pub fn is_literal(&self) -> bool {
+        matches!(self, Self::Number(_) | Self::Text(_) | Self::Boolean(_))
+    }
+}
+
+/// Makes the node of a binary operator.
+type MakeBinary = fn(Box<SyntaxNode>, Box<SyntaxNode>) -> SyntaxKind;
 
 pub fn parse(text: &str) -> Result<SyntaxNode, ExprError> {
     let tokens = tokenize(text)?;
@@ -134,17 +157,45 @@ impl ExprParser<'_> {
     }
 
     fn parse_or(&mut self) -> ParseResult {
-        let mut left = self.parse_and()?;
-        while self.take_word("or") {
-            left = binary_node(SyntaxKind::Or, left, self.parse_and()?);
-        }
-        Ok(left)
+        self.parse_binary(Self::parse_and, |token| match token {
+            TokenKind::Word(word) if word == "or" => Some(SyntaxKind::Or),
+            _ => None,
+        })
     }
 
     fn parse_and(&mut self) -> ParseResult {
-        let mut left = self.parse_not()?;
-        while self.take_word("and") {
-            left = binary_node(SyntaxKind::And, left, self.parse_not()?);
+        self.parse_binary(Self::parse_not, |token| match token {
+            TokenKind::Word(word) if word == "and" => Some(SyntaxKind::And),
+            _ => None,
+        })
+    }
+
+    fn parse_sum(&mut self) -> ParseResult {
+        self.parse_binary(Self::parse_product, |token| match token {
+            TokenKind::Sign('+') => Some(|a, b| SyntaxKind::Arithmetic(Arithmetic::Add, a, b)),
+            TokenKind::Sign('-') => Some(|a, b| SyntaxKind::Arithmetic(Arithmetic::Subtract, a, b)),
+            _ => None,
+        })
+    }
+
+    fn parse_product(&mut self) -> ParseResult {
+        self.parse_binary(Self::parse_unary_minus, |token| match token {
+            TokenKind::Sign('*') => Some(|a, b| SyntaxKind::Arithmetic(Arithmetic::Multiply, a, b)),
+            TokenKind::Sign('/') => Some(|a, b| SyntaxKind::Arithmetic(Arithmetic::Divide, a, b)),
+            _ => None,
+        })
+    }
+
+    /// Parses operands and the operators of one level between them, which associate to the left.
+    fn parse_binary(
+        &mut self,
+        parse_operand: fn(&mut Self) -> ParseResult,
+        find_operator: fn(&TokenKind) -> Option<MakeBinary>,
+    ) -> ParseResult {
+        let mut left = parse_operand(self)?;
+        while let Some(make) = self.peek().and_then(|token| find_operator(&token.kind)) {
+            self.next += 1;
+            left = binary_node(make, left, parse_operand(self)?);
         }
         Ok(left)
     }
@@ -181,42 +232,6 @@ impl ExprParser<'_> {
             });
         }
         Ok(left)
-    }
-
-    fn parse_sum(&mut self) -> ParseResult {
-        let mut left = self.parse_product()?;
-        loop {
-            let operation = match self.peek().map(|token| &token.kind) {
-                Some(TokenKind::Sign('+')) => Arithmetic::Add,
-                Some(TokenKind::Sign('-')) => Arithmetic::Subtract,
-                _ => return Ok(left),
-            };
-            self.next += 1;
-            let right = self.parse_product()?;
-            left = binary_node(
-                |left, right| SyntaxKind::Arithmetic(operation, left, right),
-                left,
-                right,
-            );
-        }
-    }
-
-    fn parse_product(&mut self) -> ParseResult {
-        let mut left = self.parse_unary_minus()?;
-        loop {
-            let operation = match self.peek().map(|token| &token.kind) {
-                Some(TokenKind::Sign('*')) => Arithmetic::Multiply,
-                Some(TokenKind::Sign('/')) => Arithmetic::Divide,
-                _ => return Ok(left),
-            };
-            self.next += 1;
-            let right = self.parse_unary_minus()?;
-            left = binary_node(
-                |left, right| SyntaxKind::Arithmetic(operation, left, right),
-                left,
-                right,
-            );
-        }
     }
 
     fn parse_unary_minus(&mut self) -> ParseResult {

@@ -24,21 +24,30 @@ impl Expr {
 
     /// Whether it reads a field of the resource, by index.
     pub fn reads_field(&self, field: usize) -> bool {
-        self.root.reads_field(field)
+        let mut is_read = false;
+        self.root.for_each_path(&mut |path| is_read |= path.root == PathRoot::Field(field));
+        is_read
     }
 }
 
 impl ExprNode {
-    fn reads_field(&self, field: usize) -> bool {
+    /// Visits the paths of all fields that it reads.
+    pub fn for_each_path(&self, visit: &mut dyn FnMut(&Path)) {
         match self {
-            Self::Literal(_) | Self::User => false,
-            Self::Field(path) | Self::Count(path) => path.root == PathRoot::Field(field),
-            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.reads_field(field),
+            Self::Literal(_) | Self::User => {}
+            Self::Field(path) | Self::Count(path) => visit(path),
+            Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.for_each_path(visit),
             Self::Arithmetic(_, one, other)
             | Self::Compare(_, one, other)
             | Self::And(one, other)
-            | Self::Or(one, other) => one.reads_field(field) || other.reads_field(field),
-            Self::Sum(path, each) => path.root == PathRoot::Field(field) || each.reads_field(field),
+            | Self::Or(one, other) => {
+                one.for_each_path(visit);
+                other.for_each_path(visit);
+            }
+            Self::Sum(path, each) => {
+                visit(path);
+                each.for_each_path(visit);
+            }
         }
     }
 }

@@ -63,8 +63,8 @@ pub fn scalar_type(
             field.kind.name
         );
         match field.kind.expression_hint {
-            Some(help) => ExprError::with_help(syntax.at.clone(), message, help),
-            None => ExprError::new(syntax.at.clone(), message),
+            Some(help) => syntax.error_with_help(message, help),
+            None => syntax.error(message),
         }
     })
 }
@@ -98,7 +98,5 @@ pub fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, Ex
         .and_then(|scale| {
             json::decimal_units(text, scale).map(|units| Value::Decimal(Decimal { units, scale }))
         })
-        .ok_or_else(|| {
-            ExprError::new(syntax.at.clone(), "expected at most 18 digits and 9 decimals")
-        })
+        .ok_or_else(|| syntax.error("expected at most 18 digits and 9 decimals"))
 }
