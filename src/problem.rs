@@ -199,8 +199,11 @@ impl Problem {
     }
 
     /// The faults of `invalid-fields`, or of another kind whose errors point into the body. At most 100 are
-    /// sent.
+    /// sent. None change nothing.
     pub fn faults(mut self, mut faults: Vec<FieldFault>) -> Self {
+        if faults.is_empty() {
+            return self;
+        }
         self.0.detail = Some(match faults.len() {
             1 => "1 field needs attention".to_owned(),
             count @ 0..FAULTS_MAX => format!("{count} fields need attention"),

@@ -13,7 +13,7 @@ use crate::intent::{ListQuery, RouteError};
 use crate::log::StageTimes;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan};
 use crate::problem::{self, Problem};
-use crate::reply::{self, Reply};
+use crate::reply::{self, Reply, ResponseContext};
 use crate::store::StoreError;
 use crate::value::Item;
 
@@ -105,11 +105,20 @@ async fn build_reply(
     done: Result<Outcome, StoreError>,
 ) -> Result<Reply, Problem> {
     let SharedState { model, replies, admission, .. } = &*request.app.shared;
-    let about = (collection.as_ref(), list.as_deref());
-    let outcome = done.map_err(|error| replies.failure(model, about, format, error))?;
+    let Some(collection) = collection else {
+        // Only the readiness check has no collection.
+        return done.map(|_| reply::ready()).map_err(|error| reply::failure(model, None, error));
+    };
+    let about = ResponseContext {
+        model,
+        collection: &collection,
+        list: list.as_deref(),
+        conditions: &conditions,
+        format,
+    };
+    let outcome = done.map_err(|error| replies.failure(&about, error))?;
     if !outcome.is_large() {
-        let subject = (collection, list.as_deref(), &conditions);
-        return replies.outcome(model, subject, format, &outcome);
+        return replies.outcome(&about, &outcome);
     }
     // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
@@ -120,8 +129,14 @@ async fn build_reply(
     let (shared, memory) = (Arc::clone(&request.app.shared), reservation.share());
     let build = move || {
         let _held = memory;
-        let subject = (collection, list.as_deref(), &conditions);
-        shared.replies.outcome(&shared.model, subject, format, &outcome)
+        let about = ResponseContext {
+            model: &shared.model,
+            collection: &collection,
+            list: list.as_deref(),
+            conditions: &conditions,
+            format,
+        };
+        shared.replies.outcome(&about, &outcome)
     };
     Box::pin(run_blocking(build)).await?
 }

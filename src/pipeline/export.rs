@@ -20,7 +20,9 @@ use crate::intent::{ListQuery, RouteError};
 use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
-use crate::reply::{self, BodyChunks, BodyStream, Reply, ResponseBody, StreamAborted};
+use crate::reply::{
+    self, BodyChunks, BodyStream, Reply, ResponseBody, ResponseContext, StreamAborted,
+};
 use crate::store::{ExportBody, ExportRequest, ExportStream, StoreError};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
@@ -77,8 +79,14 @@ impl ExportJob {
         let begun = begin_export(request, export).await;
         stages.mark("store");
         identity::require_unchanged_rights(request, stages.now(), facts).await?;
-        let about = (Some(&collection), Some(&*list));
-        let content = match begun.map_err(|error| replies.failure(model, about, format, error))? {
+        let about = ResponseContext {
+            model,
+            collection: &collection,
+            list: Some(&list),
+            conditions: &list.preconditions,
+            format,
+        };
+        let content = match begun.map_err(|error| replies.failure(&about, error))? {
             ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
             ExportBody::Streaming(first, stream) => {
                 let known = &facts.identity().known;
@@ -91,7 +99,7 @@ impl ExportJob {
                 }))
             }
         };
-        Ok(replies.export(model, (&collection, &list.preconditions), format, content)?)
+        Ok(replies.export(&about, content)?)
     }
 }
 

@@ -20,7 +20,7 @@ use crate::model::{self, Model};
 use crate::permit::{self, AccessDenied, Caller, Rights};
 use crate::plan::{self, ChangeAuthor, Plan};
 use crate::problem::Problem;
-use crate::reply::{self, Reply, ReplyBuilder};
+use crate::reply::{self, Reply, ReplyBuilder, ResponseContext};
 use crate::store::{StoreWorker, WriteOptions, test_stores};
 
 const ROLES: &[&str] =
@@ -78,8 +78,10 @@ impl<'a> GrantsServer<'a> {
             }
         };
         let outcome = done.map_err(|error| reply::failure(model, about.as_ref(), error))?;
-        let asked = (about, list.as_deref(), &Preconditions::default());
-        Ok(replies.outcome(model, asked, &FORMAT, &outcome)?)
+        let Some(collection) = &about else { return Ok(reply::ready()) };
+        let (list, conditions) = (list.as_deref(), &Preconditions::default());
+        let about = ResponseContext { model, collection, list, conditions, format: &FORMAT };
+        Ok(replies.outcome(&about, &outcome)?)
     }
 
     async fn request(&self, caller: &Caller, asked: &str, body: &str) -> GrantsAnswer {

@@ -7,7 +7,8 @@
 use http::HeaderValue;
 use http::header::{CONTENT_ENCODING, ETAG};
 
-use super::{Reply, ResponseBody};
+use super::parts::Reply;
+use super::response_body::ResponseBody;
 use crate::formats::coding::CodingChoice;
 
 /// Applies the chosen coding to the headers. `body` is the encoded body, if it was encoded.
@@ -33,11 +34,6 @@ pub fn apply_coding(reply: &mut Reply, choice: CodingChoice, body: Option<Respon
 /// `"<version>-<f>"` with the coding mixed into `f`.
 fn tag_with_coding(tag: &str, mark: u32) -> Option<HeaderValue> {
     let (version, f) = tag.strip_prefix('"')?.strip_suffix('"')?.rsplit_once('-')?;
-    HeaderValue::try_from(format!("\"{version}-{}\"", mix_hash(f, mark))).ok()
-}
-
-/// Mixes a further value that changes the bytes into the hash of a tag.
-pub fn mix_hash(f: &str, mark: u32) -> String {
-    let mixed = u32::from_str_radix(f, 16).unwrap_or_default() ^ mark;
-    format!("{mixed:08x}")
+    let hash = u32::from_str_radix(f, 16).ok()? ^ mark;
+    HeaderValue::try_from(format!("\"{version}-{hash:08x}\"")).ok()
 }

@@ -39,14 +39,10 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
         RequestRefusal::Patch(detail) => Problem::new(&problem::PATCH_FAILED).detail(detail),
         RequestRefusal::Invalid(faults) => Problem::new(&problem::INVALID_FIELDS).faults(faults),
         RequestRefusal::ReadOnly(faults) => Problem::new(&problem::READ_ONLY_FIELD).faults(faults),
-        RequestRefusal::OutsideRowFilter(faults) if faults.is_empty() => {
-            Problem::new(&problem::OUTSIDE_GRANT)
-        }
+        // Without faults where every field of them is hidden from the caller.
         RequestRefusal::OutsideRowFilter(faults) => {
             Problem::new(&problem::OUTSIDE_GRANT).faults(faults)
         }
-        // Every field of the conflict is hidden from the caller.
-        RequestRefusal::NotUnique(faults) if faults.is_empty() => Problem::new(&problem::TAKEN),
         RequestRefusal::NotUnique(faults) => Problem::new(&problem::TAKEN).faults(faults),
         RequestRefusal::Referenced(by) => {
             let is_seen = |by: &ResourceIndex| about.is_none_or(|about| about.scope.can_read(*by));

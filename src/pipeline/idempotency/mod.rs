@@ -22,10 +22,11 @@ use crate::admission::KeyedMutexGuard;
 use crate::clock;
 use crate::formats::Format;
 use crate::intent::RouteError;
+use crate::intent::preconditions::Preconditions;
 use crate::log::StageTimes;
 use crate::plan::{IdempotentRequest, Outcome, RequestRefusal, WritePlan};
 use crate::problem::{self, Problem};
-use crate::reply::Reply;
+use crate::reply::{Reply, ResponseContext};
 use crate::store::StoreError;
 
 /// A write with an `Idempotency-Key`.
@@ -48,9 +49,16 @@ impl IdempotentWrite<'_> {
         let scope = IdempotencyScope::new(request, facts, self.key);
         let _turn = self.attach_key(request, &scope).await?;
         let Self { format, plan, body, .. } = self;
-        let about = plan.collection.clone();
+        let (collection, conditions) = (plan.collection.clone(), Preconditions::default());
+        let about = ResponseContext {
+            model,
+            collection: &collection,
+            list: None,
+            conditions: &conditions,
+            format,
+        };
         let done = write::write(request, plan, body, facts, stages).await?;
-        match done.map_err(|error| replies.failure(model, (Some(&about), None), format, error))? {
+        match done.map_err(|error| replies.failure(&about, error))? {
             Outcome::Idempotent(stored) => {
                 let (reply, problem) = stored_response::replay(stored)?;
                 facts.replayed_problem = problem;

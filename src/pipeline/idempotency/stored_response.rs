@@ -14,7 +14,7 @@ use crate::intent::preconditions::Preconditions;
 use crate::pipeline::context::{RequestContext, SharedState};
 use crate::plan::{Collection, IdempotentResponse, Outcome, RenderResponse};
 use crate::problem::{self, Problem, ProblemKind};
-use crate::reply::{Reply, ResponseBody};
+use crate::reply::{Reply, ResponseBody, ResponseContext};
 use crate::store::StoreError;
 
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -45,6 +45,15 @@ pub fn response_renderer(
     let (path, id) = (request.parts.uri.path().to_owned(), request.id);
     Arc::new(move |done| {
         let SharedState { model, replies, .. } = &*shared;
+        // The conditions were evaluated when the item was changed.
+        let conditions = Preconditions::default();
+        let about = ResponseContext {
+            model,
+            collection: &about,
+            list: None,
+            conditions: &conditions,
+            format,
+        };
         let reply = match done {
             Ok(outcome) => {
                 // A patch of a user ends as a replacement.
@@ -52,14 +61,9 @@ pub fn response_renderer(
                     Outcome::Updated(item) => Outcome::Patched(item),
                     outcome => outcome,
                 };
-                // The conditions were evaluated when the item was changed.
-                let about = (Some(about.clone()), None, &Preconditions::default());
-                replies.outcome(model, about, format, &outcome)
+                replies.outcome(&about, &outcome)
             }
-            Err(refusal) => {
-                let refused = StoreError::Refused(refusal);
-                Err(replies.failure(model, (Some(&about), None), format, refused))
-            }
+            Err(refusal) => Err(replies.failure(&about, StoreError::Refused(refusal))),
         };
         match reply {
             Ok(reply) => serialize(&reply, None),

@@ -1,0 +1,348 @@
+//! Replies to outcomes and to failures of the store.
+//!
+//! The tag of an item is `"<version>-<f>"`, where `f` is the hash of the representation: equal tags, equal
+//! bytes. The tag of a list is weak: it is made from the list's position in the change log, which tells whether
+//! anything was changed, and not from the bytes. Only under row-level security is it made from the bytes,
+//! because the position would reveal when a row changes that the caller cannot see. Write verbs are granted
+//! separately from GET, so a caller may change items that they cannot read; the response to such a write has no
+//! body and no tag.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use http::header::{ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
+use http::{HeaderValue, StatusCode};
+use sha2::{Digest as _, Sha256};
+
+use super::failure::failure;
+use super::parts::{
+    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, formatted_reply, http_date, insert_header,
+};
+use super::response_body::ResponseBody;
+use super::{deprecation, slow_query_hint};
+use crate::fault::{OrBug as _, bug};
+use crate::formats::coding::CodingChoice;
+use crate::formats::{self, Format, ItemView};
+use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
+use crate::intent::{ListQuery, format_path};
+use crate::model::Model;
+use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
+use crate::problem::Problem;
+use crate::store::StoreError;
+use crate::value::{Id, Item, Page, shortest_hash};
+
+/// What a response is about: the collection, what was asked of it, and how it is written.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseContext<'a> {
+    pub model: &'a Model,
+    pub collection: &'a Collection,
+    pub list: Option<&'a ListQuery>,
+    pub conditions: &'a Preconditions,
+    pub format: &'a Format,
+}
+
+impl<'a> ResponseContext<'a> {
+    fn view(&self) -> ItemView<'a> {
+        view(self.model, self.collection, self.list)
+    }
+
+    fn path(&self, id: Option<Id>) -> String {
+        format_path(self.model, self.collection.resource, &self.collection.ancestors, id)
+    }
+
+    /// The part of a tag that depends on the selection of members.
+    fn selection_hash(&self) -> u32 {
+        self.list.map_or(0, |list| list.query_hash)
+    }
+}
+
+/// A resource as GET shows it to the caller, restricted to the members that a list selects.
+pub fn view<'a>(
+    model: &'a Model,
+    collection: &'a Collection,
+    list: Option<&'a ListQuery>,
+) -> ItemView<'a> {
+    let hidden = &collection.scope.read_access(collection.resource).hidden;
+    let chosen = list.and_then(|list| list.selected_members.as_deref());
+    ItemView { resource: model.resource(collection.resource), hidden, selected_members: chosen }
+}
+
+/// The parts that the replies of one model have in common.
+#[derive(Debug)]
+pub struct ReplyBuilder {
+    /// For each format, a short hash of it and the model: an item's representation depends on both.
+    form_hashes: Vec<(&'static str, u32)>,
+    /// For each resource: whether a response about it may involve something deprecated.
+    may_be_deprecated: Vec<bool>,
+}
+
+impl ReplyBuilder {
+    pub fn new(model: &Model) -> Self {
+        let form = |format: &&Format| {
+            let essence = format.media.essence;
+            let hash = Sha256::new().chain_update(&model.shape).chain_update(essence);
+            (essence, shortest_hash(hash))
+        };
+        Self {
+            form_hashes: formats::ALL.iter().map(form).collect(),
+            may_be_deprecated: deprecation::flags_by_resource(model),
+        }
+    }
+
+    /// The hash of a representation. `mark` stands for what changes its bytes: hidden fields, for example.
+    fn form_hash(&self, format: &Format, mark: u32) -> u32 {
+        let mut hashes = self.form_hashes.iter();
+        let found = hashes.find(|(essence, _)| *essence == format.media.essence);
+        found.or_bug("every format has a hash").1 ^ mark
+    }
+
+    fn etag(&self, about: &ResponseContext<'_>, version: i64) -> HeaderValue {
+        let mark = about.collection.hidden_fields_hash() ^ about.selection_hash();
+        entity_tag("", version, &[self.form_hash(about.format, mark)])
+    }
+
+    /// The conditions of a request, for a response in some format and coding. The tag of a list is weak, so
+    /// that it is the same in every coding.
+    pub fn conditions(
+        &self,
+        headers: &HeaderMap,
+        plan: &Plan,
+        format: &Format,
+        coding: Option<CodingChoice>,
+    ) -> Preconditions {
+        let hash = |mark: u32| {
+            let hidden = plan.collection().map_or(0, Collection::hidden_fields_hash);
+            self.form_hash(format, mark ^ hidden)
+        };
+        Preconditions::read(headers, || match (plan, plan.list()) {
+            (Plan::Read(ReadPlan::Page(..)), Some(list)) => {
+                format!("{:08x}{:08x}", hash(0), list.query_hash)
+            }
+            (_, list) => {
+                let coding = coding.map_or(0, CodingChoice::tag_number);
+                format!("{:08x}", hash(list.map_or(0, |list| list.query_hash) ^ coding))
+            }
+        })
+    }
+
+    /// Maps an error of the store to a problem. A failed precondition gets the current validators.
+    pub fn failure(&self, about: &ResponseContext<'_>, error: StoreError) -> Problem {
+        let (model, collection) = (about.model, about.collection);
+        let now = match error {
+            StoreError::Refused(RequestRefusal::PreconditionFailed(now)) => now,
+            _ => None,
+        };
+        let is_slow = matches!(error, StoreError::TimedOut);
+        let problem = failure(model, Some(collection), error);
+        if let Some(list) = about.list.filter(|_| is_slow) {
+            return slow_query_hint::add_hint(model, collection, list, problem);
+        }
+        let Some(now) = now else { return problem };
+        let problem = problem.header(ETAG, self.etag(about, now.version));
+        match http_date(now.updated_seconds) {
+            Some(date) => problem.header(LAST_MODIFIED, date),
+            None => problem,
+        }
+    }
+
+    /// The failure of a condition.
+    fn unmet(&self, about: &ResponseContext<'_>, now: Option<Validators>) -> Problem {
+        self.failure(about, StoreError::Refused(RequestRefusal::PreconditionFailed(now)))
+    }
+
+    /// Builds the reply to an outcome. The conditions of a write were evaluated in its transaction.
+    pub fn outcome(
+        &self,
+        about: &ResponseContext<'_>,
+        outcome: &Outcome,
+    ) -> Result<Reply, Problem> {
+        crate::fault::point("reply");
+        let mut reply = match outcome {
+            Outcome::Page(page) => self.page_or_not_modified(about, page)?,
+            Outcome::Item(item) => {
+                let now = Validators::of_item(item);
+                match about.conditions.evaluate(Some(now), true) {
+                    PreconditionResult::Holds => self.success(about, outcome),
+                    PreconditionResult::NotModified => {
+                        let mut reply = not_modified(Some(self.etag(about, now.version)));
+                        insert_header(&mut reply, LAST_MODIFIED, http_date(now.updated_seconds));
+                        reply
+                    }
+                    PreconditionResult::Fails => return Err(self.unmet(about, Some(now))),
+                }
+            }
+            _ if !is_readable(about, outcome) => {
+                let mut reply = write_only(about, outcome);
+                self.add_deprecation(&mut reply, about, Some(&[]));
+                return Ok(reply);
+            }
+            _ => self.success(about, outcome),
+        };
+        self.add_deprecation(&mut reply, about, Some(outcome.items()));
+        Ok(reply)
+    }
+
+    /// Builds the reply that streams a whole collection. It has no validators.
+    pub fn export(
+        &self,
+        about: &ResponseContext<'_>,
+        content: ResponseBody,
+    ) -> Result<Reply, Problem> {
+        match about.conditions.evaluate(None, true) {
+            PreconditionResult::Holds => {}
+            PreconditionResult::NotModified => return Ok(not_modified(None)),
+            PreconditionResult::Fails => return Err(self.unmet(about, None)),
+        }
+        let mut reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
+        reply.body = content;
+        self.add_deprecation(&mut reply, about, None);
+        Ok(reply)
+    }
+
+    /// `items` is `None` for a stream.
+    fn add_deprecation(
+        &self,
+        reply: &mut Reply,
+        about: &ResponseContext<'_>,
+        items: Option<&[Item]>,
+    ) {
+        if self.may_be_deprecated.get(about.collection.resource.0) == Some(&true) {
+            deprecation::add_headers(&mut reply.headers, about.model, about.collection, items);
+        }
+    }
+
+    fn success(&self, about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
+        let (format, view) = (about.format, about.view());
+        let mut body = Vec::with_capacity(512);
+        let (status, item) = match outcome {
+            Outcome::Item(item) | Outcome::Updated(item) | Outcome::Patched(item) => {
+                (StatusCode::OK, item)
+            }
+            Outcome::Created(item) => (StatusCode::CREATED, item),
+            Outcome::CreatedMany(items) => {
+                (format.items)(&mut body, view, items);
+                return formatted_reply(StatusCode::CREATED, format, body);
+            }
+            Outcome::Removed => return empty_reply(StatusCode::NO_CONTENT),
+            Outcome::Page(_)
+            | Outcome::Ready
+            | Outcome::ChangeLogBounds(_)
+            | Outcome::User(_)
+            | Outcome::Stamp(_)
+            | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),
+        };
+        (format.item)(&mut body, view, item);
+        let mut reply = formatted_reply(status, format, body);
+        if let Outcome::Created(_) = outcome {
+            insert_location(&mut reply, about, item.id);
+        }
+        // RFC 9110 §9.3.4: no ETag after PUT, since the data was not stored as it was sent.
+        if !matches!(outcome, Outcome::Updated(_)) {
+            reply.headers.insert(ETAG, self.etag(about, item.version));
+        }
+        if let Outcome::Item(_) = outcome {
+            insert_header(&mut reply, LAST_MODIFIED, http_date(item.updated_at.seconds()));
+        }
+        reply
+    }
+
+    /// A page, or 304 if the client has it, or 412 if its condition fails.
+    fn page_or_not_modified(
+        &self,
+        about: &ResponseContext<'_>,
+        page: &Page,
+    ) -> Result<Reply, Problem> {
+        // A page that the client has was not read from the store, so it is not serialized either.
+        let (number, written) = match page.position {
+            Some(position) => (position, None),
+            None => {
+                let reply = page_reply(about, page);
+                (body_number(reply.body.whole().map_or(&[], |bytes| bytes)), Some(reply))
+            }
+        };
+        let form = self.form_hash(about.format, about.collection.hidden_fields_hash());
+        let tag = entity_tag("W/", number, &[form, about.selection_hash()]);
+        match about.conditions.evaluate_for_list(Some(number)) {
+            PreconditionResult::Holds => {
+                let mut reply = written.unwrap_or_else(|| page_reply(about, page));
+                reply.headers.insert(ETAG, tag);
+                Ok(reply)
+            }
+            PreconditionResult::NotModified => Ok(not_modified(Some(tag))),
+            PreconditionResult::Fails => Err(self.unmet(about, None).header(ETAG, tag)),
+        }
+    }
+}
+
+/// RFC 9110 §15.4.5: the headers of the 200 response that caches need.
+fn not_modified(tag: Option<HeaderValue>) -> Reply {
+    let mut reply = empty_reply(StatusCode::NOT_MODIFIED);
+    reply.headers.insert(VARY, VARY_ACCEPT_AND_ENCODING);
+    insert_header(&mut reply, ETAG, tag);
+    reply
+}
+
+fn insert_location(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {
+    insert_header(reply, LOCATION, HeaderValue::try_from(about.path(Some(id))).ok());
+}
+
+fn page_reply(about: &ResponseContext<'_>, page: &Page) -> Reply {
+    let view = about.view();
+    let last = page.items.last().filter(|_| page.next.is_some());
+    let onward = last
+        .zip(about.list)
+        .map(|(last, list)| list.next_page(&about.path(None), view.resource, last));
+    let cursor = onward.as_ref().map(|(cursor, _)| cursor.as_str());
+    let mut body = Vec::with_capacity(256 + 256 * page.items.len());
+    (about.format.page)(&mut body, view, page, cursor);
+    let mut reply = formatted_reply(StatusCode::OK, about.format, body);
+    if let Some((_, address)) = onward {
+        let link = format!("<{address}>; rel=\"next\"");
+        insert_header(&mut reply, LINK, HeaderValue::try_from(link).ok());
+    }
+    reply
+}
+
+/// A number larger than any position in the log will ever be.
+fn body_number(body: &[u8]) -> i64 {
+    let hash: [u8; 32] = Sha256::digest(body).into();
+    let first = hash.first_chunk().or_bug("a SHA-256 hash has 32 bytes");
+    i64::from_be_bytes(*first) & i64::MAX | 1 << 62
+}
+
+/// The response to a write whose item a GET by the same caller would not show: status and `Location` only.
+fn write_only(about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
+    match outcome {
+        Outcome::Created(item) => {
+            let mut reply = empty_reply(StatusCode::CREATED);
+            insert_location(&mut reply, about, item.id);
+            reply
+        }
+        Outcome::CreatedMany(_) => empty_reply(StatusCode::CREATED),
+        _ => empty_reply(StatusCode::NO_CONTENT),
+    }
+}
+
+/// Whether the caller may read all items that a write has changed.
+fn is_readable(about: &ResponseContext<'_>, outcome: &Outcome) -> bool {
+    let (resource, scope) = (about.view().resource, &about.collection.scope);
+    outcome.items().iter().all(|item| scope.can_read_item(resource, item))
+}
+
+/// `before` is `W/` for a weak tag.
+fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    let number = digits.format(number).as_bytes();
+    // The exact capacity, so that the header value is made without a copy.
+    let mut tag = Vec::with_capacity(before.len() + number.len() + 8 * hashes.len() + 3);
+    tag.extend_from_slice(before.as_bytes());
+    tag.push(b'"');
+    tag.extend_from_slice(number);
+    tag.push(b'-');
+    for hash in hashes {
+        // Writing to a Vec cannot fail.
+        let _ = write!(tag, "{hash:08x}");
+    }
+    tag.push(b'"');
+    HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")
+}

@@ -1,0 +1,59 @@
+//! A response before it is sent, and how its parts are made.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::response_body::ResponseBody;
+use crate::formats::{Format, json};
+
+/// The headers that every response with a body varies by, also one that is too small to be compressed: the
+/// next one from the same URL may be large.
+pub const VARY_ACCEPT_AND_ENCODING: HeaderValue =
+    HeaderValue::from_static("Accept, Accept-Encoding");
+
+/// A response before the server sends it.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: ResponseBody,
+}
+
+pub fn http_date(seconds: i64) -> Option<HeaderValue> {
+    let seconds = u64::try_from(seconds).ok()?;
+    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    HeaderValue::try_from(httpdate::fmt_http_date(time)).ok()
+}
+
+pub fn insert_header(reply: &mut Reply, name: HeaderName, value: Option<HeaderValue>) {
+    if let Some(value) = value {
+        reply.headers.insert(name, value);
+    }
+}
+
+pub fn empty_reply(status: StatusCode) -> Reply {
+    let mut headers = HeaderMap::with_capacity(12);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Reply { status, headers, body: ResponseBody::Whole(Bytes::new()) }
+}
+
+/// A response with a body, in a format chosen by `Accept`.
+pub fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -> Reply {
+    let mut reply = empty_reply(status);
+    reply.headers.insert(CONTENT_TYPE, content_type);
+    reply.headers.insert(VARY, VARY_ACCEPT_AND_ENCODING);
+    reply.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    reply.body = body.into();
+    reply
+}
+
+pub fn formatted_reply(status: StatusCode, format: &Format, body: Vec<u8>) -> Reply {
+    with_body(status, format.content_type.clone(), body)
+}
+
+pub fn json_reply(body: Vec<u8>) -> Reply {
+    formatted_reply(StatusCode::OK, &json::FORMAT, body)
+}
