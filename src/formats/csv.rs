@@ -8,7 +8,7 @@
 use http::HeaderValue;
 
 use super::accept::MediaType;
-use super::{Format, ItemMember, ItemView, StreamWriter, write_stream};
+use super::format::{Format, ItemMember, ItemView, StreamWriter, write_stream};
 use crate::json::{write_integer, write_value};
 use crate::value::{Id, Item, Moment, Value};
 

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::ItemView;
+use super::format::ItemView;
 use crate::json;
 use crate::model::StorageClass;
 use crate::problem::{self, Problem};

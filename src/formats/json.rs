@@ -6,7 +6,7 @@
 use http::HeaderValue;
 
 use super::accept::MediaType;
-use super::{Format, ItemMember, ItemView};
+use super::format::{Format, ItemMember, ItemView};
 use crate::json::{
     ObjectWriter, write_id, write_list, write_moment, write_text, write_value, written_text,
 };

@@ -6,8 +6,8 @@
 use http::HeaderValue;
 
 use super::accept::MediaType;
+use super::format::{Format, StreamWriter, write_stream};
 use super::json::write_item;
-use super::{Format, StreamWriter, write_stream};
 
 pub static FORMAT: Format = Format {
     media: MediaType { essence: "application/x-ndjson", parameters: &[] },

@@ -9,7 +9,8 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::number::NumberParts;
-use super::{Json, quote_for_message};
+use super::tree::Json;
+use super::write::quote_for_message;
 
 /// The position and the reason of a syntax error. `line` and `column` count from 1, the column in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use super::{Json, is_same_number};
+use super::number::is_same_number;
+use super::tree::Json;
 
 /// Maximum operations of one patch.
 const OPERATIONS_MAX: usize = 1_000;

@@ -1,5 +1,7 @@
 //! Tests of the JSON parser and writer: by example. `fuzz` compares the parser with serde_json.
 
+use std::borrow::Cow;
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 

@@ -5,7 +5,7 @@
 
 use std::io::Write as _;
 
-use super::Json;
+use super::tree::Json;
 use crate::value::{Decimal, Id, Moment, Value, count_before, truncate_for_message};
 
 /// Writes a text as a JSON string.

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::Write as _;
 use std::time::Duration;
 
-use super::{Level, LogStyle, RequestLine};
+use super::record::{Level, LogStyle, RequestLine};
 use crate::json::{ObjectWriter, write_moment};
 use crate::value::{Moment, count_before};
 

@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, thread};
 
-use super::{Level, LogStyle, line};
+use super::line;
+use super::record::{Level, LogStyle};
 use crate::clock;
 
 const BUFFER_BYTES_MAX: usize = 4 << 20;

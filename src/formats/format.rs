@@ -1,0 +1,78 @@
+//! A format, and the part of an item that it writes.
+
+use http::HeaderValue;
+
+use super::accept::MediaType;
+use crate::model::Resource;
+use crate::value::{Item, Page};
+
+/// A media type that items can be sent as.
+#[derive(Debug)]
+pub struct Format {
+    pub media: MediaType,
+    /// The value of `Content-Type`.
+    pub content_type: HeaderValue,
+    pub item: fn(&mut Vec<u8>, ItemView<'_>, &Item),
+    pub items: fn(&mut Vec<u8>, ItemView<'_>, &[Item]),
+    /// The last argument is the cursor of the next page, if there is one.
+    pub page: fn(&mut Vec<u8>, ItemView<'_>, &Page, Option<&str>),
+    /// How a whole collection is streamed, item by item; a format that has this is for collections only.
+    pub stream_writer: Option<&'static StreamWriter>,
+}
+
+/// Streaming output of a collection, item by item.
+#[derive(Debug)]
+pub struct StreamWriter {
+    /// Writes the text before the first item.
+    pub head: fn(&mut Vec<u8>, ItemView<'_>),
+    pub line: fn(&mut Vec<u8>, ItemView<'_>, &Item),
+}
+
+pub fn write_stream(lines: &StreamWriter, out: &mut Vec<u8>, view: ItemView<'_>, items: &[Item]) {
+    (lines.head)(out, view);
+    for item in items {
+        (lines.line)(out, view, item);
+    }
+}
+
+/// A resource with the fields that the client can see and has selected.
+#[derive(Debug, Clone, Copy)]
+pub struct ItemView<'a> {
+    pub resource: &'a Resource,
+    /// Indices of the hidden fields.
+    pub hidden: &'a [usize],
+    /// The selected members; `None`: all. The id is always shown.
+    pub selected_members: Option<&'a [ItemMember]>,
+}
+
+/// A member of an item, apart from its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ItemMember {
+    Parent,
+    Field(usize),
+    CreatedAt,
+    UpdatedAt,
+    Version,
+}
+
+impl<'a> ItemView<'a> {
+    /// A view with nothing hidden.
+    pub fn all_fields(resource: &'a Resource) -> Self {
+        Self { resource, hidden: &[], selected_members: None }
+    }
+
+    /// Whether a member is shown. A secret is never shown, neither in a response nor in the change log.
+    pub fn is_shown(&self, member: ItemMember) -> bool {
+        let is_known = match member {
+            ItemMember::Field(at) => {
+                let is_secret = self.resource.fields.get(at).is_none_or(|field| field.secret);
+                !is_secret && !self.hidden.contains(&at)
+            }
+            ItemMember::Parent
+            | ItemMember::CreatedAt
+            | ItemMember::UpdatedAt
+            | ItemMember::Version => true,
+        };
+        is_known && self.selected_members.is_none_or(|chosen| chosen.contains(&member))
+    }
+}
