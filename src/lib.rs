@@ -31,6 +31,8 @@ mod problem;
 // Strict JSON text, and the value types of every stage.
 mod json;
 mod value;
+// Tokens, quoted strings and lists of HTTP headers.
+mod header_syntax;
 // DER: the element boundaries of a certificate.
 mod der;
 

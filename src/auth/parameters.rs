@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 
 use super::credential_text;
+use crate::header_syntax::{MalformedQuote, split_quoted, split_token};
 use crate::model::AuthScheme;
-use crate::value::count_before;
 
 /// The maximum number of parameters; Digest has a dozen.
 const PARAMETERS_MAX: usize = 24;
@@ -131,49 +131,23 @@ impl<'h> AuthParameters<'h> {
 /// Parses one `name=value`; also returns the bytes after it.
 fn parameter(bytes: &[u8]) -> Result<(AuthParameter<'_>, &[u8]), MalformedCredentials> {
     let (name, rest) =
-        token(bytes).ok_or(MalformedCredentials("expected the name of a parameter"))?;
+        split_token(bytes).ok_or(MalformedCredentials("expected the name of a parameter"))?;
     let Some((b'=', rest)) = skip(rest, is_space).split_first() else {
         return Err(MalformedCredentials("expected `=` after the name of a parameter"));
     };
     let rest = skip(rest, is_space);
     if let Some((b'"', inside)) = rest.split_first() {
-        let (value, rest) = quoted(inside)?;
+        let (value, rest) = split_quoted(inside).map_err(|malformed| {
+            MalformedCredentials(match malformed {
+                MalformedQuote::Unclosed => "expected a quoted string to be closed",
+                MalformedQuote::ControlCharacter => "expected no control characters",
+            })
+        })?;
         return Ok((AuthParameter { name, value, is_quoted: true }, rest));
     }
-    let (value, rest) = token(rest).ok_or(MalformedCredentials("expected a value after `=`"))?;
+    let (value, rest) =
+        split_token(rest).ok_or(MalformedCredentials("expected a value after `=`"))?;
     Ok((AuthParameter { name, value: Cow::Borrowed(value), is_quoted: false }, rest))
-}
-
-fn token(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().take_while(|byte| is_token(**byte)).count();
-    bytes.split_at_checked(end).filter(|(token, _)| !token.is_empty())
-}
-
-/// The text before the closing quote, unescaped, and the bytes after the quote.
-fn quoted(inside: &[u8]) -> Result<(Cow<'_, [u8]>, &[u8]), MalformedCredentials> {
-    const UNCLOSED_QUOTE: MalformedCredentials =
-        MalformedCredentials("expected a quoted string to be closed");
-    let (plain, mut rest) =
-        inside.split_at_checked(count_before(inside, is_special)).ok_or(UNCLOSED_QUOTE)?;
-    if let Some((b'"', after)) = rest.split_first() {
-        return Ok((Cow::Borrowed(plain), after));
-    }
-    let mut value = plain.to_vec();
-    loop {
-        match rest {
-            [b'"', after @ ..] => return Ok((Cow::Owned(value), after)),
-            [b'\\', escaped, after @ ..] if !is_control(*escaped) => {
-                value.push(*escaped);
-                rest = after;
-            }
-            [byte, after @ ..] if *byte != b'\\' && !is_control(*byte) => {
-                value.push(*byte);
-                rest = after;
-            }
-            [] | [b'\\'] => return Err(UNCLOSED_QUOTE),
-            [_, ..] => return Err(MalformedCredentials("expected no control characters")),
-        }
-    }
 }
 
 fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
@@ -183,52 +157,6 @@ fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
 
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
-}
-
-fn is_control(byte: u8) -> bool {
-    (byte < b' ') & (byte != b'\t') | (byte == 0x7f)
-}
-
-/// Whether a byte needs more than a copy inside a quoted string.
-fn is_special(byte: u8) -> bool {
-    (byte == b'"') | (byte == b'\\') | is_control(byte)
-}
-
-/// Whether a byte is part of a token (RFC 9110 §5.6.2), as a table: this runs for every byte of the header,
-/// and most requests have one.
-static TOKENS: [bool; 256] = tokens();
-
-fn is_token(byte: u8) -> bool {
-    TOKENS.get(usize::from(byte)) == Some(&true)
-}
-
-const fn tokens() -> [bool; 256] {
-    let mut tokens = [false; 256];
-    let mut rest: &mut [bool] = &mut tokens;
-    let mut byte = 0_u8;
-    while let Some((is_token, after)) = rest.split_first_mut() {
-        let is_mark = matches!(
-            byte,
-            b'!' | b'#'
-                | b'$'
-                | b'%'
-                | b'&'
-                | b'\''
-                | b'*'
-                | b'+'
-                | b'-'
-                | b'.'
-                | b'^'
-                | b'_'
-                | b'`'
-                | b'|'
-                | b'~'
-        );
-        *is_token = byte.is_ascii_alphanumeric() || is_mark;
-        rest = after;
-        byte = byte.wrapping_add(1);
-    }
-    tokens
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use crate::header_syntax::{split_quoted, split_token, split_unquoted};
+
 /// Elements of an `Accept` header after these are ignored.
 const RANGES_MAX: usize = 64;
 
@@ -41,7 +43,7 @@ type MediaParameters<'a> = Vec<(&'a str, Cow<'a, str>)>;
 
 /// Parses all `Accept` lines of a request. Malformed elements are skipped.
 pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
-    let elements = values.into_iter().flat_map(split_elements).take(RANGES_MAX);
+    let elements = values.into_iter().flat_map(|line| split_unquoted(line, b',')).take(RANGES_MAX);
     Accept(elements.filter_map(parse_range).collect())
 }
 
@@ -98,7 +100,8 @@ pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<(
         };
         Some((name, weight))
     };
-    values.flat_map(split_elements).take(RANGES_MAX).filter_map(read).collect()
+    let elements = values.flat_map(|line| split_unquoted(line, b',')).take(RANGES_MAX);
+    elements.filter_map(read).collect()
 }
 
 /// Reads a `Content-Type`.
@@ -173,22 +176,6 @@ fn is_same_parameter(one: (&str, &str), other: (&str, &str)) -> bool {
 /// `utf8` is not registered, but common and unambiguous.
 fn is_utf8(charset: &str) -> bool {
     charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
-}
-
-/// The elements of a comma-separated list, without the empty ones (RFC 9110 §5.6.1).
-fn split_elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut quoted = false;
-    let mut escaped = false;
-    let pieces = line.split(move |&byte| {
-        match byte {
-            _ if escaped => escaped = false,
-            b'"' => quoted = !quoted,
-            b'\\' => escaped = quoted,
-            _ => return byte == b',' && !quoted,
-        }
-        false
-    });
-    pieces.map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
 /// Parses one media range with its weight.
@@ -267,35 +254,20 @@ impl<'a> HeaderCursor<'a> {
     }
 
     fn token(&mut self) -> Option<&'a str> {
-        let length = self.rest.iter().position(|&byte| !is_token(byte)).unwrap_or(self.rest.len());
-        let (token, rest) = self.rest.split_at_checked(length)?;
+        let (token, rest) = split_token(self.rest)?;
         self.rest = rest;
-        str::from_utf8(token).ok().filter(|token| !token.is_empty())
+        str::from_utf8(token).ok()
     }
 
-    /// RFC 9110 §5.6.4: a backslash escapes the next byte.
     fn quoted_string(&mut self) -> Option<Cow<'a, str>> {
         self.expect_byte(b'"')?;
-        let mut text = Vec::new();
-        loop {
-            let (&byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            match byte {
-                b'"' => return Some(Cow::Owned(String::from_utf8_lossy(&text).into_owned())),
-                b'\\' => {
-                    let (&next, rest) = self.rest.split_first()?;
-                    self.rest = rest;
-                    text.push(next);
-                }
-                _ => text.push(byte),
-            }
-        }
+        let (content, rest) = split_quoted(self.rest).ok()?;
+        self.rest = rest;
+        Some(match content {
+            Cow::Borrowed(content) => String::from_utf8_lossy(content),
+            Cow::Owned(content) => String::from_utf8_lossy(&content).into_owned().into(),
+        })
     }
-}
-
-/// Whether a byte is part of a token (RFC 9110 §5.6.2).
-fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::header_syntax::{has_balanced_quotes, split_quoted, split_token, split_unquoted};
 use crate::model::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -83,10 +84,12 @@ fn from_forwarded(
     headers.get(FORWARDED)?;
     let mut hops = Hops::new();
     for line in headers.get_all(FORWARDED) {
-        match split_unquoted(&String::from_utf8_lossy(line.as_bytes()), b',') {
-            Some(elements) => elements.for_each(|element| push_hop(&mut hops, parse_hop(element))),
-            // With an unbalanced quote it is impossible to tell which element a proxy has added.
-            None => push_hop(&mut hops, None),
+        let line = line.as_bytes();
+        match has_balanced_quotes(line) {
+            true => split_unquoted(line, b',')
+                .for_each(|element| push_hop(&mut hops, parse_hop(element))),
+            // It is impossible to tell which element a proxy has added.
+            false => push_hop(&mut hops, None),
         }
     }
     Some(walk_hops(&hops, peer, is_trusted))
@@ -152,44 +155,22 @@ fn split_list(line: &str) -> impl Iterator<Item = &str> {
     line.split(',').map(|text| text.trim_matches([' ', '\t'])).filter(|text| !text.is_empty())
 }
 
-/// Splits at separators outside quotes; `None` for an unbalanced quote.
-fn split_unquoted(text: &str, separator: u8) -> Option<impl Iterator<Item = &str>> {
-    let (mut ends, mut is_quoted, mut is_escaped) = (Vec::new(), false, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_quoted => is_escaped = true,
-            b'"' => is_quoted = !is_quoted,
-            _ if byte == separator && !is_quoted => ends.push(at),
-            _ => {}
-        }
-    }
-    ends.push(text.len());
-    let mut start = 0;
-    let parts = ends.into_iter().map(move |end| {
-        let part = text.get(start..end).unwrap_or_default();
-        start = end + 1;
-        part.trim_matches([' ', '\t'])
-    });
-    (!is_quoted).then_some(parts.filter(|part| !part.is_empty()))
-}
-
 /// RFC 7239 §4: `for=192.0.2.60;proto=http;by=203.0.113.43`. Spaces around `;` are not in the grammar, but
 /// common.
-fn parse_hop(element: &str) -> Option<Hop> {
-    let mut seen: Vec<&str> = Vec::new();
+fn parse_hop(element: &[u8]) -> Option<Hop> {
+    let mut seen: Vec<&[u8]> = Vec::new();
     let mut hop = Hop { from: None, is_https: None };
-    for pair in split_unquoted(element, b';')? {
-        let (name, value) = pair.split_once('=').filter(|(name, _)| is_token(name))?;
+    for pair in split_unquoted(element, b';') {
+        let (name, rest) = split_token(pair)?;
+        let value = parse_value(rest.strip_prefix(b"=")?)?;
         // RFC 7239 §4: each parameter occurs once.
         if seen.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             return None;
         }
         seen.push(name);
-        let value = parse_value(value)?;
-        if name.eq_ignore_ascii_case("for") {
+        if name.eq_ignore_ascii_case(b"for") {
             hop.from = parse_node(&value)?;
-        } else if name.eq_ignore_ascii_case("proto") {
+        } else if name.eq_ignore_ascii_case(b"proto") {
             hop.is_https = parse_scheme(&value);
         }
     }
@@ -197,25 +178,12 @@ fn parse_hop(element: &str) -> Option<Hop> {
 }
 
 /// A token, or the content of a quoted string.
-fn parse_value(value: &str) -> Option<String> {
-    if is_token(value) {
-        return Some(value.to_owned());
-    }
-    let inner = value.strip_prefix('"')?.strip_suffix('"')?;
-    let (mut text, mut characters) = (String::new(), inner.chars());
-    while let Some(character) = characters.next() {
-        text.push(match character {
-            '\\' => characters.next()?,
-            '"' => return None,
-            plain => plain,
-        });
-    }
-    Some(text)
-}
-
-fn is_token(text: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.bytes().all(is_letter)
+fn parse_value(value: &[u8]) -> Option<String> {
+    let (content, rest) = match value {
+        [b'"', inside @ ..] => split_quoted(inside).ok()?,
+        token => split_token(token).map(|(token, rest)| (token.into(), rest))?,
+    };
+    rest.is_empty().then(|| String::from_utf8_lossy(&content).into_owned())
 }
 
 /// RFC 7239 §6: an address with or without a port, or an obfuscated name.

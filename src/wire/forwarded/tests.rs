@@ -132,7 +132,7 @@ fn forwarded_malformed_element_ends_the_walk() {
         check(&[(&[("F", bad), ("F", right)], "10.3.3.3")]);
         check(&[(&[("F", bad), ("F", "for=192.0.2.4;proto=https")], "192.0.2.4 https")]);
         // Only within its line, unless a quote is unbalanced: then the whole line is unparsable.
-        let is_open = split_unquoted(bad, b',').is_none();
+        let is_open = !has_balanced_quotes(bad.as_bytes());
         let line = format!("{bad}, for=192.0.2.4");
         check(&[(&[("F", &line)], if is_open { "10.0.0.1" } else { "192.0.2.4" })]);
     }
