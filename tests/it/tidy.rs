@@ -257,6 +257,22 @@ fn sources_have_no_leftovers() {
     assert_no_faults(&faults);
 }
 
+/// A module's facade decides what others see; a path in a visibility repeats that at every item.
+#[test]
+fn visibilities_name_no_module() {
+    let mut faults = Vec::new();
+    for (path, text) in files("src", ".rs") {
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.contains(concat!("pub(", "in ")) {
+                faults.push(format!(
+                    "{path}:{number}: write `pub`, and re-export it where it is used"
+                ));
+            }
+        }
+    }
+    assert_no_faults(&faults);
+}
+
 #[test]
 fn module_names_are_not_generic() {
     let banned = [

@@ -83,7 +83,7 @@ pub fn is_dns_name(name: &str) -> bool {
 }
 
 /// Reloads the certificate at SIGHUP, and warns before it expires, for as long as it is polled.
-pub(in crate::server) async fn watch_certificate(
+pub async fn watch_certificate(
     tls: Option<Arc<TlsConfig>>,
     mut hangups: Signal,
     (log, metrics): (Logger, Arc<Metrics>),

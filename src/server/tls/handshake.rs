@@ -35,7 +35,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Lets the handshakes of one worker compute one after the other.
 #[derive(Debug)]
-pub(in crate::server) struct HandshakeScheduler {
+pub struct HandshakeScheduler {
     permit: Semaphore,
     /// How long handshakes still have to pause.
     owed_pause: Cell<Duration>,
@@ -44,7 +44,7 @@ pub(in crate::server) struct HandshakeScheduler {
 }
 
 impl HandshakeScheduler {
-    pub(in crate::server) fn new() -> Self {
+    pub fn new() -> Self {
         Self { permit: Semaphore::new(1), owed_pause: Cell::default(), requests: Cell::default() }
     }
 
@@ -80,7 +80,7 @@ impl Drop for HandshakeTurn<'_> {
 }
 
 /// Why a handshake did not complete.
-pub(in crate::server) enum HandshakeFailure {
+pub enum HandshakeFailure {
     /// The client disconnected before it sent anything.
     Disconnected,
     /// The client speaks HTTP without TLS.
@@ -89,7 +89,7 @@ pub(in crate::server) enum HandshakeFailure {
 }
 
 /// The stream after the handshake of a client that speaks TLS.
-pub(in crate::server) async fn handshake(
+pub async fn handshake(
     stream: TcpStream,
     tls: &TlsConfig,
     turns: &HandshakeScheduler,

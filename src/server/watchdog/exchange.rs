@@ -12,13 +12,13 @@ use crate::pipeline::StreamRights;
 
 /// One request, from its head to the moment the kernel has its whole response.
 #[derive(Debug)]
-pub(in crate::server) struct Exchange {
+pub struct Exchange {
     watch: Rc<ConnectionWatchdog>,
     number: u32,
 }
 
 impl Exchange {
-    pub(in crate::server) fn begin(watch: &Rc<ConnectionWatchdog>) -> Self {
+    pub fn begin(watch: &Rc<ConnectionWatchdog>) -> Self {
         // Zero is reserved for a connection without requests.
         let number = watch.requests.get().wrapping_add(1).max(1);
         watch.requests.set(number);
@@ -43,13 +43,13 @@ impl Exchange {
     }
 
     /// Whether its response is the last one on an HTTP/1 connection, so that it should say `Connection: close`.
-    pub(in crate::server) fn is_last(&self) -> bool {
+    pub fn is_last(&self) -> bool {
         self.watch.signal.get() == WatchdogSignal::Drain
             && self.watch.phase() != ConnectionPhase::Streams
     }
 
     /// Records the memory of the request's head.
-    pub(in crate::server) fn has_head(&self, bytes: usize) {
+    pub fn has_head(&self, bytes: usize) {
         let mut under_way = self.watch.in_flight.borrow_mut();
         if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
             request.head_bytes = bytes;
@@ -57,7 +57,7 @@ impl Exchange {
     }
 
     /// Records that hyper has the response.
-    pub(in crate::server) fn response_ready(&self, bytes: usize) {
+    pub fn response_ready(&self, bytes: usize) {
         let watch = &self.watch;
         let mut under_way = watch.in_flight.borrow_mut();
         if let Some(request) = under_way.iter_mut().find(|request| request.number == self.number) {
@@ -71,7 +71,7 @@ impl Exchange {
 
 impl Exchange {
     /// Records that the response is a stream, for as long as its caller has these rights.
-    pub(in crate::server) fn mark_streaming(&self, rights: Option<Arc<StreamRights>>) {
+    pub fn mark_streaming(&self, rights: Option<Arc<StreamRights>>) {
         if let Some(rights) = rights {
             let stream = GuardedStream { number: self.number, rights, task: None };
             self.watch.streams.borrow_mut().push(stream);
@@ -83,7 +83,7 @@ impl Exchange {
     }
 
     /// Records that hyper has a chunk of a streaming response.
-    pub(in crate::server) fn begin_chunk(&self, bytes: usize) -> InFlightChunk {
+    pub fn begin_chunk(&self, bytes: usize) -> InFlightChunk {
         let watch = &self.watch;
         let answered = Some((watch.now(), bytes));
         let (number, begun) = (self.number, watch.now());
@@ -102,7 +102,7 @@ impl Exchange {
     }
 
     /// Records that a streaming response has ended; its last bytes may not be sent yet.
-    pub(in crate::server) fn end_stream(&self) {
+    pub fn end_stream(&self) {
         if self.watch.phase() == ConnectionPhase::Busy {
             self.watch.enter_phase(ConnectionPhase::Sending);
         }
@@ -111,7 +111,7 @@ impl Exchange {
 
 /// A chunk of a streaming response, until it is sent.
 #[derive(Debug)]
-pub(in crate::server) struct InFlightChunk {
+pub struct InFlightChunk {
     watch: Rc<ConnectionWatchdog>,
     number: u32,
 }

@@ -19,7 +19,7 @@ const REQUEST_BYTES: usize = 8 << 10;
 
 impl ConnectionWatchdog {
     /// Records that the connection uses TLS.
-    pub(in crate::server) fn begin_tls(&self) {
+    pub fn begin_tls(&self) {
         self.tls_bytes.set(TLS_BYTES);
     }
 

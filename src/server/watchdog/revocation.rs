@@ -12,7 +12,7 @@ use super::state::ConnectionWatchdog;
 
 impl ConnectionWatchdog {
     /// Whether a revoked response has not ended yet, because its client does not read and so nothing polls it.
-    pub(in crate::server) fn has_revoked_stream(&self) -> bool {
+    pub fn has_revoked_stream(&self) -> bool {
         self.streams.borrow().iter().any(|stream| stream.rights.is_revoked())
     }
 
@@ -28,12 +28,12 @@ impl ConnectionWatchdog {
     }
 
     /// The request whose task is spawned now.
-    pub(in crate::server) fn take_request_without_task(&self) -> Option<u32> {
+    pub fn take_request_without_task(&self) -> Option<u32> {
         self.without_task.take()
     }
 
     /// Whether the response to this request has to end now; if not, its task is woken when it has to.
-    pub(in crate::server) fn is_revoked(&self, number: u32, context: &Context<'_>) -> bool {
+    pub fn is_revoked(&self, number: u32, context: &Context<'_>) -> bool {
         let mut streams = self.streams.borrow_mut();
         let Some(stream) = streams.iter_mut().find(|stream| stream.number == number) else {
             return false;

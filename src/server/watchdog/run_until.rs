@@ -8,16 +8,13 @@ use super::state::{ConnectionWatchdog, WatchdogSignal};
 
 /// Lets the runtime poll the sockets once more. The watchdog may drain a connection before the runtime has
 /// noticed bytes that the kernel has already received.
-pub(in crate::server) async fn poll_sockets() {
+pub async fn poll_sockets() {
     tokio::task::yield_now().await;
 }
 
 /// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
 /// connection is drained is read first: it may be a request.
-pub(in crate::server) async fn until_ended<F: Future>(
-    watch: &ConnectionWatchdog,
-    future: F,
-) -> Option<F::Output> {
+pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let done = poll_fn(|cx| match watch.poll_signal(cx) {
         WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
@@ -37,10 +34,7 @@ pub(in crate::server) async fn until_ended<F: Future>(
 
 /// Runs a future until it is done, or the watchdog aborts the connection. A drain gives it the time that a
 /// stop waits for heads and handshakes.
-pub(in crate::server) async fn until_aborted<F: Future>(
-    watch: &ConnectionWatchdog,
-    future: F,
-) -> Option<F::Output> {
+pub async fn until_aborted<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| match watch.poll_signal(cx) {
         WatchdogSignal::Abort => Poll::Ready(None),

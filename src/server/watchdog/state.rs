@@ -15,7 +15,7 @@ use crate::server::http2_frames::ControlFrameBudget;
 const PARK_TICKS: u64 = 1;
 
 /// How often the sweep runs.
-pub(in crate::server) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The minimum rate at which a client must read a response, once the stall timeout has passed: bytes per
 /// tick, which is 32 KiB a second.
@@ -29,7 +29,7 @@ pub(super) const STREAMS_FAIR_SHARE: usize = 10;
 
 /// The state that the connections of one worker share.
 #[derive(Debug, Default)]
-pub(in crate::server) struct WorkerState {
+pub struct WorkerState {
     /// The time: the number of sweeps so far.
     pub(super) ticks: Cell<u64>,
     /// HTTP/2 requests in flight, and their maximum.
@@ -54,7 +54,7 @@ impl WorkerState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum ConnectionPhase {
+pub enum ConnectionPhase {
     /// Accepted, before or in the TLS handshake.
     Handshake,
     /// No byte of HTTP has arrived yet.
@@ -75,7 +75,7 @@ pub(in crate::server) enum ConnectionPhase {
 
 /// A signal of the watchdog to a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::server) enum WatchdogSignal {
+pub enum WatchdogSignal {
     Continue,
     /// Release hyper's buffers until a whole head arrives.
     Park,
@@ -87,19 +87,19 @@ pub(in crate::server) enum WatchdogSignal {
 
 /// The timeout of each phase, in ticks.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::server) struct PhaseTimeouts {
-    pub(in crate::server) handshake: u64,
-    pub(in crate::server) head: u64,
-    pub(in crate::server) idle: u64,
-    pub(in crate::server) sending: u64,
+pub struct PhaseTimeouts {
+    pub handshake: u64,
+    pub head: u64,
+    pub idle: u64,
+    pub sending: u64,
     /// For large heads and responses under memory pressure, and for handshakes over their soft limit.
-    pub(in crate::server) under_pressure: u64,
+    pub under_pressure: u64,
     /// For connections without a request in flight, during a shutdown.
-    pub(in crate::server) shutdown: u64,
+    pub shutdown: u64,
 }
 
 impl PhaseTimeouts {
-    pub(in crate::server) fn ticks(limit: Duration) -> u64 {
+    pub fn ticks(limit: Duration) -> u64 {
         let ticks = limit.as_millis().div_ceil(SWEEP_INTERVAL.as_millis());
         u64::try_from(ticks).unwrap_or(u64::MAX)
     }
@@ -127,7 +127,7 @@ pub(super) enum InFlightKind {
 }
 
 #[derive(Debug)]
-pub(in crate::server) struct ConnectionWatchdog {
+pub struct ConnectionWatchdog {
     pub(super) worker: Rc<WorkerState>,
     pub(super) phase: Cell<ConnectionPhase>,
     pub(super) since: Cell<u64>,
@@ -158,7 +158,7 @@ pub(in crate::server) struct ConnectionWatchdog {
 }
 
 impl ConnectionWatchdog {
-    pub(in crate::server) fn new(common: &Rc<WorkerState>) -> Rc<Self> {
+    pub fn new(common: &Rc<WorkerState>) -> Rc<Self> {
         let now = common.ticks.get();
         Rc::new(Self {
             worker: Rc::clone(common),
@@ -186,11 +186,11 @@ impl ConnectionWatchdog {
         self.worker.ticks.get()
     }
 
-    pub(in crate::server) fn phase(&self) -> ConnectionPhase {
+    pub fn phase(&self) -> ConnectionPhase {
         self.phase.get()
     }
 
-    pub(in crate::server) fn enter_phase(&self, phase: ConnectionPhase) {
+    pub fn enter_phase(&self, phase: ConnectionPhase) {
         self.head_bytes.set(0);
         self.count_handshake(phase == ConnectionPhase::Handshake);
         self.phase.set(phase);
@@ -204,7 +204,7 @@ impl ConnectionWatchdog {
     }
 
     /// Whether a response of ours can be in flight. If not, the bytes that hyper writes are its own.
-    pub(in crate::server) fn is_response_expected(&self) -> bool {
+    pub fn is_response_expected(&self) -> bool {
         match self.phase.get() {
             ConnectionPhase::Busy
             | ConnectionPhase::Sending
@@ -217,7 +217,7 @@ impl ConnectionWatchdog {
         }
     }
 
-    pub(in crate::server) fn record_read(&self, bytes: usize) {
+    pub fn record_read(&self, bytes: usize) {
         match self.phase.get() {
             ConnectionPhase::Fresh | ConnectionPhase::Idle => {
                 self.enter_phase(ConnectionPhase::Head);
@@ -234,11 +234,11 @@ impl ConnectionWatchdog {
         }
     }
 
-    pub(in crate::server) fn message(&self) -> RefMut<'_, MessageFraming> {
+    pub fn message(&self) -> RefMut<'_, MessageFraming> {
         self.message.borrow_mut()
     }
 
-    pub(in crate::server) fn record_written(&self, bytes: usize) {
+    pub fn record_written(&self, bytes: usize) {
         // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they do not
         // count as progress.
         const FRAME_BYTES_SMALL: usize = 64;
@@ -260,34 +260,34 @@ impl ConnectionWatchdog {
     }
 
     /// Spends the frame budget; false when it is exhausted.
-    pub(in crate::server) fn spend_frame_budget(&self, cost: i64) -> bool {
+    pub fn spend_frame_budget(&self, cost: i64) -> bool {
         self.frame_budget.spend(cost, self.now());
         !self.is_frame_budget_exhausted()
     }
 
-    pub(in crate::server) fn is_frame_budget_exhausted(&self) -> bool {
+    pub fn is_frame_budget_exhausted(&self) -> bool {
         self.frame_budget.is_exhausted()
     }
 
     /// Whether the client has not read everything that it was sent.
-    pub(in crate::server) fn has_unread(&self) -> bool {
+    pub fn has_unread(&self) -> bool {
         let is_unread = |request: &InFlightEntry| {
             request.response_ready.is_some() || request.kind == InFlightKind::Stream
         };
         self.in_flight.borrow().iter().any(is_unread)
     }
 
-    pub(in crate::server) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.in_flight.borrow().is_empty()
     }
 
     /// Whether to log that there are too many streams; rate-limited.
-    pub(in crate::server) fn should_log_streams(&self) -> bool {
+    pub fn should_log_streams(&self) -> bool {
         self.is_log_due(&self.worker.streams_logged_at)
     }
 
     /// Whether to log a failed handshake; rate-limited, because any client can make them fail.
-    pub(in crate::server) fn should_log_handshake(&self) -> bool {
+    pub fn should_log_handshake(&self) -> bool {
         self.is_log_due(&self.worker.handshake_logged_at)
     }
 
@@ -301,24 +301,24 @@ impl ConnectionWatchdog {
     }
 
     /// Aborts the socket immediately, and discards all unsent data.
-    pub(in crate::server) fn abandon(&self) {
+    pub fn abandon(&self) {
         self.is_abandoned.set(true);
     }
 
-    pub(in crate::server) fn is_abandoned(&self) -> bool {
+    pub fn is_abandoned(&self) -> bool {
         self.is_abandoned.get()
     }
 
     /// hyper flushes when it has written all it has; if it also has the whole response, the response is
     /// sent.
-    pub(in crate::server) fn record_flush(&self) {
+    pub fn record_flush(&self) {
         if self.phase.get() == ConnectionPhase::Sending && self.is_idle() {
             self.enter_phase(ConnectionPhase::Idle);
         }
     }
 
     /// The current signal; registers the task to be woken by the next one.
-    pub(in crate::server) fn poll_signal(&self, context: &Context<'_>) -> WatchdogSignal {
+    pub fn poll_signal(&self, context: &Context<'_>) -> WatchdogSignal {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
             *waker = Some(context.waker().clone());
@@ -326,7 +326,7 @@ impl ConnectionWatchdog {
         self.signal.get()
     }
 
-    pub(in crate::server) fn set_signal(&self, ask: WatchdogSignal) {
+    pub fn set_signal(&self, ask: WatchdogSignal) {
         if self.signal.replace(ask) != ask {
             if self.phase.get() == ConnectionPhase::Streams {
                 self.since.set(self.now());
@@ -337,26 +337,26 @@ impl ConnectionWatchdog {
         }
     }
 
-    pub(in crate::server) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.worker.stopping_since.get().is_some()
     }
 
     /// Whether it was aborted, not drained.
-    pub(in crate::server) fn is_aborted(&self) -> bool {
+    pub fn is_aborted(&self) -> bool {
         self.signal.get() == WatchdogSignal::Abort
     }
 
     /// Sets whether the connection waits for the server (its turn to handshake).
-    pub(in crate::server) fn set_waiting_on_server(&self, is_held_up: bool) {
+    pub fn set_waiting_on_server(&self, is_held_up: bool) {
         self.is_waiting_on_server.set(is_held_up);
     }
 
     /// Requests that have begun at this worker, of all its connections.
-    pub(in crate::server) fn worker_requests(&self) -> u64 {
+    pub fn worker_requests(&self) -> u64 {
         self.worker.requests.get()
     }
 
-    pub(in crate::server) fn end(&self) {
+    pub fn end(&self) {
         self.count_handshake(false);
         self.ended.set(true);
         self.waker.borrow_mut().take();
@@ -453,14 +453,14 @@ impl ConnectionWatchdog {
     }
 
     /// Whether the connection has more streams in flight than every connection may have.
-    pub(in crate::server) fn has_many_streams(&self) -> bool {
+    pub fn has_many_streams(&self) -> bool {
         let is_request = |request: &&InFlightEntry| request.kind != InFlightKind::Chunk;
         self.phase.get() == ConnectionPhase::Streams
             && self.in_flight.borrow().iter().filter(is_request).count() > STREAMS_FAIR_SHARE
     }
 
     /// Whether one more request is within the limit; HTTP/1 has one per connection.
-    pub(in crate::server) fn can_accept_request(&self) -> bool {
+    pub fn can_accept_request(&self) -> bool {
         self.phase.get() != ConnectionPhase::Streams
             || self.worker.streams.get() < self.worker.streams_max
     }

@@ -14,30 +14,30 @@ use crate::pipeline::StreamRights;
 
 /// All connections of one worker.
 #[derive(Debug)]
-pub(in crate::server) struct WorkerConnections {
+pub struct WorkerConnections {
     pub(super) worker: Rc<WorkerState>,
     connections: Vec<Rc<ConnectionWatchdog>>,
 }
 
 impl WorkerConnections {
-    pub(in crate::server) fn new(streams_max: usize) -> Self {
+    pub fn new(streams_max: usize) -> Self {
         let common = WorkerState { streams_max, ..WorkerState::default() };
         Self { worker: Rc::new(common), connections: Vec::new() }
     }
 
-    pub(in crate::server) fn add(&mut self) -> Rc<ConnectionWatchdog> {
+    pub fn add(&mut self) -> Rc<ConnectionWatchdog> {
         let watch = ConnectionWatchdog::new(&self.worker);
         self.connections.push(Rc::clone(&watch));
         watch
     }
 
     /// Whether there is nothing to sweep: connections that ended since the last sweep are removed too.
-    pub(in crate::server) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
     /// `pressure` is called with the memory of all connections.
-    pub(in crate::server) fn sweep(
+    pub fn sweep(
         &mut self,
         timeouts: &PhaseTimeouts,
         pressure: impl FnOnce(usize) -> MemoryPressure,
@@ -51,7 +51,7 @@ impl WorkerConnections {
     }
 
     /// The rights that streaming responses depend on.
-    pub(in crate::server) fn stream_rights(&self) -> Vec<Arc<StreamRights>> {
+    pub fn stream_rights(&self) -> Vec<Arc<StreamRights>> {
         let mut all = Vec::new();
         for watch in &self.connections {
             let streams = watch.streams.borrow();
@@ -61,7 +61,7 @@ impl WorkerConnections {
     }
 
     /// Aborts connections with unsent data, so that no client mistakes a truncated response for the whole.
-    pub(in crate::server) fn abort_unread(&self) {
+    pub fn abort_unread(&self) {
         self.connections
             .iter()
             .filter(|watch| watch.has_unread())
@@ -69,7 +69,7 @@ impl WorkerConnections {
     }
 
     /// Begins the shutdown: all connections finish their requests in flight.
-    pub(in crate::server) fn drain(&self) {
+    pub fn drain(&self) {
         self.worker.stopping_since.set(Some(self.worker.ticks.get()));
         for watch in &self.connections {
             watch.set_signal(WatchdogSignal::Drain);
@@ -99,7 +99,7 @@ impl ConnectionWatchdog {
     }
 
     /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.
-    pub(in crate::server) fn can_park(&self) -> bool {
+    pub fn can_park(&self) -> bool {
         !self.is_parked.get()
             && matches!(
                 self.phase.get(),
@@ -109,7 +109,7 @@ impl ConnectionWatchdog {
     }
 
     /// Sets whether the connection is without hyper.
-    pub(in crate::server) fn set_parked(&self, is_parked: bool) {
+    pub fn set_parked(&self, is_parked: bool) {
         self.is_parked.set(is_parked);
         if self.signal.get() == WatchdogSignal::Park {
             self.signal.set(WatchdogSignal::Continue);
