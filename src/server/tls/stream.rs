@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 use crate::server::watched_stream::ByteStream;
 
 #[derive(Debug)]
-pub struct TlsByteStream(pub(in crate::server) TlsStream<TcpStream>);
+pub struct TlsByteStream(pub TlsStream<TcpStream>);
 
 impl ByteStream for TlsByteStream {
     fn discard_unsent_on_close(&self) {

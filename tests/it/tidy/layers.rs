@@ -34,7 +34,7 @@ const LAYERED: &[&str] = &[
 
 /// Types with inherent `impl`s in other files than their own. The list only shrinks.
 const SCATTERED_TYPES: &[&str] =
-    &["ConnectionWatchdog", "InFlightEntry", "ListStatements", "PostgresUrl", "ReplyBuilder"];
+    &["ConnectionWatchdog", "InFlightEntry", "ListStatements", "PostgresUrl"];
 
 /// A module as its path from the root of the crate: `["model", "file", "keys"]`.
 type Module = Vec<String>;
