@@ -24,7 +24,6 @@ mod rate_limit;
 mod redirect;
 mod respond;
 mod streaming;
-mod stream_log;
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -39,18 +38,19 @@ use hyper::body::Incoming;
 pub use self::context::{App, SharedState};
 use self::context::{RequestContext, RequestFacts};
 use self::execute::{PlannedRequest, ResponseChoice};
+use self::identity::ChangedRights;
 pub use self::identity::end_revoked;
 pub use self::redirect::redirect;
 pub use self::respond::add_hsts_to_refusal;
 use self::respond::{add_hsts, build_response, log_and_count};
-pub use self::streaming::StreamRights;
+pub use self::streaming::{ResponseBody, StreamAborted, StreamRights, StreamingResponse};
 use self::write::BodyReservation;
 use crate::box_future::box_future;
 use crate::formats::ResponseOffer;
 use crate::intent::{Route, RouteError};
 use crate::log::{Level, StageTimes};
 use crate::problem::{self, Problem};
-use crate::reply::{Reply, ResponseBody};
+use crate::reply::Reply;
 use crate::wire::{
     self, Authority, ConnectionReuse, CorsOrigin, PeerConnection, RequestBody, RequestId, Sender,
 };
@@ -62,7 +62,7 @@ async fn answer(
     body: &mut RequestBody,
     facts: &mut RequestFacts,
     stages: &mut StageTimes,
-) -> Result<Reply, RouteError> {
+) -> Result<Reply<ResponseBody>, RouteError> {
     let SharedState { model, admission, .. } = &*request.app.shared;
     let (parts, limits) = (request.parts, &model.server.limits);
 
@@ -71,7 +71,7 @@ async fn answer(
     //    is it a CORS preflight?                          204
     if request.visitor.is_preflight(parts) {
         let methods = intent::preflight_methods(model, parts.uri.path());
-        return Ok(reply::no_content(wire::preflight_headers(methods)));
+        return Ok(reply::no_content(wire::preflight_headers(methods)).into());
     }
     // 2  routing: is there such a path and method?        501 404 308 405
     let route = path_hint::route(request, whom.as_ref(), facts).await?;
@@ -97,7 +97,9 @@ async fn answer(
     let body = BodyReservation { bytes: &bytes, memory: &memory };
     stages.mark("body");
     // 4 and 5 again after a wait: the rights that count are those at the moment of the effect
-    let caller = identity::confirm_rights(request, &route, stages.now(), facts).await?;
+    let changed = ChangedRights::Adopt(&route);
+    identity::confirm_rights(request, facts, stages.now(), changed).await?;
+    let caller = &facts.identity().known.caller;
 
     // 10 to 13, as far as the request alone decides them
     let plan = parse_and_plan::plan(request, route, body, caller).await?;
@@ -167,7 +169,7 @@ pub async fn serve(
         } else {
             ConnectionReuse::KeepAlive
         };
-        build_response(reply::bare_internal_error(), &Method::GET, &id, (after, visitor))
+        build_response(reply::bare_internal_error().into(), &Method::GET, &id, (after, visitor))
     });
     add_hsts(app, sender, response.headers_mut());
     response
@@ -191,8 +193,8 @@ async fn handle_request(
     let internal = |cause| Err(Problem::new(&problem::INTERNAL).cause(cause).into());
     let (mut reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
-        Err(RouteError::Redirect(to)) => (reply::permanent_redirect(&to), None),
-        Err(RouteError::Problem(problem)) => (asked.problem_reply(&problem), Some(problem)),
+        Err(RouteError::Redirect(to)) => (reply::permanent_redirect(&to).into(), None),
+        Err(RouteError::Problem(problem)) => (asked.problem_reply(&problem).into(), Some(problem)),
     };
     if let Some(choice) = asked.content_coding {
         Box::pin(content_coding::encode_reply(&app.shared, &mut reply, choice)).await;
@@ -210,11 +212,7 @@ async fn handle_request(
     }
     rate_limit::add_headers(&facts, &mut reply.headers);
     log_and_count(&asked, &facts, (&mut reply, problem.as_ref()), &stages);
-    let mut response = build_response(reply, &parts.method, &asked.id, (after, asked.visitor));
-    if let Some(rights) = facts.stream_rights {
-        response.extensions_mut().insert(rights);
-    }
-    response
+    build_response(reply, &parts.method, &asked.id, (after, asked.visitor))
 }
 
 /// Catches a panic of one request and returns its message, so that the process continues. The future is
@@ -250,7 +248,7 @@ mod tests {
         let occasion = ProblemContext { base_path: "", path: Some("/"), request_id: "r1" };
         let reply = reply::problem(&problem, &Accept::ANYTHING, occasion);
         assert_eq!(
-            str::from_utf8(reply.body.whole().unwrap()),
+            str::from_utf8(&reply.body),
             Ok(
                 r#"{"type":"/-/problems/internal","title":"Something went wrong here","status":500,"instance":"/","request_id":"r1"}"#
             )

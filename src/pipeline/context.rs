@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, header};
 
-use super::streaming::StreamRights;
 use crate::admission::{self, AdmissionControl, MemoryReservation};
 use crate::auth::{AuthError, AuthRequest, Authenticator, IdentifiedCaller};
 use crate::clock;
@@ -175,8 +174,6 @@ pub(super) struct RequestFacts {
     pub(super) identity: Option<CallerIdentity>,
     /// Set by step 5, if the caller is rate-limited.
     pub(super) rate: Option<RateUse>,
-    /// The rights that a streaming response depends on.
-    pub(super) stream_rights: Option<Arc<StreamRights>>,
     /// The kind of a replayed problem.
     pub(super) replayed_problem: Option<&'static ProblemKind>,
 }

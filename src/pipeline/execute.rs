@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::context::{RequestContext, RequestFacts, SharedState, run_blocking};
 use super::export::{self, ExportJob};
+use super::identity::{self, ChangedRights};
+use super::streaming::ResponseBody;
 use super::write::{self, BodyReservation};
-use super::{idempotency, identity, respond};
+use super::{idempotency, respond};
 use crate::formats::Format;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{ListQuery, RouteError};
@@ -61,12 +63,12 @@ pub(super) async fn execute(
     body: BodyReservation<'_>,
     facts: &mut RequestFacts,
     stages: &mut StageTimes,
-) -> Result<Reply, RouteError> {
+) -> Result<Reply<ResponseBody>, RouteError> {
     let ResponseChoice { format, key } = choice;
     let shared = &request.app.shared;
     match plan {
-        Plan::Static(content) => Ok(reply::static_reply(&shared.model, &content)),
-        Plan::Metrics => Ok(reply::metrics(Box::pin(respond::scrape(request.app)).await)),
+        Plan::Static(content) => Ok(reply::static_reply(&shared.model, &content).into()),
+        Plan::Metrics => Ok(reply::metrics(Box::pin(respond::scrape(request.app)).await).into()),
         Plan::Read(ReadPlan::Page(collection, list))
             if let Some(lines) = export::streamed_format(format, &list) =>
         {
@@ -76,22 +78,22 @@ pub(super) async fn execute(
         Plan::Read(read) => {
             let done = write::fetch(request, read).await;
             stages.mark("store");
-            identity::require_unchanged_rights(request, stages.now(), facts).await?;
+            identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
             let reply = build_reply(request, subject, format, done).await?;
             // The outcome of a write must be reported; a read can be repeated.
-            match shared.admission.has_memory_for(reply.body.buffered_bytes()) {
-                true => Ok(reply),
+            match shared.admission.has_memory_for(reply.body.len()) {
+                true => Ok(reply.into()),
                 false => Err(too_many_responses().into()),
             }
         }
         Plan::Write(plan) => match key {
             Some(key) => {
                 let job = idempotency::IdempotentWrite { key: &key, format, plan, body };
-                Box::pin(job.execute(request, facts, stages)).await
+                Ok(Box::pin(job.execute(request, facts, stages)).await?.into())
             }
             None => {
                 let done = write::write(request, plan, body, facts, stages).await?;
-                Ok(build_reply(request, subject, format, done).await?)
+                Ok(build_reply(request, subject, format, done).await?.into())
             }
         },
     }

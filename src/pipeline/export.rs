@@ -6,24 +6,20 @@
 //! streams.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::{HeaderValue, header};
 
 use super::context::{App, RequestContext, RequestFacts, SharedState};
-use super::identity;
-use super::streaming::{REVOKED_CAUSE, StreamRights};
+use super::identity::{self, ChangedRights};
+use super::streaming::{ResponseBody, StreamingResponse};
 use crate::admission::{CallerKey, StreamLimit, StreamPermit};
 use crate::formats::{Format, StreamWriter};
 use crate::intent::{ListQuery, RouteError};
 use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
-use crate::reply::{
-    self, BodyChunks, BodyStream, Reply, ResponseBody, ResponseContext, StreamAborted,
-};
-use crate::store::{ExportBody, ExportRequest, ExportStream, StoreError};
+use crate::reply::{self, Reply, ResponseContext};
+use crate::store::{ExportBody, ExportRequest, StoreError};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
 pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'static StreamWriter> {
@@ -59,7 +55,7 @@ impl ExportJob {
         request: &RequestContext<'_>,
         facts: &mut RequestFacts,
         stages: &mut StageTimes,
-    ) -> Result<Reply, RouteError> {
+    ) -> Result<Reply<ResponseBody>, RouteError> {
         let Self { collection, list, format, lines } = self;
         let SharedState { model, replies, .. } = &*request.app.shared;
         let permit = acquire_stream(request, facts)?;
@@ -78,7 +74,7 @@ impl ExportJob {
         };
         let begun = begin_export(request, export).await;
         stages.mark("store");
-        identity::require_unchanged_rights(request, stages.now(), facts).await?;
+        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
         let about = ResponseContext {
             model,
             collection: &collection,
@@ -88,15 +84,10 @@ impl ExportJob {
         };
         let content = match begun.map_err(|error| replies.failure(&about, error))? {
             ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
-            ExportBody::Streaming(first, stream) => {
+            ExportBody::Streaming(first, chunks) => {
                 let known = &facts.identity().known;
-                facts.stream_rights = StreamRights::new(known, stream.control());
-                ResponseBody::Stream(BodyStream::new(ExportResponse {
-                    first: Some(first),
-                    stream,
-                    rights: facts.stream_rights.clone(),
-                    _permit: permit,
-                }))
+                let stream = StreamingResponse::new(known, (first, chunks), permit);
+                ResponseBody::Stream(Box::new(stream))
             }
         };
         Ok(replies.export(&about, content)?)
@@ -127,27 +118,4 @@ fn acquire_stream(
             Problem::new(&problem::TOO_MANY_STREAMS).header(header::RETRY_AFTER, seconds)
         }
     })
-}
-
-/// An export as a response body.
-struct ExportResponse {
-    first: Option<Bytes>,
-    stream: ExportStream,
-    rights: Option<Arc<StreamRights>>,
-    _permit: StreamPermit,
-}
-
-impl BodyChunks for ExportResponse {
-    fn poll_chunk(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
-        if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
-            return Poll::Ready(Some(Err(StreamAborted(REVOKED_CAUSE.to_owned()))));
-        }
-        match self.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(first))),
-            None => self.stream.poll(context).map_err(|error| StreamAborted(error.to_string())),
-        }
-    }
 }

@@ -90,7 +90,7 @@ impl<'a> GrantsServer<'a> {
             Err(RouteError::Redirect(to)) => panic!("moved to {to}"),
             Err(RouteError::Problem(problem)) => problem_reply(&problem),
         };
-        let body = serde_json::from_slice(reply.body.whole().unwrap()).unwrap_or(Value::Null);
+        let body = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
         GrantsAnswer { status: reply.status.as_u16(), headers: reply.headers, body }
     }
 

@@ -10,13 +10,14 @@ use super::context::{App, CallerIdentity, RequestContext, RequestFacts};
 use super::rate_limit;
 use super::streaming::StreamRights;
 use crate::admission::MemoryReservation;
-use crate::auth::{self, CallerStatus, Identification, IdentifiedCaller};
+use crate::auth::{self, CallerStatus, Identification};
 use crate::intent::{RequestVerb, Route, RouteError, RouteTarget};
 use crate::model::{GrantVerb, RealmIndex};
 use crate::permit::{self, AccessDenied, Caller};
+use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::wire::{ReadPurpose, RequestBody};
-use crate::{clock, fault, problem};
+use crate::{clock, fault};
 
 /// The effect that a cross-site navigation to this route would have.
 pub(super) fn cross_site_purpose(route: &Route) -> ReadPurpose {
@@ -110,78 +111,47 @@ pub(super) fn realm(request: &RequestContext<'_>, route: &Route) -> RealmIndex {
     }
 }
 
-/// Repeats steps 4 and 5, where reading the body took longer than the lease on the rights. A caller whose
-/// rights have changed continues with the new ones, if these still permit the request.
-pub(super) async fn confirm_rights<'f>(
-    request: &RequestContext<'_>,
-    route: &Route,
-    now: Instant,
-    facts: &'f mut RequestFacts,
-) -> Result<&'f Caller, RouteError> {
-    if !is_within_lease(facts, now)
-        && let Some(renewed) = Box::pin(recheck_rights(request, facts)).await?
-    {
-        permit::check(&renewed.caller, route).map_err(AccessDenied::problem)?;
-        facts.identity().known.renew(renewed);
-    }
-    Ok(&facts.identity().known.caller)
+/// What happens to a request whose caller has other rights now than when they were checked.
+#[derive(Clone, Copy)]
+pub(super) enum ChangedRights<'a> {
+    /// Before the plan: it continues with the new rights, if these still permit the request.
+    Adopt(&'a Route),
+    /// After the store: its result depended on the old rights, so it is refused.
+    Refuse,
 }
 
-/// After the store: if it took longer than the lease, the rights must be unchanged, since the result of the
-/// read or the refusal depends on them.
-pub(super) async fn require_unchanged_rights(
+/// Repeats steps 4 and 5, where the last check of the rights is older than their lease.
+pub(super) async fn confirm_rights(
     request: &RequestContext<'_>,
-    now: Instant,
     facts: &mut RequestFacts,
+    now: Instant,
+    changed: ChangedRights<'_>,
 ) -> Result<(), RouteError> {
-    if is_within_lease(facts, now) {
+    if now < facts.identity().rights_checked_at + auth::LEASE {
         return Ok(());
     }
-    Box::pin(refuse_changed_rights(request, facts)).await
+    Box::pin(recheck_rights(request, facts, changed)).await
 }
 
-/// Answers 401 or 403 if the caller may no longer do what they requested, and 503 if they may do it with
-/// different rights now.
-pub(super) async fn refuse_changed_rights(
+/// Repeats steps 4 and 5: 401 if the user no longer exists.
+pub(super) async fn recheck_rights(
     request: &RequestContext<'_>,
     facts: &mut RequestFacts,
+    changed: ChangedRights<'_>,
 ) -> Result<(), RouteError> {
-    let Some(renewed) = recheck_rights(request, facts).await? else { return Ok(()) };
-    let target = facts.resource.zip(grant_verb(&request.parts.method));
-    let is_denied = |(resource, verb)| renewed.caller.rights().access(resource, verb).is_none();
-    if target.is_some_and(is_denied) {
-        return Err(AccessDenied::NotGranted.problem().into());
-    }
-    Err(request.store_problem(StoreError::RightsChanged).into())
-}
-
-fn grant_verb(method: &Method) -> Option<GrantVerb> {
-    match *method {
-        Method::GET | Method::HEAD => Some(GrantVerb::Get),
-        Method::POST => Some(GrantVerb::Post),
-        Method::PUT => Some(GrantVerb::Put),
-        Method::PATCH => Some(GrantVerb::Patch),
-        Method::DELETE => Some(GrantVerb::Delete),
-        _ => None,
-    }
-}
-
-fn is_within_lease(facts: &mut RequestFacts, now: Instant) -> bool {
-    now < facts.identity().rights_checked_at + auth::LEASE
-}
-
-/// The caller with fresh rights, if these have changed; 401 if the user no longer exists.
-async fn recheck_rights(
-    request: &RequestContext<'_>,
-    facts: &mut RequestFacts,
-) -> Result<Option<IdentifiedCaller>, RouteError> {
     let App { shared, store, .. } = request.app;
     let now = clock::now();
     let status = shared.auth.caller_status(store, &facts.identity().known).await;
-    let renewed = match status.map_err(|error| request.store_problem(error))? {
-        CallerStatus::Unchanged => None,
-        CallerStatus::Changed(renewed) => Some(renewed),
-        CallerStatus::Gone => {
+    match (status.map_err(|error| request.store_problem(error))?, changed) {
+        (CallerStatus::Unchanged, _) => {}
+        (CallerStatus::Changed(renewed), ChangedRights::Adopt(route)) => {
+            permit::check(&renewed.caller, route).map_err(AccessDenied::problem)?;
+            facts.identity().known.renew(renewed);
+        }
+        (CallerStatus::Changed(renewed), ChangedRights::Refuse) => {
+            return Err(refuse_changed_rights(request, facts, &renewed.caller).into());
+        }
+        (CallerStatus::Gone, _) => {
             let realm = match facts.resource {
                 Some(resource) => shared.model.resource(resource).realm,
                 None => shared.model.server_realm(),
@@ -190,9 +160,31 @@ async fn recheck_rights(
             let stop = shared.auth.unauthorized(&credentials, &problem::CREDENTIALS_WRONG).await;
             return Err(request.auth_problem(stop));
         }
-    };
+    }
     facts.identity().rights_checked_at = now;
-    Ok(renewed)
+    Ok(())
+}
+
+/// 403 if the caller may no longer do what they requested, and 503 if they may do it with different rights
+/// now.
+fn refuse_changed_rights(
+    request: &RequestContext<'_>,
+    facts: &RequestFacts,
+    caller: &Caller,
+) -> Problem {
+    let verb = match request.parts.method {
+        Method::GET | Method::HEAD => Some(GrantVerb::Get),
+        Method::POST => Some(GrantVerb::Post),
+        Method::PUT => Some(GrantVerb::Put),
+        Method::PATCH => Some(GrantVerb::Patch),
+        Method::DELETE => Some(GrantVerb::Delete),
+        _ => None,
+    };
+    let is_denied = |(resource, verb)| caller.rights().access(resource, verb).is_none();
+    if facts.resource.zip(verb).is_some_and(is_denied) {
+        return AccessDenied::NotGranted.problem();
+    }
+    request.store_problem(StoreError::RightsChanged)
 }
 
 /// Ends the streams whose callers no longer have the rights that they began with.

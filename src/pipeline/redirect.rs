@@ -12,9 +12,9 @@ use hyper::body::Incoming;
 
 use super::context::{App, RequestContext, RequestFacts};
 use super::respond;
+use super::streaming::ResponseBody;
 use crate::log::StageTimes;
 use crate::problem::{self, Problem};
-use crate::reply::ResponseBody;
 use crate::wire::{self, ConnectionReuse, CorsOrigin, PeerConnection, RequestId};
 use crate::{fault, reply};
 
@@ -34,8 +34,8 @@ pub fn redirect(
         Err(Problem::new(&problem::INTERNAL).cause(fault::panic_message(&*panic)))
     };
     let (mut reply, problem) = match target.unwrap_or_else(internal) {
-        Ok(to) => (reply::permanent_redirect(&to), None),
-        Err(problem) => (request.problem_reply(&problem), Some(problem)),
+        Ok(to) => (reply::permanent_redirect(&to).into(), None),
+        Err(problem) => (request.problem_reply(&problem).into(), Some(problem)),
     };
     stages.mark("head");
     let facts = RequestFacts::default();

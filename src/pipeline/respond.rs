@@ -1,16 +1,18 @@
 //! The end of every request: its response, its log line and its metrics.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use hyper::ext::ReasonPhrase;
 
 use super::context::{App, RequestContext, RequestFacts};
-use super::stream_log;
+use super::streaming::{ResponseBody, StreamLog};
 use crate::clock;
 use crate::log::{RequestLine, StageTimes};
 use crate::metrics::{RequestSample, ScrapeGauges};
 use crate::problem::Problem;
-use crate::reply::{self, Reply, ResponseBody};
+use crate::reply::{self, Reply};
 use crate::wire::{self, ConnectionReuse, CorsOrigin, PeerConnection, RequestId, Sender};
 
 /// Adds `Strict-Transport-Security` to the response to a request that the server refuses before the
@@ -34,7 +36,7 @@ pub(super) fn add_hsts(app: &App, sender: Sender, headers: &mut HeaderMap) {
 pub(super) fn log_and_count(
     request: &RequestContext<'_>,
     facts: &RequestFacts,
-    (reply, problem): (&mut Reply, Option<&Problem>),
+    (reply, problem): (&mut Reply<ResponseBody>, Option<&Problem>),
     stages: &StageTimes,
 ) {
     let answered = RequestSample {
@@ -44,7 +46,20 @@ pub(super) fn log_and_count(
         took: stages.total(),
     };
     let app = request.app;
-    if stream_log::defer_to_stream_end(request, facts, reply, stages) {
+    if let ResponseBody::Stream(stream) = &mut reply.body
+        && request.parts.method != Method::HEAD
+    {
+        stream.log_at_end(StreamLog {
+            shared: Arc::clone(&app.shared),
+            request_id: request.id,
+            peer: request.way.peer,
+            client: request.sender.address,
+            method: request.parts.method.clone(),
+            path: request.parts.uri.path().into(),
+            status: reply.status.as_u16(),
+            caller: facts.caller_name().into(),
+            stages: stages.clone(),
+        });
         return app.metrics.record(&answered, stages.iter());
     }
     app.shared.log.request(&RequestLine {
@@ -56,7 +71,7 @@ pub(super) fn log_and_count(
         path: request.parts.uri.path(),
         status: reply.status.as_u16(),
         caller: facts.caller_name(),
-        bytes: reply.body.buffered_bytes(),
+        bytes: reply.body.whole().map_or(0, Bytes::len),
         duration: stages.total(),
         problem: problem.map(Problem::kind).or(facts.replayed_problem).map(|kind| kind.slug),
         cause: problem.and_then(|problem| problem.parts().cause.as_deref()),
@@ -68,7 +83,7 @@ pub(super) fn log_and_count(
 }
 
 pub(super) fn build_response(
-    reply: Reply,
+    reply: Reply<ResponseBody>,
     method: &Method,
     id: &RequestId,
     (after, visitor): (ConnectionReuse, CorsOrigin),

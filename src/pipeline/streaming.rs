@@ -1,18 +1,85 @@
-//! Streaming responses that end when the rights of their caller change.
+//! Streaming responses: a body that is sent while its collection is read.
+//!
+//! Nothing is buffered here: the source is polled for each chunk (backpressure). The rights of the caller, the
+//! content coding and the log line of a streaming response all take part in one `poll_chunk`. A stream may fail
+//! in the middle, and then reports the reason; the server closes the connection, so that the client cannot
+//! mistake the truncated body for the whole.
 //!
 //! No request arrives while a stream runs, and a stalled client triggers no event at all. So the periodic
 //! sweep of each worker thread checks the rights: one read tells whether any user has changed. This code
 //! cancels only the source of the stream. The sweep itself closes a connection whose client does not read,
 //! when it sees that the stream is revoked.
 
+use std::error::Error;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
+use http::Method;
+
+use super::context::SharedState;
+use crate::admission::{AdmissionControl, StreamPermit};
 use crate::auth::IdentifiedCaller;
-use crate::store::ExportControl;
+use crate::clock;
+use crate::formats::coding::{CodingChoice, ENCODER_BYTES, Encoder};
+use crate::log::{RequestLine, StageTimes};
+use crate::reply::Reply;
+use crate::reservation::SharedReservation;
+use crate::store::{ExportControl, ExportStream};
+use crate::wire::RequestId;
 
 /// The cause in the log.
-pub(super) const REVOKED_CAUSE: &str = "the rights of the caller have changed";
+const REVOKED_CAUSE: &str = "the rights of the caller have changed";
+
+/// A response body.
+#[derive(Debug)]
+pub enum ResponseBody {
+    Whole(Bytes),
+    Stream(Box<StreamingResponse>),
+}
+
+impl ResponseBody {
+    /// The whole body, if it is not a stream.
+    pub(super) fn whole(&self) -> Option<&Bytes> {
+        match self {
+            Self::Whole(bytes) => Some(bytes),
+            Self::Stream(_) => None,
+        }
+    }
+}
+
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::Whole(bytes)
+    }
+}
+
+impl From<Reply> for Reply<ResponseBody> {
+    fn from(reply: Reply) -> Self {
+        reply.map(ResponseBody::Whole)
+    }
+}
+
+/// Why a stream was aborted; for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamAborted(String);
+
+impl StreamAborted {
+    fn new(cause: &str) -> Self {
+        Self(cause.to_owned())
+    }
+}
+
+impl fmt::Display for StreamAborted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for StreamAborted {}
 
 /// The rights that permitted a streaming response.
 #[derive(Debug)]
@@ -23,14 +90,6 @@ pub struct StreamRights {
 }
 
 impl StreamRights {
-    /// `None` for an anonymous caller, whose rights cannot be revoked.
-    pub(super) fn new(known: &IdentifiedCaller, source: &Arc<ExportControl>) -> Option<Arc<Self>> {
-        let is_revoked = AtomicBool::new(false);
-        let source = Arc::clone(source);
-        let rights = || Self { known: known.without_info(), source, is_revoked };
-        known.caller.is_authenticated().then(|| Arc::new(rights()))
-    }
-
     /// Whether the stream must not send anything more.
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.load(Ordering::Relaxed)
@@ -39,5 +98,196 @@ impl StreamRights {
     pub(super) fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
         self.source.cancel(REVOKED_CAUSE);
+    }
+}
+
+/// A streaming response. Dropped before its end, it releases all that it holds.
+#[derive(Debug)]
+pub struct StreamingResponse {
+    /// `None` after the end: its database connection and its permit are released at once.
+    source: Option<StreamSource>,
+    /// `None` for an anonymous caller, whose rights cannot be revoked.
+    rights: Option<Arc<StreamRights>>,
+    encoder: Option<ReservedEncoder>,
+    /// `None` for HEAD, whose response has no body to wait for.
+    log: Option<StreamLog>,
+    bytes_sent: usize,
+    end: Option<Result<(), StreamAborted>>,
+}
+
+#[derive(Debug)]
+struct StreamSource {
+    first: Option<Bytes>,
+    chunks: ExportStream,
+    _permit: StreamPermit,
+}
+
+/// A content encoder with the memory reserved for it.
+#[derive(Debug)]
+struct ReservedEncoder {
+    encoder: Encoder,
+    _memory: Option<Arc<SharedReservation>>,
+}
+
+impl StreamingResponse {
+    /// `first` is the first chunk.
+    pub(super) fn new(
+        known: &IdentifiedCaller,
+        (first, chunks): (Bytes, ExportStream),
+        permit: StreamPermit,
+    ) -> Self {
+        let rights = known.caller.is_authenticated().then(|| {
+            Arc::new(StreamRights {
+                known: known.without_info(),
+                source: Arc::clone(chunks.control()),
+                is_revoked: AtomicBool::new(false),
+            })
+        });
+        let source = StreamSource { first: Some(first), chunks, _permit: permit };
+        let source = Some(source);
+        Self { source, rights, encoder: None, log: None, bytes_sent: 0, end: None }
+    }
+
+    /// The rights that it depends on.
+    pub fn rights(&self) -> Option<&Arc<StreamRights>> {
+        self.rights.as_ref()
+    }
+
+    /// Compresses each chunk, so that the client can decode it as it arrives; false where there is no memory
+    /// for an encoder.
+    pub(super) fn encode(&mut self, admission: &AdmissionControl, choice: CodingChoice) -> bool {
+        let memory = admission.reserve_memory();
+        if !memory.grow(ENCODER_BYTES) {
+            return false;
+        }
+        let reserve = |encoder| ReservedEncoder { encoder, _memory: memory.share() };
+        self.encoder = choice.encoder().map(reserve);
+        self.encoder.is_some()
+    }
+
+    /// Logs the request when the stream ends, is truncated or is abandoned.
+    pub(super) fn log_at_end(&mut self, log: StreamLog) {
+        self.log = Some(log);
+    }
+
+    /// The next chunk, which is not empty; `None` at the end.
+    pub fn poll_chunk(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
+        let polled = ready!(self.poll_encoded(context));
+        match &polled {
+            Some(Ok(chunk)) => self.bytes_sent += chunk.len(),
+            Some(Err(aborted)) => self.end = Some(Err(aborted.clone())),
+            None => self.end = Some(Ok(())),
+        }
+        Poll::Ready(polled)
+    }
+
+    fn poll_encoded(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
+        loop {
+            let chunk = match ready!(self.poll_source(context)) {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(aborted)) => return Poll::Ready(Some(Err(aborted))),
+                None => {
+                    self.source = None;
+                    // The encoder's trailer marks the content as complete.
+                    return Poll::Ready(self.encoder.take().map(ReservedEncoder::finish));
+                }
+            };
+            match &mut self.encoder {
+                None => return Poll::Ready(Some(Ok(chunk))),
+                Some(encoder) => match encoder.push(&chunk) {
+                    // A chunk must not be empty.
+                    Ok(encoded) if encoded.is_empty() => {}
+                    encoded => return Poll::Ready(Some(encoded)),
+                },
+            }
+        }
+    }
+
+    /// The next chunk before it is encoded.
+    fn poll_source(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
+        let Some(source) = &mut self.source else { return Poll::Ready(None) };
+        if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
+            return Poll::Ready(Some(Err(StreamAborted::new(REVOKED_CAUSE))));
+        }
+        match source.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => source.chunks.poll(context).map_err(|error| StreamAborted(error.to_string())),
+        }
+    }
+}
+
+impl ReservedEncoder {
+    fn push(&mut self, chunk: &[u8]) -> Result<Bytes, StreamAborted> {
+        self.encoder.push(chunk).map(Bytes::from).ok_or_else(no_encoder_memory)
+    }
+
+    fn finish(self) -> Result<Bytes, StreamAborted> {
+        self.encoder.finish().map(Bytes::from).ok_or_else(no_encoder_memory)
+    }
+}
+
+fn no_encoder_memory() -> StreamAborted {
+    StreamAborted::new("no memory for the content encoder")
+}
+
+impl Drop for StreamingResponse {
+    fn drop(&mut self) {
+        let Some(log) = self.log.take() else { return };
+        let server = &log.shared.metrics.server;
+        let is_revoked = self.rights.as_ref().is_some_and(|rights| rights.is_revoked());
+        let (ended, cause) = match self.end.take() {
+            Some(Ok(())) => (&server.streams_completed, None),
+            Some(Err(StreamAborted(cause))) => (&server.streams_aborted, Some(cause)),
+            None if is_revoked => (&server.streams_aborted, Some(REVOKED_CAUSE.to_owned())),
+            None => (&server.streams_abandoned, Some("the client disconnected".to_owned())),
+        };
+        ended.add(1);
+        log.write(self.bytes_sent, cause.as_deref());
+    }
+}
+
+/// The fields of the log line of a stream. The metrics count the request when the response begins: the time
+/// that a client takes to read is not time that it has waited for the server.
+#[derive(Debug)]
+pub(super) struct StreamLog {
+    pub(super) shared: Arc<SharedState>,
+    pub(super) request_id: RequestId,
+    pub(super) peer: SocketAddr,
+    pub(super) client: IpAddr,
+    pub(super) method: Method,
+    pub(super) path: Box<str>,
+    pub(super) status: u16,
+    pub(super) caller: Box<str>,
+    pub(super) stages: StageTimes,
+}
+
+impl StreamLog {
+    fn write(mut self, bytes: usize, cause: Option<&str>) {
+        self.stages.mark("stream");
+        self.shared.log.request(&RequestLine {
+            time: clock::moment(),
+            request_id: self.request_id.as_str(),
+            peer: self.peer,
+            client: self.client,
+            method: self.method.as_str(),
+            path: &self.path,
+            status: self.status,
+            caller: &self.caller,
+            bytes,
+            duration: self.stages.total(),
+            problem: None,
+            cause,
+            is_cut: cause.is_some(),
+            stages: &self.stages,
+        });
     }
 }

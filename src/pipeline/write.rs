@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::context::{App, RequestContext, RequestFacts, SharedState};
-use super::identity;
+use super::identity::{self, ChangedRights};
 use crate::admission::MemoryReservation;
 use crate::fault;
 use crate::intent::RouteError;
@@ -56,7 +56,7 @@ pub(super) async fn write(
         auth.invalidate_users();
     }
     if matches!(done, Err(StoreError::RightsChanged)) {
-        Box::pin(identity::refuse_changed_rights(request, facts)).await?;
+        Box::pin(identity::recheck_rights(request, facts, ChangedRights::Refuse)).await?;
     }
     Ok(done)
 }

@@ -18,7 +18,6 @@ use super::failure::failure;
 use super::parts::{
     Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, formatted_reply, http_date, insert_header,
 };
-use super::response_body::ResponseBody;
 use super::{deprecation, slow_query_hint};
 use crate::fault::{OrBug as _, bug};
 use crate::formats::coding::CodingChoice;
@@ -183,20 +182,19 @@ impl ReplyBuilder {
     }
 
     /// Builds the reply that streams a whole collection. It has no validators.
-    pub fn export(
+    pub fn export<B: From<Bytes>>(
         &self,
         about: &ResponseContext<'_>,
-        content: ResponseBody,
-    ) -> Result<Reply, Problem> {
+        body: B,
+    ) -> Result<Reply<B>, Problem> {
         match about.conditions.evaluate(None, true) {
             PreconditionResult::Holds => {}
-            PreconditionResult::NotModified => return Ok(not_modified(None)),
+            PreconditionResult::NotModified => return Ok(not_modified(None).map(B::from)),
             PreconditionResult::Fails => return Err(self.unmet(about, None)),
         }
         let mut reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
-        reply.body = content;
         self.add_deprecation(&mut reply, about, None);
-        Ok(reply)
+        Ok(reply.map(|_| body))
     }
 
     /// `items` is `None` for a stream.
@@ -257,7 +255,7 @@ impl ReplyBuilder {
             Some(position) => (position, None),
             None => {
                 let reply = page_reply(about, page);
-                (body_number(reply.body.whole().map_or(&[], |bytes| bytes)), Some(reply))
+                (body_number(&reply.body), Some(reply))
             }
         };
         let form = self.form_hash(about.format, about.collection.hidden_fields_hash());

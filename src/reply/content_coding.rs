@@ -5,25 +5,36 @@
 //! it means the same in every coding.
 
 use http::HeaderValue;
-use http::header::{CONTENT_ENCODING, ETAG};
+use http::header::{CONTENT_ENCODING, ETAG, HeaderMap};
 
-use super::parts::Reply;
-use super::response_body::ResponseBody;
 use crate::formats::coding::CodingChoice;
 
-/// Applies the chosen coding to the headers. `body` is the encoded body, if it was encoded.
-pub fn apply_coding(reply: &mut Reply, choice: CodingChoice, body: Option<ResponseBody>) {
-    if let Some(body) = body {
-        reply.headers.insert(CONTENT_ENCODING, choice.name());
-        reply.body = body;
-    } else if reply.body.whole().is_none_or(|bytes| choice.applies_to(bytes.len())) {
-        // The body should be encoded and could not be: the strong tag would name other bytes than these.
-        let is_strong = |tag: &HeaderValue| tag.as_bytes().starts_with(b"\"");
-        if reply.headers.get(ETAG).is_some_and(is_strong) {
-            reply.headers.remove(ETAG);
+/// What became of a body that a coding was chosen for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CodingResult {
+    Encoded,
+    /// It is sent as it is, because it is small.
+    TooSmall,
+    /// It is sent as it is, although it should be encoded.
+    NoMemory,
+}
+
+/// Applies the chosen coding to the headers of a response.
+pub fn apply_coding(headers: &mut HeaderMap, choice: CodingChoice, result: CodingResult) {
+    match result {
+        CodingResult::Encoded => {
+            headers.insert(CONTENT_ENCODING, choice.name());
+        }
+        CodingResult::TooSmall => {}
+        CodingResult::NoMemory => {
+            // The strong tag would name other bytes than these.
+            let is_strong = |tag: &HeaderValue| tag.as_bytes().starts_with(b"\"");
+            if headers.get(ETAG).is_some_and(is_strong) {
+                headers.remove(ETAG);
+            }
         }
     }
-    if let Some(tag) = reply.headers.get_mut(ETAG)
+    if let Some(tag) = headers.get_mut(ETAG)
         && let Some(marked) =
             tag.to_str().ok().and_then(|text| tag_with_coding(text, choice.tag_number()))
     {

@@ -8,14 +8,12 @@ mod content_coding;
 mod deprecation;
 mod failure;
 mod parts;
-mod response_body;
 mod slow_query_hint;
 
 pub use builder::{ReplyBuilder, ResponseContext, view};
-pub use content_coding::apply_coding;
+pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
 pub use parts::Reply;
-pub use response_body::{BodyChunks, BodyStream, ResponseBody, StreamAborted};
 
 use http::header::{ALLOW, LOCATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};

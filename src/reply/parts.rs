@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::response_body::ResponseBody;
 use crate::formats::{Format, json};
 
 /// The headers that every response with a body varies by, also one that is too small to be compressed: the
@@ -16,10 +15,18 @@ pub const VARY_ACCEPT_AND_ENCODING: HeaderValue =
 
 /// A response before the server sends it.
 #[derive(Debug)]
-pub struct Reply {
+pub struct Reply<B = Bytes> {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: ResponseBody,
+    pub body: B,
+}
+
+impl<B> Reply<B> {
+    /// The same response with another kind of body.
+    pub fn map<C>(self, convert: impl FnOnce(B) -> C) -> Reply<C> {
+        let Self { status, headers, body } = self;
+        Reply { status, headers, body: convert(body) }
+    }
 }
 
 pub fn http_date(seconds: i64) -> Option<HeaderValue> {
@@ -37,7 +44,7 @@ pub fn insert_header(reply: &mut Reply, name: HeaderName, value: Option<HeaderVa
 pub fn empty_reply(status: StatusCode) -> Reply {
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Reply { status, headers, body: ResponseBody::Whole(Bytes::new()) }
+    Reply { status, headers, body: Bytes::new() }
 }
 
 /// A response with a body, in a format chosen by `Accept`.

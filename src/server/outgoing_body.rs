@@ -5,7 +5,6 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
@@ -14,9 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::watchdog::{Exchange, InFlightChunk};
 use crate::admission;
-use crate::pipeline::{App, StreamRights};
+use crate::pipeline::{App, ResponseBody, StreamAborted, StreamingResponse};
 use crate::problem;
-use crate::reply::{BodyChunks, BodyStream, ResponseBody, StreamAborted};
 
 /// The guards that must live as long as the bytes of a response.
 struct ChunkGuard {
@@ -62,19 +60,13 @@ pub(super) enum OutgoingBody {
 
 /// A streaming response.
 pub(super) struct OutgoingStream {
-    stream: BodyStream,
+    stream: StreamingResponse,
     exchange: Exchange,
     app: Rc<App>,
 }
 
 impl OutgoingBody {
-    /// `rights`: those that a streaming response depends on.
-    pub(super) fn new(
-        exchange: Exchange,
-        app: &Rc<App>,
-        content: ResponseBody,
-        rights: Option<Arc<StreamRights>>,
-    ) -> Self {
+    pub(super) fn new(exchange: Exchange, app: &Rc<App>, content: ResponseBody) -> Self {
         match content {
             ResponseBody::Whole(bytes) => {
                 exchange.response_ready(bytes.len());
@@ -84,13 +76,10 @@ impl OutgoingBody {
                 let kept = ChunkGuard::new(ExchangeGuard::Whole(exchange), app, bytes.len());
                 Self::Whole(Some(OutgoingChunk { bytes, _guard: kept }))
             }
-            ResponseBody::Stream(flow) => {
-                exchange.mark_streaming(rights);
-                Self::Stream(Box::new(OutgoingStream {
-                    stream: flow,
-                    exchange,
-                    app: Rc::clone(app),
-                }))
+            ResponseBody::Stream(stream) => {
+                exchange.mark_streaming(stream.rights().cloned());
+                let (stream, app) = (*stream, Rc::clone(app));
+                Self::Stream(Box::new(OutgoingStream { stream, exchange, app }))
             }
         }
     }

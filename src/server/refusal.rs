@@ -123,7 +123,7 @@ impl RefusalContext {
             "HTTP/1.1 {} {}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {}\r\nx-request-id: {}\r\n",
             status.as_str(),
             reply::reason_phrase(status).or(status.canonical_reason()).unwrap_or_default(),
-            body.buffered_bytes(),
+            body.len(),
             httpdate::fmt_http_date(clock::system_time()),
             id.as_str(),
         )
@@ -135,7 +135,7 @@ impl RefusalContext {
             text.extend_from_slice(b"\r\n");
         }
         text.extend_from_slice(b"\r\n");
-        text.extend_from_slice(body.whole().map_or(&[], |bytes| bytes));
+        text.extend_from_slice(&body);
         text
     }
 }

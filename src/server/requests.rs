@@ -28,7 +28,7 @@ use crate::admission::MemoryPressure;
 use crate::box_future::box_future;
 use crate::log::Level;
 use crate::model::settings::ServerLimits;
-use crate::pipeline::{self, App, StreamRights};
+use crate::pipeline::{self, App};
 use crate::wire::{PeerConnection, TargetFragment};
 
 /// Sockets that a worker closes in one round of its tasks.
@@ -239,7 +239,7 @@ impl Service<Request<Incoming>> for RequestService {
         if self.listener_kind == ListenerKind::Redirect {
             let response = pipeline::redirect(&app, request, way);
             return Box::pin(ready(Ok(
-                response.map(|body| OutgoingBody::new(exchange, &app, body, None))
+                response.map(|body| OutgoingBody::new(exchange, &app, body))
             )));
         }
         // The closure captures only pointers, so that the future is built in its box; anything larger would
@@ -247,13 +247,12 @@ impl Service<Request<Incoming>> for RequestService {
         let request = Box::new(request);
         box_future(|| async move {
             let mut response = pipeline::serve(&app, request, way).await;
-            let rights = response.extensions_mut().remove::<Arc<StreamRights>>();
             if exchange.is_last() {
                 response
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            Ok(response.map(|body| OutgoingBody::new(exchange, &app, body, rights)))
+            Ok(response.map(|body| OutgoingBody::new(exchange, &app, body)))
         })
     }
 }

@@ -46,7 +46,7 @@ impl IdempotencyScope {
         let (method, path) = (request.parts.method.as_str(), request.parts.uri.path());
         let parts = [kind, user.unwrap_or(""), method, path, key].map(str::as_bytes);
         let mut hash = Sha256::new();
-        update_length_prefixed(&parts, |bytes| hash.update(bytes));
+        update_length_prefixed(parts, |bytes| hash.update(bytes));
         let hash: [u8; 32] = hash.finalize().into();
         let [a, b, c, d, e, f, g, h, ..] = hash;
         let number = i64::from_be_bytes([a, b, c, d, e, f, g, h]);

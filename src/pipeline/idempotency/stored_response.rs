@@ -14,7 +14,7 @@ use crate::intent::preconditions::Preconditions;
 use crate::pipeline::context::{RequestContext, SharedState};
 use crate::plan::{Collection, IdempotentResponse, Outcome, RenderResponse};
 use crate::problem::{self, Problem, ProblemKind};
-use crate::reply::{Reply, ResponseBody, ResponseContext};
+use crate::reply::{Reply, ResponseContext};
 use crate::store::StoreError;
 
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
@@ -78,7 +78,7 @@ pub fn response_renderer(
 
 /// The text of a reply, and the kind of its problem. `None`, if it is not all text.
 fn serialize(reply: &Reply, kind: Option<&ProblemKind>) -> Option<String> {
-    let body = str::from_utf8(reply.body.whole()?).ok()?;
+    let body = str::from_utf8(&reply.body).ok()?;
     let mut text = String::with_capacity(body.len() + 512);
     text.push_str(reply.status.as_str());
     text.push(' ');
@@ -108,7 +108,7 @@ fn parse(text: String) -> Option<(Reply, Option<&'static ProblemKind>)> {
         headers.append(name, HeaderValue::from_str(value).ok()?);
     }
     let body_at = head.len() + 2;
-    let body = ResponseBody::Whole(Bytes::from(text).slice(body_at..));
+    let body = Bytes::from(text).slice(body_at..);
     Some((Reply { status, headers, body }, kind))
 }
 
@@ -127,24 +127,21 @@ mod tests {
         headers.append(LINK, HeaderValue::from_static("<b>; rel=\"y: z\""));
         for body in ["", "{}\n", "\n\n201 \n\n", "é\r\n\r\n"] {
             for kind in [None, Some(&problem::TAKEN)] {
-                let (status, body) = (StatusCode::CREATED, ResponseBody::Whole(Bytes::from(body)));
+                let (status, body) = (StatusCode::CREATED, Bytes::from(body));
                 let reply = Reply { status, headers: headers.clone(), body };
                 let (read, read_kind) = parse(serialize(&reply, kind).unwrap()).unwrap();
                 assert_eq!((read.status, &read.headers), (reply.status, &reply.headers));
-                assert_eq!((read.body.whole(), read_kind), (reply.body.whole(), kind));
+                assert_eq!((read.body, read_kind), (reply.body, kind));
             }
         }
-        let bare = Reply {
-            status: StatusCode::CONFLICT,
-            headers: HeaderMap::new(),
-            body: ResponseBody::Whole(Bytes::new()),
-        };
+        let bare =
+            Reply { status: StatusCode::CONFLICT, headers: HeaderMap::new(), body: Bytes::new() };
         assert_eq!(serialize(&bare, None).as_deref(), Some("409 \n\n"));
     }
 
     #[test]
     fn stored_response_rejects_binary_bodies_and_malformed_text() {
-        let body = ResponseBody::Whole(Bytes::from_static(b"\xff"));
+        let body = Bytes::from_static(b"\xff");
         let reply = Reply { status: StatusCode::OK, headers: HeaderMap::new(), body };
         assert_eq!(serialize(&reply, None), None);
         for text in ["", "200", "200 \n", "x \n\n", "200 \nno header\n\n", "99 \n\n"] {
