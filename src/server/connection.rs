@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 
 use super::bind::ListenerKind;
 use super::requests::{ConnectionContext, RequestService};
-use super::watchdog::{ConnectionPhase, ConnectionWatchdog, until_ended};
+use super::watchdog::{ConnectionEvent, ConnectionWatchdog, until_ended};
 use super::watched_stream::{ByteStream, WatchedStream};
 use super::{http1, http2};
 use crate::wire::PeerConnection;
@@ -56,7 +56,7 @@ pub(super) async fn serve<S>(
     let service =
         RequestService { shared: Rc::clone(&shared), watch: Rc::clone(&watch), way, listener_kind };
     if is_http2 {
-        watch.enter_phase(ConnectionPhase::Streams);
+        watch.on(ConnectionEvent::Http2);
         // Boxed, so that other connections do not take up its memory.
         Box::pin(http2::serve(stream, service)).await;
     } else {

@@ -15,8 +15,10 @@ use hyper_util::rt::TokioIo;
 
 use super::closing::{lingering_close, refuse};
 use super::refusal;
-use super::requests::{AbortReason, RequestService};
-use super::watchdog::{ConnectionPhase, ConnectionWatchdog, WatchdogSignal, poll_sockets};
+use super::requests::RequestService;
+use super::watchdog::{
+    AbortCause, ConnectionEvent, ConnectionPhase, ConnectionWatchdog, WatchdogSignal, poll_sockets,
+};
 use super::watched_stream::{ByteStream, WatchedStream};
 use crate::problem::{self, Problem};
 
@@ -41,7 +43,7 @@ where
         (stream, service) = (end.stream, end.service);
         stream.unread(&head);
     };
-    watch.enter_phase(ConnectionPhase::Closing);
+    watch.on(ConnectionEvent::Close);
     Box::pin(finish(end)).await;
 }
 
@@ -58,8 +60,8 @@ where
         watch.set_parked(true);
         let mut wait = poll_fn(|cx| {
             let ask = watch.poll_signal(cx);
-            if ask == WatchdogSignal::Abort {
-                return Poll::Ready(Some(EndCause::Aborted));
+            if let WatchdogSignal::Abort(cause) = ask {
+                return Poll::Ready(Some(EndCause::Aborted(cause)));
             }
             // Before the connection is drained: bytes that have arrived are a request, or the start of one.
             match stream.poll_head(cx, head_bytes_max) {
@@ -89,7 +91,7 @@ where
 enum EndCause {
     Hyper(hyper::Result<()>),
     /// The watchdog aborted it.
-    Aborted,
+    Aborted(AbortCause),
     /// Nothing was in flight: the connection is parked, without hyper.
     Parked,
     /// It was drained before a request arrived.
@@ -104,8 +106,6 @@ struct ConnectionEnd<S> {
     cause: EndCause,
     /// The phase in which it ended.
     phase: ConnectionPhase,
-    /// Why it is aborted, if the client has not read its whole response.
-    unread: Option<AbortReason>,
     /// The bytes that hyper has read and not consumed.
     unparsed: Bytes,
     /// Whether every response had arrived long before the connection was told to drain: a client with a
@@ -117,19 +117,20 @@ impl<S> ConnectionEnd<S> {
     /// The end of a connection without hyper.
     fn waiting(stream: WatchedStream<S>, service: RequestService, cause: EndCause) -> Self {
         let (phase, unparsed) = (service.watch.phase(), Bytes::new());
-        Self { stream, service, cause, phase, unread: None, unparsed, was_idle: true }
+        Self { stream, service, cause, phase, unparsed, was_idle: true }
     }
 
     /// The start of the next head, with which serving resumes.
     fn unfinished_head(&self) -> Option<Bytes> {
         match &self.cause {
             EndCause::Parked => Some(skip_empty_lines(&self.unparsed)),
-            EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(self.phase) => {
+            EndCause::Hyper(Err(error)) if error.is_parse() && self.phase.is_before_request() => {
                 refusal::as_http_1_1(&self.unparsed).map(Bytes::from)
             }
-            EndCause::Hyper(_) | EndCause::Aborted | EndCause::Drained | EndCause::Disconnected => {
-                None
-            }
+            EndCause::Hyper(_)
+            | EndCause::Aborted(_)
+            | EndCause::Drained
+            | EndCause::Disconnected => None,
         }
     }
 }
@@ -142,10 +143,6 @@ fn skip_empty_lines(unparsed: &Bytes) -> Bytes {
         rest = after;
     }
     unparsed.slice_ref(rest)
-}
-
-fn is_before_request(phase: ConnectionPhase) -> bool {
-    matches!(phase, ConnectionPhase::Fresh | ConnectionPhase::Head | ConnectionPhase::Idle)
 }
 
 async fn run_hyper<S>(stream: WatchedStream<S>, service: RequestService) -> ConnectionEnd<S>
@@ -173,7 +170,7 @@ where
                 was_idle = matches!(watch.phase(), ConnectionPhase::Fresh | ConnectionPhase::Idle);
                 Pin::new(&mut connection).graceful_shutdown();
             }
-            WatchdogSignal::Abort => return Poll::Ready(EndCause::Aborted),
+            WatchdogSignal::Abort(cause) => return Poll::Ready(EndCause::Aborted(cause)),
         }
         let polled = Pin::new(&mut connection).poll(cx);
         match (polled, ask) {
@@ -188,29 +185,27 @@ where
             }
             (
                 Poll::Pending,
-                WatchdogSignal::Continue | WatchdogSignal::Drain | WatchdogSignal::Abort,
+                WatchdogSignal::Continue | WatchdogSignal::Drain | WatchdogSignal::Abort(_),
             ) => Poll::Pending,
         }
     })
     .await;
     // Read before the response is dropped with the connection.
-    let unread =
-        if watch.has_revoked_stream() { AbortReason::Revoked } else { AbortReason::Unread };
-    let (phase, unread) = (watch.phase(), watch.has_unread().then_some(unread));
+    let phase = watch.phase();
     let parts = connection.into_parts();
     let (stream, service, unparsed) = (parts.io.into_inner(), parts.service, parts.read_buf);
-    ConnectionEnd { stream, service, cause, phase, unread, unparsed, was_idle }
+    ConnectionEnd { stream, service, cause, phase, unparsed, was_idle }
 }
 
 /// Sends a refusal if there is one, and closes.
 async fn finish<S: ByteStream>(end: ConnectionEnd<S>) {
-    let ConnectionEnd { mut stream, service, cause, phase, unread, unparsed, was_idle } = end;
-    let RequestService { shared, watch, way, .. } = service;
+    let ConnectionEnd { mut stream, service, cause, phase, unparsed, was_idle } = end;
+    let RequestService { shared, way, .. } = service;
     let head = stream.take_head();
     let (stream, has_ended) = stream.into_inner();
     let refusal = match cause {
         EndCause::Hyper(Ok(())) | EndCause::Drained | EndCause::Parked => None,
-        EndCause::Hyper(Err(error)) if error.is_parse() && is_before_request(phase) => {
+        EndCause::Hyper(Err(error)) if error.is_parse() && phase.is_before_request() => {
             Some(refusal::from_parser_error(&error, &unparsed, &shared.limits))
         }
         // The response is truncated: an HTTP/1.0 client can see that only by a reset of the connection.
@@ -222,19 +217,16 @@ async fn finish<S: ByteStream>(end: ConnectionEnd<S>) {
         EndCause::Hyper(Err(_)) | EndCause::Disconnected => {
             return shared.close_when_permitted(stream).await;
         }
-        EndCause::Aborted if let Some(why) = unread => {
+        EndCause::Aborted(cause @ (AbortCause::Unread | AbortCause::Revoked)) => {
             stream.discard_unsent_on_close();
-            return shared.log_abort(why, way.peer);
+            return shared.log_abort(cause, way.peer);
         }
-        EndCause::Aborted if phase == ConnectionPhase::Head && !watch.is_stopping() => {
-            Some(Problem::new(&problem::TOO_SLOW).detail(format!(
-                "expected the whole head within {} seconds",
-                shared.limits.header_seconds_max
-            )))
-        }
+        EndCause::Aborted(AbortCause::SlowHead) => Some(Problem::new(&problem::TOO_SLOW).detail(
+            format!("expected the whole head within {} seconds", shared.limits.header_seconds_max),
+        )),
         // RFC 9110 §15.5.9 would allow a 408, but a client that reuses the connection at this very moment
         // would mistake it for the response to its request.
-        EndCause::Aborted => return,
+        EndCause::Aborted(_) => return,
     };
     match refusal {
         Some(problem) => {

@@ -7,8 +7,8 @@ use std::task::Poll;
 
 use hyper_util::rt::TokioIo;
 
-use super::requests::{AbortReason, RequestService, http2_builder};
-use super::watchdog::WatchdogSignal;
+use super::requests::{RequestService, http2_builder};
+use super::watchdog::{AbortCause, WatchdogSignal};
 use super::watched_stream::{ByteStream, WatchedStream};
 
 /// Serves a stream until it ends.
@@ -21,7 +21,7 @@ where
     let builder = http2_builder(&shared.limits, &watch);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut leaving = false;
-    let why_cut = poll_fn(|cx| {
+    let aborted = poll_fn(|cx| {
         match watch.poll_signal(cx) {
             WatchdogSignal::Continue | WatchdogSignal::Park => {}
             WatchdogSignal::Drain if leaving => {}
@@ -29,25 +29,21 @@ where
                 leaving = true;
                 connection.as_mut().graceful_shutdown();
             }
-            WatchdogSignal::Abort => {
-                let why = match (watch.has_unread(), watch.is_idle()) {
-                    (true, _) => AbortReason::Unread,
-                    (false, false) => AbortReason::Streams,
-                    (false, true) => return Poll::Ready(None),
-                };
-                // hyper owns the stream, which reports the error at its last poll.
-                watch.abandon();
-                let _ = connection.as_mut().poll(cx);
-                return Poll::Ready(Some(why));
+            WatchdogSignal::Abort(cause) => {
+                if !watch.is_idle() {
+                    // hyper owns the stream, which reports the error at its last poll.
+                    watch.abandon();
+                    let _ = connection.as_mut().poll(cx);
+                }
+                return Poll::Ready(Some(cause));
             }
         }
         // An error here is the peer's: HTTP/2 has reported it already.
         connection.as_mut().poll(cx).map(|_| None)
     })
     .await;
-    if let Some(why) = why_cut {
-        shared.log_abort(why, peer);
-    } else if watch.is_frame_budget_exhausted() {
-        shared.log_abort(AbortReason::Frames, peer);
+    let is_flooded = || watch.is_frame_budget_exhausted().then_some(AbortCause::FrameFlood);
+    if let Some(cause) = aborted.or_else(is_flooded) {
+        shared.log_abort(cause, peer);
     }
 }

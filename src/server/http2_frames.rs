@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 
+use super::deadlines::SweepTime;
+
 const HEAD_BYTES: usize = 9;
 /// A frame with less data than this is hardly worth its header.
 const DATA_BYTES_SMALL: usize = 128;
@@ -86,18 +88,18 @@ impl FrameTracker {
 #[derive(Debug)]
 pub(super) struct ControlFrameBudget {
     remaining: Cell<i64>,
-    /// The tick of the last refill by time.
-    refilled_at: Cell<u64>,
+    /// The time of the last refill by time.
+    refilled_at: Cell<SweepTime>,
 }
 
 impl ControlFrameBudget {
     /// The initial value, and the maximum.
     const MAX: i64 = 2_000;
-    const PER_TICK: i64 = 25;
+    const PER_SWEEP: i64 = 25;
     const PER_REQUEST: i64 = 10;
     const BYTES_SENT: usize = 512;
 
-    pub(super) fn new(now: u64) -> Self {
+    pub(super) fn new(now: SweepTime) -> Self {
         Self { remaining: Cell::new(Self::MAX), refilled_at: Cell::new(now) }
     }
 
@@ -113,9 +115,9 @@ impl ControlFrameBudget {
         self.refill(i64::try_from(bytes / Self::BYTES_SENT).unwrap_or_default());
     }
 
-    pub(super) fn spend(&self, cost: i64, now: u64) {
-        let ticks = now.saturating_sub(self.refilled_at.replace(now));
-        self.refill(i64::try_from(ticks).unwrap_or(i64::MAX).saturating_mul(Self::PER_TICK));
+    pub(super) fn spend(&self, cost: i64, now: SweepTime) {
+        let sweeps = now.sweeps_since(self.refilled_at.replace(now));
+        self.refill(i64::try_from(sweeps).unwrap_or(i64::MAX).saturating_mul(Self::PER_SWEEP));
         self.remaining.set(self.remaining.get() - cost);
     }
 
@@ -170,29 +172,31 @@ mod tests {
 
     #[test]
     fn control_frame_budget_is_spent_and_refills() {
-        let allowance = ControlFrameBudget::new(7);
-        allowance.spend(ControlFrameBudget::MAX, 7);
+        let now = SweepTime::default();
+        let allowance = ControlFrameBudget::new(now);
+        allowance.spend(ControlFrameBudget::MAX, now);
         assert!(!allowance.is_exhausted());
-        allowance.spend(1, 7);
+        allowance.spend(1, now);
         assert!(allowance.is_exhausted());
-        allowance.spend(0, 8);
-        assert!(!allowance.is_exhausted(), "a tick later");
+        allowance.spend(0, now.next());
+        assert!(!allowance.is_exhausted(), "a sweep later");
         allowance.credit_request();
         allowance.credit_sent(2 * ControlFrameBudget::BYTES_SENT);
         assert_eq!(
             allowance.remaining.get(),
-            ControlFrameBudget::PER_TICK - 1 + ControlFrameBudget::PER_REQUEST + 2
+            ControlFrameBudget::PER_SWEEP - 1 + ControlFrameBudget::PER_REQUEST + 2
         );
-        allowance.spend(0, u64::MAX);
+        let later = (0..1_000).fold(now, |time, _| time.next());
+        allowance.spend(0, later);
         assert_eq!(allowance.remaining.get(), ControlFrameBudget::MAX);
     }
 
     #[test]
     fn control_frame_budget_rapid_reset_exhausts_it() {
-        let allowance = ControlFrameBudget::new(0);
+        let allowance = ControlFrameBudget::new(SweepTime::default());
         let resets = (0..).take_while(|_| {
             allowance.credit_request();
-            allowance.spend(RESET_COST, 0);
+            allowance.spend(RESET_COST, SweepTime::default());
             !allowance.is_exhausted()
         });
         assert!((50..200).contains(&resets.count()));

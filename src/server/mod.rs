@@ -9,6 +9,7 @@ mod outgoing_body;
 mod bind;
 mod closing;
 mod connection;
+mod deadlines;
 mod file_limit;
 mod http1;
 mod http2;

@@ -23,7 +23,7 @@ use super::options::ServerOptions;
 use super::outgoing_body::OutgoingBody;
 use super::refusal::RefusalContext;
 use super::tls::{HandshakeScheduler, TlsConfig};
-use super::watchdog::{ConnectionPhase, ConnectionWatchdog, Exchange};
+use super::watchdog::{AbortCause, ConnectionPhase, ConnectionWatchdog, Exchange};
 use crate::admission::MemoryPressure;
 use crate::box_future::box_future;
 use crate::log::Level;
@@ -33,15 +33,6 @@ use crate::wire::{PeerConnection, TargetFragment};
 
 /// Sockets that a worker closes in one round of its tasks.
 const CLOSINGS_MAX: usize = 4;
-
-/// Why a connection is aborted.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum AbortReason {
-    Unread,
-    Revoked,
-    Streams,
-    Frames,
-}
 
 /// State that all connections of one worker share.
 pub(super) struct ConnectionContext {
@@ -80,24 +71,32 @@ impl ConnectionContext {
         drop(turn);
     }
 
-    pub(super) fn log_abort(&self, why: AbortReason, peer: SocketAddr) {
+    /// Counts and logs an abort that is a fault of the client.
+    pub(super) fn log_abort(&self, cause: AbortCause, peer: SocketAddr) {
         let server = &self.refusals.metrics.server;
-        let (count, message) = match why {
-            AbortReason::Unread => (
+        let (count, message) = match cause {
+            AbortCause::Unread => (
                 &server.aborted_unread,
                 "connection aborted: the client does not read its response",
             ),
-            AbortReason::Revoked => (
+            AbortCause::Revoked => (
                 &server.cut_revoked,
                 "connection aborted: the caller lost the right to a response that the client does not read",
             ),
-            AbortReason::Streams => (
+            AbortCause::OpenStreams => (
                 &server.aborted_open_streams,
                 "connection aborted: too many HTTP/2 requests left open",
             ),
-            AbortReason::Frames => {
+            AbortCause::FrameFlood => {
                 (&server.aborted_frame_flood, "connection aborted: HTTP/2 control-frame flood")
             }
+            // The worker logs a sample of these.
+            AbortCause::SlowHandshake
+            | AbortCause::NoRequest
+            | AbortCause::SlowHead
+            | AbortCause::Idle
+            | AbortCause::Unflushed
+            | AbortCause::Shutdown => return,
         };
         count.add(1);
         self.refusals.log.event(Level::Info, message, &[("peer", &peer)]);
@@ -113,12 +112,12 @@ pub(super) struct StreamExecutor {
 impl<F: Future + 'static> hyper::rt::Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
         let watch = Rc::clone(&self.watch);
-        let number = watch.take_request_without_task();
+        let request = watch.take_request_without_task();
         tokio::task::spawn_local(async move {
             let mut stream = pin!(stream);
             poll_fn(|cx| {
                 let is_done = stream.as_mut().poll(cx).is_ready()
-                    || number.is_some_and(|number| watch.is_revoked(number, cx));
+                    || request.as_ref().is_some_and(|request| request.poll_revoked(cx));
                 if is_done { Poll::Ready(()) } else { Poll::Pending }
             })
             .await;

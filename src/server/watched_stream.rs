@@ -204,7 +204,7 @@ impl<S: ByteStream> AsyncWrite for WatchedStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.watch.is_response_expected() {
+        if !this.watch.phase().is_response_expected() {
             return Poll::Ready(Ok(bytes.len()));
         }
         this.check_abandoned()?;
@@ -218,7 +218,7 @@ impl<S: ByteStream> AsyncWrite for WatchedStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if !this.watch.is_response_expected() {
+        if !this.watch.phase().is_response_expected() {
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
         this.check_abandoned()?;

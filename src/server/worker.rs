@@ -4,7 +4,6 @@
 //! A panic in a connection ends that connection and is logged; the thread continues, because tokio catches it
 //! and every count has a guard.
 
-use std::cell::Cell;
 use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,31 +14,27 @@ use std::{io, thread};
 use rustls::HandshakeKind;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::bind::ListenerKind;
 use super::closing::refuse;
 use super::connection::{self, ConnectionInfo, Protocol};
+use super::deadlines::{Deadlines, SWEEP_INTERVAL};
 use super::options::ServerOptions;
 use super::refusal::RefusalContext;
 use super::requests::ConnectionContext;
 use super::shutdown::ShutdownStage;
 use super::tls::{self, HandshakeFailure};
 use super::watchdog::{
-    ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, SWEEP_INTERVAL, WatchdogSignal,
-    WorkerConnections, until_aborted,
+    AbortCause, ConnectionEvent, ConnectionWatchdog, WatchdogSignal, WorkerConnections,
+    until_aborted,
 };
 use crate::formats::accept::Accept;
 use crate::log::Level;
-use crate::pipeline::{self, App, StreamRights};
+use crate::pipeline::{self, App};
 use crate::problem::{self, Problem};
 use crate::wire::PeerConnection;
-
-/// The timeout of large heads and responses under memory pressure.
-const PRESSURE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long a head, once begun, may still arrive during a shutdown.
-const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// How long aborted connections may take to close at the end of a shutdown.
 const ABORT_GRACE: Duration = Duration::from_millis(200);
@@ -125,21 +120,14 @@ async fn run_worker(
     open: Arc<AtomicUsize>,
     say_ready: oneshot::Sender<()>,
 ) {
-    let limits = &seed.settings.limits;
-    let timeouts = PhaseTimeouts {
-        handshake: PhaseTimeouts::ticks(Duration::from_secs(limits.handshake_seconds_max.into())),
-        head: PhaseTimeouts::ticks(Duration::from_secs(limits.header_seconds_max.into())),
-        idle: PhaseTimeouts::ticks(Duration::from_secs(limits.idle_seconds_max.into())),
-        sending: PhaseTimeouts::ticks(Duration::from_secs(limits.send_seconds_max.into())),
-        under_pressure: PhaseTimeouts::ticks(PRESSURE_TIMEOUT),
-        shutdown: PhaseTimeouts::ticks(STOP_GRACE),
-    };
+    let deadlines = Deadlines::from_limits(&seed.settings.limits);
     let shared = Rc::new(ConnectionContext::new(seed.app, seed.refusals, &seed.settings));
     let _ = say_ready.send(());
     let mut watches = WorkerConnections::new(seed.streams_max);
     let mut memory = shared.app.shared.admission.reserve_connections();
     let ended = Rc::new(Notify::new());
-    let revocations = RevocationCheck::default();
+    // Checks beside the sweep whether the callers of streams still have their rights, one check at a time.
+    let mut revocation: Option<JoinHandle<()>> = None;
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut leaving = false;
@@ -160,7 +148,7 @@ async fn run_worker(
             },
             Some((stream, peer, listener_kind)) = arrivals.recv() => {
                 crate::fault::point("worker");
-                // Without connections the sweep is paused; its first tick must be a whole one.
+                // Without connections the sweep is paused; its first interval must be a whole one.
                 if watches.is_empty() {
                     sweep.reset();
                 }
@@ -173,42 +161,19 @@ async fn run_worker(
                 tokio::task::spawn_local(place.serve(stream, listener_kind));
             },
             _ = sweep.tick(), if !watches.is_empty() => {
-                watches.sweep(&timeouts, |bytes| {
+                watches.sweep(&deadlines, |bytes| {
                     memory.set(bytes);
                     shared.app.shared.admission.memory_pressure()
                 });
-                revocations.start(&shared.app, watches.stream_rights());
+                let streams = watches.stream_rights();
+                if !streams.is_empty() && revocation.as_ref().is_none_or(JoinHandle::is_finished) {
+                    let app = Rc::clone(&shared.app);
+                    let check = async move { pipeline::end_revoked(&app, streams).await };
+                    revocation = Some(tokio::task::spawn_local(check));
+                }
             },
             () = ended.notified(), if leaving => {}
         }
-    }
-}
-
-/// Checks beside the sweep whether the callers of streams still have their rights, one check at a time.
-#[derive(Default)]
-struct RevocationCheck {
-    is_running: Rc<Cell<bool>>,
-}
-
-impl RevocationCheck {
-    fn start(&self, app: &Rc<App>, streams: Vec<Arc<StreamRights>>) {
-        if streams.is_empty() || self.is_running.replace(true) {
-            return;
-        }
-        let (app, looking) = (Rc::clone(app), RevocationCheckGuard(Rc::clone(&self.is_running)));
-        tokio::task::spawn_local(async move {
-            let _looking = looking;
-            pipeline::end_revoked(&app, streams).await;
-        });
-    }
-}
-
-/// Marks a check as in flight until it ends, in any way.
-struct RevocationCheckGuard(Rc<Cell<bool>>);
-
-impl Drop for RevocationCheckGuard {
-    fn drop(&mut self) {
-        self.0.set(false);
     }
 }
 
@@ -276,7 +241,7 @@ async fn serve_tls(
     watch: Rc<ConnectionWatchdog>,
 ) {
     let Some(config) = shared.tls.clone() else { return };
-    watch.enter_phase(ConnectionPhase::Handshake);
+    watch.on(ConnectionEvent::HandshakeBegun);
     watch.begin_tls();
     let (done, server) = {
         // Boxed, so that its memory is released before the first request.
@@ -284,18 +249,18 @@ async fn serve_tls(
         (until_aborted(&watch, handshake).await, &shared.refusals.metrics.server)
     };
     let stream = match done {
-        Some(Ok(stream)) => stream,
-        Some(Err(HandshakeFailure::Disconnected)) => return,
-        Some(Err(HandshakeFailure::PlainHttp(stream))) => {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(HandshakeFailure::Disconnected)) => return,
+        Ok(Err(HandshakeFailure::PlainHttp(stream))) => {
             server.handshakes_plain_http.add(1);
-            watch.enter_phase(ConnectionPhase::Closing);
+            watch.on(ConnectionEvent::Close);
             let refused = Problem::new(&problem::BAD_REQUEST)
                 .detail("this port speaks HTTPS: expected TLS, got HTTP without it");
             let way = PeerConnection { peer, is_tls: false };
             let refusal = (&refused, &Accept::ANYTHING);
             return refuse(stream, refusal, way, &shared.refusals).await;
         }
-        Some(Err(HandshakeFailure::Broken(error))) => {
+        Ok(Err(HandshakeFailure::Broken(error))) => {
             server.handshakes_failed.add(1);
             if watch.should_log_handshake() {
                 let message = "TLS handshake failed (sampled)";
@@ -305,8 +270,7 @@ async fn serve_tls(
             }
             return;
         }
-        None if watch.is_stopping() => return,
-        None => {
+        Err(AbortCause::SlowHandshake) => {
             server.aborted_slow_handshake.add(1);
             if watch.should_log_handshake() {
                 let message = "connection aborted: TLS handshake took too long (sampled)";
@@ -314,6 +278,7 @@ async fn serve_tls(
             }
             return;
         }
+        Err(_) => return,
     };
     let (_, session) = stream.0.get_ref();
     match session.handshake_kind() {
@@ -327,7 +292,7 @@ async fn serve_tls(
         // RFC 9113 §3.2: HTTP/2 over TLS is negotiated by ALPN, or not at all.
         Some(_) | None => Protocol::Http1,
     };
-    watch.enter_phase(ConnectionPhase::Fresh);
+    watch.on(ConnectionEvent::HandshakeDone);
     let info = ConnectionInfo {
         way: PeerConnection { peer, is_tls: true },
         listener_kind: ListenerKind::Tls,

@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use super::state::{ConnectionWatchdog, WatchdogSignal};
+use super::phase::{AbortCause, WatchdogSignal};
+use super::state::ConnectionWatchdog;
 
 /// Lets the runtime poll the sockets once more. The watchdog may drain a connection before the runtime has
 /// noticed bytes that the kernel has already received.
@@ -18,7 +19,7 @@ pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Op
     let mut future = pin!(future);
     let done = poll_fn(|cx| match watch.poll_signal(cx) {
         WatchdogSignal::Continue | WatchdogSignal::Park => future.as_mut().poll(cx).map(Some),
-        WatchdogSignal::Drain | WatchdogSignal::Abort => Poll::Ready(None),
+        WatchdogSignal::Drain | WatchdogSignal::Abort(_) => Poll::Ready(None),
     })
     .await;
     if done.is_some() || watch.is_aborted() {
@@ -32,14 +33,17 @@ pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Op
     .await
 }
 
-/// Runs a future until it is done, or the watchdog aborts the connection. A drain gives it the time that a
+/// Runs a future until it is done, or the watchdog aborts the connection for this cause. A drain gives it the time that a
 /// stop waits for heads and handshakes.
-pub async fn until_aborted<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
+pub async fn until_aborted<F: Future>(
+    watch: &ConnectionWatchdog,
+    future: F,
+) -> Result<F::Output, AbortCause> {
     let mut future = pin!(future);
     poll_fn(|cx| match watch.poll_signal(cx) {
-        WatchdogSignal::Abort => Poll::Ready(None),
+        WatchdogSignal::Abort(cause) => Poll::Ready(Err(cause)),
         WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Drain => {
-            future.as_mut().poll(cx).map(Some)
+            future.as_mut().poll(cx).map(Ok)
         }
     })
     .await

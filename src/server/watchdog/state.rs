@@ -2,24 +2,21 @@
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use super::in_flight::InFlightRequest;
+use super::phase::{AbortCause, ConnectionEvent, ConnectionPhase, WatchdogSignal};
 use crate::admission::MemoryPressure;
-use crate::pipeline::StreamRights;
+use crate::server::deadlines::{Deadlines, SWEEP_INTERVAL, SweepTime};
 use crate::server::http1_framing::MessageFraming;
 use crate::server::http2_frames::ControlFrameBudget;
 
-/// After this many ticks without a request a connection releases hyper's buffers.
-const PARK_TICKS: u64 = 1;
+/// After this time without a request a connection releases hyper's buffers.
+const PARK_AFTER: Duration = SWEEP_INTERVAL;
 
-/// How often the sweep runs.
-pub const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-
-/// The minimum rate at which a client must read a response, once the stall timeout has passed: bytes per
-/// tick, which is 32 KiB a second.
-pub(super) const RESPONSE_BYTES_PER_TICK_MIN: usize = 8 << 10;
+/// How often the same message about refused clients may be logged.
+const LOG_INTERVAL_SWEEPS: u64 = 20;
 
 /// Concurrent handshakes per worker before the timeout of slow ones is shortened.
 pub(super) const HANDSHAKES_SOFT_MAX: usize = 1_000;
@@ -30,20 +27,19 @@ pub(super) const STREAMS_FAIR_SHARE: usize = 10;
 /// The state that the connections of one worker share.
 #[derive(Debug, Default)]
 pub struct WorkerState {
-    /// The time: the number of sweeps so far.
-    pub(super) ticks: Cell<u64>,
+    pub(super) now: Cell<SweepTime>,
     /// HTTP/2 requests in flight, and their maximum.
     pub(super) streams: Cell<usize>,
     pub(super) streams_max: usize,
-    pub(super) streams_logged_at: Cell<Option<u64>>,
+    pub(super) streams_logged_at: Cell<Option<SweepTime>>,
     /// When a handshake was last logged.
-    pub(super) handshake_logged_at: Cell<Option<u64>>,
+    pub(super) handshake_logged_at: Cell<Option<SweepTime>>,
     /// Handshakes in flight.
     pub(super) handshakes: Cell<usize>,
     /// Requests so far.
     pub(super) requests: Cell<u64>,
     /// When the server began to stop.
-    pub(super) stopping_since: Cell<Option<u64>>,
+    pub(super) stopping_since: Cell<Option<SweepTime>>,
 }
 
 impl WorkerState {
@@ -53,97 +49,21 @@ impl WorkerState {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionPhase {
-    /// Accepted, before or in the TLS handshake.
-    Handshake,
-    /// No byte of HTTP has arrived yet.
-    Fresh,
-    /// The first byte of a head has arrived, the last has not.
-    Head,
-    /// A request is with the pipeline, which has its own timeouts.
-    Busy,
-    /// A response is being sent. The time is that of the last progress.
-    Sending,
-    /// All requests are answered.
-    Idle,
-    /// HTTP/2, with concurrent requests. The time is that of the last request or response.
-    Streams,
-    /// The last bytes are sent; the connection ends by itself.
-    Closing,
-}
-
-/// A signal of the watchdog to a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchdogSignal {
-    Continue,
-    /// Release hyper's buffers until a whole head arrives.
-    Park,
-    /// Finish the requests in flight, accept no new ones.
-    Drain,
-    /// End now.
-    Abort,
-}
-
-/// The timeout of each phase, in ticks.
-#[derive(Debug, Clone, Copy)]
-pub struct PhaseTimeouts {
-    pub handshake: u64,
-    pub head: u64,
-    pub idle: u64,
-    pub sending: u64,
-    /// For large heads and responses under memory pressure, and for handshakes over their soft limit.
-    pub under_pressure: u64,
-    /// For connections without a request in flight, during a shutdown.
-    pub shutdown: u64,
-}
-
-impl PhaseTimeouts {
-    pub fn ticks(limit: Duration) -> u64 {
-        let ticks = limit.as_millis().div_ceil(SWEEP_INTERVAL.as_millis());
-        u64::try_from(ticks).unwrap_or(u64::MAX)
-    }
-}
-
-/// A request in flight, up to the last byte of the response.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InFlightEntry {
-    pub(super) number: u32,
-    pub(super) begun: u64,
-    /// The memory of its head.
-    pub(super) head_bytes: usize,
-    /// When hyper got the response, and its size; from then on the client is expected to read it.
-    pub(super) response_ready: Option<(u64, usize)>,
-    pub(super) kind: InFlightKind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum InFlightKind {
-    Request,
-    /// Its response is a stream.
-    Stream,
-    /// Not the request, but a chunk of its response.
-    Chunk,
-}
-
 #[derive(Debug)]
 pub struct ConnectionWatchdog {
     pub(super) worker: Rc<WorkerState>,
     pub(super) phase: Cell<ConnectionPhase>,
-    pub(super) since: Cell<u64>,
+    pub(super) since: Cell<SweepTime>,
     /// When bytes of a response were last sent.
-    pub(super) progress: Cell<u64>,
+    pub(super) progress: Cell<SweepTime>,
     /// The memory of a head that took more than one read.
     pub(super) head_bytes: Cell<usize>,
     /// The memory of the TLS state of the connection.
     pub(super) tls_bytes: Cell<usize>,
-    /// Requests so far.
-    pub(super) requests: Cell<u32>,
-    pub(super) in_flight: RefCell<Vec<InFlightEntry>>,
-    /// Streaming responses that end when their callers lose their rights.
-    pub(super) streams: RefCell<Vec<GuardedStream>>,
+    pub(super) has_begun_request: Cell<bool>,
+    pub(super) in_flight: RefCell<Vec<Rc<InFlightRequest>>>,
     /// The HTTP/2 request that has begun and has no task yet.
-    pub(super) without_task: Cell<Option<u32>>,
+    pub(super) without_task: RefCell<Option<Rc<InFlightRequest>>>,
     pub(super) frame_budget: ControlFrameBudget,
     /// The connection waits without a hyper connection and its buffers.
     pub(super) is_parked: Cell<bool>,
@@ -159,7 +79,7 @@ pub struct ConnectionWatchdog {
 
 impl ConnectionWatchdog {
     pub fn new(common: &Rc<WorkerState>) -> Rc<Self> {
-        let now = common.ticks.get();
+        let now = common.now.get();
         Rc::new(Self {
             worker: Rc::clone(common),
             phase: Cell::new(ConnectionPhase::Fresh),
@@ -167,10 +87,9 @@ impl ConnectionWatchdog {
             progress: Cell::new(now),
             head_bytes: Cell::new(0),
             tls_bytes: Cell::new(0),
-            requests: Cell::new(0),
+            has_begun_request: Cell::new(false),
             in_flight: RefCell::new(Vec::new()),
-            streams: RefCell::new(Vec::new()),
-            without_task: Cell::new(None),
+            without_task: RefCell::new(None),
             frame_budget: ControlFrameBudget::new(now),
             is_parked: Cell::new(false),
             message: RefCell::default(),
@@ -182,12 +101,19 @@ impl ConnectionWatchdog {
         })
     }
 
-    pub(super) fn now(&self) -> u64 {
-        self.worker.ticks.get()
+    pub(super) fn now(&self) -> SweepTime {
+        self.worker.now.get()
     }
 
     pub fn phase(&self) -> ConnectionPhase {
         self.phase.get()
+    }
+
+    /// Records an event, which may begin another phase.
+    pub fn on(&self, event: ConnectionEvent) {
+        if let Some(next) = self.phase.get().after(event) {
+            self.enter_phase(next);
+        }
     }
 
     pub fn enter_phase(&self, phase: ConnectionPhase) {
@@ -203,35 +129,12 @@ impl ConnectionWatchdog {
         count.set(count.get() + usize::from(begins) - usize::from(ends));
     }
 
-    /// Whether a response of ours can be in flight. If not, the bytes that hyper writes are its own.
-    pub fn is_response_expected(&self) -> bool {
-        match self.phase.get() {
-            ConnectionPhase::Busy
-            | ConnectionPhase::Sending
-            | ConnectionPhase::Streams
-            | ConnectionPhase::Closing => true,
-            ConnectionPhase::Handshake
-            | ConnectionPhase::Fresh
-            | ConnectionPhase::Head
-            | ConnectionPhase::Idle => false,
-        }
-    }
-
     pub fn record_read(&self, bytes: usize) {
-        match self.phase.get() {
-            ConnectionPhase::Fresh | ConnectionPhase::Idle => {
-                self.enter_phase(ConnectionPhase::Head);
-            }
-            ConnectionPhase::Head => {
-                // hyper has a copy, and `message` another.
-                self.head_bytes.set(self.head_bytes.get() + 2 * bytes);
-            }
-            ConnectionPhase::Handshake
-            | ConnectionPhase::Busy
-            | ConnectionPhase::Sending
-            | ConnectionPhase::Streams
-            | ConnectionPhase::Closing => {}
+        if self.phase.get() == ConnectionPhase::Head {
+            // hyper has a copy, and `message` another.
+            self.head_bytes.set(self.head_bytes.get() + 2 * bytes);
         }
+        self.on(ConnectionEvent::BytesRead);
     }
 
     pub fn message(&self) -> RefMut<'_, MessageFraming> {
@@ -242,21 +145,13 @@ impl ConnectionWatchdog {
         // A peer can make HTTP/2 write pings and acknowledgements of at most 17 bytes for ever; they do not
         // count as progress.
         const FRAME_BYTES_SMALL: usize = 64;
-        match self.phase.get() {
-            ConnectionPhase::Sending => self.since.set(self.now()),
-            ConnectionPhase::Streams => {
-                if bytes > FRAME_BYTES_SMALL {
-                    self.progress.set(self.now());
-                }
-                self.frame_budget.credit_sent(bytes);
+        if self.phase.get() == ConnectionPhase::Streams {
+            if bytes > FRAME_BYTES_SMALL {
+                self.progress.set(self.now());
             }
-            ConnectionPhase::Handshake
-            | ConnectionPhase::Fresh
-            | ConnectionPhase::Head
-            | ConnectionPhase::Busy
-            | ConnectionPhase::Idle
-            | ConnectionPhase::Closing => {}
+            self.frame_budget.credit_sent(bytes);
         }
+        self.on(ConnectionEvent::BytesWritten);
     }
 
     /// Spends the frame budget; false when it is exhausted.
@@ -271,10 +166,7 @@ impl ConnectionWatchdog {
 
     /// Whether the client has not read everything that it was sent.
     pub fn has_unread(&self) -> bool {
-        let is_unread = |request: &InFlightEntry| {
-            request.response_ready.is_some() || request.kind == InFlightKind::Stream
-        };
-        self.in_flight.borrow().iter().any(is_unread)
+        self.in_flight.borrow().iter().any(|request| request.is_unread())
     }
 
     pub fn is_idle(&self) -> bool {
@@ -291,9 +183,9 @@ impl ConnectionWatchdog {
         self.is_log_due(&self.worker.handshake_logged_at)
     }
 
-    fn is_log_due(&self, last: &Cell<Option<u64>>) -> bool {
-        const REPEAT: u64 = 20;
-        let may = last.get().is_none_or(|last| self.now() >= last + REPEAT);
+    fn is_log_due(&self, last: &Cell<Option<SweepTime>>) -> bool {
+        let is_over = |last| self.now().sweeps_since(last) >= LOG_INTERVAL_SWEEPS;
+        let may = last.get().is_none_or(is_over);
         if may {
             last.set(Some(self.now()));
         }
@@ -312,8 +204,8 @@ impl ConnectionWatchdog {
     /// hyper flushes when it has written all it has; if it also has the whole response, the response is
     /// sent.
     pub fn record_flush(&self) {
-        if self.phase.get() == ConnectionPhase::Sending && self.is_idle() {
-            self.enter_phase(ConnectionPhase::Idle);
+        if self.is_idle() {
+            self.on(ConnectionEvent::AllSent);
         }
     }
 
@@ -343,7 +235,7 @@ impl ConnectionWatchdog {
 
     /// Whether it was aborted, not drained.
     pub fn is_aborted(&self) -> bool {
-        self.signal.get() == WatchdogSignal::Abort
+        matches!(self.signal.get(), WatchdogSignal::Abort(_))
     }
 
     /// Sets whether the connection waits for the server (its turn to handshake).
@@ -362,101 +254,159 @@ impl ConnectionWatchdog {
         self.waker.borrow_mut().take();
     }
 
-    /// The age in whole ticks: a phase that began in mid-tick has lasted less than the difference.
-    pub(super) fn age(&self, since: u64) -> u64 {
-        self.now().saturating_sub(since).saturating_sub(1)
+    /// Forgets requests that have ended, with all that was sent of them.
+    pub(super) fn forget_done_requests(&self) {
+        self.in_flight.borrow_mut().retain(|request| request.is_in_flight());
+    }
+
+    /// Whether the client has read what hyper has of the responses in flight, and they go on.
+    pub(super) fn waits_for_server(&self) -> bool {
+        let in_flight = self.in_flight.borrow();
+        !in_flight.is_empty() && in_flight.iter().all(|request| !request.has_unread_bytes())
+    }
+
+    /// The HTTP/2 request whose task is spawned now. The executor gets no stream id from hyper, which spawns
+    /// the task of a request right after it has called the service, so the task belongs to the request that
+    /// has begun and has no task yet.
+    pub fn take_request_without_task(&self) -> Option<Rc<InFlightRequest>> {
+        self.without_task.take()
     }
 
     /// The signal that this connection should get now.
     pub(super) fn next_signal(
         &self,
-        timeouts: &PhaseTimeouts,
+        deadlines: &Deadlines,
         pressure: MemoryPressure,
     ) -> WatchdogSignal {
-        if self.is_unread_too_long(timeouts, pressure) || self.exceeds_fair_share(timeouts) {
-            return WatchdogSignal::Abort;
+        let signal = self.signal.get();
+        if self.is_aborted() {
+            return signal;
         }
         if self.phase.get() == ConnectionPhase::Streams {
-            self.wake_revoked_streams();
-        } else if self.has_revoked_stream() {
-            return WatchdogSignal::Abort;
+            self.in_flight.borrow().iter().for_each(|request| request.wake_if_revoked());
         }
-        if self.delays_shutdown(timeouts) {
-            return WatchdogSignal::Abort;
+        if let Some(cause) = self.abort_cause(deadlines, pressure) {
+            return WatchdogSignal::Abort(cause);
         }
-        let age = self.age(self.since.get());
-        let over = |limit| match self.signal.get() {
-            _ if age >= limit => WatchdogSignal::Abort,
-            WatchdogSignal::Continue if self.can_park() && age >= PARK_TICKS => {
+        let age = self.now().age(self.since.get());
+        match signal {
+            WatchdogSignal::Continue if self.is_idle_http2() => {
+                let is_short = pressure >= MemoryPressure::High;
+                let is_over = age >= deadlines.hurried(deadlines.idle, is_short);
+                if is_over { WatchdogSignal::Drain } else { signal }
+            }
+            WatchdogSignal::Continue if self.can_park() && age >= PARK_AFTER => {
                 WatchdogSignal::Park
             }
-            ask => ask,
-        };
-        let hurry = |limit: u64, is_hurried| {
-            if is_hurried { limit.min(timeouts.under_pressure) } else { limit }
-        };
-        let is_short = pressure >= MemoryPressure::High;
-        match self.phase.get() {
-            ConnectionPhase::Head => {
-                over(hurry(timeouts.head, pressure.hurries(self.head_bytes.get())))
-            }
-            ConnectionPhase::Handshake => {
-                over(hurry(timeouts.handshake, is_short || self.is_excess_handshake()))
-            }
-            ConnectionPhase::Fresh => over(hurry(timeouts.head, is_short && self.holds_buffers())),
-            ConnectionPhase::Idle => over(hurry(timeouts.idle, is_short && self.holds_buffers())),
-            ConnectionPhase::Sending => over(timeouts.sending),
-            ConnectionPhase::Busy | ConnectionPhase::Closing => self.signal.get(),
-            ConnectionPhase::Streams if !self.is_idle() => self.signal.get(),
-            ConnectionPhase::Streams if self.requests.get() == 0 => {
-                over(hurry(timeouts.head, is_short))
-            }
-            ConnectionPhase::Streams => match self.signal.get() {
-                WatchdogSignal::Continue if age >= hurry(timeouts.idle, is_short) => {
-                    WatchdogSignal::Drain
-                }
-                // Bytes of hyper itself may still wait for a client that does not read.
-                WatchdogSignal::Drain => over(timeouts.sending),
-                ask @ (WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Abort) => {
-                    ask
-                }
-            },
+            _ => signal,
         }
+    }
+
+    /// Why the connection is to be aborted now, if it is.
+    fn abort_cause(&self, deadlines: &Deadlines, pressure: MemoryPressure) -> Option<AbortCause> {
+        if self.has_revoked_stream() || self.is_unread_too_long(deadlines, pressure) {
+            return Some(self.unread_cause());
+        }
+        if self.exceeds_fair_share(deadlines) {
+            let is_unread = self.has_unread();
+            return Some(if is_unread { AbortCause::Unread } else { AbortCause::OpenStreams });
+        }
+        if self.delays_shutdown(deadlines) {
+            return Some(AbortCause::Shutdown);
+        }
+        let (deadline, cause) = self.phase_deadline(deadlines, pressure)?;
+        (self.now().age(self.since.get()) >= deadline).then_some(cause)
+    }
+
+    /// How long the phase may last, and the cause of the abort after that. `None` where something else ends
+    /// it: the pipeline, the deadline of each response, or the lingering close.
+    fn phase_deadline(
+        &self,
+        deadlines: &Deadlines,
+        pressure: MemoryPressure,
+    ) -> Option<(Duration, AbortCause)> {
+        let is_short = pressure >= MemoryPressure::High;
+        let Deadlines { handshake, head, idle, sending, .. } = *deadlines;
+        let hurried = |limit, is_hurried| deadlines.hurried(limit, is_hurried);
+        let unless_stopping = |cause| if self.is_stopping() { AbortCause::Shutdown } else { cause };
+        match self.phase.get() {
+            ConnectionPhase::Handshake => {
+                let limit = hurried(handshake, is_short || self.is_excess_handshake());
+                Some((limit, unless_stopping(AbortCause::SlowHandshake)))
+            }
+            ConnectionPhase::Fresh => {
+                Some((hurried(head, is_short && self.holds_buffers()), AbortCause::NoRequest))
+            }
+            ConnectionPhase::Head => {
+                let limit = hurried(head, pressure.hurries(self.head_bytes.get()));
+                Some((limit, unless_stopping(AbortCause::SlowHead)))
+            }
+            ConnectionPhase::Idle => {
+                Some((hurried(idle, is_short && self.holds_buffers()), AbortCause::Idle))
+            }
+            ConnectionPhase::Sending if self.has_unread() => Some((sending, AbortCause::Unread)),
+            ConnectionPhase::Sending => Some((sending, AbortCause::Unflushed)),
+            ConnectionPhase::Streams if !self.is_idle() => None,
+            ConnectionPhase::Streams if !self.has_begun_request.get() => {
+                Some((hurried(head, is_short), AbortCause::NoRequest))
+            }
+            // Bytes of hyper itself may still wait for a client that does not read.
+            ConnectionPhase::Streams if self.signal.get() == WatchdogSignal::Drain => {
+                Some((sending, AbortCause::Idle))
+            }
+            ConnectionPhase::Streams | ConnectionPhase::Busy | ConnectionPhase::Closing => None,
+        }
+    }
+
+    /// Whether it is an HTTP/2 connection that has had requests, and has none.
+    fn is_idle_http2(&self) -> bool {
+        self.phase.get() == ConnectionPhase::Streams
+            && self.has_begun_request.get()
+            && self.is_idle()
+    }
+
+    /// Whether a revoked response has not ended yet, because its client does not read and so nothing polls it.
+    /// Of an HTTP/2 connection only that stream ends, not the connection.
+    fn has_revoked_stream(&self) -> bool {
+        self.phase.get() != ConnectionPhase::Streams
+            && self.in_flight.borrow().iter().any(|request| request.is_revoked())
+    }
+
+    /// Why a connection is aborted whose client has not read everything.
+    pub(super) fn unread_cause(&self) -> AbortCause {
+        if self.has_revoked_stream() { AbortCause::Revoked } else { AbortCause::Unread }
     }
 
     fn is_excess_handshake(&self) -> bool {
         self.worker.handshakes.get() > HANDSHAKES_SOFT_MAX && !self.is_waiting_on_server.get()
     }
 
-    fn is_unread_too_long(&self, timeouts: &PhaseTimeouts, pressure: MemoryPressure) -> bool {
-        let stands_still = self.phase.get() == ConnectionPhase::Streams
-            && self.age(self.progress.get()) >= timeouts.sending;
-        let under_way = self.in_flight.borrow();
-        under_way.iter().filter_map(|request| request.response_ready).any(|(since, bytes)| {
-            let age = self.age(since);
-            let ticks = u64::try_from(bytes / RESPONSE_BYTES_PER_TICK_MIN).unwrap_or(u64::MAX);
-            age >= timeouts.sending.saturating_add(ticks)
-                || (age >= timeouts.sending && stands_still)
-                || (age >= timeouts.under_pressure && pressure.hurries(bytes))
-        })
+    fn is_unread_too_long(&self, deadlines: &Deadlines, pressure: MemoryPressure) -> bool {
+        let now = self.now();
+        let is_stalled = self.phase.get() == ConnectionPhase::Streams
+            && now.age(self.progress.get()) >= deadlines.sending;
+        let in_flight = self.in_flight.borrow();
+        let is_over = |request: &Rc<InFlightRequest>| {
+            request.is_unread_too_long(now, deadlines, (pressure, is_stalled))
+        };
+        in_flight.iter().any(is_over)
     }
 
     /// Whether the connection has more streams than its share, and has not finished them for long.
-    fn exceeds_fair_share(&self, timeouts: &PhaseTimeouts) -> bool {
+    fn exceeds_fair_share(&self, deadlines: &Deadlines) -> bool {
+        let is_old = |request: &Rc<InFlightRequest>| {
+            self.now().age(request.begun()) >= deadlines.under_pressure
+        };
         self.worker.has_many_streams()
             && self.has_many_streams()
-            && self
-                .in_flight
-                .borrow()
-                .iter()
-                .any(|it| self.age(it.begun) >= timeouts.under_pressure)
+            && self.in_flight.borrow().iter().any(is_old)
     }
 
     /// Whether the connection has more streams in flight than every connection may have.
     pub fn has_many_streams(&self) -> bool {
-        let is_request = |request: &&InFlightEntry| request.kind != InFlightKind::Chunk;
+        let in_flight = self.in_flight.borrow();
         self.phase.get() == ConnectionPhase::Streams
-            && self.in_flight.borrow().iter().filter(is_request).count() > STREAMS_FAIR_SHARE
+            && in_flight.iter().filter(|request| request.is_open()).count() > STREAMS_FAIR_SHARE
     }
 
     /// Whether one more request is within the limit; HTTP/1 has one per connection.
@@ -464,14 +414,4 @@ impl ConnectionWatchdog {
         self.phase.get() != ConnectionPhase::Streams
             || self.worker.streams.get() < self.worker.streams_max
     }
-}
-
-/// A streaming response that ends with the rights of its caller.
-#[derive(Debug)]
-pub(super) struct GuardedStream {
-    /// The number of the request.
-    pub(super) number: u32,
-    pub(super) rights: Arc<StreamRights>,
-    /// The waker of the task that runs the stream; HTTP/2 only.
-    pub(super) task: Option<Waker>,
 }

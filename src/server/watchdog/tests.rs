@@ -3,21 +3,27 @@
 use std::future::ready;
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
 
-use super::state::*;
+use super::state::{HANDSHAKES_SOFT_MAX, STREAMS_FAIR_SHARE};
 use super::*;
 use crate::admission;
 use crate::admission::MemoryPressure;
+use crate::server::deadlines::{Deadlines, SWEEP_INTERVAL, SweepTime};
 
-const TIMEOUTS: PhaseTimeouts =
-    PhaseTimeouts { handshake: 3, head: 4, idle: 8, sending: 6, under_pressure: 2, shutdown: 1 };
+const DEADLINES: Deadlines = Deadlines {
+    handshake: SWEEP_INTERVAL.saturating_mul(3),
+    head: SWEEP_INTERVAL.saturating_mul(4),
+    idle: SWEEP_INTERVAL.saturating_mul(8),
+    sending: SWEEP_INTERVAL.saturating_mul(6),
+    under_pressure: SWEEP_INTERVAL.saturating_mul(2),
+    shutdown: SWEEP_INTERVAL,
+};
 
 fn sweep(watches: &mut WorkerConnections, pressure: MemoryPressure) {
-    watches.sweep(&TIMEOUTS, |_| pressure);
+    watches.sweep(&DEADLINES, |_| pressure);
 }
 
 /// How many sweeps a connection survives in this state.
@@ -27,7 +33,7 @@ fn sweeps(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> Option<u64> {
     prepare(&watch);
     (1..100).find(|_| {
         sweep(&mut watches, MemoryPressure::None);
-        watch.signal.get() == WatchdogSignal::Abort
+        watch.is_aborted()
     })
 }
 
@@ -73,10 +79,10 @@ fn watchdog_shutdown_aborts_only_connections_without_a_request() {
         watches.drain();
         (1..100).find(|_| {
             sweep(&mut watches, MemoryPressure::None);
-            watch.signal.get() == WatchdogSignal::Abort
+            watch.is_aborted()
         })
     };
-    let soon = Some(TIMEOUTS.shutdown + 1);
+    let soon = Some(1 + 1);
     assert_eq!(stopped(&|watch| watch.record_read(1)), soon, "half of a head");
     assert_eq!(stopped(&|watch| watch.enter_phase(ConnectionPhase::Handshake)), soon, "handshake");
     assert_eq!(
@@ -113,7 +119,7 @@ fn sweeps_of_a_slow_reader(
     (1..10_000).find(|_| {
         watch.record_written(100);
         sweep(&mut watches, pressure);
-        watch.signal.get() == WatchdogSignal::Abort
+        watch.is_aborted()
     })
 }
 
@@ -121,8 +127,9 @@ fn sweeps_of_a_slow_reader(
 fn watchdog_response_must_be_read_at_a_minimum_rate() {
     for phase in [ConnectionPhase::Fresh, ConnectionPhase::Streams] {
         let large = admission::SMALL_BYTES_MAX * 8;
-        let ticks = u64::try_from(large / RESPONSE_BYTES_PER_TICK_MIN).unwrap();
-        assert_eq!(sweeps_of_a_slow_reader(phase, large, MemoryPressure::None), Some(7 + ticks));
+        // 32 KiB a second.
+        let sweeps = u64::try_from(large / (8 << 10)).unwrap();
+        assert_eq!(sweeps_of_a_slow_reader(phase, large, MemoryPressure::None), Some(7 + sweeps));
         assert_eq!(
             sweeps_of_a_slow_reader(phase, large, MemoryPressure::Elevated),
             Some(3),
@@ -153,7 +160,7 @@ fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
             (watch, streams)
         })
         .collect();
-    for _ in 0..TIMEOUTS.under_pressure {
+    for _ in 0..2 {
         sweep(&mut watches, MemoryPressure::None);
         assert!(
             connections.iter().all(|(watch, _)| watch.signal.get() == WatchdogSignal::Continue)
@@ -161,7 +168,8 @@ fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
     }
     sweep(&mut watches, MemoryPressure::None);
     let asks: Vec<_> = connections.iter().map(|(watch, _)| watch.signal.get()).collect();
-    assert_eq!(asks, [WatchdogSignal::Abort, WatchdogSignal::Abort, WatchdogSignal::Continue]);
+    let aborted = WatchdogSignal::Abort(AbortCause::OpenStreams);
+    assert_eq!(asks, [aborted, aborted, WatchdogSignal::Continue]);
     assert!(connections[0].0.can_accept_request());
     let more: Vec<_> = (0..20).map(|_| Exchange::begin(&connections[0].0)).collect();
     assert!(!connections[0].0.can_accept_request());
@@ -179,7 +187,7 @@ fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     let cut_at = |watch: &ConnectionWatchdog, watches: &mut WorkerConnections| {
         (1..100).find(|_| {
             sweep(watches, MemoryPressure::Elevated);
-            watch.signal.get() == WatchdogSignal::Abort
+            watch.is_aborted()
         })
     };
     assert_eq!(cut_at(&large, &mut watches), Some(3));
@@ -194,13 +202,13 @@ fn sweeps_under_high_pressure(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> 
     prepare(&watch);
     (1..100).find(|_| {
         sweep(&mut watches, MemoryPressure::High);
-        matches!(watch.signal.get(), WatchdogSignal::Drain | WatchdogSignal::Abort)
+        matches!(watch.signal.get(), WatchdogSignal::Drain | WatchdogSignal::Abort(_))
     })
 }
 
 #[test]
 fn memory_pressure_high_ends_whatever_is_slow_and_holds_buffers() {
-    let soon = Some(TIMEOUTS.under_pressure + 1);
+    let soon = Some(2 + 1);
     assert_eq!(sweeps_under_high_pressure(|watch| watch.record_read(1)), soon, "head");
     assert_eq!(sweeps_under_high_pressure(|watch| sent(watch, 10)), soon, "small answer");
     let enter = |phase| sweeps_under_high_pressure(|watch| watch.enter_phase(phase));
@@ -211,7 +219,7 @@ fn memory_pressure_high_ends_whatever_is_slow_and_holds_buffers() {
         drop(Exchange::begin(watch));
     };
     assert_eq!(sweeps_under_high_pressure(idle_stream), soon, "HTTP/2 idle");
-    assert_eq!(enter(ConnectionPhase::Idle), Some(TIMEOUTS.idle + 1), "HTTP/1 idle");
+    assert_eq!(enter(ConnectionPhase::Idle), Some(8 + 1), "HTTP/1 idle");
     let idle_tls = |watch: &Rc<ConnectionWatchdog>| {
         watch.begin_tls();
         watch.enter_phase(ConnectionPhase::Idle);
@@ -244,7 +252,7 @@ fn connection_memory_counts_heads_requests_and_small_answers() {
     assert_eq!(watch.held_bytes(), begun + 10_500, "a part is no request");
     drop((part, exchange));
     let mut all = 0;
-    watches.sweep(&TIMEOUTS, |bytes| {
+    watches.sweep(&DEADLINES, |bytes| {
         all = bytes;
         MemoryPressure::None
     });
@@ -260,11 +268,13 @@ fn watchdog_head_is_timed_from_its_first_byte_and_sending_from_progress() {
         sweep(&mut watches, MemoryPressure::None);
         watch.record_read(1);
     }
-    assert_eq!((watch.phase(), watch.since.get()), (ConnectionPhase::Head, 0));
+    let began = SweepTime::default();
+    assert_eq!((watch.phase(), watch.since.get()), (ConnectionPhase::Head, began));
     Exchange::begin(&watch).response_ready(0);
     sweep(&mut watches, MemoryPressure::None);
     watch.record_written(1);
-    assert_eq!((watch.phase(), watch.since.get()), (ConnectionPhase::Sending, 4));
+    assert_eq!((watch.phase(), watch.now().sweeps_since(began)), (ConnectionPhase::Sending, 4));
+    assert_eq!(watch.since.get(), watch.now());
 }
 
 #[test]
@@ -290,11 +300,47 @@ fn watchdog_forgets_ended_connections() {
     assert!(watches.is_empty());
 }
 
+/// The cause of the abort of a connection in this state.
+fn cause(prepare: impl FnOnce(&Rc<ConnectionWatchdog>)) -> Option<AbortCause> {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    prepare(&watch);
+    for _ in 0..100 {
+        sweep(&mut watches, MemoryPressure::None);
+    }
+    match watch.signal.get() {
+        WatchdogSignal::Abort(cause) => Some(cause),
+        _ => None,
+    }
+}
+
 #[test]
-fn timeouts_are_rounded_up_to_ticks() {
-    assert_eq!(PhaseTimeouts::ticks(Duration::from_secs(1)), 4);
-    assert_eq!(PhaseTimeouts::ticks(Duration::from_millis(251)), 2);
-    assert_eq!(PhaseTimeouts::ticks(Duration::ZERO), 0);
+fn watchdog_abort_has_the_cause_of_its_phase() {
+    let enter = |phase| cause(|watch| watch.enter_phase(phase));
+    assert_eq!(enter(ConnectionPhase::Handshake), Some(AbortCause::SlowHandshake));
+    assert_eq!(cause(|_| ()), Some(AbortCause::NoRequest));
+    assert_eq!(enter(ConnectionPhase::Streams), Some(AbortCause::NoRequest));
+    assert_eq!(cause(|watch| watch.record_read(1)), Some(AbortCause::SlowHead));
+    assert_eq!(enter(ConnectionPhase::Idle), Some(AbortCause::Idle));
+    assert_eq!(cause(|watch| sent(watch, 1)), Some(AbortCause::Unread));
+    assert_eq!(enter(ConnectionPhase::Sending), Some(AbortCause::Unflushed));
+    let idle_http2 = |watch: &Rc<ConnectionWatchdog>| {
+        watch.on(ConnectionEvent::Http2);
+        drop(Exchange::begin(watch));
+    };
+    assert_eq!(cause(idle_http2), Some(AbortCause::Idle));
+    let stopped = |phase| {
+        let mut watches = WorkerConnections::new(100);
+        let watch = watches.add();
+        watch.enter_phase(phase);
+        watches.drain();
+        (0..100).for_each(|_| sweep(&mut watches, MemoryPressure::None));
+        watch.signal.get()
+    };
+    for phase in [ConnectionPhase::Handshake, ConnectionPhase::Head, ConnectionPhase::Idle] {
+        let expected = WatchdogSignal::Abort(AbortCause::Shutdown);
+        assert_eq!(stopped(phase), expected, "{phase:?} at a stop");
+    }
 }
 
 #[test]
@@ -308,17 +354,17 @@ fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
     let (first, held_up) = (begin(&mut watches), begin(&mut watches));
     held_up.set_waiting_on_server(true);
     let others: Vec<_> = (0..HANDSHAKES_SOFT_MAX).map(|_| begin(&mut watches)).collect();
-    for _ in 0..TIMEOUTS.under_pressure {
+    for _ in 0..2 {
         sweep(&mut watches, MemoryPressure::None);
         assert_eq!(first.signal.get(), WatchdogSignal::Continue);
     }
     sweep(&mut watches, MemoryPressure::None);
     assert_eq!(
         (first.signal.get(), held_up.signal.get()),
-        (WatchdogSignal::Abort, WatchdogSignal::Continue)
+        (WatchdogSignal::Abort(AbortCause::SlowHandshake), WatchdogSignal::Continue)
     );
     sweep(&mut watches, MemoryPressure::None);
-    assert_eq!(held_up.signal.get(), WatchdogSignal::Abort, "with the timeout of every handshake");
+    assert!(held_up.is_aborted(), "with the timeout of every handshake");
     for (number, watch) in others.iter().enumerate() {
         // However a handshake ends, it is counted once.
         if number % 2 == 0 {
@@ -373,7 +419,7 @@ fn chunks_do_not_count_as_requests_and_may_outlive_their_request() {
     let exchange = Exchange::begin(&watch);
     exchange.mark_streaming(None);
     let (first, last) = (exchange.begin_chunk(10), exchange.begin_chunk(10));
-    assert_eq!((watch.phase(), watch.in_flight.borrow().len()), (ConnectionPhase::Sending, 3));
+    assert_eq!((watch.phase(), watch.in_flight.borrow().len()), (ConnectionPhase::Sending, 1));
     drop(first);
     assert_eq!(watch.phase(), ConnectionPhase::Sending);
     exchange.end_stream();
@@ -399,7 +445,7 @@ fn draining_connection_reads_bytes_that_arrived_before_the_stop() {
         io::Write::write_all(&mut theirs, b"x").unwrap();
         assert_eq!(until_ended(&watch, ours.read_u8()).await.unwrap().unwrap(), b'x');
         assert_eq!(until_ended(&watch, std::future::pending::<&str>()).await, None);
-        watch.set_signal(WatchdogSignal::Abort);
+        watch.set_signal(WatchdogSignal::Abort(AbortCause::Shutdown));
         assert_eq!(until_ended(&watch, ready("read")).await, None);
     });
 }
@@ -415,8 +461,8 @@ fn draining_connection_completes_its_handshake_until_it_is_aborted() {
             tokio::task::yield_now().await;
             "done"
         };
-        assert_eq!(until_aborted(&watch, handshake).await, Some("done"));
-        watch.set_signal(WatchdogSignal::Abort);
-        assert_eq!(until_aborted(&watch, ready("done")).await, None);
+        assert_eq!(until_aborted(&watch, handshake).await, Ok("done"));
+        watch.set_signal(WatchdogSignal::Abort(AbortCause::Shutdown));
+        assert_eq!(until_aborted(&watch, ready("done")).await, Err(AbortCause::Shutdown));
     });
 }

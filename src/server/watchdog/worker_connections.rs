@@ -6,11 +6,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::state::{
-    ConnectionPhase, ConnectionWatchdog, PhaseTimeouts, WatchdogSignal, WorkerState,
-};
+use super::phase::{ConnectionPhase, WatchdogSignal};
+use super::state::{ConnectionWatchdog, WorkerState};
 use crate::admission::MemoryPressure;
 use crate::pipeline::StreamRights;
+use crate::server::deadlines::Deadlines;
 
 /// All connections of one worker.
 #[derive(Debug)]
@@ -37,16 +37,12 @@ impl WorkerConnections {
     }
 
     /// `pressure` is called with the memory of all connections.
-    pub fn sweep(
-        &mut self,
-        timeouts: &PhaseTimeouts,
-        pressure: impl FnOnce(usize) -> MemoryPressure,
-    ) {
-        self.worker.ticks.set(self.worker.ticks.get() + 1);
+    pub fn sweep(&mut self, deadlines: &Deadlines, pressure: impl FnOnce(usize) -> MemoryPressure) {
+        self.worker.now.set(self.worker.now.get().next());
         self.connections.retain(|watch| !watch.ended.get());
         let pressure = pressure(self.connections.iter().map(|watch| watch.held_bytes()).sum());
         for watch in &self.connections {
-            watch.set_signal(watch.next_signal(timeouts, pressure));
+            watch.set_signal(watch.next_signal(deadlines, pressure));
         }
     }
 
@@ -54,23 +50,22 @@ impl WorkerConnections {
     pub fn stream_rights(&self) -> Vec<Arc<StreamRights>> {
         let mut all = Vec::new();
         for watch in &self.connections {
-            let streams = watch.streams.borrow();
-            all.extend(streams.iter().map(|stream| Arc::clone(&stream.rights)));
+            let in_flight = watch.in_flight.borrow();
+            all.extend(in_flight.iter().filter_map(|request| request.rights().cloned()));
         }
         all
     }
 
     /// Aborts connections with unsent data, so that no client mistakes a truncated response for the whole.
     pub fn abort_unread(&self) {
-        self.connections
-            .iter()
-            .filter(|watch| watch.has_unread())
-            .for_each(|watch| watch.set_signal(WatchdogSignal::Abort));
+        for watch in self.connections.iter().filter(|watch| watch.has_unread()) {
+            watch.set_signal(WatchdogSignal::Abort(watch.unread_cause()));
+        }
     }
 
     /// Begins the shutdown: all connections finish their requests in flight.
     pub fn drain(&self) {
-        self.worker.stopping_since.set(Some(self.worker.ticks.get()));
+        self.worker.stopping_since.set(Some(self.worker.now.get()));
         for watch in &self.connections {
             watch.set_signal(WatchdogSignal::Drain);
         }
@@ -79,7 +74,7 @@ impl WorkerConnections {
 
 impl ConnectionWatchdog {
     /// Whether it delays the shutdown without a request: an unfinished head or handshake is not a request.
-    pub(super) fn delays_shutdown(&self, timeouts: &PhaseTimeouts) -> bool {
+    pub(super) fn delays_shutdown(&self, deadlines: &Deadlines) -> bool {
         let last = match self.phase.get() {
             ConnectionPhase::Handshake
             | ConnectionPhase::Fresh
@@ -92,19 +87,15 @@ impl ConnectionWatchdog {
             }
         };
         // A head or handshake that began long before the shutdown may still be completed.
-        self.worker
-            .stopping_since
-            .get()
-            .is_some_and(|since| self.is_idle() && self.age(last.max(since)) >= timeouts.shutdown)
+        self.worker.stopping_since.get().is_some_and(|since| {
+            self.is_idle() && self.now().age(last.max(since)) >= deadlines.shutdown
+        })
     }
 
     /// Whether no HTTP/1 request is in flight while hyper holds buffers for the next one.
     pub fn can_park(&self) -> bool {
         !self.is_parked.get()
-            && matches!(
-                self.phase.get(),
-                ConnectionPhase::Fresh | ConnectionPhase::Head | ConnectionPhase::Idle
-            )
+            && self.phase.get().is_before_request()
             && self.message.borrow().is_in_head()
     }
 
