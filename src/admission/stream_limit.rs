@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::fault::OrBug;
 use crate::rate_window::network;
 
 /// The identity that limits count by.
@@ -86,13 +87,13 @@ pub struct StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut under_way = self.streams.lock_counts();
-        under_way.count = under_way.count.saturating_sub(1);
-        if let Some(own) = under_way.by_caller.get_mut(&self.caller) {
-            *own = own.saturating_sub(1);
-            // Callers without a stream take up no memory.
-            if *own == 0 {
-                under_way.by_caller.remove(&self.caller);
-            }
+        const COUNTED: &str = "`acquire` has counted the stream";
+        under_way.count = under_way.count.checked_sub(1).or_bug(COUNTED);
+        let own = under_way.by_caller.get_mut(&self.caller).or_bug(COUNTED);
+        *own = own.checked_sub(1).or_bug(COUNTED);
+        // Callers without a stream take up no memory.
+        if *own == 0 {
+            under_way.by_caller.remove(&self.caller);
         }
     }
 }

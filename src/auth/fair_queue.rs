@@ -9,6 +9,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::fault::OrBug;
 use crate::rate_window::network;
 
 /// The maximum number of waiting jobs of unauthenticated clients; as many again of authenticated callers.
@@ -117,8 +118,8 @@ impl<J> FairQueue<J> {
         if let Some(until) = self.cooldown_until.filter(|until| *until > now) {
             return NextJob::CoolDown(until.saturating_duration_since(now));
         }
-        let Some((address, mut jobs)) = self.ring.pop_front() else { return NextJob::Idle };
-        let Some(job) = jobs.pop_front() else { return NextJob::Idle };
+        let (address, mut jobs) = self.ring.pop_front().or_bug("it is not empty");
+        let job = jobs.pop_front().or_bug("an address without jobs is removed");
         if !jobs.is_empty() {
             self.ring.push_back((address, jobs));
         }

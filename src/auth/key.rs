@@ -5,13 +5,15 @@
 //! several keys, one a line. The first seals and signs, the others only open and verify, so that a rotation
 //! can be interrupted at any point.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, STANDARD};
 use base64::engine::{DecodePaddingMode, GeneralPurposeConfig};
+
+use crate::fault::OrBug;
 
 const KEY_BYTES: usize = 32;
 /// The maximum number of keys: more than a rotation needs, and a bound on how many are tried.
@@ -163,10 +165,8 @@ impl SecretKey {
     fn new(bytes: [u8; KEY_BYTES]) -> Result<Self, String> {
         let sealing = UnboundKey::new(&AES_256_GCM, &derive(&bytes, SEALING_LABEL))
             .map_err(|_| "the key cannot be used".to_owned())?;
-        let mut fingerprint = [0; 16];
-        for (to, from) in fingerprint.iter_mut().zip(derive(&bytes, FINGERPRINT_LABEL)) {
-            *to = from;
-        }
+        let derived = derive(&bytes, FINGERPRINT_LABEL);
+        let fingerprint = *derived.first_chunk().or_bug("a derived key has 32 bytes");
         Ok(Self { bytes, sealing: LessSafeKey::new(sealing), fingerprint })
     }
 
@@ -176,21 +176,13 @@ impl SecretKey {
     }
 
     fn fingerprint(&self) -> String {
-        self.fingerprint.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        self.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
 fn derive(key: &[u8; KEY_BYTES], label: &[u8]) -> [u8; 32] {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), label);
-    let mut derived = [0; 32];
-    for (to, from) in derived.iter_mut().zip(tag.as_ref()) {
-        *to = *from;
-    }
-    derived
+    tag.as_ref().try_into().or_bug("the tag of HMAC-SHA256 has 32 bytes")
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use aws_lc_rs::{constant_time, hmac};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
+use crate::fault::OrBug;
 use crate::store::NONCE_SECONDS;
 
 /// From this age on, responses carry the next nonce.
@@ -101,17 +102,9 @@ impl Nonces {
     }
 
     pub fn issue(&self, epoch: u64, now: i64, random: NonceRandom) -> String {
-        let mut bytes = [0; ALL_BYTES];
-        let signed = low_half(now).to_be_bytes().into_iter().chain(epoch.to_be_bytes());
-        for (byte, value) in bytes.iter_mut().zip(signed.chain(random)) {
-            *byte = value;
-        }
-        let (signed, mac) = bytes.split_at_mut(SIGNED_BYTES);
-        let tag = sign(&self.signing, NONCE_LABEL, signed);
-        for (byte, value) in mac.iter_mut().zip(tag.as_ref()) {
-            *byte = *value;
-        }
-        URL_SAFE_NO_PAD.encode(bytes)
+        let signed = [&low_half(now).to_be_bytes()[..], &epoch.to_be_bytes(), &random].concat();
+        let tag = sign(&self.signing, NONCE_LABEL, &signed);
+        URL_SAFE_NO_PAD.encode([&signed[..], tag.as_ref().split_at(MAC_BYTES).0].concat())
     }
 
     pub fn read(&self, text: impl AsRef<[u8]>, now: i64) -> Result<Nonce, NonceError> {
@@ -126,7 +119,7 @@ impl Nonces {
         if !keys.any(|key| verify_mac(key, signed, mac)) {
             return Err(NonceError::Foreign);
         }
-        parse(signed, now).ok_or(NonceError::Foreign)?.check_age(now)
+        parse(signed, now).or_bug("its length was checked").check_age(now)
     }
 
     /// The `opaque` of a realm under each key, that of the signing key first.
@@ -134,7 +127,7 @@ impl Nonces {
         let keys = std::iter::once(&self.signing).chain(&self.previous);
         keys.map(|key| {
             let mac = sign(key, OPAQUE_LABEL, realm.as_bytes());
-            URL_SAFE_NO_PAD.encode(mac.as_ref().get(..OPAQUE_BYTES).unwrap_or_default()).into()
+            URL_SAFE_NO_PAD.encode(mac.as_ref().split_at(OPAQUE_BYTES).0).into()
         })
         .collect()
     }
@@ -149,10 +142,11 @@ fn sign(key: &hmac::Key, label: &[u8], text: &[u8]) -> hmac::Tag {
 
 fn verify_mac(key: &hmac::Key, signed: &[u8], mac: &[u8]) -> bool {
     let expected = sign(key, NONCE_LABEL, signed);
-    let expected = expected.as_ref().get(..MAC_BYTES).unwrap_or_default();
+    let expected = expected.as_ref().split_at(MAC_BYTES).0;
     constant_time::verify_slices_are_equal(expected, mac).is_ok()
 }
 
+/// `None` if there are too few bytes.
 fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
     let (time, rest) = signed.split_first_chunk()?;
     let (epoch, random) = rest.split_first_chunk()?;
@@ -167,7 +161,7 @@ fn parse(signed: &[u8], now: i64) -> Option<Nonce> {
     }
     Some(Nonce {
         epoch: u64::from_be_bytes(*epoch),
-        issued: now.checked_add(ahead.into())?,
+        issued: now.saturating_add(ahead.into()),
         id: u128::from_be_bytes(id),
         is_near_end: false,
     })

@@ -23,7 +23,7 @@ pub struct MalformedCredentials(pub &'static str);
 /// The scheme of an `Authorization` header and the text after it.
 pub fn split_scheme(header: &[u8]) -> Option<(AuthScheme, &[u8])> {
     let end = header.iter().position(|byte| *byte == b' ').unwrap_or(header.len());
-    let (name, rest) = header.split_at_checked(end)?;
+    let (name, rest) = header.split_at(end);
     let scheme = match name {
         name if name.eq_ignore_ascii_case(b"digest") => AuthScheme::Digest,
         name if name.eq_ignore_ascii_case(b"basic") => AuthScheme::Basic,
@@ -152,7 +152,7 @@ fn parameter(bytes: &[u8]) -> Result<(AuthParameter<'_>, &[u8]), MalformedCreden
 
 fn skip(bytes: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
     let end = bytes.iter().position(|byte| !is_skipped(*byte)).unwrap_or(bytes.len());
-    bytes.get(end..).unwrap_or_default()
+    bytes.split_at(end).1
 }
 
 fn is_space(byte: u8) -> bool {

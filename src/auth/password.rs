@@ -15,6 +15,7 @@ use super::credential_text;
 use super::digest::ha1;
 use super::key::KeySet;
 use super::seal::{self, SealContext, SealError};
+use crate::fault::OrBug;
 use crate::json::{self, Json};
 use crate::model::types::PASSWORD_BYTES_MAX;
 use crate::model::{Algorithm, AuthScheme, Model};
@@ -85,8 +86,8 @@ pub fn generate() -> Result<String, PasswordError> {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     let mut bytes = [0; 24];
     getrandom::fill(&mut bytes).map_err(|_| PasswordError::System)?;
-    let letter = |byte: u8| LETTERS.get(usize::from(byte % 32)).copied().map_or('a', char::from);
-    Ok(bytes.into_iter().map(letter).collect())
+    let letter = |byte: u8| LETTERS.get(usize::from(byte % 32)).or_bug("there are 32 letters");
+    Ok(bytes.into_iter().map(letter).copied().map(char::from).collect())
 }
 
 /// The record of a new password. Slow. Without keys, as with `--open`, the record works for Basic only.

@@ -4,6 +4,7 @@
 //! item has. A field that is hidden from the caller is unknown here, so that a message about it is the same
 //! as one about an undeclared name.
 
+use crate::fault::OrBug;
 use crate::json;
 use crate::model::types::parse_canonical;
 use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, nearest};
@@ -75,7 +76,7 @@ impl Attribute {
             Self::UpdatedAt => Value::Moment(item.updated_at),
             Self::Field(at, inner) => {
                 let found = resource.fields.get(*at).zip(item.values.get(*at));
-                let Some((field, value)) = found else { return Value::Null };
+                let (field, value) = found.or_bug("an item has a value for each field");
                 match inner.is_empty() {
                     true => value.clone(),
                     false => nested_value(parse_canonical(field, value.clone()), inner),
@@ -103,7 +104,7 @@ fn nested_value(value: Value, names: &[Box<str>]) -> Value {
 /// The prefix of a long text that it is sorted by.
 pub fn sort_prefix(text: &str) -> &str {
     match text.char_indices().nth(SORTED_CHARS_MAX) {
-        Some((end, _)) => text.get(..end).unwrap_or(text),
+        Some((end, _)) => text.split_at(end).0,
         None => text,
     }
 }
@@ -143,7 +144,7 @@ impl<'a> VisibleResource<'a> {
             return Err(UnusableName::Declared("cannot be filtered or sorted by".to_owned()));
         }
         let mut names = name.split('.');
-        let first = names.next().unwrap_or_default();
+        let first = names.next().or_bug("a split yields at least one part");
         let (at, mut field) =
             self.fields().find(|(_, field)| *field.name == *first).ok_or(UnusableName::Unknown)?;
         let mut inner = Vec::new();

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::attribute::{Attribute, SortKey, sort_prefix};
+use crate::fault::{self, OrBug};
 use crate::model::{Resource, StorageClass};
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
@@ -86,12 +87,13 @@ fn push_value(bytes: &mut Vec<u8>, value: &Value) {
         }
         Value::Text(text) => {
             bytes.push(VALUE_TEXT);
-            // A sort value has at most one KiB.
-            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
+            let length = u16::try_from(text.len()).or_bug("a sort value has at most one KiB");
+            bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
-        Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
-            bytes.push(VALUE_NULL);
+        Value::Null => bytes.push(VALUE_NULL),
+        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
+            fault::bug("`sort_value` returns no such value");
         }
     }
 }

@@ -16,6 +16,7 @@ use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
 use super::query::{bad_query, split_query};
 use super::route::{ResourcePath, format_path};
+use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
 use crate::json;
 use crate::model::settings::ServerLimits;
@@ -131,7 +132,8 @@ pub(super) fn read(
             "cursor" => cursor = Some(value),
             "sort" => list.read_sort(known, &value, limits.sort_keys_max).map_err(bad_query)?,
             "fields" => list.read_fields(known, &value).map_err(bad_query)?,
-            _ => list.read_count(&value).map_err(bad_query)?,
+            "count" => list.read_count(&value).map_err(bad_query)?,
+            _ => fault::bug("all control parameters are listed here"),
         }
     }
     // The list that the cursor must belong to is known only now.
@@ -163,7 +165,8 @@ pub(super) fn read_selection(
         }
         let mut list = ListQuery::by_id(1, None);
         list.read_fields(known, &value).map_err(bad_query)?;
-        list.query_hash = hash_selection(list.selected_members.as_deref().unwrap_or_default());
+        list.query_hash =
+            hash_selection(list.selected_members.as_deref().or_bug("`read_fields` sets it"));
         selection = Some(list);
     }
     Ok(selection)
@@ -176,7 +179,7 @@ fn hash_selection(chosen: &[ItemMember]) -> u32 {
         ItemMember::CreatedAt => 2,
         ItemMember::UpdatedAt => 3,
         ItemMember::Version => 4,
-        ItemMember::Field(at) => 5 + u64::try_from(*at).unwrap_or_default(),
+        ItemMember::Field(at) => 5 + *at as u64,
     };
     // The finalizer of SplitMix64, so that the sums of two selections are not equal by design.
     let spread = |number: u64| {

@@ -62,7 +62,7 @@ fn decode_component<'a>(name: &str, raw: &'a str) -> Result<Cow<'a, str>, BadQue
         return Ok(Cow::Borrowed(raw));
     }
     if let Some(at) = invalid_escape_position(raw) {
-        let got = raw.get(at..).unwrap_or_default().chars().take(3).collect();
+        let got = raw.split_at(at).1.chars().take(3).collect();
         return Err(BadQuery::Escape { name: truncate_for_message(name).into_owned(), got });
     }
     // A plus is decoded to a space before percent-decoding, so that `%2B` stays a plus.

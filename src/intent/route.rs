@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
+use crate::fault::OrBug;
 use crate::formats::{self, BodyForm, PatchForm, ResponseOffer};
 use crate::model::settings::ServerLimits;
 use crate::model::{Model, RealmIndex, Resource, ResourceIndex};
@@ -218,7 +219,7 @@ pub fn allow_header(place: &RouteTarget) -> HeaderValue {
     // RFC 9110 §9.3.7: `OPTIONS *` applies to the server as a whole.
     let verbs = if *place == RouteTarget::Server { ALL_VERBS } else { allowed_verbs(place) };
     let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
-    HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("OPTIONS"))
+    HeaderValue::try_from(names.join(", ")).or_bug("the names of methods are ASCII")
 }
 
 /// The methods of a path for a CORS preflight; all of them for an unknown path, so that the preflight

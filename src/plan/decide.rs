@@ -418,8 +418,9 @@ fn merge_stored_values(
         DraftValues::Complete(values) => return Ok(values.clone()),
         DraftValues::Partial(values) => values.iter().cloned(),
     };
-    let stays = |index: usize| {
-        stored.and_then(|item| item.values.get(index)).cloned().unwrap_or(Value::Null)
+    let stays = |index: usize| match stored {
+        Some(item) => item.values.get(index).cloned().or_bug("an item has a value for each field"),
+        None => Value::Null,
     };
     let whole = values.into_iter().zip(&resource.fields).enumerate();
     let whole = whole.map(|(index, (value, field))| {

@@ -9,6 +9,7 @@
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
 use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
+use crate::fault::{self, OrBug};
 use crate::formats::{ItemView, json as written};
 use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};
@@ -36,14 +37,14 @@ pub fn apply_patch(
     let bytes_max = model.server.limits.body_bytes_max;
     let (root, document, removed) = match patch {
         Patch::MergePatch(sent) => {
-            let sent = parse_json(sent)?;
+            let sent = parse_sent(sent);
             let removed = removed_unreadable(resource, unseen, &sent);
             let (root, document) =
-                apply_merge_patch(resource, visible_document(resource, unseen, &text)?, sent)?;
+                apply_merge_patch(resource, visible_document(resource, unseen, &text)?, sent);
             (root, document, removed)
         }
         Patch::JsonPatch(sent) => {
-            let steps = patch::parse_operations(parse_json(sent)?).map_err(|_| unreadable())?;
+            let steps = patch::parse_operations(parse_sent(sent)).or_bug(PARSED_BEFORE);
             let document =
                 patch::apply(visible_document(resource, unseen, &text)?, &steps, bytes_max);
             let document = document.map_err(|why| patch_refusal(&why))?;
@@ -96,7 +97,8 @@ fn visible_document<'a>(
     unseen: UnreadableFields<'_>,
     text: &'a [u8],
 ) -> Result<Json<'a>, RequestRefusal> {
-    let mut document = parse_json(text)?;
+    let mut document = json::parse(text, DEPTH_MAX)
+        .map_err(|_| RequestRefusal::Patch("the patch cannot be read".to_owned()))?;
     if unseen.is_whole_item()
         && let Json::Object(wrapped) = &mut document
         && let Some((_, Json::Object(members))) = wrapped.first_mut()
@@ -114,20 +116,17 @@ fn removed_unreadable(
     unseen: UnreadableFields<'_>,
     sent: &Json<'_>,
 ) -> Vec<usize> {
-    let Json::Object(wrapped) = sent else { return Vec::new() };
-    let Some((_, Json::Object(members))) = wrapped.first() else { return Vec::new() };
+    let Json::Object(wrapped) = sent else { fault::bug(PARSED_BEFORE) };
+    let Some((_, Json::Object(members))) = wrapped.first() else { fault::bug(PARSED_BEFORE) };
     let nulls = members.iter().filter(|(_, value)| matches!(value, Json::Null));
     let fields = nulls.filter_map(|(name, _)| resource.field(name));
     fields.map(|(index, _)| index).filter(|index| unseen.contains(*index)).collect()
 }
 
-fn parse_json(text: &[u8]) -> Result<Json<'_>, RequestRefusal> {
-    json::parse(text, DEPTH_MAX).map_err(|_| unreadable())
-}
+const PARSED_BEFORE: &str = "`intent` has parsed the patch";
 
-/// Unreachable for a request, since `intent` has parsed the patch before.
-fn unreadable() -> RequestRefusal {
-    RequestRefusal::Patch("the patch cannot be read".to_owned())
+fn parse_sent(patch: &[u8]) -> Json<'_> {
+    json::parse(patch, DEPTH_MAX).or_bug(PARSED_BEFORE)
 }
 
 /// Applies a merge patch. The pointers of its faults begin with the wrapper that was sent, which may be the
@@ -136,12 +135,12 @@ fn apply_merge_patch<'a>(
     resource: &Resource,
     mut document: Json<'a>,
     sent: Json<'a>,
-) -> Result<(String, Json<'a>), RequestRefusal> {
-    let Json::Object(mut sent) = sent else { return Err(unreadable()) };
-    let (wrapper, fields) = sent.pop().ok_or_else(unreadable)?;
+) -> (String, Json<'a>) {
+    let Json::Object(mut sent) = sent else { fault::bug(PARSED_BEFORE) };
+    let (wrapper, fields) = sent.pop().or_bug(PARSED_BEFORE);
     let name = resource.name.to_string();
     patch::merge(&mut document, Json::Object(vec![(name.into(), fields)]));
-    Ok((format!("/{wrapper}"), document))
+    (format!("/{wrapper}"), document)
 }
 
 fn patch_refusal(failed: &PatchError) -> RequestRefusal {

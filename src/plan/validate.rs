@@ -5,6 +5,7 @@
 //! back with PUT what it got from GET: members that the server sets are checked for their type and otherwise
 //! ignored.
 
+use crate::fault::OrBug;
 use crate::intent::{JsonMember, JsonMembers};
 use crate::json::{self, Json};
 use crate::model::expr::evaluate;
@@ -101,9 +102,7 @@ pub(super) fn validate_body(
         match resource.field(&member.0).filter(|(index, _)| !hidden.contains(index)) {
             Some((index, field)) => {
                 let value = validate_field(field, &member.1, aim, &mut faults);
-                if let Some(given) = given.get_mut(index) {
-                    *given = Some(value);
-                }
+                *given.get_mut(index).or_bug("there is one for each field") = Some(value);
             }
             None => validate_builtin_member(
                 resource,
@@ -185,9 +184,7 @@ pub(super) fn complete_values(
         return Err(faults);
     }
     for (index, value) in computed {
-        if let Some(slot) = values.get_mut(index) {
-            *slot = value;
-        }
+        *values.get_mut(index).or_bug("there is one for each field") = value;
     }
     Ok(values.into_iter().map(types::canonicalize).collect())
 }

@@ -70,8 +70,8 @@ async fn begins_with_preface<S: ByteStream>(stream: &mut WatchedStream<S>) -> bo
     while seen.len() < PREFACE.len() && PREFACE.starts_with(&seen) {
         let mut more = [0; PREFACE.len()];
         let wanted = PREFACE.len() - seen.len();
-        match stream.read(more.get_mut(..wanted).unwrap_or_default()).await {
-            Ok(count @ 1..) => seen.extend_from_slice(more.get(..count).unwrap_or_default()),
+        match stream.read(more.split_at_mut(wanted).0).await {
+            Ok(count @ 1..) => seen.extend_from_slice(more.split_at(count).0),
             Ok(0) | Err(_) => break,
         }
     }

@@ -8,6 +8,8 @@
 
 use std::io::{self, BufRead};
 
+use crate::fault::OrBug;
+
 /// A kept head with more capacity than this is freed and not reused.
 const HEAD_CAPACITY_MAX: usize = 2 << 10;
 
@@ -71,12 +73,12 @@ impl MessageFraming {
         match &mut self.state {
             FramingState::Head(state) => {
                 let passed = follow_head(state, bytes).unwrap_or(bytes.len());
-                self.head.extend_from_slice(bytes.get(..passed).unwrap_or_default());
+                self.head.extend_from_slice(bytes.split_at(passed).0);
                 Ok(passed)
             }
             FramingState::Body(rest) => {
                 let passed = bytes.len().min(usize::try_from(*rest).unwrap_or(usize::MAX));
-                *rest -= u64::try_from(passed).unwrap_or_default();
+                *rest -= passed as u64;
                 if *rest == 0 {
                     self.state = FramingState::default();
                 }
@@ -144,9 +146,8 @@ fn follow_head(state: &mut HeadState, bytes: &[u8]) -> Option<usize> {
     while let Some(byte) = bytes.get(at) {
         match (*state, byte) {
             (HeadState::InLine, _) => {
-                let mut rest = bytes.get(at..).unwrap_or_default();
-                // Memory cannot fail to be read.
-                at += rest.skip_until(b'\n').unwrap_or(rest.len());
+                let mut rest = bytes.split_at(at).1;
+                at += rest.skip_until(b'\n').or_bug("memory can be read");
                 if bytes.get(at - 1) == Some(&b'\n') {
                     *state = HeadState::LineStart;
                 }
@@ -175,7 +176,7 @@ fn follow_chunks(state: &mut ChunkState, bytes: &[u8]) -> io::Result<usize> {
             let here = bytes.len() - at;
             let passed = here.min(usize::try_from(rest).unwrap_or(usize::MAX));
             at += passed;
-            *state = match rest - u64::try_from(passed).unwrap_or_default() {
+            *state = match rest - passed as u64 {
                 0 => S::DataCr,
                 rest => S::Data(rest),
             };

@@ -7,6 +7,8 @@ use std::cell::Cell;
 
 use super::deadlines::SweepTime;
 
+use crate::fault::OrBug;
+
 const HEAD_BYTES: usize = 9;
 /// A frame with less data than this is hardly worth its header.
 const DATA_BYTES_SMALL: usize = 128;
@@ -49,12 +51,10 @@ impl FrameTracker {
             if self.rest > 0 {
                 let passed = self.rest.min(bytes.len());
                 self.rest -= passed;
-                bytes = bytes.get(passed..).unwrap_or_default();
+                bytes = bytes.split_at(passed).1;
                 continue;
             }
-            if let Some(place) = self.head.get_mut(self.head_bytes) {
-                *place = *first;
-            }
+            *self.head.get_mut(self.head_bytes).or_bug("a whole header was reset") = *first;
             self.head_bytes += 1;
             bytes = others;
             if self.head_bytes == HEAD_BYTES {
@@ -112,7 +112,7 @@ impl ControlFrameBudget {
     }
 
     pub(super) fn credit_sent(&self, bytes: usize) {
-        self.refill(i64::try_from(bytes / Self::BYTES_SENT).unwrap_or_default());
+        self.refill(i64::try_from(bytes / Self::BYTES_SENT).unwrap_or(i64::MAX));
     }
 
     pub(super) fn spend(&self, cost: i64, now: SweepTime) {

@@ -136,7 +136,7 @@ impl Body for OutgoingBody {
             Self::Empty { .. } => SizeHint::with_exact(0),
             Self::Whole(piece) => {
                 let bytes = piece.as_ref().map_or(0, |piece| piece.bytes.len());
-                SizeHint::with_exact(u64::try_from(bytes).unwrap_or(u64::MAX))
+                SizeHint::with_exact(bytes as u64)
             }
             Self::Stream(_) => SizeHint::default(),
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use http::{HeaderValue, header};
 
 use crate::clock;
+use crate::fault::OrBug;
 use crate::formats::accept::{self, Accept};
 use crate::formats::json::ProblemContext;
 use crate::log::Logger;
@@ -69,7 +70,8 @@ fn version_token(unparsed: &[u8]) -> Option<(usize, &[u8])> {
 /// hyper reports only that something is too large. The head tells what it is, unless it is the
 /// Content-Length, which is parsed later.
 fn too_large_kind(unparsed: &[u8], target_bytes_max: usize) -> &'static ProblemKind {
-    let line = unparsed.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut lines = unparsed.split(|byte| *byte == b'\n');
+    let line = lines.next().or_bug("a split yields at least one part");
     // RFC 9112 §3: a method, which is a token, a target and a version. A body may end like one, but JSON
     // does not begin like one.
     let is_request_line = line.first().is_some_and(u8::is_ascii_alphabetic)

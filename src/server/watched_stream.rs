@@ -144,7 +144,7 @@ impl<S: ByteStream> WatchedStream<S> {
     fn read_pending(&mut self, buf: &mut ReadBuf<'_>) -> io::Result<()> {
         let bytes = self.pending.get(..buf.remaining()).unwrap_or(&self.pending);
         let passed = self.framed_length(bytes)?;
-        buf.put_slice(bytes.get(..passed).unwrap_or_default());
+        buf.put_slice(bytes.split_at(passed).0);
         self.pending.advance(passed);
         if self.pending.is_empty() {
             self.pending = BytesMut::new();
@@ -162,7 +162,7 @@ impl<S: ByteStream> WatchedStream<S> {
             let mut rest = written;
             for slice in slices {
                 let passed = rest.min(slice.len());
-                self.sent.follow(slice.get(..passed).unwrap_or_default());
+                self.sent.follow(slice.split_at(passed).0);
                 rest -= passed;
             }
         }
@@ -184,14 +184,14 @@ impl<S: ByteStream> AsyncRead for WatchedStream<S> {
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        let read = buf.filled().get(before..).unwrap_or_default();
+        let read = buf.filled().split_at(before).1;
         if read.is_empty() {
             this.has_ended |= has_capacity;
             return Poll::Ready(Ok(()));
         }
         this.count_frames(cx, read)?;
         let passed = this.framed_length(read)?;
-        this.pending.extend_from_slice(read.get(passed..).unwrap_or_default());
+        this.pending.extend_from_slice(read.split_at(passed).1);
         buf.set_filled(before + passed);
         Poll::Ready(Ok(()))
     }

@@ -30,6 +30,7 @@ use super::watchdog::{
     AbortCause, ConnectionEvent, ConnectionWatchdog, WatchdogSignal, WorkerConnections,
     until_aborted,
 };
+use crate::fault::OrBug;
 use crate::formats::accept::Accept;
 use crate::log::Level;
 use crate::pipeline::{self, App};
@@ -240,7 +241,7 @@ async fn serve_tls(
     shared: Rc<ConnectionContext>,
     watch: Rc<ConnectionWatchdog>,
 ) {
-    let Some(config) = shared.tls.clone() else { return };
+    let config = shared.tls.clone().or_bug("a TLS listener is bound only with a certificate");
     watch.on(ConnectionEvent::HandshakeBegun);
     watch.begin_tls();
     let (done, server) = {

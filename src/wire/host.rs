@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::request::Parts;
 use http::{Method, header};
 
+use crate::fault::OrBug;
 use crate::model::types::invalid_escape_position;
 use crate::problem::{self, Problem};
 
@@ -174,7 +175,8 @@ fn is_same_origin(origin: &str, base_url: &str) -> bool {
     else {
         return false;
     };
-    let own_authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let mut parts = rest.split(['/', '?', '#']);
+    let own_authority = parts.next().or_bug("a split yields at least one part");
     theirs == own && is_same_host(origin, own_authority, None)
 }
 

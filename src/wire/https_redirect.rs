@@ -9,6 +9,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method};
 
 use super::host::{Authority, AuthorityHost, authority};
+use crate::fault::OrBug;
 use crate::problem::{self, Problem};
 
 const HTTPS_PORT: u16 = 443;
@@ -36,7 +37,8 @@ pub fn https_url(parts: &Parts, base_url: Option<&str>, port: u16) -> Result<Str
 
 /// The `Strict-Transport-Security` header (RFC 6797 §6.1): how long clients must use HTTPS only.
 pub fn hsts_header(time: Option<Duration>) -> Option<HeaderValue> {
-    HeaderValue::try_from(format!("max-age={}", time?.as_secs())).ok()
+    let value = HeaderValue::try_from(format!("max-age={}", time?.as_secs()));
+    Some(value.or_bug("a name and a number are ASCII"))
 }
 
 /// The host that the request names, without its port.

@@ -10,6 +10,7 @@ use std::str;
 use http::HeaderValue;
 
 use crate::clock;
+use crate::fault::OrBug;
 
 /// Crockford's base 32: without i, l, o and u.
 const DIGITS: [u8; 32] = *b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -34,19 +35,18 @@ impl RequestId {
         let mut text = [b'0'; LENGTH];
         let mut rest = bits;
         for slot in text.iter_mut().rev() {
-            let digit = usize::try_from(rest & 31).unwrap_or(0);
-            *slot = DIGITS.get(digit).copied().unwrap_or(b'0');
+            *slot = *DIGITS.get((rest & 31) as usize).or_bug("there are 32 digits");
             rest >>= 5;
         }
         Self(text)
     }
 
     pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).unwrap_or_default()
+        str::from_utf8(&self.0).or_bug("digits are ASCII")
     }
 
     pub fn header(&self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.0).unwrap_or_else(|_| HeaderValue::from_static(""))
+        HeaderValue::from_bytes(&self.0).or_bug("digits are ASCII")
     }
 }
 

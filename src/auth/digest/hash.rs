@@ -9,6 +9,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use crate::auth::credential_text;
+use crate::fault::OrBug;
 use crate::model::Algorithm;
 
 const TEXT_BYTES_MAX: usize = 64;
@@ -22,21 +23,20 @@ pub struct HexDigest {
 
 impl HexDigest {
     fn new(bytes: &[u8]) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digit = |value: u8| DIGITS.get(usize::from(value)).copied().unwrap_or_default();
+        let digit = |value: u8| if value < 10 { b'0' + value } else { b'a' + value - 10 };
         let mut text = [0; TEXT_BYTES_MAX];
         for (pair, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(bytes) {
             *pair = [digit(byte >> 4), digit(byte & 15)];
         }
-        Self { text, length: (bytes.len() * 2).min(TEXT_BYTES_MAX) }
+        Self { text, length: bytes.len() * 2 }
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        self.text.get(..self.length).unwrap_or_default()
+        self.text.split_at(self.length).0
     }
 
     pub fn as_text(&self) -> &str {
-        str::from_utf8(self.as_bytes()).unwrap_or_default()
+        str::from_utf8(self.as_bytes()).or_bug("it is hexadecimal digits")
     }
 
     /// Compares in constant time, for texts of the same length.

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 
 use super::credential_text;
 use super::parameters::{AuthParameters, MalformedCredentials};
+use crate::fault::OrBug;
 use crate::model::{Algorithm, AuthScheme, Qop, Realm};
 use hash::PartialHash;
 pub use hash::{Ha1, HexDigest, ha1, hash_bytes, userhash};
@@ -263,7 +264,7 @@ impl KeyedCredentials<'_> {
         if let (Some(qop), Some(counted)) = (self.proof.qop(), self.proof.qop_parameters())
             && let Some(proof) = self.compute_response("", body_hash)
         {
-            let cnonce = str::from_utf8(&counted.cnonce).unwrap_or_default();
+            let cnonce = str::from_utf8(&counted.cnonce).or_bug("`take_ascii` has checked it");
             let (qop, proof) = (qop_text(qop), proof.as_text());
             let names = "qop=, rspauth=\"\", cnonce=\"\", nc=12345678".len();
             out.reserve_exact(names + qop.len() + proof.len() + cnonce.len());
@@ -274,7 +275,7 @@ impl KeyedCredentials<'_> {
             out.push_str("\", cnonce=\"");
             push_escaped(&mut out, cnonce);
             out.push_str("\", nc=");
-            out.push_str(str::from_utf8(&counted.nc).unwrap_or_default());
+            out.push_str(str::from_utf8(&counted.nc).or_bug("it is eight digits"));
         }
         if let Some(nonce) = next_nonce {
             out.push_str(if out.is_empty() { "nextnonce=\"" } else { ", nextnonce=\"" });

@@ -10,6 +10,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
+use crate::fault::OrBug;
+
 /// Parameters of new hashes: the second choice of RFC 9106, scaled down as OWASP recommends.
 const MEMORY_KIB: u32 = 19_456;
 const PASSES: u32 = 2;
@@ -41,8 +43,8 @@ pub(super) fn hash(password: &[u8]) -> Option<String> {
 /// A hash that matches no password, of the usual cost: its bytes are random.
 pub(super) fn dummy_hash() -> String {
     let (mut salt, mut hash) = ([0; SALT_BYTES], [0; HASH_BYTES]);
-    // Without randomness the bytes are zero, which is the hash of no known password either.
-    let _ = getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut hash));
+    let filled = getrandom::fill(&mut salt).and_then(|()| getrandom::fill(&mut hash));
+    filled.or_bug("a server does not start without randomness");
     phc_string(&salt, &hash)
 }
 

@@ -3,6 +3,7 @@
 //! It walks only the outermost DER elements (RFC 5280 §4.1); anything of another shape gives `None`.
 
 use crate::der::{SEQUENCE, parse_element, parse_expected};
+use crate::fault::OrBug;
 use crate::value::Moment;
 
 const UTC_TIME: u8 = 0x17;
@@ -49,7 +50,7 @@ fn read_time(bytes: &mut &[u8]) -> Option<Moment> {
     if text.len() != 14 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+    let part = |from: usize, to: usize| text.get(from..to).or_bug("it has 14 digits");
     Moment::parse(&format!(
         "{}-{}-{}T{}:{}:{}Z",
         part(0, 4),
@@ -64,8 +65,9 @@ fn read_time(bytes: &mut &[u8]) -> Option<Moment> {
 /// Formats a moment to the second, as certificates have it.
 pub(super) fn format_to_seconds(moment: Moment) -> String {
     let text = moment.canonical_text();
-    let text = str::from_utf8(&text).unwrap_or_default();
-    format!("{}Z", text.split('.').next().unwrap_or_default())
+    let text = str::from_utf8(&text).or_bug("the text of a moment is ASCII");
+    let (seconds, _) = text.split_once('.').or_bug("the text of a moment has a fraction");
+    format!("{seconds}Z")
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use super::config::TlsConfig;
 use super::stream::TlsByteStream;
 use crate::clock;
+use crate::fault::OrBug;
 use crate::server::watchdog::ConnectionWatchdog;
 
 /// How much of a response rustls may buffer for a client that does not read: two records. The rest stays in
@@ -49,8 +50,7 @@ impl HandshakeScheduler {
     }
 
     async fn acquire<'a>(&'a self, watch: &'a ConnectionWatchdog) -> HandshakeTurn<'a> {
-        // The semaphore is never closed.
-        let permit = self.permit.acquire().await.ok();
+        let permit = self.permit.acquire().await.or_bug("the semaphore is never closed");
         // Resumes only after everything that is ready has run and the event loop has polled for more.
         yield_now().await;
         if self.owed_pause.get() >= PAUSE_MIN {
@@ -64,7 +64,7 @@ struct HandshakeTurn<'a> {
     scheduler: &'a HandshakeScheduler,
     watch: &'a ConnectionWatchdog,
     began: Instant,
-    _permit: Option<SemaphorePermit<'a>>,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Drop for HandshakeTurn<'_> {
