@@ -22,13 +22,13 @@ pub struct CascadeDelete {
     all: Vec<Dependent>,
     known: HashSet<(usize, Id)>,
     dependents_max: usize,
-    pace: CommitMode,
+    mode: CommitMode,
 }
 
 impl CascadeDelete {
-    pub fn new(own: Dependent, dependents_max: usize, pace: CommitMode) -> Self {
+    pub fn new(own: Dependent, dependents_max: usize, mode: CommitMode) -> Self {
         let known = HashSet::from([(own.collection.resource.0, own.id)]);
-        Self { all: vec![own], known, dependents_max, pace }
+        Self { all: vec![own], known, dependents_max, mode }
     }
 
     pub async fn collect_dependents<D: Driver>(
@@ -62,7 +62,7 @@ impl CascadeDelete {
                 RequestRefusal::TooManyDependents { dependents_max: self.dependents_max }.into()
             );
         }
-        if count > GROUPED_ROWS_MAX && self.pace == CommitMode::Grouped {
+        if count > GROUPED_ROWS_MAX && self.mode == CommitMode::Grouped {
             return Err(WriteError::ExceedsGroup);
         }
         Ok(())
@@ -124,7 +124,7 @@ async fn load_dependents<D: Driver>(
     limit: usize,
 ) -> Result<Vec<Vec<Dependent>>, StatementError> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let strokes: Vec<_> = asked
+    let statements: Vec<_> = asked
         .iter()
         .map(|(link, id)| {
             Statement::new(&link.dependents, vec![Bind::Id(*id), Bind::Integer(limit)])
@@ -139,8 +139,8 @@ async fn load_dependents<D: Driver>(
         let ids = ids.map(|(at, resource)| row.id(at, resource.id)?.ok_or_else(missing));
         let mut ids = ids.collect::<Result<Vec<Id>, InternalError>>()?.into_iter();
         let id = ids.next().ok_or_else(missing)?;
-        let (ancestors, reach) = (ids.rev().collect(), AccessScope::default());
-        Ok(Dependent { collection: Collection { resource, ancestors, scope: reach }, id })
+        let (ancestors, scope) = (ids.rev().collect(), AccessScope::default());
+        Ok(Dependent { collection: Collection { resource, ancestors, scope }, id })
     };
-    driver.query_all(&strokes, read, |_| false).await
+    driver.query_all(&statements, read, |_| false).await
 }

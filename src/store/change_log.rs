@@ -118,8 +118,8 @@ pub struct LogPosition {
 impl<'a> CollectionKey<'a> {
     /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
     pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
-        let Collection { resource, ancestors, scope: reach } = collection;
-        if !reach.access(*resource).row_filters.is_empty() {
+        let Collection { resource, ancestors, scope } = collection;
+        if !scope.access(*resource).row_filters.is_empty() {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);
@@ -172,12 +172,12 @@ pub async fn not_modified_page<D: Driver>(
     // again.
     let place = standing.statement(i64::MAX);
     let look = parent.as_ref().map(|(parent, id, above)| parent.exists(*id, above));
-    let strokes: Vec<_> = [place].into_iter().chain(look).collect();
+    let statements: Vec<_> = [place].into_iter().chain(look).collect();
     let read = |at: usize, row: &dyn Columns| match at {
         0 => read_position(row).map(Some),
         _ => Ok(None),
     };
-    let rows = driver.query_all(&strokes, read, |_| false).await?;
+    let rows = driver.query_all(&statements, read, |_| false).await?;
     if rows.iter().skip(1).any(Vec::is_empty) {
         return Err(StoreError::Refused(RequestRefusal::Missing));
     }

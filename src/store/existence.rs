@@ -19,7 +19,7 @@ pub enum ExistenceCheck<'a> {
 impl<'a> ExistenceCheck<'a> {
     fn access_scope(&self) -> &'a AccessScope {
         match self {
-            Self::Nothing(reach) => reach,
+            Self::Nothing(scope) => scope,
             Self::ParentOf(collection) | Self::Item(collection, _) => &collection.scope,
         }
     }
@@ -33,12 +33,12 @@ pub async fn check_existence<D: Driver>(
     place: ExistenceCheck<'_>,
     references: &[&Reference],
 ) -> Result<(bool, Vec<String>), StatementError> {
-    let (reach, seen) = (place.access_scope(), place.access_scope().for_reading());
+    let (scope, seen) = (place.access_scope(), place.access_scope().for_reading());
     let item = match place {
         ExistenceCheck::Nothing(_) => None,
         ExistenceCheck::ParentOf(collection) => context.parent_statements(collection, &seen),
         ExistenceCheck::Item(Collection { resource, ancestors, .. }, id) => {
-            Some((context.scoped_statements(*resource, reach), id, &**ancestors))
+            Some((context.scoped_statements(*resource, scope), id, &**ancestors))
         }
     };
     let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
@@ -47,8 +47,8 @@ pub async fn check_existence<D: Driver>(
         references.iter().map(|reference| context.scoped_statements(reference.to, &seen)).collect();
     let looks = references.iter().zip(&targets);
     let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
-    let strokes: Vec<_> = look.into_iter().chain(looks).collect();
-    let mut found = driver.have_rows(&strokes).await?.into_iter();
+    let statements: Vec<_> = look.into_iter().chain(looks).collect();
+    let mut found = driver.have_rows(&statements).await?.into_iter();
     let is_there = !is_looked_for || found.next() == Some(true);
     let lost = references.iter().zip(found).filter(|(_, is_found)| !is_found);
     Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))

@@ -94,12 +94,12 @@ pub async fn lock_or_replay<D: Driver>(
         return Ok(kept.map(|kept| kept.replay(once)).transpose()?);
     };
     // Two statements, in this order: the second one sees the commit of the previous holder of the lock.
-    let strokes = [Statement::new(claim, vec![Bind::Integer(once.lock_number)]), find];
+    let statements = [Statement::new(claim, vec![Bind::Integer(once.lock_number)]), find];
     let read = |at: usize, row: &dyn Columns| match at {
         0 => Ok((row.boolean(0)? == Some(true), None)),
         _ => Ok((true, Some(IdempotencyRecord::read(row)?))),
     };
-    let mut found = driver.query_all(&strokes, read, |_| false).await?.into_iter().flatten();
+    let mut found = driver.query_all(&statements, read, |_| false).await?.into_iter().flatten();
     let is_claimed = found.next().is_some_and(|(is_claimed, _)| is_claimed);
     match found.next() {
         // A stored response is final, regardless of who holds the lock now.

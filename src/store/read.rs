@@ -41,8 +41,8 @@ pub async fn read<D: Driver>(
         ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,
         ReadPlan::Item(collection, id, _) => {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
-            let stroke = reached.item(*id, &collection.ancestors);
-            let item = load_item(driver, context, collection.resource, stroke).await?;
+            let statement = reached.item(*id, &collection.ancestors);
+            let item = load_item(driver, context, collection.resource, statement).await?;
             item.map(Outcome::Item).ok_or(StoreError::Refused(RequestRefusal::Missing))
         }
         ReadPlan::Page(collection, list) => {
@@ -65,9 +65,9 @@ pub async fn load_item<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     resource: ResourceIndex,
-    stroke: Statement<'_>,
+    statement: Statement<'_>,
 ) -> Result<Option<Item>, StatementError> {
-    Ok(driver.query_statement(&stroke, |row| context.read_item(resource, row)).await?.pop())
+    Ok(driver.query_statement(&statement, |row| context.read_item(resource, row)).await?.pop())
 }
 
 /// The rows of a page, as they are loaded.
@@ -128,9 +128,9 @@ pub async fn load_for_decision<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     resource: ResourceIndex,
-    stroke: Statement<'_>,
+    statement: Statement<'_>,
 ) -> Result<Option<Item>, StatementError> {
-    let item = load_item(driver, context, resource, stroke).await?;
+    let item = load_item(driver, context, resource, statement).await?;
     if let Some(item) = &item {
         context.check_lists_and_objects(resource, item)?;
     }
@@ -192,9 +192,9 @@ pub fn list_statements<'a>(
     collection: &'a Collection,
     list: &'a ListQuery,
 ) -> ListStatements<'a> {
-    let Collection { resource, ancestors, scope: reach } = collection;
+    let Collection { resource, ancestors, scope } = collection;
     let resource = (context.model.resource(*resource), ancestors.as_slice());
-    ListStatements::new(&context.model, context.sql.dialect, resource, reach, list)
+    ListStatements::new(&context.model, context.sql.dialect, resource, scope, list)
 }
 
 /// The total number of items of a list, over all pages.
@@ -225,17 +225,17 @@ async fn refuse_invalid<D: Driver>(
     if !is_there {
         return Ok(RequestRefusal::Missing);
     }
-    let Collection { resource, ancestors, scope: reach } = &refuse.collection;
+    let Collection { resource, ancestors, scope } = &refuse.collection;
     if let (None, Err(refusal)) = (refuse.item, check_preconditions(&refuse.preconditions, None)) {
         return Ok(refusal);
     }
     let declared = context.model.resource(*resource);
     let is_conditional = declared.require_if_match || !refuse.preconditions.is_none();
-    let is_doubtful = !reach.is_unrestricted() && !lost_pointers.is_empty();
+    let is_doubtful = !scope.is_unrestricted() && !lost_pointers.is_empty();
     if let Some(id) = refuse.item.filter(|_| is_conditional || is_doubtful) {
-        let reached = context.scoped_statements(*resource, reach);
-        let stroke = reached.item(id, ancestors);
-        let stored = load_for_decision(driver, context, *resource, stroke).await?;
+        let reached = context.scoped_statements(*resource, scope);
+        let statement = reached.item(id, ancestors);
+        let stored = load_for_decision(driver, context, *resource, statement).await?;
         let Some(stored) = stored else { return Ok(RequestRefusal::Missing) };
         let required = check_item_preconditions(
             &context.model,
@@ -246,9 +246,9 @@ async fn refuse_invalid<D: Driver>(
         if let Err(refusal) = required {
             return Ok(refusal);
         }
-        let unseen = reach.unreadable(declared, &stored);
+        let unseen = scope.unreadable(declared, &stored);
         let kept = references.iter().filter(|one| {
-            !reach.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
+            !scope.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
         });
         let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
         lost_pointers.retain(|pointer| !kept.contains(&&**pointer));

@@ -75,12 +75,12 @@ impl<'a> ItemWrites<'a> {
         log: &'b ChangeLogContext<'_>,
     ) -> Vec<Statement<'b>> {
         let resource = context.model.resource(log.collection.resource);
-        let mut strokes = Vec::with_capacity(2 * self.writes.len());
+        let mut statements = Vec::with_capacity(2 * self.writes.len());
         for (at, (one, entry)) in self.writes.iter().zip(&self.entries).enumerate() {
             let row = one.row_statement(context, resource);
-            context.sql.push_with_entry(&mut strokes, row, (&entry.binds(log), at == 0));
+            context.sql.push_with_entry(&mut statements, row, (&entry.binds(log), at == 0));
         }
-        strokes
+        statements
     }
 
     pub fn into_items(self) -> Vec<Item> {
@@ -139,18 +139,18 @@ async fn save_items<D: Driver>(
     (saving, then): (&ItemWrites<'_>, Then),
 ) -> Result<(), WriteError> {
     let resource = context.model.resource(log.collection.resource);
-    let (saved, strokes) = (&saving.writes, saving.statements(context, log));
-    let Err(FailedStatement { at, failure }) = driver.execute_all(&strokes, then).await else {
+    let (saved, statements) = (&saving.writes, saving.statements(context, log));
+    let Err(FailedStatement { at, failure }) = driver.execute_all(&statements, then).await else {
         return Ok(());
     };
-    let at = at * saved.len() / strokes.len().max(1);
+    let at = at * saved.len() / statements.len().max(1);
     match (failure, saved.split_at_checked(at)) {
         (StatementError::UniqueViolation(message), Some((before, [blamed, ..]))) => {
-            let reach = &log.collection.scope;
+            let scope = &log.collection.scope;
             let Some(rule) = violated_unique_rule(resource, &message) else {
-                return Err(undeclared_rule_error(resource, reach, message));
+                return Err(undeclared_rule_error(resource, scope, message));
             };
-            let (written, read) = (reach.access(resource.index), reach.read_access(resource.index));
+            let (written, read) = (scope.access(resource.index), scope.read_access(resource.index));
             let hidden = [&*written.hidden, &read.hidden];
             let rules = violated_rules(driver, context, resource, (before, blamed)).await?;
             if !are_conflicts_visible(driver, context, log.collection, (&rules, &blamed.after))
@@ -169,11 +169,11 @@ async fn save_items<D: Driver>(
 
 /// A violation of a unique index that this server's model does not declare. A server with a newer model may
 /// have added it to the same database; its fields are unknown here.
-fn undeclared_rule_error(resource: &Resource, reach: &AccessScope, index: String) -> WriteError {
+fn undeclared_rule_error(resource: &Resource, scope: &AccessScope, index: String) -> WriteError {
     if !is_unique_index(resource, &index) {
         return StatementError::Engine(index).into();
     }
-    if reach.is_unrestricted() {
+    if scope.is_unrestricted() {
         RequestRefusal::NotUnique(Vec::new()).into()
     } else {
         RequestRefusal::OutsideRowFilter(Vec::new()).into()
@@ -207,8 +207,9 @@ async fn are_conflicts_visible<D: Driver>(
     let seen = collection.scope.for_reading();
     let reached = context.scoped_statements(collection.resource, &seen);
     let stored = rules.iter().filter(|rule| rule.is_stored);
-    let strokes = stored.map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
-    Ok(driver.have_rows(&strokes.collect::<Vec<_>>()).await?.into_iter().all(|is_found| is_found))
+    let statements = stored.map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
+    let found = driver.have_rows(&statements.collect::<Vec<_>>()).await?;
+    Ok(found.into_iter().all(|is_found| is_found))
 }
 
 /// All unique rules that an item violates (an engine reports only one): against stored items, and against
@@ -233,8 +234,9 @@ async fn violated_rules<'a, D: Driver>(
     let mut rules: Vec<_> = rules.collect();
     let all_rows = AccessScope::default();
     let reached = context.scoped_statements(resource.index, &all_rows);
-    let strokes = rules.iter().map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
-    let found = driver.have_rows(&strokes.collect::<Vec<_>>()).await?;
+    let statements =
+        rules.iter().map(|rule| reached.unique_conflict(rule.at, item.id, &rule.columns));
+    let found = driver.have_rows(&statements.collect::<Vec<_>>()).await?;
     for (rule, is_found) in rules.iter_mut().zip(found) {
         rule.is_stored = is_found;
     }
@@ -253,7 +255,7 @@ async fn delete_items<D: Driver>(
     let mut pieces = going.chunks(DELETE_BATCH_MAX).peekable();
     let mut is_first = true;
     while let Some(piece) = pieces.next() {
-        let strokes = piece.iter().map(|dependent| {
+        let statements = piece.iter().map(|dependent| {
             let table = context.sql.table_statements(dependent.collection.resource);
             Statement::new(&table.delete, vec![Bind::Id(dependent.id)])
         });
@@ -261,7 +263,7 @@ async fn delete_items<D: Driver>(
             let dependent = piece.get(at).or_bug("the row of one of the statements");
             context.read_item(dependent.collection.resource, row)
         };
-        let gone = driver.query_all(&strokes.collect::<Vec<_>>(), read, |_| false).await?;
+        let gone = driver.query_all(&statements.collect::<Vec<_>>(), read, |_| false).await?;
         let entries = piece.iter().zip(&gone).flat_map(|(dependent, items)| {
             items.iter().map(|item| {
                 ChangeLogEntry::new(context, &dependent.collection, ChangeKind::Deleted, item)
@@ -269,13 +271,13 @@ async fn delete_items<D: Driver>(
             })
         });
         let entries: Vec<_> = entries.collect();
-        let strokes = entries.iter().map(|entry| {
+        let statements = entries.iter().map(|entry| {
             let is_first = std::mem::take(&mut is_first);
             context.sql.entry_statement(&entry.binds(log), is_first)
         });
-        let strokes: Vec<_> = strokes.collect();
+        let statements: Vec<_> = statements.collect();
         let then = if pieces.peek().is_some() { Then::Continue } else { then };
-        driver.execute_all(&strokes, then).await?;
+        driver.execute_all(&statements, then).await?;
     }
     Ok(())
 }

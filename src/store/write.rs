@@ -34,29 +34,29 @@ pub async fn write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: &WritePlan,
-    pace: CommitMode,
+    mode: CommitMode,
 ) -> Result<Outcome, WriteError> {
     let Some(once) = &write.idempotency else {
-        return execute_write(driver, context, write, (pace, Then::Commit)).await;
+        return execute_write(driver, context, write, (mode, Then::Commit)).await;
     };
     // Authorization first: a stored response is not replayed to a caller who has lost the rights.
     if is_rights_recheck_due(write) {
         Box::pin(recheck_rights(driver, context, write)).await?;
     }
-    Box::pin(write_once(driver, context, (once, write), pace)).await
+    Box::pin(write_once(driver, context, (once, write), mode)).await
 }
 
 async fn execute_write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: &WritePlan,
-    (pace, then): (CommitMode, Then),
+    (mode, then): (CommitMode, Then),
 ) -> Result<Outcome, WriteError> {
     crate::fault::point("transaction");
     if write.has_clear_text(&context.model) {
         return Err(StoreError::internal("a clear-text secret must not be stored").into());
     }
-    let found = load_decision_input(driver, context, write, pace).await?;
+    let found = load_decision_input(driver, context, write, mode).await?;
     // After the lookup, which may have waited for a row lock.
     if is_rights_recheck_due(write) {
         Box::pin(recheck_rights(driver, context, write)).await?;
@@ -123,12 +123,12 @@ async fn load_decision_input<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     write: &WritePlan,
-    pace: CommitMode,
+    mode: CommitMode,
 ) -> Result<StoredState, WriteError> {
     let collection = &write.collection;
     match &write.action {
         WriteAction::Create { drafts, .. }
-            if pace == CommitMode::Grouped && drafts.len() > GROUPED_ROWS_MAX =>
+            if mode == CommitMode::Grouped && drafts.len() > GROUPED_ROWS_MAX =>
         {
             Err(WriteError::ExceedsGroup)
         }
@@ -140,7 +140,7 @@ async fn load_decision_input<D: Driver>(
         }
         WriteAction::Remove { id, dependents_max } => {
             let own = Dependent { collection: collection.clone(), id: *id };
-            Box::pin(load_for_delete(driver, context, own, (*dependents_max, pace))).await
+            Box::pin(load_for_delete(driver, context, own, (*dependents_max, mode))).await
         }
     }
 }
@@ -216,12 +216,12 @@ async fn load_for_delete<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     own: Dependent,
-    (dependents_max, pace): (usize, CommitMode),
+    (dependents_max, mode): (usize, CommitMode),
 ) -> Result<StoredState, WriteError> {
     let mut found = StoredState::empty(driver.now());
     found.item = lock_item(driver, context, &own.collection, own.id, RowLock::Delete).await?;
     if found.item.is_some() {
-        let mut gathering = CascadeDelete::new(own, dependents_max, pace);
+        let mut gathering = CascadeDelete::new(own, dependents_max, mode);
         gathering.collect_dependents(driver, context).await?;
         found.restricted_by = gathering.find_restriction(driver, context).await?;
         found.items_to_delete = gathering.into_deletion_order(&context.model);
@@ -238,8 +238,8 @@ async fn lock_item<D: Driver>(
     lock: RowLock,
 ) -> Result<Option<Item>, StatementError> {
     let reached = context.scoped_statements(collection.resource, &collection.scope);
-    let stroke = reached.locked_item(id, &collection.ancestors, lock);
-    load_for_decision(driver, context, collection.resource, stroke).await
+    let statement = reached.locked_item(id, &collection.ancestors, lock);
+    load_for_decision(driver, context, collection.resource, statement).await
 }
 
 /// Replays the stored response, or executes the write and stores its response.
@@ -247,7 +247,7 @@ async fn write_once<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     (once, write): (&IdempotentRequest, &WritePlan),
-    pace: CommitMode,
+    mode: CommitMode,
 ) -> Result<Outcome, WriteError> {
     if let Some(kept) = idempotency::lock_or_replay(driver, context, once).await? {
         // Nothing was written, so there is nothing to commit.
@@ -255,7 +255,7 @@ async fn write_once<D: Driver>(
         return Ok(kept);
     }
     driver.begin_savepoint().await?;
-    let done = match execute_write(driver, context, write, (pace, Then::Continue)).await {
+    let done = match execute_write(driver, context, write, (mode, Then::Continue)).await {
         Ok(outcome) => Ok(outcome),
         Err(WriteError::Error(StoreError::Refused(refusal)))
             if once.can_store_refusal(&refusal) =>

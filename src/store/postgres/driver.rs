@@ -158,9 +158,9 @@ impl<'a> PostgresDriver<'a> {
     }
 
     /// Runs one statement that is its own transaction.
-    async fn run_autocommit(&mut self, stroke: &Statement<'_>) -> Result<(), FailedStatement> {
+    async fn run_autocommit(&mut self, statement: &Statement<'_>) -> Result<(), FailedStatement> {
         let stopped = |failure| FailedStatement { at: 0, failure };
-        let Statement { sql, binds, is_cached } = stroke;
+        let Statement { sql, binds, is_cached } = statement;
         let message = self.prepare(sql, binds, *is_cached).await.map_err(stopped)?;
         crate::fault::point("commit");
         self.stage = TransactionStage::CommitSent;
@@ -255,19 +255,20 @@ impl Driver for PostgresDriver<'_> {
 
     async fn execute_all(
         &mut self,
-        strokes: &[Statement<'_>],
+        statements: &[Statement<'_>],
         then: Then,
     ) -> Result<(), FailedStatement> {
         let is_last = then == Then::Commit;
-        if let ([stroke], TransactionStage::Autocommit, true) = (strokes, self.stage, is_last) {
-            return self.run_autocommit(stroke).await;
+        if let ([statement], TransactionStage::Autocommit, true) = (statements, self.stage, is_last)
+        {
+            return self.run_autocommit(statement).await;
         }
-        let mut messages = Vec::with_capacity(strokes.len() + 2);
-        let is_block = self.stage != TransactionStage::Autocommit || strokes.len() > 1;
+        let mut messages = Vec::with_capacity(statements.len() + 2);
+        let is_block = self.stage != TransactionStage::Autocommit || statements.len() > 1;
         if self.stage == TransactionStage::Autocommit && is_block {
             self.stage = TransactionStage::BeginPending;
         }
-        for (at, Statement { sql, binds, is_cached }) in strokes.iter().enumerate() {
+        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
             let message = self.prepare(sql, binds, *is_cached).await;
             messages.push(message.map_err(|failure| FailedStatement { at, failure })?);
         }
@@ -275,7 +276,7 @@ impl Driver for PostgresDriver<'_> {
         let before = usize::from(begin.is_some());
         messages.splice(..0, begin.map(OutgoingStatement::Command));
         if is_last {
-            if !strokes.is_empty() {
+            if !statements.is_empty() {
                 crate::fault::point("commit");
             }
             if is_block {
@@ -294,7 +295,7 @@ impl Driver for PostgresDriver<'_> {
             }
         }
         if is_last {
-            let at = strokes.len();
+            let at = statements.len();
             self.confirm_commit().map_err(|failure| FailedStatement { at, failure })?;
         }
         Ok(())

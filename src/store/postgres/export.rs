@@ -105,9 +105,9 @@ impl ExportTask {
         let mut press = ChunkBuffer::new(&mut export.head);
         let mut rows_wanted = FETCH_ROWS_FIRST;
         let source = export.statements(&self.state.context);
-        for stroke in source.to_vec() {
-            let sql = format!("DECLARE nouns_export NO SCROLL CURSOR FOR {}", stroke.sql);
-            let declare = execute(client, OutgoingStatement::Unprepared(&sql, &stroke.binds));
+        for statement in source.to_vec() {
+            let sql = format!("DECLARE nouns_export NO SCROLL CURSOR FOR {}", statement.sql);
+            let declare = execute(client, OutgoingStatement::Unprepared(&sql, &statement.binds));
             with_timeout(step_max, declare).await?;
             loop {
                 let made = (&export, &mut press);

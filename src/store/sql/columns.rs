@@ -78,10 +78,10 @@ pub fn where_clause(terms: &[String]) -> String {
     if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
 }
 
-pub fn ancestor_join(model: &Model, resource: &Resource, reach: &AccessScope) -> AncestorJoin {
+pub fn ancestor_join(model: &Model, resource: &Resource, scope: &AccessScope) -> AncestorJoin {
     let mut above = model.lineage(resource.index);
     above.pop();
-    let is_filtered = |above: &&Resource| !reach.read_access(above.index).row_filters.is_empty();
+    let is_filtered = |above: &&Resource| !scope.read_access(above.index).row_filters.is_empty();
     let is_limited = above.iter().any(is_filtered);
     AncestorJoin::new(model, resource, is_limited)
 }

@@ -253,15 +253,15 @@ pub fn row_conditions(
     model: &Model,
     dialect: &'static Dialect,
     resource: &Resource,
-    reach: &AccessScope,
+    scope: &AccessScope,
     first: usize,
 ) -> (Vec<String>, Vec<ConditionParameter>) {
     let mut terms = ConditionWriter::new(dialect, first);
     let mut texts = Vec::new();
     for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
         let conditions = match depth {
-            0 => &reach.access(level.index).row_filters,
-            _ => &reach.read_access(level.index).row_filters,
+            0 => &scope.access(level.index).row_filters,
+            _ => &scope.read_access(level.index).row_filters,
         };
         let row = TableAlias { resource: level, alias: &format!("t{depth}") };
         texts.extend(terms.any_of(row, conditions));

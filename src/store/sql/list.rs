@@ -35,7 +35,7 @@ pub struct ListStatements<'a> {
     dialect: &'static Dialect,
     resource: &'a Resource,
     list: &'a ListQuery,
-    reach: &'a AccessScope,
+    scope: &'a AccessScope,
     from: String,
     /// The conditions of the path and of the access scope, and their parameters.
     conditions: Vec<String>,
@@ -80,14 +80,14 @@ impl<'a> ListStatements<'a> {
         model: &'a Model,
         dialect: &'static Dialect,
         (resource, ancestors): (&'a Resource, &[Id]),
-        reach: &'a AccessScope,
+        scope: &'a AccessScope,
         list: &'a ListQuery,
     ) -> Self {
-        let chain = ancestor_join(model, resource, reach);
-        let (mut conditions, parameters) = row_conditions(model, dialect, resource, reach, 1);
+        let chain = ancestor_join(model, resource, scope);
+        let (mut conditions, parameters) = row_conditions(model, dialect, resource, scope, 1);
         conditions.extend(chain.terms(dialect.placeholder, parameters.len() + 1));
         let (from, ancestor_ids) = (chain.from, ancestors.iter().rev().copied().collect());
-        Self { dialect, resource, list, reach, from, conditions, parameters, ancestor_ids }
+        Self { dialect, resource, list, scope, from, conditions, parameters, ancestor_ids }
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
@@ -138,7 +138,7 @@ impl<'a> ListStatements<'a> {
     }
 
     fn builder(&self) -> StatementBuilder<'_> {
-        let terms = self.parameters.iter().map(|term| term.bind(self.reach.user_name()));
+        let terms = self.parameters.iter().map(|term| term.bind(self.scope.user_name()));
         let binds = terms.chain(self.ancestor_ids.iter().map(|id| Bind::Id(*id))).collect();
         StatementBuilder { dialect: self.dialect, binds }
     }

@@ -186,17 +186,17 @@ impl SqlStatements {
     /// Appends the statements of a row and its change log entry: two statements, or one that writes both.
     pub fn push_with_entry<'a>(
         &'a self,
-        strokes: &mut Vec<Statement<'a>>,
+        statements: &mut Vec<Statement<'a>>,
         mut row: Statement<'a>,
         (entry, is_first): (&[Bind<'a>], bool),
     ) {
         if self.dialect.next_change_function.is_some() {
             row.binds.extend_from_slice(entry);
             row.binds.push(Bind::Boolean(is_first));
-            strokes.push(row);
+            statements.push(row);
         } else {
-            strokes.push(row);
-            strokes.push(self.entry_statement(entry, is_first));
+            statements.push(row);
+            statements.push(self.entry_statement(entry, is_first));
         }
     }
 

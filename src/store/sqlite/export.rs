@@ -122,9 +122,9 @@ impl SqliteExports {
             Ok(())
         };
         let source = export.statements(context);
-        for stroke in source.to_vec() {
+        for statement in source.to_vec() {
             let read = driver.query_all(
-                slice::from_ref(&stroke),
+                slice::from_ref(&statement),
                 |_, row| write(row),
                 |()| is_halted.get(),
             );

@@ -71,11 +71,11 @@ enum RollbackScope {
 }
 
 impl RollbackScope {
-    fn for_write(write: &WritePlan, pace: CommitMode) -> Self {
+    fn for_write(write: &WritePlan, mode: CommitMode) -> Self {
         match &write.action {
             // The stored response of a refusal outlives the rolled-back writes.
             _ if write.idempotency.is_some() => Self::Savepoint,
-            _ if pace == CommitMode::Exclusive => Self::Transaction,
+            _ if mode == CommitMode::Exclusive => Self::Transaction,
             WriteAction::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
             WriteAction::Replace { .. } | WriteAction::Patch { .. } => Self::Statement,
             WriteAction::Create { .. } | WriteAction::Remove { .. } => Self::Savepoint,
@@ -227,18 +227,18 @@ impl SqliteWriter {
         self.connection.prepare_cached(sql)?.raw_execute().map(|_| ())
     }
 
-    fn run_write(&self, job: &QueuedWrite, pace: CommitMode) -> QueuedWriteOutcome {
-        let is_mine = pace == CommitMode::Exclusive || !job.is_claimed.swap(true, Ordering::AcqRel);
+    fn run_write(&self, job: &QueuedWrite, mode: CommitMode) -> QueuedWriteOutcome {
+        let is_mine = mode == CommitMode::Exclusive || !job.is_claimed.swap(true, Ordering::AcqRel);
         if !is_mine || job.reply_handle.is_closed() {
             return QueuedWriteOutcome::Skipped;
         }
-        let undoing = RollbackScope::for_write(&job.write, pace);
+        let undoing = RollbackScope::for_write(&job.write, mode);
         if let Err(error) = self.begin_request(undoing) {
             return QueuedWriteOutcome::Failed(error.to_string());
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = write::write(&mut driver, &self.context, &job.write, pace);
+        let work = write::write(&mut driver, &self.context, &job.write, mode);
         let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(StoreError::internal("the SQLite driver blocked in a write").into()),

@@ -57,9 +57,9 @@ fn texts(
     list: &ListQuery,
 ) -> Vec<String> {
     let ancestors: &[Id] = if resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-    let reach = AccessScope::default();
+    let scope = AccessScope::default();
     let listing =
-        ListStatements::new(model, dialect, (model.resource(resource), ancestors), &reach, list);
+        ListStatements::new(model, dialect, (model.resource(resource), ancestors), &scope, list);
     let sections = listing.sections();
     sections.iter().map(|section| listing.page(*section, 51).sql.into_owned()).collect()
 }
@@ -255,15 +255,15 @@ fn list_on_postgres_sorts_by_an_index() {
     let mut number = 0;
     for (resource, query, list) in &lists {
         let ancestors: &[Id] = if *resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-        let (reach, resource) = (AccessScope::default(), model.resource(*resource));
-        let listing = ListStatements::new(&model, &POSTGRES, (resource, ancestors), &reach, list);
+        let (scope, resource) = (AccessScope::default(), model.resource(*resource));
+        let listing = ListStatements::new(&model, &POSTGRES, (resource, ancestors), &scope, list);
         for section in listing.sections() {
-            let stroke = listing.page(section, 51);
-            let values: Vec<String> = stroke.binds.iter().map(literal).collect();
+            let statement = listing.page(section, 51);
+            let values: Vec<String> = statement.binds.iter().map(literal).collect();
             number += 1;
             script.push_str(&format!(
                 "PREPARE p{number} AS {};\nSELECT '{query} {section:?}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
-                stroke.sql,
+                statement.sql,
                 values.join(", ")
             ));
         }
