@@ -154,7 +154,7 @@ fn new_context(database: &Database, model: &Arc<Model>) -> Arc<StoreContext> {
         Database::Sqlite(_) => &SQLITE,
         Database::Postgres(_) => &POSTGRES,
     };
-    StoreContext::new(model, dialect)
+    StoreContext::new(model, dialect, Arc::default())
 }
 
 #[cfg(test)]

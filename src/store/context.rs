@@ -39,12 +39,7 @@ pub struct StoreContext {
 }
 
 impl StoreContext {
-    pub fn new(model: &Arc<Model>, dialect: &'static Dialect) -> Arc<Self> {
-        Self::with_metrics(model, dialect, Arc::default())
-    }
-
-    /// A context with the metric of a server.
-    pub fn with_metrics(
+    pub fn new(
         model: &Arc<Model>,
         dialect: &'static Dialect,
         damaged_items: Arc<Counter>,

@@ -181,9 +181,7 @@ impl StoreWorker {
             Self::Postgres(worker) => worker.write(write, options).await,
         }
     }
-}
 
-impl StoreWorker {
     /// `None` if the store fails, or does not answer in time.
     pub async fn change_log_bounds(&self) -> Option<ChangeLogBounds> {
         match tokio::time::timeout(BOUNDS_TIMEOUT, self.read(ReadPlan::ChangeLogBounds)).await {

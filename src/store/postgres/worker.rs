@@ -54,8 +54,7 @@ pub fn open(
     (log, metrics): (&Logger, &Arc<Metrics>),
     is_patient: bool,
 ) -> Result<Arc<PostgresStore>, OpenError> {
-    let context =
-        StoreContext::with_metrics(model, &POSTGRES, Arc::clone(&metrics.store.damaged_items));
+    let context = StoreContext::new(model, &POSTGRES, Arc::clone(&metrics.store.damaged_items));
     let session = SessionSettings::new(&model.server);
     let (address, counted) = (Arc::clone(address), (log, metrics));
     let maintenance = MaintenanceThread::start(

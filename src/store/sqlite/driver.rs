@@ -49,25 +49,6 @@ fn bind_parameters(
     Ok(())
 }
 
-/// Reads the rows of a statement until `is_enough` holds.
-fn read_rows<T>(
-    statement: &mut rusqlite::Statement<'_>,
-    read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-    mut is_enough: impl FnMut(&T) -> bool,
-) -> Result<Vec<T>, StatementError> {
-    let mut rows = statement.raw_query();
-    let mut all = Vec::new();
-    while let Some(row) = rows.next().map_err(classify_error)? {
-        let row = read(row).map_err(StatementError::Internal)?;
-        let is_last = is_enough(&row);
-        all.push(row);
-        if is_last {
-            break;
-        }
-    }
-    Ok(all)
-}
-
 impl Driver for SqliteDriver<'_> {
     const DIALECT: &'static Dialect = &SQLITE;
 
@@ -88,7 +69,16 @@ impl Driver for SqliteDriver<'_> {
                 &mut uncached
             };
             bind_parameters(statement, binds)?;
-            all.push(read_rows(statement, |row| read(at, row), &mut is_enough)?);
+            let (mut rows, mut found) = (statement.raw_query(), Vec::new());
+            while let Some(row) = rows.next().map_err(classify_error)? {
+                let row = read(at, row).map_err(StatementError::Internal)?;
+                let is_last = is_enough(&row);
+                found.push(row);
+                if is_last {
+                    break;
+                }
+            }
+            all.push(found);
         }
         Ok(all)
     }

@@ -89,8 +89,7 @@ fn open_locked(
             "other users of this machine can read the database, which holds password hashes";
         log.event(Level::Warning, message, &[("mode", &mode), ("remedy", &remedy)]);
     }
-    let context =
-        StoreContext::with_metrics(model, &SQLITE, Arc::clone(&metrics.store.damaged_items));
+    let context = StoreContext::new(model, &SQLITE, Arc::clone(&metrics.store.damaged_items));
     let (pool, mut readers) = ReaderPool::start(&files.real_path, &context, None)?;
     let gate = Arc::new(ReadGate::default());
     let (wide, listers) = ReaderPool::start(&files.real_path, &context, Some(&gate))?;

@@ -241,7 +241,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         Connection::open(&path).and_then(|made| made.execute_batch("VACUUM")).unwrap();
         let model = model::read("nouns.toml", "title = \"T\"\n[resources.room]\n").unwrap();
-        let context = StoreContext::new(&Arc::new(model), &SQLITE);
+        let context = StoreContext::new(&Arc::new(model), &SQLITE, Arc::default());
         let mut reader =
             SqliteReader::open(&path, &context, (CACHE_KIB, POOL_PROGRESS_STEPS)).unwrap();
         let (queue, asked) = sync_channel(QUEUED_READS_MAX);

@@ -92,7 +92,7 @@ impl WriterHarness {
         let metrics = Metrics::new(&model);
         let counted = metrics.writer();
         let (queue, jobs) = WriteQueue::new(&counted);
-        let context = StoreContext::new(&model, &SQLITE);
+        let context = StoreContext::new(&model, &SQLITE, Arc::default());
         let gate = Arc::new(ReadGate::default());
         let writer = SqliteWriter {
             connection,
