@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod attempt;
+pub mod batch_queue;
 pub mod commit_wait;
 pub mod connect;
 pub mod connection_url;
