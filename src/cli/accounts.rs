@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CommandError, command_error, database, find_model, key_source, read_model};
+use super::model_source::{database, find_model, key_source, read_model};
+use super::report::{CommandError, command_error};
 use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT_NAME, KeySet};
 use crate::auth::key_source::{KeyError, KeySource};

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{CommandError, command_error};
+use super::report::{CommandError, command_error};
 
 const TUNABLES: &str = "GLIBC_TUNABLES";
 /// A threshold that is set is never raised. 256 KiB is the size that counts as large in other modules.

@@ -17,7 +17,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 
-use super::{CommandError, command_error, create_file, print_line};
+use super::report::{CommandError, command_error, create_file, print_line};
 use crate::clock;
 use crate::server::tls::is_dns_name;
 

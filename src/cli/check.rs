@@ -1,10 +1,24 @@
 //! `nouns check`: a list of all mistakes of a model, or a summary of what it declares.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::{CheckArgs, CommandError, find_model, print_line, read_model};
+use clap::Args;
+
+use super::model_source::{find_model, read_model};
+use super::report::{CommandError, print_line};
 use crate::model::{Model, schema};
 use crate::permit;
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The model file [default: nouns.toml here, else the built-in store]
+    model: Option<PathBuf>,
+
+    /// Print the JSON Schema of the model file, for editors
+    #[arg(long)]
+    schema: bool,
+}
 
 pub fn run(flags: &CheckArgs) -> Result<ExitCode, CommandError> {
     let mut out = std::io::stdout();

@@ -6,9 +6,9 @@
 
 use std::ffi::OsStr;
 
-use clap::CommandFactory;
+use clap::Command;
 
-use super::{Cli, CommandError, command_error};
+use super::report::{CommandError, command_error};
 use crate::model::nearest;
 
 const PREFIX: &str = "NOUNS_";
@@ -18,9 +18,9 @@ const TEST_PREFIX: &str = "NOUNS_TEST_";
 const KEY_VARIABLE: &str = "NOUNS_KEY";
 
 /// Refuses a misspelled setting; returns the names of the other unknown variables.
-pub fn check() -> Result<Vec<String>, CommandError> {
+pub fn check(root: &Command) -> Result<Vec<String>, CommandError> {
     let mut known = vec![KEY_VARIABLE.to_owned()];
-    collect(&Cli::command(), &mut known);
+    collect(root, &mut known);
     let variables = std::env::vars_os().filter_map(|(name, value)| {
         Some((name.to_str()?.to_owned(), value)).filter(|(name, _)| name.starts_with(PREFIX))
     });
@@ -44,7 +44,7 @@ pub fn check() -> Result<Vec<String>, CommandError> {
 }
 
 /// The variables of all commands.
-fn collect(command: &clap::Command, known: &mut Vec<String>) {
+fn collect(command: &Command, known: &mut Vec<String>) {
     let names = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     known.extend(names.map(str::to_owned));
     for command in command.get_subcommands() {
@@ -82,7 +82,10 @@ fn is_from_kubernetes(name: &str, value: &OsStr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn known() -> Vec<String> {
         let mut known = vec![KEY_VARIABLE.to_owned()];

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::accounts::{self, Accounts};
-use super::{CommandError, command_error};
+use super::report::{CommandError, command_error};
 use crate::auth::key::KeySet;
 use crate::auth::key_source::{KeySource, create_private_file, wait_for_lock};
 use crate::auth::password::{self, PasswordRecord};

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use super::{Cli, CommandError, command_error};
+use super::report::{CommandError, command_error};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -30,15 +30,18 @@ pub struct ManArgs {
     command: Vec<String>,
 }
 
-pub fn print_completions(flags: &CompletionsArgs) -> Result<ExitCode, CommandError> {
+pub fn print_completions(
+    mut root: Command,
+    flags: &CompletionsArgs,
+) -> Result<ExitCode, CommandError> {
     let mut script = Vec::new();
-    clap_complete::generate(flags.shell, &mut Cli::command(), "nouns", &mut script);
+    clap_complete::generate(flags.shell, &mut root, "nouns", &mut script);
     print_all(&script)
 }
 
-pub fn print_man_page(flags: &ManArgs) -> Result<ExitCode, CommandError> {
+pub fn print_man_page(root: Command, flags: &ManArgs) -> Result<ExitCode, CommandError> {
     let mut page = Vec::new();
-    let command = find_command(Cli::command(), &flags.command)?;
+    let command = find_command(root, &flags.command)?;
     clap_mangen::Man::new(command).render(&mut page)?;
     print_all(&page)
 }
@@ -59,7 +62,10 @@ fn print_all(text: &[u8]) -> Result<ExitCode, CommandError> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn completions_name_every_command() {

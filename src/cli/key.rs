@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
-use super::{CommandError, command_error, print_done};
+use super::report::{CommandError, command_error, print_done};
 use crate::auth::key::{FINGERPRINT_NAME, KeySet};
 use crate::auth::key_source::{KeyFileLock, KeySource};
 use crate::auth::password::{PasswordRecord, ResealResult};

@@ -11,7 +11,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
 };
 
-use super::{CommandError, command_error};
+use super::report::{CommandError, command_error};
 
 /// The maximum size of the input, far more than a password may have.
 const BYTES_MAX: u64 = 64 << 10;

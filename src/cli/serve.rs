@@ -9,18 +9,19 @@ use std::sync::Arc;
 use super::accounts;
 use super::allocator;
 use super::cert::shell_quoted;
-use super::environment;
 use super::first_user::{self, FirstUser};
-use super::roles::RoleReview;
-use super::stored_credentials;
-use super::{
-    CommandError, ServeArgs, command_error, database, find_model, internal_error_message,
-    key_source, print_line, read_model, wants_colours,
+use super::model_source::{database, find_model, key_source, read_model};
+use super::report::{
+    CommandError, command_error, internal_error_message, print_line, wants_colours,
 };
+use super::roles::RoleReview;
+use super::serve_args::ServeArgs;
+use super::stored_credentials;
 use crate::admission::AdmissionControl;
 use crate::auth::Authenticator;
 use crate::auth::key::FINGERPRINT_NAME;
 use crate::auth::key_source::{KeySource, Keyring};
+use crate::fault::OrBug as _;
 use crate::log::{Level, LogStyle, Logger};
 use crate::metrics::Metrics;
 use crate::model::settings;
@@ -34,11 +35,11 @@ use crate::wire;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
-pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
+/// `unknown_variables` are those of the environment that look like ours.
+pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, CommandError> {
     allocator::tune()?;
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;
-    let strange_variables = environment::check()?;
     let source = find_model(flags.model.as_deref())?;
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
@@ -49,7 +50,8 @@ pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
         settings.listen.clone().unwrap_or_default(),
         vec![DEFAULT_LISTEN.to_owned()],
     ];
-    let listen = listen.into_iter().find(|addresses| !addresses.is_empty()).unwrap_or_default();
+    let listen = listen.into_iter().find(|addresses| !addresses.is_empty());
+    let listen = listen.or_bug("there is a default address");
     let is_open = flags.open.or(settings.open).unwrap_or(false);
     let proxies = trusted_proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
     let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
@@ -76,9 +78,9 @@ pub fn run(flags: ServeArgs) -> Result<ExitCode, CommandError> {
         let file = database.password_file(&key.folder());
         first_user::refuse_foreign_file(&database, &model, &file)?;
     }
-    if !strange_variables.is_empty() {
+    if !unknown_variables.is_empty() {
         let message = "unknown NOUNS_ environment variables are ignored";
-        log.event(Level::Warning, message, &[("variables", &strange_variables.join(", "))]);
+        log.event(Level::Warning, message, &[("variables", &unknown_variables.join(", "))]);
     }
     let store = store::open(&database, &model, (&log, &metrics), is_patient)?;
     let admission = prepare_auth(&database, &model, key, is_open, &log);
@@ -241,7 +243,7 @@ fn curl_target(model: &Model, address: SocketAddr, tls: Option<&TlsConfig>) -> S
 /// The HTTPS port, for redirects.
 fn https_port(listeners: &[Listener]) -> u16 {
     let first = listeners.first().and_then(|listener| listener.addresses().first());
-    first.map_or(0, SocketAddr::port)
+    first.or_bug("the server listens on an address").port()
 }
 
 /// The certificate, if there is one; both of its files are named, or none.

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use super::CommandError;
 use super::accounts::{self, user_page};
+use super::report::CommandError;
 use crate::auth::password::PasswordRecord;
 use crate::log::{Level, Logger};
 use crate::model::Model;

@@ -9,7 +9,8 @@ use clap::{Args, Subcommand};
 
 use super::accounts::{self, Accounts, DatabaseArgs, wait_for_servers};
 use super::first_user::PasswordFile;
-use super::{CommandError, command_error, print_done, prompt, roles};
+use super::report::{CommandError, command_error, print_done};
+use super::{prompt, roles};
 use crate::auth::credential_text::to_nfc;
 use crate::auth::password;
 use crate::json::{self, Json, ObjectWriter};

@@ -16,6 +16,7 @@ use super::{assert_no_faults, files, root};
 const LAYERED: &[&str] = &[
     "admission",
     "auth",
+    "cli",
     "formats",
     "intent",
     "json",
