@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::fault::OrBug as _;
+
 /// A point in time: microseconds since 1970 in UTC, years 0001 to 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(i64);
@@ -189,8 +191,7 @@ fn significant_fraction(fraction: &str) -> Option<&str> {
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The text is ASCII.
-        f.write_str(str::from_utf8(&self.canonical_text()).unwrap_or_default())
+        f.write_str(str::from_utf8(&self.canonical_text()).or_bug("a timestamp is ASCII"))
     }
 }
 

@@ -6,6 +6,7 @@
 use super::parse::{SyntaxKind, SyntaxNode};
 use super::tree::{Comparison, ExprError, ExprNode, Path, PathRoot};
 use super::types::{ExprType, check_ordered, parse_number_literal, scalar_type};
+use crate::fault::OrBug as _;
 use crate::json::Json;
 use crate::model::field::{Field, StorageClass};
 use crate::model::nearest::nearest;
@@ -329,8 +330,8 @@ impl<'f> TypeChecker<'f> {
         };
         let mut faults = FaultCollector::at_root(String::new());
         (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
-            let detail =
-                faults.into_list().into_iter().next().map(|fault| fault.detail).unwrap_or_default();
+            let fault = faults.into_list().into_iter().next();
+            let detail = fault.or_bug("a literal that is refused has a fault").detail;
             literal.error(format!(
                 "`{}` is of type `{}`: {detail}",
                 names.join("."),
