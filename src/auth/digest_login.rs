@@ -14,6 +14,7 @@ use super::logins::Logins;
 use super::nonce::Nonce;
 use super::request::{AuthRequest, AuthenticationInfo, Denial, Identification};
 use super::user_cache::UserLookup;
+use super::userhash::HashedName;
 use crate::clock;
 use crate::fault::OrBug;
 use crate::model::Algorithm;
@@ -97,8 +98,8 @@ async fn throttled_name(
     algorithm: Algorithm,
     hash: &str,
 ) -> Result<String, StoreError> {
-    let key = (request.realm, algorithm, hash);
-    let name = logins.users.find_by_userhash(request.store, key, request.now).await?;
+    let hashed = HashedName { realm: request.realm, algorithm, hash };
+    let name = logins.users.find_by_userhash(request.store, hashed, request.now).await?;
     // No user name has a colon, so this equals none.
     let unknown = || format!(":{}", hash.to_ascii_lowercase());
     Ok(name.map_or_else(unknown, |name| name.to_string()))

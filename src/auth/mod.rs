@@ -29,6 +29,7 @@ mod signing;
 mod stamp_lease;
 pub mod credential_text;
 mod user_cache;
+mod userhash;
 
 pub use account::LEASE;
 pub use authenticator::Authenticator;

@@ -5,22 +5,21 @@
 //! long knows that all servers have seen its change. There is no negative caching. A failed login reads the
 //! database once, for a known name as for an unknown one, so that timing reveals nothing.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use quick_cache::sync::Cache;
 
 use super::account::{LEASE, UserAccount};
-use super::digest::{self, Ha1};
+use super::digest::Ha1;
 use super::key::KeySet;
 use super::password::{self, PasswordRecord};
 use super::seal::SealError;
 use super::signing::Signer;
 use super::stamp_lease::StampLease;
+use super::userhash::{HashedName, UserhashIndex};
 use crate::clock;
 use crate::json::{self, Json};
-use crate::model::builtin::NAME;
 use crate::model::{Algorithm, Model, RealmIndex};
 use crate::permit::Rights;
 use crate::plan::{Outcome, ReadPlan};
@@ -31,12 +30,8 @@ use crate::value::{Id, Item, Value};
 const USERS_MAX: usize = 10_000;
 /// The maximum number of cached sets of roles: more than any model should need.
 const RIGHTS_MAX: usize = 1_000;
-/// With more users than this, `userhash` is not supported.
-const HASHED_NAMES_MAX: usize = 10_000;
 /// No user can have this name.
 const DECOY_NAME: &str = ":";
-/// The rows of a page when all names are read.
-const PAGE_ROWS: usize = 500;
 
 /// A user who was looked up.
 #[derive(Debug)]
@@ -54,13 +49,9 @@ pub struct UserCache {
     accounts: Cache<Box<str>, Arc<UserAccount>>,
     rights: Cache<Vec<String>, Arc<Rights>>,
     decoy: OnceLock<Option<Item>>,
-    /// The names, with the stamp at which they were hashed.
-    names_by_hash: Mutex<Option<(i64, NamesByHash)>>,
+    userhashes: UserhashIndex,
     lease: StampLease,
 }
-
-/// Names by their `userhash`: realm, algorithm, hash.
-type NamesByHash = HashMap<(RealmIndex, Algorithm, String), Arc<str>>;
 
 impl UserCache {
     pub fn new(model: &Arc<Model>, signer: Arc<Signer>) -> Self {
@@ -70,7 +61,7 @@ impl UserCache {
             accounts: Cache::new(USERS_MAX),
             rights: Cache::new(RIGHTS_MAX),
             decoy: OnceLock::new(),
-            names_by_hash: Mutex::default(),
+            userhashes: UserhashIndex::default(),
             lease: StampLease::default(),
         }
     }
@@ -261,62 +252,15 @@ impl UserCache {
         Some(rights)
     }
 
-    /// Finds the user name for a `userhash` (RFC 7616 §3.4.4). Our challenges do not offer `userhash`, but
-    /// clients may send it. The hashes are not stored: the server computes those of all names at the first
-    /// use, and again after a user has changed.
+    /// The user name for a `userhash`.
     pub async fn find_by_userhash(
         &self,
         store: &store::StoreWorker,
-        (realm, algorithm, hash): (RealmIndex, Algorithm, &str),
+        hashed: HashedName<'_>,
         now: Instant,
     ) -> Result<Option<Arc<str>>, StoreError> {
         let stamp = self.leased_stamp(store, now).await?;
-        let key = (realm, algorithm, hash.to_ascii_lowercase());
-        {
-            let hashed = self.names_by_hash.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, hashed)) = hashed.as_ref().filter(|(made_at, _)| *made_at == stamp) {
-                return Ok(hashed.get(&key).cloned());
-            }
-        }
-        let names = self.all_names(store).await?;
-        let mut all = HashMap::new();
-        for (at, realm) in self.model.realms_with_index() {
-            for algorithm in &realm.algorithms {
-                for name in &names {
-                    let hash = digest::userhash(*algorithm, name, &realm.name);
-                    let key = (at, *algorithm, hash.as_text().to_owned());
-                    all.insert(key, Arc::clone(name));
-                }
-            }
-        }
-        let found = all.get(&key).cloned();
-        *self.names_by_hash.lock().unwrap_or_else(PoisonError::into_inner) = Some((stamp, all));
-        Ok(found)
-    }
-
-    async fn all_names(&self, store: &store::StoreWorker) -> Result<Vec<Arc<str>>, StoreError> {
-        let mut names: Vec<Arc<str>> = Vec::new();
-        let mut after = None;
-        loop {
-            let Outcome::Page(page) =
-                store.read(ReadPlan::users(&self.model, PAGE_ROWS, after)).await?
-            else {
-                return Err(unexpected_outcome("a page"));
-            };
-            for item in &page.items {
-                let Some(Value::Text(name)) = item.values.get(NAME) else {
-                    return Err(StoreError::internal("a stored user has no name"));
-                };
-                names.push((&**name).into());
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(names);
-            }
-            if names.len() > HASHED_NAMES_MAX {
-                return Ok(Vec::new());
-            }
-        }
+        self.userhashes.find(&self.model, (store, stamp), hashed).await
     }
 }
 

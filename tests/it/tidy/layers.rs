@@ -258,6 +258,39 @@ fn inherent_impls_stand_with_their_type() {
     assert_no_faults(&faults);
 }
 
+/// Modules in which a default needs its place in `DEFAULTS`.
+const WITHOUT_DEFAULTS: &[&str] =
+    &["admission", "auth", "intent", "pipeline", "plan", "server", "wire"];
+
+/// Files in which a missing value is a normal case, with the number of their defaults. What cannot happen is
+/// a bug (`fault::OrBug`), not a default.
+const DEFAULTS: &[(&str, usize)] = &[
+    ("admission::stream_limit", 1),
+    ("intent::attribute", 1),
+    ("intent::filter", 2),
+    ("server::http1_framing", 1),
+    ("server::refusal", 1),
+    ("wire::host", 2),
+];
+
+#[test]
+fn impossible_cases_do_not_end_in_defaults() {
+    let sources = Sources::read();
+    let mut faults = Vec::new();
+    for (module, code) in sources.code.iter().filter(|(module, _)| !sources.is_test(module)) {
+        if !module.first().is_some_and(|top| WITHOUT_DEFAULTS.contains(&top.as_str())) {
+            continue;
+        }
+        let name = module.join("::");
+        let known = DEFAULTS.iter().find(|(file, _)| *file == name).map_or(0, |(_, count)| *count);
+        let count = code.matches("unwrap_or_default()").count();
+        if count != known {
+            faults.push(format!("{name}: expected {known} unwrap_or_default(), got {count}"));
+        }
+    }
+    assert_no_faults(&faults);
+}
+
 /// Every file of `src` that is not Rust is named by a macro of a Rust file, and every Rust file is declared.
 #[test]
 fn source_files_are_all_used() {
