@@ -11,15 +11,15 @@
 
 use std::time::{Duration, Instant};
 
+use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Error, SimpleQueryMessage};
 
 use crate::clock;
 use crate::log::{Level, Logger};
 use crate::model::settings::Pooling;
 use crate::store::driver::Driver;
 use crate::store::error::OpenError;
-use crate::store::postgres::commit_wait::StartFailure;
+use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, StartFailure};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::error_message;
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
@@ -30,7 +30,6 @@ use crate::store::statement::{Bind, Columns};
 
 /// The timeout of a build, longer than an export may take.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay between two checks of another server's build.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -60,24 +59,6 @@ enum IndexState {
 struct IndexBuildError {
     cause: String,
     code: Option<SqlState>,
-}
-
-impl IndexBuildError {
-    fn new(error: &Error) -> Self {
-        Self { cause: error_message(error), code: error.code().cloned() }
-    }
-
-    fn late() -> Self {
-        let minutes = BUILD_TIMEOUT.as_secs() / 60;
-        let cause = format!(
-            "transactions that began before the build were still open after {minutes} minutes"
-        );
-        Self { cause, code: None }
-    }
-
-    fn is(&self, code: &SqlState) -> bool {
-        self.code.as_ref() == Some(code)
-    }
 }
 
 /// The context of the index builds.
@@ -172,7 +153,7 @@ impl IndexBuilder<'_> {
                 let _ =
                     self.run_outside_transaction(&connection, &drop_index_sql(name), until).await;
             }
-            return Err(match error.is(&SqlState::UNIQUE_VIOLATION) {
+            return Err(match error.code == Some(SqlState::UNIQUE_VIOLATION) {
                 true => self
                     .lasting(&format!("items have the same value where {name} allows each once")),
                 false => self.passing(&format!("{name}: {}", error.cause)),
@@ -192,7 +173,7 @@ impl IndexBuilder<'_> {
         let name = &key.name;
         self.log.event(Level::Info, "validating a foreign key", &[("foreign_key", name)]);
         let done = self.run_outside_transaction(connection, &key.validate(), until).await;
-        done.map_err(|error| match error.is(&SqlState::FOREIGN_KEY_VIOLATION) {
+        done.map_err(|error| match error.code == Some(SqlState::FOREIGN_KEY_VIOLATION) {
             true => {
                 self.lasting(&format!("items refer to others that are not there, against {name}"))
             }
@@ -226,10 +207,17 @@ impl IndexBuilder<'_> {
     ) -> Result<(), IndexBuildError> {
         let run = connection.client.batch_execute(text);
         match tokio::time::timeout_at(until.into(), run).await {
-            Ok(done) => done.map_err(|error| IndexBuildError::new(&error)),
+            Ok(done) => done.map_err(|error| IndexBuildError {
+                cause: error_message(&error),
+                code: error.code().cloned(),
+            }),
             Err(_) => {
                 self.pool.cancel_and_wait((*connection.cancel).clone()).await;
-                Err(IndexBuildError::late())
+                let minutes = BUILD_TIMEOUT.as_secs() / 60;
+                let cause = format!(
+                    "transactions that began before the build were still open after {minutes} minutes"
+                );
+                Err(IndexBuildError { cause, code: None })
             }
         }
     }

@@ -5,6 +5,7 @@
 //! its connection, over a separate connection: neither a sweep nor an index build delays it.
 
 use std::cell::Cell;
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{OpenError, StatementError, StoreError};
-use crate::store::postgres::commit_wait::{CommitGuard, StartFailure};
+use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, CommitGuard, StartFailure};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
@@ -34,8 +35,6 @@ use crate::store::statement::Columns;
 
 /// Delay between attempts to reach a database that is not available yet.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout for one connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// At shutdown, how long to wait for the removal of the server's registration.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout of one renewal (heartbeat); the next one opens a new connection.
@@ -254,32 +253,30 @@ impl MaintenanceTask {
     }
 
     fn tell_renewal(&self, renewal: &Renewal) {
-        match renewal {
-            Renewal::Done | Renewal::Delayed => {}
-            Renewal::Returned { lost, has_unreadable: false } if lost.is_empty() => {
-                let message = "the registration of this server had expired, so other servers counted it as stopped; it is \
-                               registered again";
-                self.log.event(Level::Warning, message, &[]);
-            }
-            Renewal::Returned { lost, has_unreadable: true } if lost.is_empty() => {
-                let message = "the registration of this server had expired, so other servers counted it as stopped; it is \
-                               registered again, but some of them are of a newer version, whose model it cannot read, so \
-                               it cannot tell whether they gave up rules that it relies on; replace it by a server of \
-                               that version";
-                self.log.event(Level::Error, message, &[]);
-            }
-            Renewal::Returned { lost, has_unreadable: true } => {
-                let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
-                               rules that it relies on; some of them are of a newer version, whose model it cannot read; \
-                               replace it by a server of that version";
-                self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
-            }
-            Renewal::Returned { lost, has_unreadable: false } => {
-                let message = "the registration of this server had expired, so other servers counted it as stopped and gave up \
-                               rules that it relies on; stop it, and start it with their model";
-                self.log.event(Level::Error, message, &[("rules", &lost.join("; "))]);
-            }
-        }
+        const EXPIRED: &str =
+            "the registration of this server had expired, so other servers counted it as stopped";
+        let Renewal::Returned { lost, has_unreadable } = renewal else { return };
+        let (level, rest) = match (lost.is_empty(), has_unreadable) {
+            (true, false) => (Level::Warning, "; it is registered again"),
+            (true, true) => (
+                Level::Error,
+                "; it is registered again, but some of them are of a newer version, whose model it cannot read, so \
+                 it cannot tell whether they gave up rules that it relies on; replace it by a server of that version",
+            ),
+            (false, true) => (
+                Level::Error,
+                " and gave up rules that it relies on; some of them are of a newer version, whose model it cannot \
+                 read; replace it by a server of that version",
+            ),
+            (false, false) => (
+                Level::Error,
+                " and gave up rules that it relies on; stop it, and start it with their model",
+            ),
+        };
+        let rules = lost.join("; ");
+        let fields: &[(&str, &dyn Display)] = &[("rules", &rules)];
+        let fields = if lost.is_empty() { &[] } else { fields };
+        self.log.event(level, &format!("{EXPIRED}{rest}"), fields);
     }
 
     /// Renews over the connection of the sweeps, or, while that is in use, over another one.

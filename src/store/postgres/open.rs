@@ -179,18 +179,17 @@ impl StartupMigration<'_> {
             (StartError::Blocked(obstacle), _) => Ok(Err(obstacle)),
             (_, Some(ErrorClass::Retryable)) => Ok(Err(Obstacle::Tables)),
             (StartError::Open(error), _) => Err(StartFailure::Refused(error)),
-            (StartError::Mismatch(mismatch), Some(ErrorClass::ConnectionLost)) => {
-                Err(StartFailure::Retryable(mismatch.describe(self.commits.display_url)))
-            }
-            // The servers that use the database may stop meanwhile.
-            (
-                StartError::Mismatch(
-                    mismatch @ (MigrationError::InUse(_) | MigrationError::InUseSinceBuild(_)),
-                ),
-                None,
-            ) => Err(StartFailure::Retryable(mismatch.describe(self.commits.display_url))),
-            (StartError::Mismatch(mismatch), None) => {
-                Err(StartFailure::Refused(mismatch.describe(self.commits.display_url)))
+            (StartError::Mismatch(mismatch), trouble) => {
+                // The servers that use the database may stop meanwhile.
+                let is_in_use = matches!(
+                    mismatch,
+                    MigrationError::InUse(_) | MigrationError::InUseSinceBuild(_)
+                );
+                let error = mismatch.describe(self.commits.display_url);
+                Err(match is_in_use || trouble.is_some() {
+                    true => StartFailure::Retryable(error),
+                    false => StartFailure::Refused(error),
+                })
             }
         }
     }
