@@ -117,7 +117,10 @@ impl StoreContext {
         seen: &'a AccessScope,
     ) -> Option<(ScopedStatements<'a>, Id, &'a [Id])> {
         let parent = self.model.resource(collection.resource).parent?;
-        let (id, above) = collection.ancestors.split_last()?;
+        let (id, above) = collection
+            .ancestors
+            .split_last()
+            .or_bug("a nested collection has the id of its parent");
         Some((self.scoped_statements(parent, seen), *id, above))
     }
 
@@ -130,13 +133,14 @@ impl StoreContext {
         if !scope.has_row_filter(&self.model, resource) {
             return None;
         }
-        let (rights, verb) = scope.rights_key()?;
+        let (rights, verb) = scope.rights_key().or_bug("a scope with row filters has rights");
         let make = || {
             let (model, dialect) = (&self.model, self.sql.dialect);
             let made = ReadStatements::new(model, dialect, model.resource(resource), scope);
             Ok::<_, Infallible>(Arc::new(made))
         };
-        self.filtered.get_or_insert_with(&(rights, verb, resource), make).ok()
+        let Ok(statements) = self.filtered.get_or_insert_with(&(rights, verb, resource), make);
+        Some(statements)
     }
 }
 

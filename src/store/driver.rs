@@ -9,6 +9,7 @@ use std::slice;
 use std::sync::atomic::AtomicI64;
 use std::task::{Context, Poll, Waker};
 
+use crate::fault::OrBug;
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
@@ -97,7 +98,7 @@ pub trait Driver {
         read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
     ) -> Result<Vec<T>, StatementError> {
         let all = self.query_all(slice::from_ref(statement), |_, row| read(row), |_| false);
-        Ok(all.await?.pop().unwrap_or_default())
+        Ok(all.await?.pop().or_bug("a result for each statement"))
     }
 
     /// Runs a statement that returns one row at most.

@@ -42,7 +42,11 @@ pub async fn read<D: Driver>(
         ReadPlan::Item(collection, id, _) => {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let statement = reached.item(*id, &collection.ancestors);
-            let item = load_item(driver, context, collection.resource, statement).await?;
+            let item = match collection.resource == context.model.users {
+                // A patch of a user is decided outside of the store, because its password is hashed there.
+                true => load_for_decision(driver, context, collection.resource, statement).await?,
+                false => load_item(driver, context, collection.resource, statement).await?,
+            };
             item.map(Outcome::Item).ok_or(StoreError::Refused(RequestRefusal::Missing))
         }
         ReadPlan::Page(collection, list) => {

@@ -91,8 +91,9 @@ pub fn read_item(
 /// a decision parses it, and must not take a damaged value for null and store that.
 pub fn check_lists_and_objects(resource: &Resource, item: &Item) -> Result<(), InternalError> {
     for (field, value) in resource.fields.iter().zip(&item.values) {
-        if types::try_parse_canonical(field, value.clone()).is_err() {
-            let cause = format!("{}: not a {}", field.name, field.kind.name);
+        let is_text = matches!(value, Value::Json(_));
+        if is_text && types::try_parse_canonical(field, value.clone()).is_err() {
+            let cause = format!("{}: expected the type {}", field.name, field.kind.name);
             return Err(damaged_item(resource, Some(item.id), &cause));
         }
     }

@@ -25,7 +25,7 @@ use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, RowLock, StoreContext}
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{StatementError, StoreError, WriteError};
 use crate::store::existence::{ExistenceCheck, check_existence};
-use crate::store::read::load_for_decision;
+use crate::store::read::{load_for_decision, load_item};
 use crate::store::statement::{Bind, Columns};
 use crate::store::{idempotency, script, users, uuid_v7};
 use crate::value::{Id, IdKind, Item, Moment};
@@ -229,7 +229,8 @@ async fn load_for_delete<D: Driver>(
     Ok(found)
 }
 
-/// Reads the item that a write is about and locks its row until the transaction ends.
+/// Reads the item that a write is about and locks its row until the transaction ends. A caller without row
+/// filters can delete an item whose lists or objects are damaged: that decision does not parse them.
 async fn lock_item<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
@@ -239,7 +240,14 @@ async fn lock_item<D: Driver>(
 ) -> Result<Option<Item>, StatementError> {
     let reached = context.scoped_statements(collection.resource, &collection.scope);
     let statement = reached.locked_item(id, &collection.ancestors, lock);
-    load_for_decision(driver, context, collection.resource, statement).await
+    match lock {
+        RowLock::Delete if collection.scope.is_unrestricted() => {
+            load_item(driver, context, collection.resource, statement).await
+        }
+        RowLock::Delete | RowLock::Update => {
+            load_for_decision(driver, context, collection.resource, statement).await
+        }
+    }
 }
 
 /// Replays the stored response, or executes the write and stores its response.

@@ -84,5 +84,24 @@ on_every_backend! {
         }
         let scrape = send("GET /-/metrics", &admin, "").text().to_owned();
         assert!(scrape.contains(&format!("nouns_damaged_items_total {count}\n")), "{scrape}");
+        // The admin's access has no conditions that parse it, so the admin can delete it.
+        assert_eq!(send(&format!("DELETE {path}"), &admin, "").status, 204);
+    }
+    fn damaged_roles_of_a_user_end_a_patch(backend: Backend) {
+        let server = Setup::new(backend).model(HIDDEN_LIST).with_authentication().start();
+        server.add_user(&Person::new("ann", "edits what she sees"), &["editor"]);
+        let sql = "UPDATE nouns_users SET roles = '[1]' WHERE name = 'ann'";
+        run_sql(backend, server.folder(), sql);
+        let id = run_sql(backend, server.folder(), "SELECT id FROM nouns_users WHERE name = 'ann'");
+        let path = format!("/-/users/{}", id.trim());
+        let admin = server.admin().basic();
+        let answer = server.request(
+            &format!("PATCH {path}"),
+            &[("Authorization", &*admin), ("Content-Type", "application/merge-patch+json")],
+            r#"{"user":{"disabled":true}}"#,
+        );
+        assert_eq!((answer.status, answer.problem().as_str()), (500, "internal"), "{answer:?}");
+        let told = format!("the stored user {} is damaged: roles: ", id.trim());
+        wait_until("the log names it", || server.log().contains(&told).then_some(()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A commit that waits keeps its locks, and a start may have locked tables that others read. So the first
 //! commit of a start is a probe that touches no table: while it waits, no table is locked.
-//! Such a commit is never cancelled, see `Worker::attempt`; a start that times out leaves it to PostgreSQL.
+//! Such a commit is never cancelled, see `postgres::attempt`; a start that times out leaves it to PostgreSQL.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -295,6 +295,7 @@ impl Driver for PostgresDriver<'_> {
             }
         }
         if is_last {
+            self.has_savepoint = false;
             let at = statements.len();
             self.confirm_commit().map_err(|failure| FailedStatement { at, failure })?;
         }

@@ -31,6 +31,7 @@ const CACHE_KIB: u32 = 256;
 const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Stalled exports are cancelled when the WAL reaches this fraction of its limit.
 const STALLED_WAL_DIVISOR: usize = 16;
+
 /// Starts and cancels the exports.
 #[derive(Debug)]
 pub struct SqliteExports {

@@ -39,7 +39,6 @@ const CACHE_KIB: u32 = 1_000;
 pub struct SqliteReader {
     connection: Connection,
     context: Arc<StoreContext>,
-    /// Unused: a read allocates no ids.
     /// When the running statement is interrupted, in milliseconds since `began`.
     deadline: Arc<AtomicU64>,
     began: Instant,

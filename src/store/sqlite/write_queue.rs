@@ -23,7 +23,7 @@ pub struct QueuedWrite {
     /// Set by the writer that starts the write, or by its deadline, whichever is first.
     pub is_claimed: Arc<AtomicBool>,
     pub reply_handle: ReplyHandle,
-    /// The memory reservation of the request, held while the write is queued.
+    /// The memory reservation of the request, held until the write has ended.
     pub _memory: Option<Arc<SharedReservation>>,
 }
 
