@@ -62,14 +62,25 @@ struct MetricsShard {
     rows: Box<[ResourceCounters]>,
 }
 
+impl MetricsShard {
+    fn new(rows: usize) -> Self {
+        Self {
+            total: TimeHistogram::default(),
+            stages: array::from_fn(|_| TimeHistogram::default()),
+            rows: (0..rows).map(|_| ResourceCounters::default()).collect(),
+        }
+    }
+}
+
 /// The request metrics of all threads.
 #[derive(Debug)]
 pub struct RequestMetrics {
     /// The labels of the rows.
     resources: Box<[Box<str>]>,
-    /// One for each worker thread, and a first one for refusals before a request exists; locked when a thread
-    /// starts and at a scrape.
+    /// One for each worker thread, and one for refusals; locked when a thread starts and at a scrape.
     shards: Mutex<Vec<Arc<MetricsShard>>>,
+    /// The shard of refusals before a request exists.
+    refusals: Arc<MetricsShard>,
 }
 
 /// One answered request.
@@ -110,19 +121,13 @@ impl ThreadMetrics {
 impl RequestMetrics {
     pub fn new(model: &Model) -> Self {
         let labels = model.resources.iter().map(|resource| resource.label.clone());
-        let resources = labels.chain([NO_RESOURCE.into()]).collect();
-        let metrics = Self { resources, shards: Mutex::default() };
-        // For refusals.
-        metrics.add_thread();
-        metrics
+        let resources: Box<[_]> = labels.chain([NO_RESOURCE.into()]).collect();
+        let refusals = Arc::new(MetricsShard::new(resources.len()));
+        Self { resources, shards: Mutex::new(vec![Arc::clone(&refusals)]), refusals }
     }
 
     pub fn add_thread(&self) -> ThreadMetrics {
-        let shard = Arc::new(MetricsShard {
-            total: TimeHistogram::default(),
-            stages: array::from_fn(|_| TimeHistogram::default()),
-            rows: self.resources.iter().map(|_| ResourceCounters::default()).collect(),
-        });
+        let shard = Arc::new(MetricsShard::new(self.resources.len()));
         self.shards.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&shard));
         ThreadMetrics(shard)
     }
@@ -167,8 +172,7 @@ impl RequestMetrics {
 
     /// Counts a response to something that never became a request: no resource, and no known verb.
     pub fn count_refusal(&self, status: u16) {
-        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(row) = shards.first().and_then(|shard| shard.rows.last()) {
+        if let Some(row) = self.refusals.rows.last() {
             row.count(OTHER, status);
         }
     }

@@ -103,14 +103,18 @@ impl<'m, 'd> ModelComparison<'m, 'd> {
         (new, after): ModelResource<'m>,
     ) {
         let parent = |(model, resource): ModelResource<'m>| {
-            resource.parent.map_or("none", |parent| &*model.resource(parent).name)
+            resource.parent.map(|parent| &*model.resource(parent).name)
         };
         let id = |resource: &Resource| match resource.id {
             IdKind::Uuid => "uuid",
             IdKind::Integer => "integer",
         };
-        let parents = (parent((old, before)), parent((new, after)));
-        self.refuse_change("the parent", parents, ", but the items belong where they are");
+        // A resource may be called `none`.
+        let (was, is) = (parent((old, before)), parent((new, after)));
+        let (from, to) = (was.unwrap_or("none"), is.unwrap_or("none"));
+        let reason =
+            format!("the parent changed from {from} to {to}, but the items belong where they are");
+        self.refuse_if(was != is, &reason);
         let plurals = (&before.plural, &after.plural);
         self.refuse_change("the plural", plurals, ", but it is the name of the table");
         self.refuse_change("the kind of id", (id(before), id(after)), ", but ids never change");

@@ -222,3 +222,17 @@ fn loosened_rules_lists_rules_removed_or_relaxed() {
         r.a+b: the values are unique"#]]
     .assert_eq(&lines.join("\n"));
 }
+
+/// Regression: a resource without a parent was compared as if its parent were called `none`.
+#[test]
+fn diff_of_a_parent_named_none_is_refused() {
+    let top = "[resources.none.fields]\nn = { type = \"text\" }\n[resources.a.fields]\nn = { type = \"text\" }\n";
+    let nested = format!("{top}[resources.a]\nparent = \"none\"\n");
+    for (old, new) in [(top, &*nested), (&*nested, top)] {
+        let found = compare(&model(old), &model(new));
+        assert!(
+            matches!(&*found, [Difference::Refused { reason, .. }] if reason.contains("the parent")),
+            "{found:?}"
+        );
+    }
+}

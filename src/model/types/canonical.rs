@@ -9,8 +9,8 @@ use crate::json::{self, Json};
 use crate::model::field::{Field, StorageClass};
 use crate::value::{Decimal, Moment, Value};
 
-/// Stored text is never deeper: bodies have at most 32 levels.
-const DEPTH_MAX: usize = 64;
+/// Stored text is never deeper: bodies have at most 32 levels, and defaults in a model file 128.
+const DEPTH_MAX: usize = 256;
 
 /// A stored text of a list or an object that this server cannot have written.
 #[derive(Debug, PartialEq, Eq)]

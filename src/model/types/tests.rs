@@ -299,6 +299,17 @@ fn list_and_object_collect_faults_and_fill_in_defaults() {
     );
 }
 
+/// Regression: a default may be nested more deeply than a body.
+#[test]
+fn canonical_text_of_a_deep_default_round_trips() {
+    let deep = format!("{}{}", "[".repeat(70), "]".repeat(70));
+    let text = format!("{{ type = \"list\", of = {{ type = \"json\" }}, default = [{deep}] }}");
+    let model = model(&text);
+    let field = &model.resources[0].fields[0];
+    let default = field.default.clone().unwrap();
+    assert_eq!(parse_canonical(field, canonicalize(default.clone())), default);
+}
+
 #[test]
 fn canonical_text_round_trips() {
     let model = model(
