@@ -87,7 +87,8 @@ fn push_value(bytes: &mut Vec<u8>, value: &Value) {
         }
         Value::Text(text) => {
             bytes.push(VALUE_TEXT);
-            let length = u16::try_from(text.len()).or_bug("a sort value has at most one KiB");
+            let length =
+                u16::try_from(text.len()).or_bug("the store checks the length of sort values");
             bytes.extend_from_slice(&length.to_be_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }

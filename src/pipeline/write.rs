@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::identity::{self, ChangedRights};
 use crate::admission::MemoryReservation;
+use crate::clock;
 use crate::fault;
 use crate::intent::RouteError;
 use crate::intent::preconditions::Preconditions;
@@ -33,6 +34,17 @@ pub(super) async fn fetch(
     store.read_in(permit, read).await
 }
 
+/// Reads, and refuses the result if the caller's rights have changed meanwhile.
+async fn fetch_with_rights(
+    request: &RequestContext<'_>,
+    read: ReadPlan,
+    facts: &mut RequestFacts,
+) -> Result<Result<Outcome, StoreError>, RouteError> {
+    let done = fetch(request, read).await;
+    identity::confirm_rights(request, facts, clock::now(), ChangedRights::Refuse).await?;
+    Ok(done)
+}
+
 pub(super) async fn write(
     request: &RequestContext<'_>,
     mut write: Box<WritePlan>,
@@ -44,7 +56,7 @@ pub(super) async fn write(
     write.rights_lease = facts.rights_lease();
     let is_user = write.collection.resource == model.users;
     let done = if write.is_patch_of(model.users) {
-        Box::pin(patch_user(request, &write, body)).await?
+        Box::pin(patch_user(request, &write, body, facts)).await?
     } else {
         if write.has_clear_text(model) {
             Box::pin(auth.hash_passwords(&mut write)).await?;
@@ -80,6 +92,7 @@ async fn patch_user(
     request: &RequestContext<'_>,
     write: &WritePlan,
     body: BodyReservation<'_>,
+    facts: &mut RequestFacts,
 ) -> Result<Result<Outcome, StoreError>, RouteError> {
     let SharedState { model, auth, .. } = &*request.app.shared;
     let WriteAction::Patch { id, patch } = &write.action else {
@@ -87,14 +100,14 @@ async fn patch_user(
     };
     if let Some(once) = &write.idempotency {
         let read = ReadPlan::IdempotentResponse(once.clone());
-        match fetch(request, read).await {
+        match fetch_with_rights(request, read, facts).await? {
             Err(StoreError::Refused(RequestRefusal::Missing)) => {}
             done => return Ok(done),
         }
     }
     for _ in 0..ATTEMPTS_MAX {
         let read = ReadPlan::Item(write.collection.clone(), *id, None);
-        let stored = match fetch(request, read).await {
+        let stored = match fetch_with_rights(request, read, facts).await? {
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),
         };

@@ -110,6 +110,18 @@ impl StoreContext {
         checked.map_err(StatementError::Internal)
     }
 
+    /// The error for an item with an invalid stored value, which is counted.
+    pub fn damaged_item(
+        &self,
+        resource: ResourceIndex,
+        item: &Item,
+        cause: &str,
+    ) -> StatementError {
+        self.damaged_items.add(1);
+        let resource = self.model.resource(resource);
+        StatementError::Internal(rows::damaged_item(resource, Some(item.id), cause))
+    }
+
     /// The parent item of a collection, if it has one: its statements, its id and the ids of its ancestors.
     pub fn parent_statements<'a>(
         &'a self,

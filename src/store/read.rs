@@ -1,7 +1,7 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
 use crate::intent::ListQuery;
-use crate::model::{Resource, ResourceIndex};
+use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
@@ -183,12 +183,30 @@ async fn load_page<D: Driver>(
     let mut items = rows.items;
     items.truncate(list.limit);
     let last = items.last().filter(|_| has_more);
-    if let Some(item) = last.filter(|_| list.sorts_inside_objects()) {
-        // The cursor of the next page has a value inside an object.
-        context.check_lists_and_objects(resource, item)?;
+    if let Some(item) = last {
+        check_cursor_values(context, resource, list, item)?;
     }
     let next = last.map(|item| item.id);
     Ok(Page { items, limit: list.limit, next, total, position })
+}
+
+/// Checks the values of the last item of a page, which become the cursor of the next one: another program may
+/// have damaged an object, or stored a longer text than the model allows.
+fn check_cursor_values(
+    context: &StoreContext,
+    resource: ResourceIndex,
+    list: &ListQuery,
+    item: &Item,
+) -> Result<(), StatementError> {
+    if list.sorts_inside_objects() {
+        context.check_lists_and_objects(resource, item)?;
+    }
+    let values = list.position_after(context.model.resource(resource), item).values;
+    let is_too_long = |value: &Value| matches!(value, Value::Text(text) if text.chars().count() > SORTED_CHARS_MAX);
+    match values.iter().any(is_too_long) {
+        true => Err(context.damaged_item(resource, item, "a text is longer than its field allows")),
+        false => Ok(()),
+    }
 }
 
 pub fn list_statements<'a>(

@@ -100,7 +100,7 @@ pub fn check_lists_and_objects(resource: &Resource, item: &Item) -> Result<(), I
     Ok(())
 }
 
-fn damaged_item(resource: &Resource, id: Option<Id>, cause: &str) -> InternalError {
+pub fn damaged_item(resource: &Resource, id: Option<Id>, cause: &str) -> InternalError {
     let name = &resource.name;
     InternalError(match id {
         Some(id) => format!("the stored {name} {id} is damaged: {cause}"),

@@ -87,6 +87,18 @@ on_every_backend! {
         // The admin's access has no conditions that parse it, so the admin can delete it.
         assert_eq!(send(&format!("DELETE {path}"), &admin, "").status, 204);
     }
+    fn damaged_sort_value_that_is_too_long_ends_the_page(server: Server) {
+        let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
+        let (damaged, _) = (server.create("/customers", ann), server.create("/customers", ann));
+        let id = damaged.rsplit('/').next().unwrap();
+        let name = "A".repeat(70_000);
+        let sql = format!("UPDATE customers SET name = '{name}' WHERE id = '{id}'");
+        run_sql(server.backend(), server.folder(), &sql);
+        let answer = server.get("/customers?sort=name&limit=1");
+        assert_eq!((answer.status, answer.problem().as_str()), (500, "internal"), "{answer:?}");
+        let told = format!("the stored customer {id} is damaged: a text is longer");
+        wait_until("the log names it", || server.log().contains(&told).then_some(()));
+    }
     fn damaged_roles_of_a_user_end_a_patch(backend: Backend) {
         let server = Setup::new(backend).model(HIDDEN_LIST).with_authentication().start();
         server.add_user(&Person::new("ann", "edits what she sees"), &["editor"]);
