@@ -111,6 +111,10 @@ impl ConnectionWatchdog {
 
     /// Records an event, which may begin another phase.
     pub fn on(&self, event: ConnectionEvent) {
+        if event == ConnectionEvent::Http2 {
+            // Only HTTP/1 can park. The client may have been silent before its preface.
+            self.set_parked(false);
+        }
         if let Some(next) = self.phase.get().after(event) {
             self.enter_phase(next);
         }

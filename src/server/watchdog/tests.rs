@@ -70,6 +70,24 @@ fn watchdog_each_phase_has_its_timeout_and_never_less() {
     assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
 }
 
+/// A client with prior knowledge may wait before its preface, so that it is told to park.
+#[test]
+fn watchdog_http2_connection_that_was_told_to_park_has_its_idle_timeout() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    while watch.signal.get() != WatchdogSignal::Park {
+        sweep(&mut watches, MemoryPressure::None);
+    }
+    watch.record_read(24);
+    watch.on(ConnectionEvent::Http2);
+    drop(Exchange::begin(&watch));
+    let drained_at = (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.signal.get() == WatchdogSignal::Drain
+    });
+    assert_eq!(drained_at, Some(9));
+}
+
 #[test]
 fn watchdog_shutdown_aborts_only_connections_without_a_request() {
     let stopped = |prepare: &dyn Fn(&Rc<ConnectionWatchdog>)| {
