@@ -7,14 +7,12 @@ use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 
 use super::bind::ListenerKind;
+use super::http2_frames::PREFACE;
 use super::requests::{ConnectionContext, RequestService};
 use super::watchdog::{ConnectionEvent, ConnectionWatchdog, until_ended};
 use super::watched_stream::{ByteStream, WatchedStream};
 use super::{http1, http2};
 use crate::wire::PeerConnection;
-
-/// RFC 9113 §3.4: the preface of a client with prior knowledge of HTTP/2.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The facts about a connection that are known when HTTP begins.
 #[derive(Debug, Clone, Copy)]

@@ -28,17 +28,25 @@ const END_STREAM: u8 = 1;
 pub(super) const GOAWAY_ENHANCE_YOUR_CALM: [u8; 17] =
     [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
+/// RFC 9113 §3.4: the bytes that a client sends before its first frame.
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// The position of one direction's bytes between two frames or inside of one.
 #[derive(Debug, Default)]
 pub(super) struct FrameTracker {
     /// The header of the next frame as far as it has arrived.
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
-    /// The remaining bytes of the frame's payload.
+    /// The remaining bytes of the frame's payload, or of the preface.
     rest: usize,
 }
 
 impl FrameTracker {
+    /// A tracker of a client's bytes, from the first byte of the preface.
+    pub(super) fn at_preface() -> Self {
+        Self { rest: PREFACE.len(), ..Self::default() }
+    }
+
     /// Whether the last byte was the last of a frame.
     pub(super) fn is_at_frame_boundary(&self) -> bool {
         self.head_bytes == 0 && self.rest == 0
@@ -153,6 +161,16 @@ mod tests {
             let mut frames = FrameTracker::default();
             let sum: i64 = all.chunks(size).map(|bytes| frames.follow(bytes)).sum();
             assert_eq!((sum, frames.is_at_frame_boundary()), (costs, true), "{size}");
+        }
+    }
+
+    #[test]
+    fn http2_frames_after_the_preface_are_counted_however_the_bytes_are_split() {
+        let all = [PREFACE, &frame(4, 0, 6), &frame(6, 0, 8), &frame(RST_STREAM, 0, 4)].concat();
+        for size in [1, 9, 23, 24, 25, all.len()] {
+            let mut frames = FrameTracker::at_preface();
+            let sum: i64 = all.chunks(size).map(|bytes| frames.follow(bytes)).sum();
+            assert_eq!((sum, frames.is_at_frame_boundary()), (2 + RESET_COST, true), "{size}");
         }
     }
 

@@ -39,14 +39,14 @@ pub(super) struct WatchedStream<S> {
     pending: BytesMut,
     /// Whether the other side has shut down.
     has_ended: bool,
-    /// HTTP/2 frames, received and sent.
+    /// HTTP/2 frames that hyper gets, behind the preface, and that it sends.
     received: FrameTracker,
     sent: FrameTracker,
 }
 
 impl<S: ByteStream> WatchedStream<S> {
     pub(super) fn new(stream: S, watch: Rc<ConnectionWatchdog>) -> Self {
-        let (received, sent) = Default::default();
+        let (received, sent) = (FrameTracker::at_preface(), FrameTracker::default());
         Self { stream, watch, pending: BytesMut::new(), has_ended: false, received, sent }
     }
 
@@ -116,7 +116,8 @@ impl<S: ByteStream> WatchedStream<S> {
         Ok(())
     }
 
-    /// Counts the frames among received bytes; an error when they exceed the budget.
+    /// Counts the frames among the bytes that hyper gets, pending ones too: the preface is always the first.
+    /// An error when they exceed the budget.
     fn count_frames(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         if self.watch.phase() != ConnectionPhase::Streams
             || self.watch.spend_frame_budget(self.received.follow(bytes))
@@ -179,10 +180,11 @@ impl<S: ByteStream> AsyncRead for WatchedStream<S> {
         let this = self.get_mut();
         this.check_abandoned()?;
         let has_capacity = buf.remaining() > 0;
-        if !this.pending.is_empty() && has_capacity {
-            return Poll::Ready(this.read_pending(buf));
-        }
         let before = buf.filled().len();
+        if !this.pending.is_empty() && has_capacity {
+            this.read_pending(buf)?;
+            return Poll::Ready(this.count_frames(cx, buf.filled().split_at(before).1));
+        }
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         let read = buf.filled().split_at(before).1;
         if read.is_empty() {
@@ -260,7 +262,8 @@ mod tests {
 
     use super::*;
     use crate::server::http1_framing::BodyLength;
-    use crate::server::watchdog::Exchange;
+    use crate::server::http2_frames::PREFACE;
+    use crate::server::watchdog::{ConnectionEvent, Exchange};
 
     impl ByteStream for DuplexStream {
         fn discard_unsent_on_close(&self) {}
@@ -318,6 +321,29 @@ mod tests {
             assert_eq!((&first[..], rest.as_str()), (&b"PRI"[..], " * HTTP"));
             assert!(stream.into_inner().1, "the other side has ended");
         });
+    }
+
+    /// ALPN decides before the preface arrives; without TLS the preface is read, and put back, to decide.
+    #[test]
+    fn watched_stream_counts_frames_whether_or_not_the_preface_was_put_back() {
+        let pings = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8].repeat(2_001);
+        for is_put_back in [false, true] {
+            Builder::new_current_thread().build().unwrap().block_on(async {
+                let (ours, mut theirs) = duplex(1 << 20);
+                let watch = ConnectionWatchdog::new(&Rc::default());
+                let mut stream = WatchedStream::new(ours, Rc::clone(&watch));
+                if is_put_back {
+                    stream.unread(PREFACE);
+                } else {
+                    theirs.write_all(PREFACE).await.unwrap();
+                }
+                watch.on(ConnectionEvent::Http2);
+                theirs.write_all(&pings).await.unwrap();
+                let mut bytes = vec![0; PREFACE.len() + pings.len()];
+                let refused = stream.read_exact(&mut bytes).await.unwrap_err();
+                assert_eq!(refused.to_string(), "HTTP/2 control-frame flood", "{is_put_back}");
+            });
+        }
     }
 
     #[test]

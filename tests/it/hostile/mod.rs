@@ -12,4 +12,5 @@ mod attacks;
 mod mixed;
 mod oversized;
 mod shared_limits;
+mod tls_floods;
 mod attack_run;
