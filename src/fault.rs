@@ -5,6 +5,8 @@
 //! It catches nothing. A release build has no failpoints.
 
 use std::any::Any;
+use std::panic::catch_unwind;
+use std::thread;
 
 #[cfg(debug_assertions)]
 mod planted {
@@ -68,8 +70,9 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     format!("panic: {words}")
 }
 
-/// For values that an invariant guarantees. Without the value it panics, which ends the request with 500 and
-/// logs the reason: an invariant that is broken must not look like a normal case.
+/// For values that an invariant guarantees. Without the value it panics, and the reason is logged: an invariant
+/// that is broken must not look like a normal case. The pipeline answers with 500; in `server` the connection
+/// ends.
 pub trait OrBug<T> {
     fn or_bug(self, why: &'static str) -> T;
 }
@@ -94,18 +97,24 @@ impl<T, E> OrBug<T> for Result<T, E> {
     }
 }
 
-/// Ends a request whose state is impossible.
+/// Ends a request, or a connection, whose state is impossible.
 #[cold]
 #[track_caller]
-#[expect(clippy::panic, reason = "a broken invariant must be loud; the pipeline answers with 500")]
+#[expect(clippy::panic, reason = "a broken invariant must be loud")]
 pub fn bug(why: &str) -> ! {
     panic!("bug: {why}")
 }
 
+/// Logs a broken invariant, and goes on. For `Drop`: a panic that leaves it during another one would abort the
+/// process.
+#[cold]
+pub fn log_bug(why: &str) {
+    // The panic hook of the server logs it.
+    let _: thread::Result<()> = catch_unwind(|| bug(why));
+}
+
 #[cfg(test)]
 mod tests {
-    use std::panic::catch_unwind;
-
     use super::*;
 
     #[test]

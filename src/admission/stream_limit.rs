@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::fault::OrBug;
+use crate::fault;
 use crate::rate_window::network;
 
 /// The identity that limits count by.
@@ -87,13 +87,17 @@ pub struct StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut under_way = self.streams.lock_counts();
-        const COUNTED: &str = "`acquire` has counted the stream";
-        under_way.count = under_way.count.checked_sub(1).or_bug(COUNTED);
-        let own = under_way.by_caller.get_mut(&self.caller).or_bug(COUNTED);
-        *own = own.checked_sub(1).or_bug(COUNTED);
-        // Callers without a stream take up no memory.
-        if *own == 0 {
-            under_way.by_caller.remove(&self.caller);
+        let own = under_way.by_caller.get(&self.caller).copied().unwrap_or_default();
+        let is_counted = own > 0 && under_way.count > 0;
+        under_way.count = under_way.count.saturating_sub(1);
+        match under_way.by_caller.get_mut(&self.caller) {
+            Some(count) if own > 1 => *count = own - 1,
+            // Callers without a stream take up no memory.
+            Some(_) | None => drop(under_way.by_caller.remove(&self.caller)),
+        }
+        drop(under_way);
+        if !is_counted {
+            fault::log_bug("`acquire` has counted the stream");
         }
     }
 }
@@ -116,6 +120,20 @@ mod tests {
         drop((bob, again));
         assert_eq!(streams.count(), 0);
         assert!(streams.lock_counts().by_caller.is_empty());
+    }
+
+    /// A second panic that leaves `drop` would abort the process.
+    #[test]
+    fn stream_permit_with_a_wrong_count_is_dropped_during_a_panic() {
+        let streams = StreamLimiter::new(3, 2);
+        let permit = streams.acquire(CallerKey::User("ann".into())).unwrap();
+        *streams.lock_counts() = StreamCounts::default();
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _permit = permit;
+            panic!("planted");
+        }));
+        assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"planted"));
+        assert_eq!(streams.count(), 0);
     }
 
     #[test]

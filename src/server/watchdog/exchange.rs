@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::in_flight::InFlightRequest;
 use super::phase::{ConnectionEvent, ConnectionPhase, WatchdogSignal};
 use super::state::ConnectionWatchdog;
-use crate::fault::OrBug;
+use crate::fault;
 use crate::pipeline::StreamRights;
 
 /// One request, from its head to the moment the kernel has its whole response.
@@ -73,9 +73,12 @@ impl Drop for Exchange {
         self.request.end();
         watch.forget_done_requests();
         if watch.phase() == ConnectionPhase::Streams {
-            let others = watch.worker.streams.get().checked_sub(1);
-            watch.worker.streams.set(others.or_bug("`begin` has counted the stream"));
+            let streams = watch.worker.streams.get();
+            watch.worker.streams.set(streams.saturating_sub(1));
             watch.frame_budget.credit_request();
+            if streams == 0 {
+                fault::log_bug("`begin` has counted the stream");
+            }
         }
         watch.on(ConnectionEvent::RequestDone);
     }

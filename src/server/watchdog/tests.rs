@@ -195,6 +195,22 @@ fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
     assert_eq!(watches.worker.streams.get(), 0);
 }
 
+/// A second panic that leaves `drop` would abort the process.
+#[test]
+fn exchange_with_a_wrong_stream_count_is_dropped_during_a_panic() {
+    let watches = &mut WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.on(ConnectionEvent::Http2);
+    let exchange = Exchange::begin(&watch);
+    watches.worker.streams.set(0);
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _exchange = exchange;
+        panic!("planted");
+    }));
+    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"planted"));
+    assert_eq!((watches.worker.streams.get(), watch.is_idle()), (0, true));
+}
+
 #[test]
 fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     let mut watches = WorkerConnections::new(100);
