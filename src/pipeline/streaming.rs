@@ -16,6 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::thread;
 
 use bytes::Bytes;
 use http::Method;
@@ -170,6 +171,17 @@ impl StreamingResponse {
         self.log = Some(log);
     }
 
+    /// Records why the server drops it before its end, unless it is revoked, which it knows itself.
+    pub fn abort(&mut self, reason: &str) {
+        if !self.is_revoked() {
+            self.end.get_or_insert_with(|| Err(StreamAborted::new(reason)));
+        }
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.rights.as_ref().is_some_and(|rights| rights.is_revoked())
+    }
+
     /// The next chunk, which is not empty; `None` at the end.
     pub fn poll_chunk(
         &mut self,
@@ -214,8 +226,9 @@ impl StreamingResponse {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, StreamAborted>>> {
+        let is_revoked = self.is_revoked();
         let Some(source) = &mut self.source else { return Poll::Ready(None) };
-        if self.rights.as_ref().is_some_and(|rights| rights.is_revoked()) {
+        if is_revoked {
             return Poll::Ready(Some(Err(StreamAborted::new(REVOKED_CAUSE))));
         }
         match source.first.take() {
@@ -243,11 +256,12 @@ impl Drop for StreamingResponse {
     fn drop(&mut self) {
         let Some(log) = self.log.take() else { return };
         let server = &log.shared.metrics.server;
-        let is_revoked = self.rights.as_ref().is_some_and(|rights| rights.is_revoked());
+        let is_revoked = self.is_revoked();
         let (ended, cause) = match self.end.take() {
             Some(Ok(())) => (&server.streams_completed, None),
             Some(Err(StreamAborted(cause))) => (&server.streams_aborted, Some(cause)),
             None if is_revoked => (&server.streams_aborted, Some(REVOKED_CAUSE.to_owned())),
+            None if thread::panicking() => (&server.streams_aborted, Some("panic".to_owned())),
             None => (&server.streams_abandoned, Some("the client disconnected".to_owned())),
         };
         ended.add(1);

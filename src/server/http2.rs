@@ -42,8 +42,9 @@ where
         connection.as_mut().poll(cx).map(|_| None)
     })
     .await;
-    let is_flooded = || watch.is_frame_budget_exhausted().then_some(AbortCause::FrameFlood);
-    if let Some(cause) = aborted.or_else(is_flooded) {
+    // A flood ends the connection by itself; the watchdog may abort it before hyper has noticed.
+    let flood = watch.is_frame_budget_exhausted().then_some(AbortCause::FrameFlood);
+    if let Some(cause) = flood.or(aborted) {
         shared.log_abort(cause, peer);
     }
 }

@@ -110,6 +110,14 @@ impl OutgoingStream {
     }
 }
 
+impl Drop for OutgoingStream {
+    fn drop(&mut self) {
+        if let Some(reason) = self.exchange.abort_reason() {
+            self.stream.abort(reason);
+        }
+    }
+}
+
 impl Body for OutgoingBody {
     type Data = OutgoingChunk;
     type Error = StreamAborted;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::in_flight::InFlightRequest;
-use super::phase::{ConnectionEvent, ConnectionPhase, WatchdogSignal};
+use super::phase::{AbortCause, ConnectionEvent, ConnectionPhase, WatchdogSignal};
 use super::state::ConnectionWatchdog;
 use crate::fault;
 use crate::pipeline::StreamRights;
@@ -59,6 +59,18 @@ impl Exchange {
         self.request.add_chunk(self.watch.now(), bytes);
         self.watch.on(ConnectionEvent::ResponseReady);
         InFlightChunk { watch: Rc::clone(&self.watch), request: Rc::clone(&self.request) }
+    }
+
+    /// Why the watchdog has aborted the connection, for the log of a streaming response; `None` if it has not.
+    pub fn abort_reason(&self) -> Option<&'static str> {
+        match self.watch.signal.get() {
+            WatchdogSignal::Abort(_) if self.watch.is_stopping() => Some("the server has stopped"),
+            WatchdogSignal::Abort(AbortCause::Unread) => {
+                Some("the client did not read the response in time")
+            }
+            WatchdogSignal::Abort(_) => Some("the connection was aborted"),
+            WatchdogSignal::Continue | WatchdogSignal::Park | WatchdogSignal::Drain => None,
+        }
     }
 
     /// Records that a streaming response has ended; its last bytes may not be sent yet.

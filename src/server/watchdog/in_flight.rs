@@ -54,8 +54,12 @@ impl InFlightRequest {
         }
     }
 
-    pub(super) fn begun(&self) -> SweepTime {
-        self.begun
+    /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread.
+    pub(super) fn unfinished_since(&self) -> Option<SweepTime> {
+        if self.is_open() {
+            return Some(self.begun);
+        }
+        self.unread.borrow().front().map(|chunk| chunk.since)
     }
 
     pub(super) fn set_head(&self, bytes: usize) {

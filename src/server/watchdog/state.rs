@@ -399,7 +399,8 @@ impl ConnectionWatchdog {
     /// Whether the connection has more streams than its share, and has not finished them for long.
     fn exceeds_fair_share(&self, deadlines: &Deadlines) -> bool {
         let is_old = |request: &Rc<InFlightRequest>| {
-            self.now().age(request.begun()) >= deadlines.under_pressure
+            let since = request.unfinished_since();
+            since.is_some_and(|since| self.now().age(since) >= deadlines.under_pressure)
         };
         self.worker.has_many_streams()
             && self.has_many_streams()

@@ -211,6 +211,25 @@ fn exchange_with_a_wrong_stream_count_is_dropped_during_a_panic() {
     assert_eq!((watches.worker.streams.get(), watch.is_idle()), (0, true));
 }
 
+/// The end of a long response is not old when it has just been handed over.
+#[test]
+fn watchdog_fair_share_counts_the_age_of_unread_chunks_not_of_their_ended_request() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.on(ConnectionEvent::Http2);
+    let long = Exchange::begin(&watch);
+    long.mark_streaming(None);
+    (0..5).for_each(|_| sweep(&mut watches, MemoryPressure::None));
+    let _last = long.begin_chunk(10);
+    drop(long);
+    let _others: Vec<_> = (0..60).map(|_| Exchange::begin(&watch)).collect();
+    let aborted_at = (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.is_aborted()
+    });
+    assert_eq!(aborted_at, Some(3));
+}
+
 #[test]
 fn watchdog_large_heads_time_out_sooner_when_there_are_many() {
     let mut watches = WorkerConnections::new(100);

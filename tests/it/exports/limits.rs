@@ -72,6 +72,14 @@ on_every_backend! {
         wait_for_metric(&server, "nouns_streams_ended_total{end=\"cut\"}", 1);
     }
 
+    fn export_aborted_with_its_connection_is_logged_with_the_cause(backend: Backend) {
+        let server = start_with_entries(backend, ROWS, "stream_idle_seconds_max = 600\nsend_seconds_max = 1");
+        let mut stalled = Export::begin(&server, NDJSON);
+        wait_for_cut(&server, "the client did not read the response in time");
+        wait_for_metric(&server, "nouns_streams_ended_total{end=\"cut\"}", 1);
+        assert_eq!(stalled.rest().1, ExportEnd::Cut);
+    }
+
     /// It reads all the time, but not all of it in time.
     fn export_is_cut_when_it_takes_too_long(backend: Backend) {
         let server = start_with_entries(backend, ROWS, "stream_seconds_max = 1");
