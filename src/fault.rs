@@ -6,7 +6,6 @@
 
 use std::any::Any;
 use std::panic::catch_unwind;
-use std::thread;
 
 #[cfg(debug_assertions)]
 mod planted {
@@ -110,7 +109,7 @@ pub fn bug(why: &str) -> ! {
 #[cold]
 pub fn log_bug(why: &str) {
     // The panic hook of the server logs it.
-    let _: thread::Result<()> = catch_unwind(|| bug(why));
+    let _: Result<(), _> = catch_unwind(|| bug(why));
 }
 
 #[cfg(test)]

@@ -87,14 +87,16 @@ pub struct StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut under_way = self.streams.lock_counts();
-        let own = under_way.by_caller.get(&self.caller).copied().unwrap_or_default();
-        let is_counted = own > 0 && under_way.count > 0;
-        under_way.count = under_way.count.saturating_sub(1);
-        match under_way.by_caller.get_mut(&self.caller) {
-            Some(count) if own > 1 => *count = own - 1,
-            // Callers without a stream take up no memory.
-            Some(_) | None => drop(under_way.by_caller.remove(&self.caller)),
+        let others = under_way.by_caller.get_mut(&self.caller).map(|own| {
+            *own = own.saturating_sub(1);
+            *own
+        });
+        let is_counted = others.is_some() && under_way.count > 0;
+        // Callers without a stream take up no memory.
+        if others == Some(0) {
+            under_way.by_caller.remove(&self.caller);
         }
+        under_way.count = under_way.count.saturating_sub(1);
         drop(under_way);
         if !is_counted {
             fault::log_bug("`acquire` has counted the stream");

@@ -7,11 +7,13 @@ use std::rc::Rc;
 use tokio::io::AsyncReadExt;
 use tokio::runtime::Builder;
 
-use super::state::{HANDSHAKES_SOFT_MAX, STREAMS_FAIR_SHARE};
+use super::state::HANDSHAKES_SOFT_MAX;
 use super::*;
 use crate::admission;
 use crate::admission::MemoryPressure;
 use crate::server::deadlines::{Deadlines, SWEEP_INTERVAL, SweepTime};
+
+mod http2;
 
 const DEADLINES: Deadlines = Deadlines {
     handshake: SWEEP_INTERVAL.saturating_mul(3),
@@ -68,24 +70,6 @@ fn watchdog_each_phase_has_its_timeout_and_never_less() {
     assert_eq!(sweeps(after_one), Some(9 + 7), "first asked to leave");
     let never = sweeps(|watch| watch.enter_phase(ConnectionPhase::Streams));
     assert_eq!(never, sweeps(|_| {}), "without a request it is like a head that does not come");
-}
-
-/// A client with prior knowledge may wait before its preface, so that it is told to park.
-#[test]
-fn watchdog_http2_connection_that_was_told_to_park_has_its_idle_timeout() {
-    let mut watches = WorkerConnections::new(100);
-    let watch = watches.add();
-    while watch.signal.get() != WatchdogSignal::Park {
-        sweep(&mut watches, MemoryPressure::None);
-    }
-    watch.record_read(24);
-    watch.on(ConnectionEvent::Http2);
-    drop(Exchange::begin(&watch));
-    let drained_at = (1..100).find(|_| {
-        sweep(&mut watches, MemoryPressure::None);
-        watch.signal.get() == WatchdogSignal::Drain
-    });
-    assert_eq!(drained_at, Some(9));
 }
 
 #[test]
@@ -164,70 +148,6 @@ fn watchdog_response_must_be_read_at_a_minimum_rate() {
         sent(watch, admission::SMALL_BYTES_MAX * 8);
     });
     assert_eq!(stuck, Some(7), "a stream of which nothing is read");
-}
-
-#[test]
-fn watchdog_aborts_connections_over_their_fair_share_of_streams() {
-    let mut watches = WorkerConnections::new(100);
-    let connections: Vec<_> = [40, 30, STREAMS_FAIR_SHARE]
-        .iter()
-        .map(|count| {
-            let watch = watches.add();
-            watch.enter_phase(ConnectionPhase::Streams);
-            let streams: Vec<_> = (0..*count).map(|_| Exchange::begin(&watch)).collect();
-            (watch, streams)
-        })
-        .collect();
-    for _ in 0..2 {
-        sweep(&mut watches, MemoryPressure::None);
-        assert!(
-            connections.iter().all(|(watch, _)| watch.signal.get() == WatchdogSignal::Continue)
-        );
-    }
-    sweep(&mut watches, MemoryPressure::None);
-    let asks: Vec<_> = connections.iter().map(|(watch, _)| watch.signal.get()).collect();
-    let aborted = WatchdogSignal::Abort(AbortCause::OpenStreams);
-    assert_eq!(asks, [aborted, aborted, WatchdogSignal::Continue]);
-    assert!(connections[0].0.can_accept_request());
-    let more: Vec<_> = (0..20).map(|_| Exchange::begin(&connections[0].0)).collect();
-    assert!(!connections[0].0.can_accept_request());
-    drop((connections, more));
-    assert_eq!(watches.worker.streams.get(), 0);
-}
-
-/// A second panic that leaves `drop` would abort the process.
-#[test]
-fn exchange_with_a_wrong_stream_count_is_dropped_during_a_panic() {
-    let watches = &mut WorkerConnections::new(100);
-    let watch = watches.add();
-    watch.on(ConnectionEvent::Http2);
-    let exchange = Exchange::begin(&watch);
-    watches.worker.streams.set(0);
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-        let _exchange = exchange;
-        panic!("planted");
-    }));
-    assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"planted"));
-    assert_eq!((watches.worker.streams.get(), watch.is_idle()), (0, true));
-}
-
-/// The end of a long response is not old when it has just been handed over.
-#[test]
-fn watchdog_fair_share_counts_the_age_of_unread_chunks_not_of_their_ended_request() {
-    let mut watches = WorkerConnections::new(100);
-    let watch = watches.add();
-    watch.on(ConnectionEvent::Http2);
-    let long = Exchange::begin(&watch);
-    long.mark_streaming(None);
-    (0..5).for_each(|_| sweep(&mut watches, MemoryPressure::None));
-    let _last = long.begin_chunk(10);
-    drop(long);
-    let _others: Vec<_> = (0..60).map(|_| Exchange::begin(&watch)).collect();
-    let aborted_at = (1..100).find(|_| {
-        sweep(&mut watches, MemoryPressure::None);
-        watch.is_aborted()
-    });
-    assert_eq!(aborted_at, Some(3));
 }
 
 #[test]
