@@ -7,7 +7,7 @@ use http::{HeaderValue, header};
 
 use super::fair_queue::HashPriority;
 use super::hasher::{Hasher, WrongPassword};
-use super::key::KeyId;
+use super::key::RequestFingerprintKey;
 use super::key_source::Keyring;
 use super::logins::Logins;
 use super::request::{
@@ -188,7 +188,7 @@ impl Authenticator {
 
     /// The keys for the MACs of request fingerprints: new ones use the first, all are compared. `None` without
     /// a server key. Reloads the keys, because another server may use a new one already.
-    pub fn request_fingerprint_keys(&self) -> Option<Vec<(KeyId, [u8; 32])>> {
+    pub fn request_fingerprint_keys(&self) -> Option<Vec<RequestFingerprintKey>> {
         let signer = self.signer.as_ref()?;
         Some(signer.keyring.reload_if_changed().request_fingerprint_keys())
     }

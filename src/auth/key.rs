@@ -49,6 +49,13 @@ struct SecretKey {
     fingerprint: [u8; 16],
 }
 
+/// A key for the MACs of request fingerprints. Neither its methods nor its Debug output give its bytes.
+#[derive(Debug)]
+pub struct RequestFingerprintKey {
+    pub id: KeyId,
+    pub mac: hmac::Key,
+}
+
 /// Debug output never shows key material.
 impl fmt::Debug for KeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,9 +135,12 @@ impl KeySet {
         self.iter().map(|key| derive(&key.bytes, NONCES_LABEL)).collect()
     }
 
-    /// Keys for request fingerprints.
-    pub fn request_fingerprint_keys(&self) -> Vec<(KeyId, [u8; 32])> {
-        self.iter().map(|key| (key.id(), derive(&key.bytes, REQUEST_FINGERPRINT_LABEL))).collect()
+    pub fn request_fingerprint_keys(&self) -> Vec<RequestFingerprintKey> {
+        let derived = self.iter().map(|key| {
+            let bytes = derive(&key.bytes, REQUEST_FINGERPRINT_LABEL);
+            RequestFingerprintKey { id: key.id(), mac: hmac::Key::new(hmac::HMAC_SHA256, &bytes) }
+        });
+        derived.collect()
     }
 
     /// The id of the key that encrypts new values: the first one.

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use sha2::{Digest, Sha256};
 
-use crate::auth::key::KeyId;
+use crate::auth::key::RequestFingerprintKey;
 use crate::formats::{self, Format};
 use crate::pipeline::context::{
     BLOCKING_BODY_BYTES_MIN, RequestContext, RequestFacts, run_blocking,
@@ -98,11 +98,11 @@ fn plain_fingerprint(parts: &[&[u8]]) -> Box<str> {
 }
 
 /// The fingerprints of a request with these parts, one for each key: the first is stored.
-fn keyed_fingerprints(keys: &[(KeyId, [u8; 32])], parts: &[&[u8]]) -> Vec<Box<str>> {
-    let print = |(id, key): &(KeyId, [u8; 32])| {
-        let mut mac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
+fn keyed_fingerprints(keys: &[RequestFingerprintKey], parts: &[&[u8]]) -> Vec<Box<str>> {
+    let print = |key: &RequestFingerprintKey| {
+        let mut mac = hmac::Context::with_key(&key.mac);
         update_length_prefixed(parts, |bytes| mac.update(bytes));
-        let (id, mac) = (URL_SAFE_NO_PAD.encode(id), URL_SAFE_NO_PAD.encode(mac.sign()));
+        let (id, mac) = (URL_SAFE_NO_PAD.encode(key.id), URL_SAFE_NO_PAD.encode(mac.sign()));
         format!("{id}.{mac}").into()
     };
     keys.iter().map(print).collect()
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::auth::key::KeySet;
 
-    fn keys(bytes: &[u8]) -> Vec<(KeyId, [u8; 32])> {
+    fn keys(bytes: &[u8]) -> Vec<RequestFingerprintKey> {
         KeySet::example(bytes).request_fingerprint_keys()
     }
 
@@ -138,6 +138,19 @@ mod tests {
             assert_ne!(one, keyed_fingerprints(&keys(&[1]), other));
         }
         assert_ne!(one, keyed_fingerprints(&keys(&[2]), &[b"a", b"bc"]));
+    }
+
+    /// Stored fingerprints are compared with those of a later version of the program.
+    #[test]
+    fn request_fingerprint_of_a_fixed_key_does_not_change() {
+        let fingerprints = keyed_fingerprints(&keys(&[1]), &[b"a", b"bc"]);
+        assert_eq!(fingerprints.concat(), "hLqiQA.DPBHN1G2jwfCfMldpxXPEcPArdkIEBsSgn7f4ktP2Hg");
+    }
+
+    #[test]
+    fn request_fingerprint_keys_do_not_show_their_bytes() {
+        let [one, other] = [1, 2].map(|byte| format!("{:?}", keys(&[byte])[0].mac));
+        assert_eq!(one, other);
     }
 
     /// During a rotation, responses stored under the old key are found.
