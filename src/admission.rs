@@ -120,7 +120,7 @@ impl AdmissionControl {
         held_bytes.saturating_add(self.connection_bytes()) <= self.memory_bytes_max
     }
 
-    /// A memory reservation for the body of one request, which grows as the body arrives.
+    /// A memory reservation that is empty at first, and grows: with a body as it arrives, or by an encoder.
     pub fn reserve_memory(&self) -> MemoryReservation<'_> {
         MemoryReservation { admission: self, bytes: Cell::new(0), shared: OnceCell::new() }
     }

@@ -96,7 +96,7 @@ impl FrameTracker {
 #[derive(Debug)]
 pub(super) struct ControlFrameBudget {
     remaining: Cell<i64>,
-    /// The time of the last refill by time.
+    /// Up to when elapsed time is credited.
     refilled_at: Cell<SweepTime>,
 }
 

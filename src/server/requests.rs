@@ -90,7 +90,7 @@ impl ConnectionContext {
             AbortCause::FrameFlood => {
                 (&server.aborted_frame_flood, "connection aborted: HTTP/2 control-frame flood")
             }
-            // The worker logs a sample of these.
+            // Not logged: not a fault of the client, or logged elsewhere.
             AbortCause::SlowHandshake
             | AbortCause::NoRequest
             | AbortCause::SlowHead

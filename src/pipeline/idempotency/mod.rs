@@ -20,6 +20,7 @@ use super::context::{RequestContext, RequestFacts, SharedState};
 use super::write::{self, BodyReservation};
 use crate::admission::KeyedMutexGuard;
 use crate::clock;
+use crate::fault;
 use crate::formats::Format;
 use crate::intent::RouteError;
 use crate::intent::preconditions::Preconditions;
@@ -64,9 +65,7 @@ impl IdempotentWrite<'_> {
                 facts.replayed_problem = problem;
                 Ok(reply)
             }
-            _ => Err(Problem::new(&problem::INTERNAL)
-                .cause("the response was not stored under its idempotency key")
-                .into()),
+            _ => fault::bug("a write with an idempotency key has a stored response"),
         }
     }
 

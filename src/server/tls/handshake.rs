@@ -109,9 +109,9 @@ pub async fn handshake(
     let mut accept = TlsAcceptor::from(tls.server_config())
         .accept_with(stream, |session| session.set_buffer_limit(Some(UNSENT_BYTES_MAX)));
     loop {
-        watch.set_waiting_on_server(true);
+        watch.set_awaits_handshake_turn(true);
         let turn = turns.acquire(watch).await;
-        watch.set_waiting_on_server(false);
+        watch.set_awaits_handshake_turn(false);
         crate::fault::point("handshake");
         let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut accept).poll(cx))).await;
         drop(turn);

@@ -101,17 +101,17 @@ impl InFlightRequest {
 
     /// Whether the connection still has to remember it.
     pub(super) fn is_in_flight(&self) -> bool {
-        self.is_open() || self.has_unread_bytes()
+        self.is_open() || self.has_buffered_bytes()
     }
 
     /// Whether hyper has bytes of the response.
-    pub(super) fn has_unread_bytes(&self) -> bool {
+    pub(super) fn has_buffered_bytes(&self) -> bool {
         !self.unread.borrow().is_empty()
     }
 
     /// Whether the client has not read everything of a response that has begun.
-    pub(super) fn is_unread(&self) -> bool {
-        self.has_unread_bytes() || (self.is_open() && self.is_streaming.get())
+    pub(super) fn is_response_unfinished(&self) -> bool {
+        self.has_buffered_bytes() || (self.is_open() && self.is_streaming.get())
     }
 
     /// Whether the client takes too long to read. `is_stalled`: nothing is sent on the connection for as long

@@ -8,6 +8,8 @@
 //!                                ▼                 └─────────────────  Idle  ◄──────────────────┘
 //!                             Streams
 //!
+//!  Head ──Http2──► Streams               the preface of a client with prior knowledge
+//!  Sending ──RequestBegun──► Busy        pipelining: the next request is already there
 //!  every phase ──Close──► Closing
 //! ```
 //!
@@ -115,7 +117,8 @@ pub enum AbortCause {
     SlowHandshake,
     /// The client has sent no request on its new connection.
     NoRequest,
-    /// The head of a request is not complete in time; the client gets 408.
+    /// The head of a request is not complete in time. The client gets 408, unless so few bytes have arrived that
+    /// they may be the preface of HTTP/2.
     SlowHead,
     Idle,
     /// The client does not read its response.

@@ -33,8 +33,8 @@ pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Op
     .await
 }
 
-/// Runs a future until it is done, or the watchdog aborts the connection for this cause. A drain gives it the time that a
-/// stop waits for heads and handshakes.
+/// Runs a future until it is done, or the watchdog aborts the connection: the error is the cause. A drain gives
+/// it the time that a stop waits for heads and handshakes.
 pub async fn until_aborted<F: Future>(
     watch: &ConnectionWatchdog,
     future: F,

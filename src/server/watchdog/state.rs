@@ -69,8 +69,8 @@ pub struct ConnectionWatchdog {
     pub(super) is_parked: Cell<bool>,
     /// The position in the messages; HTTP/1 only.
     pub(super) message: RefCell<MessageFraming>,
-    /// Whether the connection waits for the server, not for its client.
-    pub(super) is_waiting_on_server: Cell<bool>,
+    /// Whether the connection waits for its turn to handshake: for the server, not for its client.
+    pub(super) awaits_handshake_turn: Cell<bool>,
     pub(super) signal: Cell<WatchdogSignal>,
     pub(super) waker: RefCell<Option<Waker>>,
     pub(super) is_abandoned: Cell<bool>,
@@ -93,7 +93,7 @@ impl ConnectionWatchdog {
             frame_budget: ControlFrameBudget::new(now),
             is_parked: Cell::new(false),
             message: RefCell::default(),
-            is_waiting_on_server: Cell::new(false),
+            awaits_handshake_turn: Cell::new(false),
             signal: Cell::new(WatchdogSignal::Continue),
             waker: RefCell::new(None),
             is_abandoned: Cell::new(false),
@@ -116,11 +116,17 @@ impl ConnectionWatchdog {
             self.set_parked(false);
         }
         if let Some(next) = self.phase.get().after(event) {
-            self.enter_phase(next);
+            self.begin_phase(next);
         }
     }
 
+    /// Begins any phase, without the events that lead to it.
+    #[cfg(test)]
     pub fn enter_phase(&self, phase: ConnectionPhase) {
+        self.begin_phase(phase);
+    }
+
+    fn begin_phase(&self, phase: ConnectionPhase) {
         self.head_bytes.set(0);
         self.count_handshake(phase == ConnectionPhase::Handshake);
         self.phase.set(phase);
@@ -169,8 +175,8 @@ impl ConnectionWatchdog {
     }
 
     /// Whether the client has not read everything that it was sent.
-    pub fn has_unread(&self) -> bool {
-        self.in_flight.borrow().iter().any(|request| request.is_unread())
+    pub fn has_unfinished_response(&self) -> bool {
+        self.in_flight.borrow().iter().any(|request| request.is_response_unfinished())
     }
 
     pub fn is_idle(&self) -> bool {
@@ -242,9 +248,9 @@ impl ConnectionWatchdog {
         matches!(self.signal.get(), WatchdogSignal::Abort(_))
     }
 
-    /// Sets whether the connection waits for the server (its turn to handshake).
-    pub fn set_waiting_on_server(&self, is_held_up: bool) {
-        self.is_waiting_on_server.set(is_held_up);
+    /// Sets whether the connection waits for its turn to handshake.
+    pub fn set_awaits_handshake_turn(&self, awaits_turn: bool) {
+        self.awaits_handshake_turn.set(awaits_turn);
     }
 
     /// Requests that have begun at this worker, of all its connections.
@@ -266,7 +272,7 @@ impl ConnectionWatchdog {
     /// Whether the client has read what hyper has of the responses in flight, and they go on.
     pub(super) fn waits_for_server(&self) -> bool {
         let in_flight = self.in_flight.borrow();
-        !in_flight.is_empty() && in_flight.iter().all(|request| !request.has_unread_bytes())
+        !in_flight.is_empty() && in_flight.iter().all(|request| !request.has_buffered_bytes())
     }
 
     /// The HTTP/2 request whose task is spawned now. The executor gets no stream id from hyper, which spawns
@@ -312,7 +318,7 @@ impl ConnectionWatchdog {
             return Some(self.unread_cause());
         }
         if self.exceeds_fair_share(deadlines) {
-            let is_unread = self.has_unread();
+            let is_unread = self.has_unfinished_response();
             return Some(if is_unread { AbortCause::Unread } else { AbortCause::OpenStreams });
         }
         if self.delays_shutdown(deadlines) {
@@ -348,7 +354,9 @@ impl ConnectionWatchdog {
             ConnectionPhase::Idle => {
                 Some((hurried(idle, is_short && self.holds_buffers()), AbortCause::Idle))
             }
-            ConnectionPhase::Sending if self.has_unread() => Some((sending, AbortCause::Unread)),
+            ConnectionPhase::Sending if self.has_unfinished_response() => {
+                Some((sending, AbortCause::Unread))
+            }
             ConnectionPhase::Sending => Some((sending, AbortCause::Unflushed)),
             ConnectionPhase::Streams if !self.is_idle() => None,
             ConnectionPhase::Streams if !self.has_begun_request.get() => {
@@ -382,7 +390,7 @@ impl ConnectionWatchdog {
     }
 
     fn is_excess_handshake(&self) -> bool {
-        self.worker.handshakes.get() > HANDSHAKES_SOFT_MAX && !self.is_waiting_on_server.get()
+        self.worker.handshakes.get() > HANDSHAKES_SOFT_MAX && !self.awaits_handshake_turn.get()
     }
 
     fn is_unread_too_long(&self, deadlines: &Deadlines, pressure: MemoryPressure) -> bool {

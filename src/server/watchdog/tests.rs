@@ -325,7 +325,7 @@ fn watchdog_handshakes_time_out_sooner_when_there_are_many() {
         watch
     };
     let (first, held_up) = (begin(&mut watches), begin(&mut watches));
-    held_up.set_waiting_on_server(true);
+    held_up.set_awaits_handshake_turn(true);
     let others: Vec<_> = (0..HANDSHAKES_SOFT_MAX).map(|_| begin(&mut watches)).collect();
     for _ in 0..2 {
         sweep(&mut watches, MemoryPressure::None);
@@ -381,7 +381,7 @@ fn flowing(watch: &Rc<ConnectionWatchdog>, with: impl FnOnce(&Exchange)) {
     let exchange = Exchange::begin(watch);
     exchange.mark_streaming(None);
     with(&exchange);
-    assert!(watch.has_unread());
+    assert!(watch.has_unfinished_response());
     std::mem::forget(exchange);
 }
 

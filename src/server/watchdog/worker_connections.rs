@@ -58,7 +58,7 @@ impl WorkerConnections {
 
     /// Aborts connections with unsent data, so that no client mistakes a truncated response for the whole.
     pub fn abort_unread(&self) {
-        for watch in self.connections.iter().filter(|watch| watch.has_unread()) {
+        for watch in self.connections.iter().filter(|watch| watch.has_unfinished_response()) {
             watch.set_signal(WatchdogSignal::Abort(watch.unread_cause()));
         }
     }
