@@ -58,7 +58,7 @@ fn is_control(byte: u8) -> bool {
 /// (RFC 9110 §5.6.1).
 pub fn split_unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut quotes = QuoteState::default();
-    let parts = text.split(move |byte| quotes.is_outside(*byte) && *byte == separator);
+    let parts = text.split(move |byte| quotes.step(*byte) && *byte == separator);
     parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty())
 }
 
@@ -66,7 +66,7 @@ pub fn split_unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]>
 pub fn has_balanced_quotes(text: &[u8]) -> bool {
     let mut quotes = QuoteState::default();
     for byte in text {
-        quotes.is_outside(*byte);
+        quotes.step(*byte);
     }
     !quotes.is_open
 }
@@ -79,8 +79,8 @@ struct QuoteState {
 }
 
 impl QuoteState {
-    /// Steps over a byte, and tells whether it is outside quoted strings.
-    fn is_outside(&mut self, byte: u8) -> bool {
+    /// Steps over a byte. Returns whether it can be a separator: not a quote, and outside quoted strings.
+    fn step(&mut self, byte: u8) -> bool {
         match byte {
             _ if self.is_escaped => self.is_escaped = false,
             b'"' => self.is_open = !self.is_open,

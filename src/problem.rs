@@ -199,7 +199,7 @@ impl Problem {
     }
 
     /// The faults of `invalid-fields`, or of another kind whose errors point into the body. At most 100 are
-    /// sent. None change nothing.
+    /// sent. An empty list changes nothing.
     pub fn faults(mut self, mut faults: Vec<FieldFault>) -> Self {
         if faults.is_empty() {
             return self;

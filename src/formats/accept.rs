@@ -26,14 +26,14 @@ pub struct Accept<'a>(Vec<MediaRange<'a>>);
 /// One media range of an `Accept` header.
 #[derive(Debug, PartialEq, Eq)]
 struct MediaRange<'a> {
-    media: ContentType<'a>,
+    media: ParsedMediaType<'a>,
     /// 0 to 1000; 0 excludes the type.
     weight: u16,
 }
 
 /// A media type that a client sent, with its parameters.
 #[derive(Debug, PartialEq, Eq)]
-pub struct ContentType<'a> {
+pub struct ParsedMediaType<'a> {
     kind: &'a str,
     subtype: &'a str,
     parameters: MediaParameters<'a>,
@@ -105,17 +105,17 @@ pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<(
 }
 
 /// Reads a `Content-Type`.
-pub fn parse_content_type(value: &str) -> Option<ContentType<'_>> {
+pub fn parse_content_type(value: &str) -> Option<ParsedMediaType<'_>> {
     let mut cursor = HeaderCursor { rest: value.as_bytes() };
     cursor.skip_space();
     let kind = cursor.token()?;
     cursor.expect_byte(b'/')?;
     let subtype = cursor.token()?;
     let parameters = cursor.parameters_to_end()?;
-    Some(ContentType { kind, subtype, parameters })
+    Some(ParsedMediaType { kind, subtype, parameters })
 }
 
-impl ContentType<'_> {
+impl ParsedMediaType<'_> {
     /// Whether it is this `type/subtype`, with any parameters.
     pub fn has_essence(&self, essence: &str) -> bool {
         essence.split_once('/').is_some_and(|(kind, subtype)| {
@@ -151,7 +151,7 @@ impl MediaRange<'_> {
 
     /// How specifically the range describes `media`; `None` when it does not cover it.
     fn specificity(&self, media: &MediaType) -> Option<(u8, usize)> {
-        let ContentType { kind, subtype, parameters } = &self.media;
+        let ParsedMediaType { kind, subtype, parameters } = &self.media;
         let closeness = match (*kind, *subtype) {
             ("*", "*") => 0,
             (_, "*") if media.essence.split('/').next()?.eq_ignore_ascii_case(kind) => 1,
@@ -197,7 +197,7 @@ fn parse_range(element: &[u8]) -> Option<MediaRange<'_>> {
     if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
         weight = parse_weight(&parameters.remove(at).1)?;
     }
-    Some(MediaRange { media: ContentType { kind, subtype, parameters }, weight })
+    Some(MediaRange { media: ParsedMediaType { kind, subtype, parameters }, weight })
 }
 
 /// RFC 9110 §12.4.2: 0 to 1 with at most three decimals. `.2` is not in the grammar, but clients send it.

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::caller::Caller;
 use super::rights::Access;
 use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
-use crate::value::{Item, shortest_hash};
+use crate::value::{Item, hash_u32};
 
 /// The fields of one item that GET does not show to the caller. A write may still be granted for them, and
 /// must not reveal their values.
@@ -156,7 +156,7 @@ impl AccessScope {
         if is_all {
             return 0;
         }
-        shortest_hash(hash)
+        hash_u32(hash)
     }
 
     /// Equal for equal scopes within one model, except for the user's name.

@@ -2,8 +2,8 @@
 //!
 //! Pure. `rights` computes the rights of a set of roles, once for each set; each request carries the
 //! `AccessScope` of its caller (row-level security and hidden fields), which the plan, the store and the
-//! response apply. `auth` identifies the caller. Callers without restrictions have no scope at all, and
-//! nothing is checked for them.
+//! response apply. `auth` identifies the caller. The scope of a caller without restrictions has
+//! no row filters and no hidden fields.
 
 mod access_scope;
 mod caller;

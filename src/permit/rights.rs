@@ -11,7 +11,7 @@ use crate::model::builtin::{ADMIN, ANYONE};
 use crate::model::expr::holds;
 use crate::model::settings::RateLimit;
 use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role, types};
-use crate::value::{Value, short_hash, shortest_hash};
+use crate::value::{Value, hash_u32, hash_u128};
 
 /// The combined rights of a caller's roles.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
         hash.update(field.name.as_bytes());
         hash.update([0]);
     }
-    shortest_hash(hash)
+    hash_u32(hash)
 }
 
 impl Rights {
@@ -218,5 +218,5 @@ fn hash_roles(roles: &[&Role]) -> u128 {
         hash.update(role.name.as_bytes());
         hash.update([0]);
     }
-    short_hash(hash)
+    hash_u128(hash)
 }

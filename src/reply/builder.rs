@@ -28,7 +28,7 @@ use crate::model::Model;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::Problem;
 use crate::store::StoreError;
-use crate::value::{Id, Item, Page, shortest_hash};
+use crate::value::{Id, Item, Page, hash_u32};
 
 /// What a response is about: the collection, what was asked of it, and how it is written.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +80,7 @@ impl ReplyBuilder {
         let form = |format: &&Format| {
             let essence = format.media.essence;
             let hash = Sha256::new().chain_update(&model.shape).chain_update(essence);
-            (essence, shortest_hash(hash))
+            (essence, hash_u32(hash))
         };
         Self {
             form_hashes: formats::ALL.iter().map(form).collect(),

@@ -248,15 +248,15 @@ pub fn count_before(bytes: &[u8], is_looked_for: impl Fn(u8) -> bool) -> usize {
 }
 
 /// The first 16 bytes of a hash as a number; never zero, which stands for no hash.
-pub fn short_hash(hash: Sha256) -> u128 {
+pub fn hash_u128(hash: Sha256) -> u128 {
     let bytes: [u8; 32] = hash.finalize().into();
     let first = bytes.first_chunk::<16>().or_bug("a SHA-256 hash has 32 bytes");
     u128::from_be_bytes(*first).max(1)
 }
 
 /// The first four bytes of a hash as a number; never zero, which stands for no hash.
-pub fn shortest_hash(hash: Sha256) -> u32 {
-    u32::try_from(short_hash(hash) >> 96).or_bug("the rest has 32 bits").max(1)
+pub fn hash_u32(hash: Sha256) -> u32 {
+    u32::try_from(hash_u128(hash) >> 96).or_bug("the rest has 32 bits").max(1)
 }
 
 /// Characters of client input that a message repeats.

@@ -1,14 +1,14 @@
-//! Evaluation of an expression for one item. Pure and exact; fails only on overflow.
+//! Evaluation of an expression for one item. Pure and exact; it fails if the result does not fit its field, and on a division by zero.
 
 use std::cmp::Ordering;
 
-use super::fraction::{ComputedOverflow, Fraction};
+use super::fraction::{ComputedFault, Fraction};
 use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot};
 use crate::value::{Moment, Value};
 
 /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
 /// parsed; a missing result is `Value::Null`.
-pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedOverflow> {
+pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedFault> {
     let frame = EvaluationFrame { values, element: None, user: None };
     Ok(match (frame.evaluate_node(&expression.root)?, expression.result) {
         (ExprValue::Boolean(value), _) => Value::Boolean(value),
@@ -51,7 +51,7 @@ struct EvaluationFrame<'v> {
 }
 
 impl<'v> EvaluationFrame<'v> {
-    fn evaluate_node(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedOverflow> {
+    fn evaluate_node(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedFault> {
         Ok(match node {
             ExprNode::Literal(value) => ExprValue::from_value(value),
             ExprNode::User => self.user.map_or(ExprValue::Null, ExprValue::Text),
@@ -60,7 +60,7 @@ impl<'v> EvaluationFrame<'v> {
             }
             ExprNode::Negate(inner) => match self.evaluate_node(inner)? {
                 ExprValue::Exact(value) => {
-                    ExprValue::Exact(value.negate().ok_or(ComputedOverflow::OutOfRange)?)
+                    ExprValue::Exact(value.negate().ok_or(ComputedFault::OutOfRange)?)
                 }
                 ExprValue::Real(value) => ExprValue::Real(-value),
                 other => other,
@@ -113,7 +113,7 @@ impl<'v> EvaluationFrame<'v> {
         left: &'v ExprNode,
         right: &'v ExprNode,
         decides: bool,
-    ) -> Result<ExprValue<'v>, ComputedOverflow> {
+    ) -> Result<ExprValue<'v>, ComputedFault> {
         let sides = [self.evaluate_node(left)?, self.evaluate_node(right)?];
         Ok(if sides.contains(&ExprValue::Boolean(decides)) {
             ExprValue::Boolean(decides)
@@ -184,16 +184,16 @@ fn arithmetic<'v>(
     operation: Arithmetic,
     left: ExprValue<'v>,
     right: ExprValue<'v>,
-) -> Result<ExprValue<'v>, ComputedOverflow> {
+) -> Result<ExprValue<'v>, ComputedFault> {
     if let (ExprValue::Exact(left), ExprValue::Exact(right)) = (left, right) {
         let value = match operation {
             Arithmetic::Add => left.add(right),
             Arithmetic::Subtract => left.subtract(right),
             Arithmetic::Multiply => left.multiply(right),
-            Arithmetic::Divide if right.is_zero() => return Err(ComputedOverflow::DivisionByZero),
+            Arithmetic::Divide if right.is_zero() => return Err(ComputedFault::DivisionByZero),
             Arithmetic::Divide => left.divide(right),
         };
-        return value.map(ExprValue::Exact).ok_or(ComputedOverflow::OutOfRange);
+        return value.map(ExprValue::Exact).ok_or(ComputedFault::OutOfRange);
     }
     let (Some(left), Some(right)) = (left.as_real(), right.as_real()) else {
         return Ok(ExprValue::Null);
@@ -202,13 +202,13 @@ fn arithmetic<'v>(
         Arithmetic::Add => left + right,
         Arithmetic::Subtract => left - right,
         Arithmetic::Multiply => left * right,
-        Arithmetic::Divide if right == 0.0 => return Err(ComputedOverflow::DivisionByZero),
+        Arithmetic::Divide if right == 0.0 => return Err(ComputedFault::DivisionByZero),
         Arithmetic::Divide => left / right,
     };
     // Turns -0.0 into 0.0.
     if value.is_finite() {
         Ok(ExprValue::Real(value + 0.0))
     } else {
-        Err(ComputedOverflow::OutOfRange)
+        Err(ComputedFault::OutOfRange)
     }
 }

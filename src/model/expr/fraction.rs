@@ -103,45 +103,45 @@ impl Fraction {
     }
 
     /// Converts to the value of an integer field.
-    pub fn to_integer(self) -> Result<i64, ComputedOverflow> {
+    pub fn to_integer(self) -> Result<i64, ComputedFault> {
         if self.numerator % self.denominator != 0 {
-            return Err(ComputedOverflow::NotExact);
+            return Err(ComputedFault::NotExact);
         }
         i64::try_from(self.numerator / self.denominator)
             .ok()
             .filter(|value| value.abs() <= INTEGER_MAX)
-            .ok_or(ComputedOverflow::OutOfRange)
+            .ok_or(ComputedFault::OutOfRange)
     }
 
-    pub fn to_decimal(self, scale: u8) -> Result<Decimal, ComputedOverflow> {
+    pub fn to_decimal(self, scale: u8) -> Result<Decimal, ComputedFault> {
         let tens = 10i128.pow(u32::from(scale).min(18));
         let reduced =
-            Self::reduced(self.numerator, self.denominator).ok_or(ComputedOverflow::OutOfRange)?;
+            Self::reduced(self.numerator, self.denominator).ok_or(ComputedFault::OutOfRange)?;
         if tens % reduced.denominator != 0 {
-            return Err(ComputedOverflow::NotExact);
+            return Err(ComputedFault::NotExact);
         }
         let units = reduced
             .numerator
             .checked_mul(tens / reduced.denominator)
-            .ok_or(ComputedOverflow::OutOfRange)?;
+            .ok_or(ComputedFault::OutOfRange)?;
         if units.abs() > UNITS_MAX {
-            return Err(ComputedOverflow::OutOfRange);
+            return Err(ComputedFault::OutOfRange);
         }
         i64::try_from(units)
             .map(|units| Decimal { units, scale })
-            .map_err(|_| ComputedOverflow::OutOfRange)
+            .map_err(|_| ComputedFault::OutOfRange)
     }
 }
 
 /// Why a computed value does not fit its field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ComputedOverflow {
+pub enum ComputedFault {
     OutOfRange,
     NotExact,
     DivisionByZero,
 }
 
-impl fmt::Display for ComputedOverflow {
+impl fmt::Display for ComputedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OutOfRange => "the computed value is out of range",
@@ -190,14 +190,11 @@ mod tests {
         assert_eq!(Fraction::integer(i128::from(INTEGER_MAX)).to_integer(), Ok(INTEGER_MAX));
         assert_eq!(
             Fraction::integer(i128::from(INTEGER_MAX) + 1).to_integer(),
-            Err(ComputedOverflow::OutOfRange)
+            Err(ComputedFault::OutOfRange)
         );
-        assert_eq!(fraction(1, 2).to_integer(), Err(ComputedOverflow::NotExact));
+        assert_eq!(fraction(1, 2).to_integer(), Err(ComputedFault::NotExact));
         assert_eq!(fraction(1, 4).to_decimal(2), Ok(Decimal { units: 25, scale: 2 }));
-        assert_eq!(fraction(1, 8).to_decimal(2), Err(ComputedOverflow::NotExact));
-        assert_eq!(
-            Fraction::integer(10i128.pow(16)).to_decimal(2),
-            Err(ComputedOverflow::OutOfRange)
-        );
+        assert_eq!(fraction(1, 8).to_decimal(2), Err(ComputedFault::NotExact));
+        assert_eq!(Fraction::integer(10i128.pow(16)).to_decimal(2), Err(ComputedFault::OutOfRange));
     }
 }

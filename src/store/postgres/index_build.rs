@@ -80,12 +80,12 @@ impl IndexBuilder<'_> {
             let set = format!("SET lock_timeout = 0; SET statement_timeout = {millis}");
             self.run_outside_transaction(&builder, &set, until)
                 .await
-                .map_err(|error| self.passing(&error.cause))?;
+                .map_err(|error| self.retryable(&error.cause))?;
         }
         let guard = self.connect().await?;
         while !self.try_build_lock(&guard).await? {
             if clock::now() >= until {
-                return Err(self.passing("another server has been building indexes for too long"));
+                return Err(self.retryable("another server has been building indexes for too long"));
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
@@ -109,14 +109,14 @@ impl IndexBuilder<'_> {
     /// Whether this server may build, until the connection ends.
     async fn try_build_lock(&self, guard: &DatabaseConnection) -> Result<bool, StartFailure> {
         let asked = guard.client.simple_query(BUILD_LOCK).await;
-        let asked = asked.map_err(|error| self.passing(&error_message(&error)))?;
+        let asked = asked.map_err(|error| self.retryable(&error_message(&error)))?;
         let is_ours = asked.iter().any(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0) == Some("t"),
             _ => false,
         });
         if !is_ours {
             let undone = guard.client.batch_execute("ROLLBACK").await;
-            undone.map_err(|error| self.passing(&error_message(&error)))?;
+            undone.map_err(|error| self.retryable(&error_message(&error)))?;
         }
         Ok(is_ours)
     }
@@ -138,7 +138,7 @@ impl IndexBuilder<'_> {
                 IndexState::Invalid | IndexState::Building => {
                     let drop = drop_index_sql(name);
                     let dropped = self.run_outside_transaction(connection, &drop, until).await;
-                    dropped.map_err(|error| self.passing(&error.cause))?;
+                    dropped.map_err(|error| self.retryable(&error.cause))?;
                 }
                 IndexState::Absent => break,
             }
@@ -155,8 +155,8 @@ impl IndexBuilder<'_> {
             }
             return Err(match error.code == Some(SqlState::UNIQUE_VIOLATION) {
                 true => self
-                    .lasting(&format!("items have the same value where {name} allows each once")),
-                false => self.passing(&format!("{name}: {}", error.cause)),
+                    .refused(&format!("items have the same value where {name} allows each once")),
+                false => self.retryable(&format!("{name}: {}", error.cause)),
             });
         }
         self.log.event(Level::Info, "built an index", &[("index", name)]);
@@ -175,9 +175,9 @@ impl IndexBuilder<'_> {
         let done = self.run_outside_transaction(connection, &key.validate(), until).await;
         done.map_err(|error| match error.code == Some(SqlState::FOREIGN_KEY_VIOLATION) {
             true => {
-                self.lasting(&format!("items refer to others that are not there, against {name}"))
+                self.refused(&format!("items refer to others that are not there, against {name}"))
             }
-            false => self.passing(&format!("{name}: {}", error.cause)),
+            false => self.retryable(&format!("{name}: {}", error.cause)),
         })
     }
 
@@ -189,7 +189,7 @@ impl IndexBuilder<'_> {
         let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
         let read = |row: &dyn Columns| Ok((row.boolean(0)?, row.boolean(1)?));
         let found = driver.query_one(INDEX_STATE, &[Bind::Text(name)], read).await;
-        let found = found.map_err(|failure| self.passing(failure.message()))?;
+        let found = found.map_err(|failure| self.retryable(failure.message()))?;
         Ok(match found {
             None => IndexState::Absent,
             Some((Some(true), _)) => IndexState::Valid,
@@ -223,12 +223,12 @@ impl IndexBuilder<'_> {
     }
 
     /// A retry may succeed: the connection broke, others held locks, the disk was full.
-    fn passing(&self, cause: &str) -> StartFailure {
+    fn retryable(&self, cause: &str) -> StartFailure {
         StartFailure::Retryable(self.build_error(cause, "end what is in the way, and start again"))
     }
 
     /// Stored data violates the rule: a retry fails until the data is changed.
-    fn lasting(&self, cause: &str) -> StartFailure {
+    fn refused(&self, cause: &str) -> StartFailure {
         StartFailure::Refused(self.build_error(cause, "change these items, and start again"))
     }
 

@@ -52,11 +52,11 @@ impl ReadStatements {
         let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2);
         let whole = where_all(None, 2);
         let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3);
-        let (own_conditions, condition_parameters) = conditions(2);
+        let (scope_conditions, condition_parameters) = conditions(2);
         // Without conditions the ancestors need not be joined.
-        let lone = AncestorJoin::table(resource);
-        let lone = if own_conditions.is_empty() { &lone } else { &chain.from };
-        let anywhere = [vec![format!("t0.\"id\" = {p}1")], own_conditions].concat();
+        let table = AncestorJoin::table(resource);
+        let searched = if scope_conditions.is_empty() { &table } else { &chain.from };
+        let anywhere = [vec![format!("t0.\"id\" = {p}1")], scope_conditions].concat();
         let unique_conflict = |unique: &UniqueRule| {
             let columns = unique_columns(resource, unique);
             let same = columns.iter().zip(2..);
@@ -64,7 +64,7 @@ impl ReadStatements {
                 same.map(|(column, at)| equals_parameter(resource, ("t0.", column), at, dialect));
             let terms = [format!("t0.\"id\" <> {p}1")].into_iter().chain(same);
             let terms: Vec<_> = terms.chain(conditions(2 + columns.len()).0).collect();
-            format!("SELECT 1 FROM {lone}{} LIMIT 1", where_clause(&terms))
+            format!("SELECT 1 FROM {searched}{} LIMIT 1", where_clause(&terms))
         };
         let (from, select) = (&chain.from, select_list(resource, "t0."));
         let Dialect { lock_for_update, lock_for_delete, .. } = dialect;
@@ -73,7 +73,7 @@ impl ReadStatements {
             item_for_update: format!("SELECT {select} FROM {from}{by_id}{lock_for_update}"),
             item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
             exists: format!("SELECT 1 FROM {from}{by_id}"),
-            exists_anywhere: format!("SELECT 1 FROM {lone}{}", where_clause(&anywhere)),
+            exists_anywhere: format!("SELECT 1 FROM {searched}{}", where_clause(&anywhere)),
             page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
             page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
             unique_conflicts: resource.unique.iter().map(unique_conflict).collect(),
