@@ -7,7 +7,6 @@
 
 pub mod admin;
 pub mod attempt;
-pub mod batch_queue;
 pub mod commit_wait;
 pub mod connect;
 pub mod connection_url;

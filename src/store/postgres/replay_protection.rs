@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use crate::clock;
@@ -29,12 +30,11 @@ use crate::fault::OrBug;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
-use crate::store::postgres::batch_queue::{AnswerError, BatchSender};
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::ErrorClass;
 use crate::store::postgres::pool::LeasePurpose;
 use crate::store::postgres::replay_protection::claim_queue::{
-    ClaimAttemptResult, ClaimQueue, lock,
+    ClaimAttemptResult, ClaimBatchGuard, ClaimQueue, ClaimRequest, lock,
 };
 use crate::store::postgres::replay_protection::nonce_lease::CountBlock;
 use crate::store::postgres::replay_protection::tables::{
@@ -97,24 +97,18 @@ impl NonceClaims {
         if claim.count == 0 {
             return Ok(NonceClaimResult::Stale);
         }
-        // A request that has waited this long is rejected. Its count is used up, which is harmless.
-        let until = clock::now() + self.state.statement_max + NETWORK_GRACE;
-        let (pending, sender) = self.queue.pending.push(*claim)?;
-        if let Some(sender) = sender {
+        let (answer, answered) = oneshot::channel();
+        if self.queue.enqueue(ClaimRequest { claim: *claim, answer })? {
             let inner = Arc::clone(self);
             // A separate task: it sends the claims of other requests too, so it outlives this one.
-            tokio::task::spawn_local(Box::pin(
-                async move { inner.send_claim_batches(sender).await },
-            ));
+            tokio::task::spawn_local(Box::pin(async move { inner.send_claim_batches().await }));
         }
-        pending.wait(until).await.unwrap_or_else(|error| {
-            Err(match error {
-                AnswerError::NotSent | AnswerError::Late => StoreError::TimedOut,
-                AnswerError::Lost => {
-                    StoreError::Unavailable("a nonce claim ended without an answer".to_owned())
-                }
-            })
-        })
+        let lost =
+            |_| Err(StoreError::Unavailable("a nonce claim ended without an answer".to_owned()));
+        // A request that has waited this long is rejected. Its count is used up, which is harmless.
+        let max = self.state.statement_max + NETWORK_GRACE;
+        let answered = tokio::time::timeout(max, answered).await;
+        answered.map_err(|_| StoreError::TimedOut)?.unwrap_or_else(lost)
     }
 
     pub async fn epoch(&self) -> Result<u64, StoreError> {
@@ -137,16 +131,15 @@ impl NonceClaims {
     }
 
     /// Sends the waiting claims in batches, until none is left.
-    async fn send_claim_batches(
-        self: Arc<Self>,
-        sender: BatchSender<NonceClaim, Result<NonceClaimResult, StoreError>>,
-    ) {
-        let _turn = sender.wait_for_turn().await;
-        let mut next = Some(sender);
-        while let Some(sender) = next {
-            let (asked, rest) = sender.take();
-            next = rest;
-            let claims: Vec<NonceClaim> = asked.iter().map(|asked| asked.request).collect();
+    async fn send_claim_batches(self: Arc<Self>) {
+        let mut under_way = ClaimBatchGuard { queue: &self.queue, is_done: false };
+        loop {
+            let asked = self.queue.take_batch();
+            if asked.is_empty() {
+                under_way.is_done = true;
+                return;
+            }
+            let claims: Vec<NonceClaim> = asked.iter().map(|asked| asked.claim).collect();
             let found = self.claim_batch(&claims).await;
             for (at, asked) in asked.into_iter().enumerate() {
                 let answer = match &found {

@@ -22,7 +22,7 @@ use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::export;
-use crate::store::postgres::insert_batch::{BatchResult, BatchedCreate, InsertBatches};
+use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
 use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
 use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
@@ -206,23 +206,28 @@ async fn run_read(
     }
 }
 
-/// The options hold the reservations of the write until its end.
 async fn run_write(
     batches: Arc<InsertBatches>,
     write: Box<WritePlan>,
     options: WriteOptions,
 ) -> Result<Outcome, StoreError> {
-    let (state, until) = (&batches.state, options.deadline);
-    let Some(queue) = batches.queue_for(&write, options.bytes) else {
+    let WriteOptions { bytes, deadline: until, memory: _memory, place: _place } = options;
+    let state = &batches.state;
+    let Some(line) = batches.batch_queue(&write, bytes, until) else {
         return state.write_individually(&write, until).await;
     };
-    let create = BatchedCreate { write, options, enqueued_at: clock::now() };
-    match batches.create(queue, create).await {
+    if let Some(turn) = line.try_acquire_permit() {
+        let done = state.write_individually(&write, until).await;
+        if done.is_ok() {
+            turn.record_success(1);
+            state.pool.record_batch_size(1);
+        }
+        return done;
+    }
+    match batches.enqueue_create(line, write, until).await {
         BatchResult::Done(done) => done,
         BatchResult::RetryIndividually(_) if clock::now() >= until => Err(StoreError::TimedOut),
-        BatchResult::RetryIndividually(create) => {
-            state.write_individually(&create.write, until).await
-        }
+        BatchResult::RetryIndividually(write) => state.write_individually(&write, until).await,
     }
 }
 

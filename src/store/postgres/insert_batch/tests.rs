@@ -5,21 +5,21 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio_postgres::{Client, NoTls};
 
 use super::*;
-use crate::model::ResourceIndex;
 use crate::permit::AccessScope;
 use crate::plan::{Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, WriteAction};
 use crate::store::postgres::attempt::RollbackCause;
 use crate::store::postgres::connect::tests::cluster::TestCluster;
 use crate::store::postgres::pool::LeasePurpose;
 use crate::store::postgres::worker::PostgresWorker;
+use crate::store::write::WriteOptions;
 use crate::value::Value;
 
 /// Long enough for a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Of five connections one is reserved for reads.
 const WRITES_MAX: usize = 4;
-/// For a create with little time left.
-const SHORT_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// `request_seconds_max` of this test's model; most creates here get a later deadline.
+const REQUEST_MAX: Duration = Duration::from_secs(2);
 
 struct BatchScenario {
     cluster: TestCluster,
@@ -41,7 +41,20 @@ impl BatchScenario {
             .await
     }
 
+    /// Resets the statistics: one create is sent immediately and the others wait for it, however long earlier
+    /// statements took.
+    fn reset_statistics(&self) {
+        let line = self
+            .worker
+            .batches
+            .batch_queue(&self.create(""), 0, clock::now() + TEST_TIMEOUT)
+            .unwrap();
+        line.fastest_micros.store(0, Ordering::Relaxed);
+        line.last_batch_size.store(0, Ordering::Relaxed);
+    }
+
     async fn write_all(&self, names: &[String]) -> Vec<Result<Outcome, StoreError>> {
+        self.reset_statistics();
         join_all(names.iter().map(|name| self.write(name))).await
     }
 
@@ -142,8 +155,9 @@ fn names(word: &str, count: usize) -> Vec<String> {
 fn insert_batch_against_postgres() {
     let cluster = TestCluster::start();
     cluster.restart("fast");
-    let store =
-        cluster.open("limits.database_connections_max = 5\nlimits.statement_seconds_max = 30");
+    let store = cluster.open(
+        "limits.database_connections_max = 5\nlimits.statement_seconds_max = 30\nlimits.request_seconds_max = 2",
+    );
     let runtime =
         Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
@@ -153,18 +167,20 @@ fn insert_batch_against_postgres() {
         let scenario =
             BatchScenario { cluster, worker: PostgresWorker::new(&store, 1), other_session: other };
         batched_creates_are_stored_once(&scenario).await;
+        create_after_a_batch_waits_for_others(&scenario).await;
         refused_create_does_not_fail_the_batch(&scenario).await;
         blocked_create_does_not_delay_others(&scenario).await;
         lost_connection_is_outcome_unknown(&scenario).await;
-        create_at_its_deadline_does_not_cancel_the_batch(&scenario).await;
+        batch_at_its_deadline_is_not_cancelled(&scenario).await;
         wrong_row_count_is_not_retried(&scenario).await;
-        large_creates_are_not_batched(&scenario);
+        earlier_deadline_does_not_join(&scenario).await;
+        large_or_urgent_creates_are_not_batched(&scenario);
         store.close();
     });
 }
 
 async fn batched_creates_are_stored_once(scenario: &BatchScenario) {
-    let names = names("all", 3 * LIMITS.batch_max);
+    let names = names("all", 3 * BATCH_MEMBERS_MAX);
     let outcomes = scenario.write_all(&names).await;
     for (outcome, name) in outcomes.iter().zip(&names) {
         let Ok(Outcome::Created(item)) = outcome else { panic!("{outcome:?}") };
@@ -174,9 +190,23 @@ async fn batched_creates_are_stored_once(scenario: &BatchScenario) {
         assert_eq!(scenario.sql(&stored).await, 1);
         assert!(scenario.is_stored_once(name).await);
     }
-    // Three full batches.
+    // The first create alone, and then three full batches.
     let commits = "SELECT count(DISTINCT xmin::text) FROM things WHERE name LIKE 'all-%'";
-    assert_eq!(scenario.sql(commits).await, 3);
+    assert_eq!(scenario.sql(commits).await, 4);
+}
+
+/// After a batch the next create waits for others to join; after a single create it does not.
+async fn create_after_a_batch_waits_for_others(scenario: &BatchScenario) {
+    let line = scenario
+        .worker
+        .batches
+        .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
+        .unwrap();
+    scenario.reset_statistics();
+    line.try_acquire_permit().unwrap().record_success(3);
+    assert!(line.try_acquire_permit().is_none());
+    assert!(scenario.write("one").await.is_ok());
+    assert!(line.try_acquire_permit().is_some());
 }
 
 /// The database refuses a create that the model's rules accept.
@@ -226,18 +256,19 @@ async fn lost_connection_is_outcome_unknown(scenario: &BatchScenario) {
     assert!(scenario.write("behind it").await.is_ok());
 }
 
-/// The statement includes its commit, so it is not cancelled at the deadline of one create: that one gets
-/// `OutcomeUnknown`, and the others of the batch wait for their own deadlines.
-async fn create_at_its_deadline_does_not_cancel_the_batch(scenario: &BatchScenario) {
+/// The statement includes its commit, so it is not cancelled at the deadline of the first create: the
+/// creates of the batch get `OutcomeUnknown`.
+async fn batch_at_its_deadline_is_not_cancelled(scenario: &BatchScenario) {
     scenario
         .other_session
         .batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE")
         .await
         .unwrap();
+    scenario.reset_statistics();
     let stands = scenario.write("long-first");
     let others = async {
         scenario.wait_for_lock_waiters(1).await;
-        let soon = clock::now() + SHORT_TIMEOUT;
+        let soon = clock::now() + REQUEST_MAX * 3 / 4;
         let hasty = async {
             let hasty = scenario
                 .worker
@@ -251,7 +282,7 @@ async fn create_at_its_deadline_does_not_cancel_the_batch(scenario: &BatchScenar
     let (first, (hasty, patient)) = join(stands, others).await;
     assert!(first.is_ok(), "{first:?}");
     assert!(matches!(hasty, Err(StoreError::OutcomeUnknown(_))), "{hasty:?}");
-    assert!(patient.is_ok(), "{patient:?}");
+    assert!(matches!(patient, Ok(_) | Err(StoreError::OutcomeUnknown(_))), "{patient:?}");
     // The statement was not cancelled: the database executes it once it has the lock.
     for name in ["long-hasty", "long-patient"] {
         for _ in 0..2_000 {
@@ -271,21 +302,52 @@ async fn wrong_row_count_is_not_retried(scenario: &BatchScenario) {
          CREATE TRIGGER planted BEFORE INSERT ON nouns_changes FOR EACH ROW EXECUTE FUNCTION planted()";
     scenario.other_session.batch_execute(plant).await.unwrap();
     let outcomes = scenario.write_all(&names("odd", 8)).await;
+    let (first, rest) = outcomes.split_first().unwrap();
+    assert!(first.is_ok(), "{first:?}");
     assert!(
-        outcomes.iter().all(|outcome| matches!(outcome, Err(StoreError::OutcomeUnknown(_)))),
-        "{outcomes:?}"
+        rest.iter().all(|outcome| matches!(outcome, Err(StoreError::OutcomeUnknown(_)))),
+        "{rest:?}"
     );
     assert_eq!(scenario.sql("SELECT count(*) FROM things WHERE name LIKE 'odd-%'").await, 8);
     scenario.other_session.batch_execute("DROP TRIGGER planted ON nouns_changes").await.unwrap();
 }
 
-fn large_creates_are_not_batched(scenario: &BatchScenario) {
+fn large_or_urgent_creates_are_not_batched(scenario: &BatchScenario) {
     let inner = &scenario.worker.batches;
-    let plain = scenario.create("plain");
-    assert!(inner.queue_for(&plain, BATCHED_WRITE_BYTES_MAX).is_some());
-    assert!(inner.queue_for(&plain, BATCHED_WRITE_BYTES_MAX + 1).is_none());
+    let (plain, until) = (scenario.create("plain"), clock::now() + TEST_TIMEOUT);
+    assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX, until).is_some());
+    assert!(inner.batch_queue(&plain, BATCHED_WRITE_BYTES_MAX + 1, until).is_none());
+    assert!(inner.batch_queue(&plain, 0, clock::now() + REQUEST_MAX / 3).is_none());
     let users = Collection::users(&inner.state.context.model);
-    assert!(inner.queue_for(&WritePlan { collection: users, ..*plain }, 0).is_none());
+    assert!(inner.batch_queue(&WritePlan { collection: users, ..*plain }, 0, until).is_none());
+}
+
+/// A create with an earlier deadline than the batch's does not join it.
+async fn earlier_deadline_does_not_join(scenario: &BatchScenario) {
+    scenario
+        .other_session
+        .batch_execute("BEGIN; LOCK TABLE things IN EXCLUSIVE MODE")
+        .await
+        .unwrap();
+    scenario.reset_statistics();
+    let line = scenario
+        .worker
+        .batches
+        .batch_queue(&scenario.create(""), 0, clock::now() + TEST_TIMEOUT)
+        .unwrap();
+    let turn = line.try_acquire_permit().unwrap();
+    let leads = scenario.write("hurry-leads");
+    let joins = async {
+        tokio::task::yield_now().await;
+        let soon = clock::now() + REQUEST_MAX * 3 / 4;
+        let result =
+            scenario.worker.batches.enqueue_create(line, scenario.create("hurry"), soon).await;
+        assert!(matches!(result, BatchResult::RetryIndividually(_)), "{result:?}");
+        drop(turn);
+        scenario.unlock().await;
+    };
+    let (leads, ()) = join(leads, joins).await;
+    assert!(leads.is_ok(), "{leads:?}");
 }
 
 /// A create that joined late has not waited for a connection yet, so it is retried when the others give up.
@@ -300,17 +362,16 @@ fn insert_batch_failure_of_all_is_reported_to_each_member() {
     };
     let ended = |done: WriteAttempt<Vec<Result<Outcome, StoreError>>>| {
         let now = clock::now();
-        let queue = CreateQueue::new(LIMITS);
-        let mut push = |enqueued_at| {
-            let write = Box::new(create_write(ResourceIndex(0), ""));
-            let options = WriteOptions::with_deadline(now + TEST_TIMEOUT);
-            queue.push(BatchedCreate { write, options, enqueued_at }).unwrap()
-        };
-        let [(first, sender), (second, _)] = [now - LEASE_WAIT_MAX, now].map(&mut push);
-        distribute_results(sender.unwrap().take().0, done);
-        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-        let told = [first, second].map(|pending| runtime.block_on(pending.wait(now)));
-        let word = |result: Result<BatchResult, AnswerError>| match result.unwrap() {
+        let (members, told): (Vec<_>, Vec<_>) = [now - LEASE_WAIT_MAX, now]
+            .map(|since| {
+                let (told, answer) = channel();
+                let write = Box::new(create_write(ResourceIndex(0), ""));
+                (BatchMember { write, enqueued_at: since, result: told }, answer)
+            })
+            .into_iter()
+            .unzip();
+        distribute_results(members, done);
+        let word = |mut answer: Receiver<BatchResult>| match answer.try_recv().unwrap() {
             BatchResult::RetryIndividually(_) => "alone".to_owned(),
             BatchResult::Done(Err(error)) => error.to_string(),
             BatchResult::Done(Ok(_)) => "done".to_owned(),
@@ -327,4 +388,26 @@ fn insert_batch_failure_of_all_is_reported_to_each_member() {
         ended(WriteAttempt::Retry(RollbackCause { error: error(0), violated_key: None })),
         "alone, alone"
     );
+}
+
+/// The duration of recent statements decides how many run concurrently.
+#[test]
+fn insert_batch_slow_statements_run_concurrently() {
+    let line = BatchQueue::new();
+    let turns = |line: &BatchQueue| {
+        let all: Vec<_> = std::iter::from_fn(|| line.try_acquire_permit()).collect();
+        all.len()
+    };
+    assert_eq!(turns(&line), 1);
+    // One blocked statement does not count as a slow disk.
+    line.record_duration(TEST_TIMEOUT);
+    assert_eq!(turns(&line), 1);
+    for _ in 0..20 {
+        line.record_duration(3 * FAST_STATEMENT_MAX);
+    }
+    assert_eq!(turns(&line), IN_FLIGHT_MAX as usize);
+    // A permit that is dropped without success does not count.
+    assert_eq!(turns(&line), IN_FLIGHT_MAX as usize);
+    line.record_duration(FAST_STATEMENT_MAX);
+    assert_eq!(turns(&line), 1);
 }
