@@ -15,7 +15,7 @@ pub use parse::{count_values, parse};
 pub use tree::Json;
 pub use write::{
     ObjectWriter, quote_for_message, to_text, value_to_text, write, write_id, write_integer,
-    write_list, write_moment, write_text, write_value, written_text,
+    write_list, write_moment, write_moment_text, write_text, write_value, written_text,
 };
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use super::tree::Json;
 use crate::fault::bug;
-use crate::value::{Decimal, Id, Moment, Value, count_before, truncate_for_message};
+use crate::value::{Decimal, Id, Moment, MomentText, Value, count_before, truncate_for_message};
 
 /// Writes a text as a JSON string.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
@@ -85,10 +85,14 @@ fn write_boolean(out: &mut Vec<u8>, boolean: bool) {
     out.extend_from_slice(if boolean { b"true" } else { b"false" });
 }
 
-/// Writes a timestamp, which needs no escaping.
 pub fn write_moment(out: &mut Vec<u8>, moment: Moment) {
+    write_moment_text(out, &moment.canonical_text());
+}
+
+/// Writes a formatted timestamp, which needs no escaping.
+pub fn write_moment_text(out: &mut Vec<u8>, text: &MomentText) {
     out.push(b'"');
-    out.extend_from_slice(&moment.canonical_text());
+    out.extend_from_slice(text);
     out.push(b'"');
 }
 
@@ -142,6 +146,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Begins a member; the caller writes its value.
+    #[inline]
     pub fn name(&mut self, name: &str) -> &mut Vec<u8> {
         if !std::mem::replace(&mut self.is_first, false) {
             self.out.push(b',');

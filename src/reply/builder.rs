@@ -7,8 +7,6 @@
 //! separately from GET, so a caller may change items that they cannot read; the response to such a write has no
 //! body and no tag.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
 use http::header::{ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
 use http::{HeaderValue, StatusCode};
@@ -327,6 +325,10 @@ fn is_readable(about: &ResponseContext<'_>, outcome: &Outcome) -> bool {
     outcome.items().iter().all(|item| scope.can_read_item(resource, item))
 }
 
+fn hex_digit(number: u8) -> u8 {
+    if number < 10 { b'0' + number } else { b'a' + number - 10 }
+}
+
 /// `before` is `W/` for a weak tag.
 fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
     let mut digits = itoa::Buffer::new();
@@ -338,8 +340,9 @@ fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
     tag.extend_from_slice(number);
     tag.push(b'-');
     for hash in hashes {
-        // Writing to a Vec cannot fail.
-        let _ = write!(tag, "{hash:08x}");
+        tag.extend(
+            hash.to_be_bytes().iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit),
+        );
     }
     tag.push(b'"');
     HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
 use crate::fault::OrBug as _;
-pub use moment::Moment;
+pub use moment::{Moment, MomentText};
 
 /// One value of one field. `Null` means no value: the field decides whether JSON shows it as `null` or leaves
 /// it out.
