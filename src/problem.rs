@@ -164,7 +164,7 @@ impl Problem {
     pub fn new(kind: &'static ProblemKind) -> Self {
         let mut headers = Vec::new();
         if kind.status == StatusCode::SERVICE_UNAVAILABLE {
-            // Where the outcome is unknown, an operator has to look at the disk first.
+            // Where the outcome is unknown, an operator may have to repair the disk or the connection first.
             let seconds = if kind == &OUTCOME_UNKNOWN { "60" } else { "1" };
             headers.push((header::RETRY_AFTER, HeaderValue::from_static(seconds)));
         }

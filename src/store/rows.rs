@@ -2,6 +2,8 @@
 //!
 //! The columns are in the order of `sql::columns`: id, parent, times, version, fields.
 
+use std::borrow::Cow;
+
 use crate::fault::OrBug;
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::store::error::InternalError;
@@ -85,6 +87,21 @@ pub fn read_item(
     read_columns(model, resource, row).map_err(|InternalError(cause)| {
         damaged_item(resource, row.id(0, resource.id).unwrap_or_default(), &cause)
     })
+}
+
+/// The item with its invalid JSON texts as strings: what another program has damaged must not damage the change
+/// log too.
+pub fn with_valid_json(item: &Item) -> Cow<'_, Item> {
+    let is_invalid =
+        |value: &Value| matches!(value, Value::Json(text) if !types::is_valid_json(text));
+    if !item.values.iter().any(is_invalid) {
+        return Cow::Borrowed(item);
+    }
+    let values = item.values.iter().map(|value| match value {
+        Value::Json(text) if is_invalid(value) => Value::Text(text.clone()),
+        value => value.clone(),
+    });
+    Cow::Owned(Item { values: values.collect(), ..item.clone() })
 }
 
 /// Checks the lists and objects of an item that a decision depends on. Other reads copy their text unchanged;

@@ -13,7 +13,7 @@ use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{FailedStatement, StatementError, WriteError};
-use crate::store::rows::{insert_binds, unique_binds, update_binds};
+use crate::store::rows::{insert_binds, unique_binds, update_binds, with_valid_json};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{ChangeKind, Item};
@@ -267,7 +267,7 @@ async fn delete_items<D: Driver>(
         let entries = piece.iter().zip(&gone).flat_map(|(dependent, items)| {
             items.iter().map(|item| {
                 ChangeLogEntry::new(context, &dependent.collection, ChangeKind::Deleted, item)
-                    .with_values(Some(item), None)
+                    .with_values(Some(&with_valid_json(item)), None)
             })
         });
         let entries: Vec<_> = entries.collect();

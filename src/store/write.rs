@@ -229,8 +229,8 @@ async fn load_for_delete<D: Driver>(
     Ok(found)
 }
 
-/// Reads the item that a write is about and locks its row until the transaction ends. A caller without row
-/// filters can delete an item whose lists or objects are damaged: that decision does not parse them.
+/// Reads the item that a write is about and locks its row until the transaction ends. An
+/// unrestricted caller can delete an item whose lists or objects are damaged: that decision does not parse them.
 async fn lock_item<D: Driver>(
     driver: &mut D,
     context: &StoreContext,

@@ -86,6 +86,10 @@ on_every_backend! {
         assert!(scrape.contains(&format!("nouns_damaged_items_total {count}\n")), "{scrape}");
         // The admin's access has no conditions that parse it, so the admin can delete it.
         assert_eq!(send(&format!("DELETE {path}"), &admin, "").status, 204);
+        if backend == Backend::Sqlite {
+            let sql = "SELECT count(*) FROM nouns_changes WHERE json_valid(before) = 0";
+            assert_eq!(run_sql(backend, server.folder(), sql).trim(), "0");
+        }
     }
     fn damaged_sort_value_that_is_too_long_ends_the_page(server: Server) {
         let ann = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;

@@ -39,6 +39,11 @@ pub fn try_parse_canonical(field: &Field, value: Value) -> Result<Value, Damaged
     value_from_json(field, &json).ok_or(DamagedValue)
 }
 
+/// Whether a stored text is JSON at all.
+pub fn is_valid_json(text: &str) -> bool {
+    json::parse(text.as_bytes(), DEPTH_MAX).is_ok()
+}
+
 fn value_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
     Some(match (field.storage_class(), json) {
         (_, Json::Null) => Value::Null,

@@ -28,7 +28,7 @@ mod uuid_;
 
 use super::field::FieldType;
 pub use boolean::BOOLEAN;
-pub use canonical::{canonicalize, parse_canonical, try_parse_canonical};
+pub use canonical::{canonicalize, is_valid_json, parse_canonical, try_parse_canonical};
 pub use date::is_date;
 pub use list::LIST;
 pub use password::{PASSWORD, PASSWORD_BYTES_MAX};

@@ -121,7 +121,7 @@ pub enum AbortCause {
     /// they may be the preface of HTTP/2.
     SlowHead,
     Idle,
-    /// The client does not read its response.
+    /// A slow reader: the client does not read its response, or too slowly.
     Unread,
     /// The client does not read the end of a response, of which hyper has the rest.
     Unflushed,

@@ -36,7 +36,8 @@ pub enum TransactionStage {
     /// The next statement is sent with `BEGIN`.
     BeginPending,
     Open,
-    /// `COMMIT` was sent. Until the answer arrives, the outcome is unknown.
+    /// The COMMIT, or a statement that commits by itself, was sent. Until the answer arrives, the outcome is
+    /// unknown.
     CommitSent,
 }
 

@@ -102,7 +102,7 @@ impl ExportTask {
         let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
         check.await.unwrap_or(Err(StoreError::TimedOut))?;
         let client = &connection.client;
-        let mut press = ChunkBuffer::new(&mut export.head);
+        let mut buffer = ChunkBuffer::new(&mut export.head);
         let mut rows_wanted = FETCH_ROWS_FIRST;
         let source = export.statements(&self.state.context);
         for statement in source.to_vec() {
@@ -110,7 +110,7 @@ impl ExportTask {
             let declare = execute(client, OutgoingStatement::Unprepared(&sql, &statement.binds));
             with_timeout(step_max, declare).await?;
             loop {
-                let made = (&export, &mut press);
+                let made = (&export, &mut buffer);
                 let (rows, bytes) = self.fetch_rows(client, made, sink, rows_wanted).await?;
                 if rows < rows_wanted {
                     break;
@@ -123,14 +123,14 @@ impl ExportTask {
         }
         // Nothing was changed, so the outcome of the commit does not matter.
         let _ = timeout(NETWORK_GRACE, client.batch_execute("COMMIT")).await;
-        Ok(press.into_last_chunk())
+        Ok(buffer.into_last_chunk())
     }
 
     /// Fetches a batch of rows. Returns how many there were, and how many bytes they became.
     async fn fetch_rows(
         &self,
         client: &Client,
-        (export, press): (&ExportRequest, &mut ChunkBuffer),
+        (export, buffer): (&ExportRequest, &mut ChunkBuffer),
         sink: &ExportSink,
         rows_wanted: usize,
     ) -> Result<(usize, usize), StoreError> {
@@ -145,10 +145,10 @@ impl ExportTask {
             let row = with_timeout(step_max, rows.as_mut().try_next()).await?;
             let Some(row) = row else { return Ok((count, bytes)) };
             fault::point("export");
-            let written = press.write_item(export, &self.state.context, &row);
+            let written = buffer.write_item(export, &self.state.context, &row);
             bytes += written.map_err(StoreError::Broken)?;
             count += 1;
-            if let Some(piece) = press.take_full_chunk() {
+            if let Some(piece) = buffer.take_full_chunk() {
                 sink.send(piece).await?;
             }
         }

@@ -310,14 +310,14 @@ impl InsertBatches {
                 .unwrap_or_else(|panic| Err(StoreError::internal(fault::panic_message(&*panic))))
         };
         let created: Vec<_> = members.iter().zip(ids).map(decide).collect();
-        let strokes = created.iter().flatten().flat_map(|creation| creation.statements(context));
-        let strokes: Vec<_> = strokes.collect();
-        match (&*strokes, &context.sql.table_statements(resource.index).insert_batch) {
+        let statements = created.iter().flatten().flat_map(|creation| creation.statements(context));
+        let statements: Vec<_> = statements.collect();
+        match (&*statements, &context.sql.table_statements(resource.index).insert_batch) {
             ([], _) => {}
             ([_, _, ..], Some(sql)) => {
-                driver.insert_columns(sql, &transpose_to_columns(&strokes)).await?;
+                driver.insert_columns(sql, &transpose_to_columns(&statements)).await?;
             }
-            (strokes, _) => driver.execute_all(strokes, Then::Commit).await?,
+            (statements, _) => driver.execute_all(statements, Then::Commit).await?,
         }
         Ok(created.into_iter().map(|creation| creation?.outcome()).collect())
     }
@@ -325,12 +325,12 @@ impl InsertBatches {
 
 /// Transposes rows to columns. A row's last parameter says whether it is the first row, which the multi-row
 /// statement knows by itself.
-fn transpose_to_columns<'a>(strokes: &[Statement<'a>]) -> Vec<Vec<Bind<'a>>> {
-    let count = strokes.first().map_or(0, |stroke| stroke.binds.len().saturating_sub(1));
-    let bind = |stroke: &Statement<'a>, at| {
-        *stroke.binds.get(at).or_bug("all rows have the same number of parameters")
+fn transpose_to_columns<'a>(statements: &[Statement<'a>]) -> Vec<Vec<Bind<'a>>> {
+    let count = statements.first().map_or(0, |statement| statement.binds.len().saturating_sub(1));
+    let bind = |statement: &Statement<'a>, at| {
+        *statement.binds.get(at).or_bug("all rows have the same number of parameters")
     };
-    let column = |at| strokes.iter().map(|stroke| bind(stroke, at)).collect();
+    let column = |at| statements.iter().map(|statement| bind(statement, at)).collect();
     (0..count).map(column).collect()
 }
 

@@ -17,7 +17,7 @@ pub type WriteResult = Result<Outcome, StoreError>;
 /// Results that one worker thread has not dispatched yet.
 #[derive(Debug, Default)]
 pub struct CompletionQueue {
-    letters: Mutex<Vec<(oneshot::Sender<WriteResult>, WriteResult)>>,
+    results: Mutex<Vec<(oneshot::Sender<WriteResult>, WriteResult)>>,
     ready: Notify,
 }
 
@@ -50,30 +50,30 @@ impl CompletionQueue {
     }
 
     pub fn dispatch(&self) {
-        let letters = mem::take(&mut *self.pending());
-        for (to, answer) in letters {
+        let results = mem::take(&mut *self.pending());
+        for (to, answer) in results {
             // The client may have disconnected.
             let _ = to.send(answer);
         }
     }
 
     fn pending(&self) -> MutexGuard<'_, Vec<(oneshot::Sender<WriteResult>, WriteResult)>> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Pushes every result into its queue, then wakes each thread once.
 pub fn complete_all(answers: impl IntoIterator<Item = (ReplyHandle, WriteResult)>) {
     let mut asleep = WakeList(Vec::new());
-    for (ReplyHandle { queue: mailbox, sender: to }, answer) in answers {
+    for (ReplyHandle { queue, sender: to }, answer) in answers {
         fault::point("answer");
         let is_first = {
-            let mut letters = mailbox.pending();
-            letters.push((to, answer));
-            letters.len() == 1
+            let mut results = queue.pending();
+            results.push((to, answer));
+            results.len() == 1
         };
         if is_first {
-            asleep.0.push(mailbox);
+            asleep.0.push(queue);
         }
     }
 }
@@ -83,8 +83,8 @@ struct WakeList(Vec<Arc<CompletionQueue>>);
 
 impl Drop for WakeList {
     fn drop(&mut self) {
-        for mailbox in &self.0 {
-            mailbox.ready.notify_one();
+        for queue in &self.0 {
+            queue.ready.notify_one();
         }
     }
 }

@@ -109,13 +109,13 @@ impl SqliteExports {
         let mut driver = reader.driver();
         reader.set_deadline(clock::now() + *statement_max);
         poll_once(export.require_parents(&mut driver, context)).unwrap_or_else(blocked_error)?;
-        let press = RefCell::new(ChunkBuffer::new(&mut export.head));
+        let buffer = RefCell::new(ChunkBuffer::new(&mut export.head));
         let is_halted = Cell::new(false);
         let write = |row: &dyn Columns| {
             fault::point("export");
-            let mut press = press.borrow_mut();
-            press.write_item(&export, context, row)?;
-            if let Some(piece) = press.take_full_chunk() {
+            let mut buffer = buffer.borrow_mut();
+            buffer.write_item(&export, context, row)?;
+            if let Some(piece) = buffer.take_full_chunk() {
                 is_halted.set(runtime.block_on(sink.send(piece)) == Err(Cancelled));
                 // The time limit of a statement applies to each chunk; the client's time does not count.
                 reader.set_deadline(clock::now() + *statement_max);
@@ -134,7 +134,7 @@ impl SqliteExports {
                 break;
             }
         }
-        Ok(press.into_inner().into_last_chunk())
+        Ok(buffer.into_inner().into_last_chunk())
     }
 }
 
