@@ -1,5 +1,7 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
+use std::cell::RefCell;
+
 use crate::intent::ListQuery;
 use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
 use crate::permit::UnreadableFields;
@@ -83,12 +85,6 @@ struct PageRows<'a> {
     position: Option<LogPosition>,
 }
 
-/// A row of the statements that load a page.
-enum PageRow {
-    Position(LogPosition),
-    Item(Item),
-}
-
 impl PageRows<'_> {
     /// Runs the statement that reads the position, if there is one, and one that reads items, in one round trip.
     async fn load<D: Driver>(
@@ -97,28 +93,26 @@ impl PageRows<'_> {
         position: Option<Statement<'_>>,
         page: Option<Statement<'_>>,
     ) -> Result<(), StatementError> {
+        let Self { context, resource, items, bytes, position: found } = self;
         let has_position = position.is_some();
         let statements: Vec<_> = position.into_iter().chain(page).collect();
-        let read = |at: usize, row: &dyn Columns| match at {
-            0 if has_position => read_position(row).map(PageRow::Position),
-            _ => self.context.read_item(self.resource, row).map(PageRow::Item),
-        };
-        let mut bytes = self.bytes;
-        let is_enough = |row: &PageRow| match row {
-            PageRow::Position(_) => false,
-            PageRow::Item(item) => {
-                bytes += item.approximate_bytes();
-                bytes > PAGE_BYTES_MAX
+        // The items go to their list at once, because copying them costs a list 1 % of its time.
+        let (items, found) = (RefCell::new(items), RefCell::new(found));
+        let read = |at: usize, row: &dyn Columns| {
+            if at == 0 && has_position {
+                **found.borrow_mut() = Some(read_position(row)?);
+                return Ok(0);
             }
+            let item = context.read_item(*resource, row)?;
+            let item_bytes = item.approximate_bytes();
+            items.borrow_mut().push(item);
+            Ok(item_bytes)
         };
-        let rows = driver.query_all(&statements, read, is_enough).await?;
-        self.bytes = bytes;
-        for row in rows.into_iter().flatten() {
-            match row {
-                PageRow::Position(position) => self.position = Some(position),
-                PageRow::Item(item) => self.items.push(item),
-            }
-        }
+        let is_enough = |item_bytes: &usize| {
+            *bytes += item_bytes;
+            *bytes > PAGE_BYTES_MAX
+        };
+        driver.query_all(&statements, read, is_enough).await?;
         Ok(())
     }
 
