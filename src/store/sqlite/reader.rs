@@ -94,8 +94,8 @@ impl SqliteReader {
 
     /// Sets the deadline at which a running statement is interrupted.
     pub fn set_deadline(&self, until: Instant) {
-        // Zero would interrupt the statement at its first check.
-        self.deadline.store(millis_since(self.began, until).max(1), Ordering::Relaxed);
+        // Rounded up, so that no statement is interrupted before its time.
+        self.deadline.store(millis_since(self.began, until).saturating_add(1), Ordering::Relaxed);
     }
 
     /// Runs one read, interrupted at the deadline. Each statement reads its own snapshot.
