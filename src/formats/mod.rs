@@ -7,6 +7,8 @@ pub mod coding;
 mod csv;
 mod format;
 pub mod json;
+#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
+pub mod logged_item;
 mod ndjson;
 pub mod csv_input;
 

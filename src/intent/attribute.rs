@@ -91,7 +91,8 @@ impl Attribute {
     }
 }
 
-fn nested_value(value: Value, names: &[Box<str>]) -> Value {
+/// The value of a field inside an object, which is parsed.
+pub fn nested_value(value: Value, names: &[Box<str>]) -> Value {
     names.iter().fold(value, |value, name| match value {
         Value::Object(members) => {
             let mut members = members.into_iter();

@@ -7,15 +7,21 @@ pub mod preconditions;
 pub mod cursor;
 mod attribute;
 mod body;
+mod changes;
 mod filter;
+mod filter_match;
 mod list;
+mod logged_change;
 mod query;
 mod route;
 
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
+pub use changes::LogFilter;
 pub use filter::{Filter, FilterTest};
+pub use filter_match::matches;
 pub use list::ListQuery;
+pub use logged_change::{ItemPath, LoggedChange};
 pub use route::{
     PathIds, RequestVerb, ResourcePath, Route, RouteError, RouteTarget, allow_header,
     find_nested_by_plural, format_path, preflight_methods, push_unprefixed_path, route,

@@ -239,6 +239,11 @@ fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {
         .strip_prefix(prefix)
         .filter(|rest| !rest.is_empty())
         .or((path == prefix).then_some("/"))?;
+    find_unprefixed_target(model, path)
+}
+
+/// The target of a path without the deployment's prefix, as the change log records it.
+pub(super) fn find_unprefixed_target(model: &Model, path: &str) -> Option<RouteTarget> {
     let mut segments = path.strip_prefix('/')?.split('/');
     let first = decode_segment(segments.next()?)?;
     match &*first {

@@ -7,6 +7,8 @@
 
 mod access_scope;
 mod caller;
+#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
+pub mod change_visibility;
 mod rights;
 mod warnings;
 

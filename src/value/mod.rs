@@ -219,6 +219,36 @@ impl ChangeKind {
     }
 }
 
+impl ChangeKind {
+    const ALL: [Self; 3] = [Self::Created, Self::Updated, Self::Deleted];
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+/// A change as one reader of the change log sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    Created,
+    Updated,
+    Deleted,
+    /// The item exists, but the reader does not see it any more.
+    Left,
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
+impl EventKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Updated => "updated",
+            Self::Deleted => "deleted",
+            Self::Left => "left",
+        }
+    }
+}
+
 /// One entry of the change log; its sequence number is the global order. `changed`, `before` and `after` are
 /// JSON texts.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,6 +37,8 @@ mod durability;
 #[cfg(test)]
 mod exports;
 #[cfg(test)]
+mod feed;
+#[cfg(test)]
 mod filters;
 #[cfg(test)]
 mod framing;

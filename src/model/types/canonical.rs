@@ -44,7 +44,8 @@ pub fn is_valid_json(text: &str) -> bool {
     json::parse(text.as_bytes(), DEPTH_MAX).is_ok()
 }
 
-fn value_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
+/// Parses JSON that this server wrote for a value of `field`, with lists and objects parsed.
+pub fn value_from_json(field: &Field, json: &Json<'_>) -> Option<Value> {
     Some(match (field.storage_class(), json) {
         (_, Json::Null) => Value::Null,
         (StorageClass::Json, json) => value_from_field_json(field, json)?,

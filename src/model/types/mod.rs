@@ -28,7 +28,9 @@ mod uuid_;
 
 use super::field::FieldType;
 pub use boolean::BOOLEAN;
-pub use canonical::{canonicalize, is_valid_json, parse_canonical, try_parse_canonical};
+pub use canonical::{
+    canonicalize, is_valid_json, parse_canonical, try_parse_canonical, value_from_json,
+};
 pub use date::is_date;
 pub use list::LIST;
 pub use password::{PASSWORD, PASSWORD_BYTES_MAX};

@@ -270,4 +270,4 @@ pub fn row_conditions(
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -143,11 +143,11 @@ const MOMENTS: &[&str] = &[
 const UUIDS: &[&str] =
     &["01890a5d-ac96-774b-bcce-b302099a8057", "f1890a5d-ac96-774b-bcce-b302099a8057"];
 
-struct RandomSource(u64);
+pub struct RandomSource(pub u64);
 
 impl RandomSource {
     /// SplitMix64: a pseudorandom generator with one word of state.
-    fn below(&mut self, limit: usize) -> usize {
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -155,7 +155,7 @@ impl RandomSource {
         usize::try_from((mixed ^ (mixed >> 31)) % u64::try_from(limit).unwrap()).unwrap()
     }
 
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
@@ -277,11 +277,15 @@ fn read(conditions: &[String]) -> Arc<Model> {
     Arc::new(model::read("conditions.toml", &text).unwrap_or_else(|errors| panic!("{errors}")))
 }
 
-fn collection(resource: ResourceIndex, reach: AccessScope) -> Collection {
+pub fn collection(resource: ResourceIndex, reach: AccessScope) -> Collection {
     Collection { resource, ancestors: Vec::new(), scope: reach }
 }
 
-async fn create(worker: &StoreWorker, resource: ResourceIndex, rows: Vec<Vec<Value>>) -> Vec<Item> {
+pub async fn create(
+    worker: &StoreWorker,
+    resource: ResourceIndex,
+    rows: Vec<Vec<Value>>,
+) -> Vec<Item> {
     let draft = |values: Vec<Value>| {
         let values = DraftValues::Complete(values.into_iter().map(types::canonicalize).collect());
         ItemDraft { root: String::new(), values, references: Vec::new() }

@@ -137,3 +137,6 @@ fn prefix_range<'s>(
         None => from,
     }
 }
+
+#[cfg(test)]
+mod tests;

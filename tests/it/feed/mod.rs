@@ -1,0 +1,1 @@
+//! The change feed: the log as a resource, the history of items, event streams.
