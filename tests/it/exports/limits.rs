@@ -11,6 +11,9 @@ use crate::harness::{Backend, Postgres, Server, Setup, run_sql, wait_until};
 /// More than the socket buffers hold for a client that does not read.
 const ROWS: usize = 60_000;
 
+/// For requests in flight.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+
 /// The log lines about exports that were cut.
 fn logged_cuts(server: &Server) -> Vec<Value> {
     let log = server.log();
@@ -127,9 +130,12 @@ on_every_backend! {
         let mut stalled = Export::begin(&server, NDJSON);
         let mut whole = Export::begin(&server, NDJSON);
         wait_for_metric(&server, "nouns_exports_in_flight", 2);
+        let began = Instant::now();
         server.terminate();
         wait_until("it is ending", || server.log().contains("shutting down: finishing").then_some(()));
-        assert_eq!(whole.rest().1, ExportEnd::Complete);
+        // On a machine that is too slow for the rest, the grace period may pass.
+        let end = whole.rest().1;
+        assert!(end == ExportEnd::Complete || began.elapsed() >= SHUTDOWN_GRACE, "{end:?} after {:?}", began.elapsed());
         let (status, _folder) = server.wait();
         assert_eq!(status.code(), Some(0));
         assert_eq!(stalled.rest().1, ExportEnd::Cut);
