@@ -11,6 +11,10 @@ use crate::harness::{Backend, Postgres, Server, Setup, run_sql, wait_until};
 /// More than the socket buffers hold for a client that does not read.
 const ROWS: usize = 60_000;
 
+/// An export that waits for its client is not cut, however slow the machine is.
+const PATIENT: &str =
+    "stream_idle_seconds_max = 600\nsend_seconds_max = 600\nstream_seconds_max = 3600";
+
 /// For requests in flight.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
@@ -35,7 +39,7 @@ fn wait_for_cut(server: &Server, words: &str) -> Value {
 
 on_every_backend! {
     fn export_limit_per_caller_refuses_further_exports(backend: Backend) {
-        let server = start_with_entries(backend, ROWS, "streams_per_caller_max = 2");
+        let server = start_with_entries(backend, ROWS, &format!("streams_per_caller_max = 2\n{PATIENT}"));
         let mut exports = [(); 2].map(|()| Export::begin(&server, NDJSON));
         wait_for_metric(&server, "nouns_streams_in_flight", 2);
         let headers = [("Accept", "text/csv, application/json;q=0.1")];
@@ -52,7 +56,7 @@ on_every_backend! {
 
     fn export_limit_in_total_refuses_further_exports(backend: Backend) {
         for limit in ["streams_max = 1", "exports_max = 1"] {
-            let server = start_with_entries(backend, ROWS, limit);
+            let server = start_with_entries(backend, ROWS, &format!("{limit}\n{PATIENT}"));
             let mut first = Export::begin(&server, NDJSON);
             wait_for_metric(&server, "nouns_exports_in_flight", 1);
             let headers = [("Accept", "text/csv, application/json;q=0.1")];
