@@ -272,7 +272,7 @@ impl Client {
 }
 
 /// RFC 9112 §4: version, SP, three digits, SP, reason phrase.
-fn status_line(line: &str) -> (u16, String) {
+pub(super) fn status_line(line: &str) -> (u16, String) {
     let rest = line.strip_prefix("HTTP/1.1 ").unwrap_or_else(|| panic!("no status line: {line:?}"));
     let (digits, reason) =
         rest.split_once(' ').unwrap_or_else(|| panic!("no reason phrase: {line:?}"));
@@ -281,7 +281,7 @@ fn status_line(line: &str) -> (u16, String) {
 }
 
 /// RFC 9112 §5: a token, a colon without a space before it, the value with its white space trimmed.
-fn header_line(line: &str) -> (String, String) {
+pub(super) fn header_line(line: &str) -> (String, String) {
     let (name, value) = line.split_once(':').unwrap_or_else(|| panic!("no header line: {line:?}"));
     assert!(
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') && !name.is_empty(),

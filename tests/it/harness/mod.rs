@@ -5,6 +5,8 @@
 //! `NOUNS_…` variable and no `nouns.toml` of the developer reaches a test.
 
 mod backend;
+mod event_parser;
+mod event_source;
 mod fake_clock;
 mod folder;
 mod handmade_digest;
@@ -29,6 +31,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use backend::{Backend, run_sql};
+pub use event_parser::StreamEvent;
+pub use event_source::{ConnectError, EventSource, Received, StreamEnd};
 pub use fake_clock::FakeClock;
 pub use folder::Folder;
 pub use foreign_lock::ForeignLock;
