@@ -352,3 +352,59 @@ fn change_log_create_that_waited_is_numbered_after_its_wait() {
         }
     }
 }
+
+/// A transaction is suspended inside of `nouns_next_change`: it has read the last number, and does not
+/// hold its lock yet. Meanwhile others commit, and the mark passes that number. When the transaction
+/// continues, its lock lowers the mark, although it draws a larger number than all of those.
+#[test]
+fn change_log_mark_that_falls_hides_no_change_and_repeats_none() {
+    let server = Setup::new(Backend::Postgres).start();
+    let other = Setup::replica(server.database()).start();
+    let follower = Follower::start(&server.database());
+    let create = |count: i64| {
+        for number in 0..count {
+            let to = if number % 2 == 0 { &server } else { &other };
+            to.create("/customers", r#"{"customer":{"name":"Ann","email":"a@example.com"}}"#);
+        }
+    };
+    let sql = |query: &str| numbers(&run_sql(Backend::Postgres, server.folder(), query));
+    let mark = || sql("SELECT nouns_settled_change()")[0];
+    create(1);
+    // The statements of `nouns_next_change(true)`, one after the other.
+    let read = "BEGIN; SELECT pg_sequence_last_value('nouns_changes_sequence'::regclass);\n";
+    let mut late = OpenTransaction::begin(server.folder(), read);
+    assert_eq!(late.number, 1);
+    create(10);
+    wait_until("the follower has them all", || (follower.sequences().len() == 11).then_some(()));
+    assert_eq!(mark(), 11);
+    late.run_statements(
+        "SELECT 0 FROM pg_advisory_xact_lock_shared('nouns_changes_sequence'::regclass::oid::int4, 1);\n",
+    );
+    assert_eq!(mark(), 1, "the function falls: each reader keeps the largest mark it has seen");
+    create(4);
+    let draw = LATE_CHANGE.strip_prefix("BEGIN;").unwrap();
+    late.run_statements(&draw.replace("nouns_next_change(true)", "nouns_next_change(false)"));
+    assert_eq!(late.number, 16, "larger than every number up to a mark that was returned");
+    create(2);
+    // Servers cached the larger mark, and the list has changed since: neither makes a stale response.
+    for to in [&server, &other] {
+        let list = to.get("/customers?limit=500");
+        assert_eq!(list.json()["customers"].as_array().unwrap().len(), 17);
+        let tag = list.header("ETag").map(str::to_owned);
+        create(1);
+        let again = to.request(
+            "GET /customers?limit=500",
+            &[("If-None-Match", tag.as_deref().unwrap_or("\"none\""))],
+            "",
+        );
+        assert_eq!(again.status, 200, "{tag:?}");
+        let id = again.json()["customers"][0]["id"].as_str().unwrap().to_owned();
+        assert_eq!(to.delete(&format!("/customers/{id}")).status, 204);
+    }
+    late.commit();
+    let all = sql(ALL);
+    wait_until("the follower has them all", || {
+        (follower.sequences().len() >= all.len()).then_some(())
+    });
+    assert_eq!(follower.sequences(), all, "every change once, in order");
+}
