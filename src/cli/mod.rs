@@ -5,6 +5,7 @@
 mod accounts;
 mod allocator;
 mod cert;
+mod change_line;
 mod changes;
 mod check;
 mod environment;
@@ -61,7 +62,7 @@ enum Command {
     Init(init::InitArgs),
     /// Check a model file and list all mistakes
     Check(check::CheckArgs),
-    /// Print the change log, one line of JSON per change
+    /// Print the change log, one line per change
     Changes(changes::ChangesArgs),
     /// Manage users
     #[command(subcommand)]

@@ -222,7 +222,8 @@ impl Display for Escaped<'_> {
     }
 }
 
-fn is_dangerous(c: char) -> bool {
+/// Whether a character can move a terminal's cursor, end a line or change the direction of writing.
+pub fn is_dangerous(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')

@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use crate::clock;
+pub use line::is_dangerous;
 pub use record::{Level, LogStyle, RequestLine, StageTimes};
 use writer::LogWriter;
 

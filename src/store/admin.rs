@@ -110,6 +110,16 @@ impl AdminStore {
         }
     }
 
+    /// The oldest change that the log has, if changes after a number were swept.
+    pub fn oldest_change_after_sweep(&mut self, sequence: i64) -> Result<Option<i64>, String> {
+        let bounds = run!(self.read(|driver| Ok(change_log::read_bounds(driver).await)));
+        match bounds {
+            Ok(Ok(bounds)) => Ok(bounds.oldest.filter(|oldest| sequence < oldest - 1)),
+            Ok(Err(failure)) => Err(failure.message().to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Reads a value of the key-value table `nouns_system`.
     pub fn read_system_value(&mut self, name: &str) -> Result<Option<String>, StoreError> {
         run!(self.read(|driver| Ok(system_values::read(driver, name).await?)))

@@ -1,3 +1,4 @@
 //! The change feed: the log as a resource, the history of items, event streams.
 
+mod command;
 mod event_source;

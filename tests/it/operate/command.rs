@@ -210,7 +210,7 @@ fn help_is_printed() {
           serve        Serve a model over HTTP
           init         Create a commented model file, nouns.toml
           check        Check a model file and list all mistakes
-          changes      Print the change log, one line of JSON per change
+          changes      Print the change log, one line per change
           user         Manage users
           cert         Create a self-signed certificate to try HTTPS
           key          Rotate the server's secret key
