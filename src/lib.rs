@@ -11,6 +11,8 @@ mod pipeline;
 mod wire;
 // Stage 1: parsing of requests.
 mod intent;
+// Events: webhooks.
+mod events;
 // Authentication and authorization.
 mod auth;
 mod permit;

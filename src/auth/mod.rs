@@ -30,6 +30,7 @@ mod stamp_lease;
 pub mod credential_text;
 mod user_cache;
 mod userhash;
+pub mod webhook_secret;
 
 pub use account::LEASE;
 pub use authenticator::Authenticator;

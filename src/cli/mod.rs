@@ -21,6 +21,7 @@ mod serve;
 mod serve_args;
 mod stored_credentials;
 mod user;
+mod webhook;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,6 +73,9 @@ enum Command {
     /// Rotate the server's secret key
     #[command(subcommand)]
     Key(key::KeyCommand),
+    /// Try webhooks
+    #[command(subcommand)]
+    Webhook(webhook::WebhookCommand),
     /// Print a shell completion script
     Completions(generate::CompletionsArgs),
     /// Print the manual page of nouns or of one command
@@ -84,8 +88,10 @@ const EXIT_REFUSED: u8 = 2;
 pub fn run() -> ExitCode {
     let command = Cli::parse().command;
     let done = catch_unwind(AssertUnwindSafe(|| {
-        let has_settings =
-            !matches!(command, Command::Cert(_) | Command::Completions(_) | Command::Man(_));
+        let has_settings = !matches!(
+            command,
+            Command::Cert(_) | Command::Webhook(_) | Command::Completions(_) | Command::Man(_)
+        );
         let unknown_variables = match has_settings {
             true => environment::check(&Cli::command())?,
             false => Vec::new(),
@@ -98,6 +104,7 @@ pub fn run() -> ExitCode {
             Command::User(command) => user::run(&command),
             Command::Cert(flags) => cert::run(&flags),
             Command::Key(command) => key::run(&command),
+            Command::Webhook(command) => webhook::run(&command),
             Command::Completions(flags) => generate::print_completions(Cli::command(), &flags),
             Command::Man(flags) => generate::print_man_page(Cli::command(), &flags),
         }

@@ -22,16 +22,16 @@ const BACKSPACE: u8 = 0x08;
 const CTRL_U: u8 = 0x15;
 const DELETE: u8 = 0x7f;
 
-/// Reads all of standard input, without the final line end.
-pub fn read_stdin() -> Result<String, CommandError> {
+/// Reads all of standard input, without the final line end. `what` is what it should be, for messages.
+pub fn read_stdin(what: &str) -> Result<String, CommandError> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| {
         command_error(match error.kind() {
             ErrorKind::InvalidData => {
-                "the password on standard input is not text in UTF-8".to_owned()
+                format!("the {what} on standard input is not text in UTF-8")
             }
-            _ => format!("cannot read the password from standard input ({error})"),
+            _ => format!("cannot read the {what} from standard input ({error})"),
         })
     })?;
     if text.ends_with('\n') {

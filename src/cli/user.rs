@@ -230,7 +230,8 @@ fn remove(flags: &RemoveArgs) -> Result<(), CommandError> {
 
 /// Reads and checks a new password.
 fn new_password(model: &Model, name: &str, from_input: bool) -> Result<String, CommandError> {
-    let sent = if from_input { prompt::read_stdin()? } else { prompt::read_terminal(name)? };
+    let sent =
+        if from_input { prompt::read_stdin("password")? } else { prompt::read_terminal(name)? };
     parse_value(model, PASSWORD, &json_text(&sent))?;
     password::check_password(&sent).map_err(|unfit| command_error(format!("password: {unfit}")))?;
     Ok(sent)

@@ -98,3 +98,5 @@ mod twins;
 mod users;
 #[cfg(test)]
 mod wal_growth;
+#[cfg(test)]
+mod webhooks;

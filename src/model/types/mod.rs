@@ -25,6 +25,7 @@ mod timestamp;
 mod url;
 mod user_name;
 mod uuid_;
+mod webhook_url;
 
 use super::field::FieldType;
 pub use boolean::BOOLEAN;
@@ -39,6 +40,7 @@ pub use rules::compare;
 pub use text::TEXT;
 pub use url::{invalid_escape_position, is_origin_url};
 pub use user_name::USER_NAME;
+pub use webhook_url::find_url_fault;
 
 /// The types of model files.
 pub static ALL: &[&FieldType] = &[

@@ -18,7 +18,7 @@ pub static URL: FieldType = FieldType {
 };
 
 /// Whether `text` is an absolute http or https URL with a host.
-fn is_url(text: &str) -> bool {
+pub fn is_url(text: &str) -> bool {
     // RFC 3986 §2: other characters must be percent-encoded; `Uri` is laxer.
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&b);
     if !text.bytes().all(allowed) || invalid_escape_position(text).is_some() {
@@ -27,7 +27,9 @@ fn is_url(text: &str) -> bool {
     let Ok(uri) = text.parse::<Uri>() else { return false };
     let Some(authority) = uri.authority() else { return false };
     let host = authority.host();
-    let rest = authority.as_str().rsplit_once(host).map_or("", |(_, rest)| rest);
+    let after_user =
+        authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
+    let rest = after_user.strip_prefix(host).unwrap_or(after_user);
     let port_fits = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
     matches!(uri.scheme_str(), Some("http" | "https")) && !host.is_empty() && port_fits
 }
@@ -63,6 +65,7 @@ mod tests {
             "http://[::1]:80/",
             "http://127.0.0.1",
             "https://user@example.com/x",
+            "http://0:8080",
         ] {
             assert!(is_url(good), "{good}");
         }

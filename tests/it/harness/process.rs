@@ -51,7 +51,7 @@ impl Process {
     }
 
     /// The next line on stdout; `None` when the process ends without one.
-    pub(super) fn next_line(&self) -> Option<String> {
+    pub fn next_line(&self) -> Option<String> {
         match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => None,

@@ -214,6 +214,7 @@ fn help_is_printed() {
           user         Manage users
           cert         Create a self-signed certificate to try HTTPS
           key          Rotate the server's secret key
+          webhook      Try webhooks
           completions  Print a shell completion script
           man          Print the manual page of nouns or of one command
           help         Print this message or the help of the given subcommand(s)

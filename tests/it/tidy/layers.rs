@@ -17,6 +17,7 @@ const LAYERED: &[&str] = &[
     "admission",
     "auth",
     "cli",
+    "events",
     "formats",
     "intent",
     "json",

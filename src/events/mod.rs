@@ -1,0 +1,3 @@
+//! Events: what the server tells others of the changes in its log.
+
+pub mod webhook;
