@@ -12,6 +12,7 @@
 mod context;
 mod execute;
 mod write;
+mod changes;
 mod content_coding;
 mod export;
 mod identity;

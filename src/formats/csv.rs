@@ -8,6 +8,7 @@
 use http::HeaderValue;
 
 use super::accept::MediaType;
+use super::change::{ChangeValue, ChangeView, ChangesView};
 use super::format::{Format, ItemMember, ItemView, StreamWriter, write_stream};
 use crate::fault::bug;
 use crate::json::{write_integer, write_value};
@@ -73,6 +74,40 @@ fn write_line(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     if view.is_shown(ItemMember::Version) {
         out.push(b',');
         write_integer(out, item.version);
+    }
+    out.extend_from_slice(LINE_END);
+}
+
+/// The change log: `changed`, `before` and `after` are JSON texts.
+pub fn write_changes(out: &mut Vec<u8>, page: &ChangesView<'_>) {
+    out.extend_from_slice(
+        b"sequence,resource,id,subject,kind,time,actor,request_id,changed,before,after",
+    );
+    out.extend_from_slice(LINE_END);
+    for view in &page.changes {
+        write_change(out, view);
+    }
+}
+
+fn write_change(out: &mut Vec<u8>, view: &ChangeView<'_>) {
+    let change = view.change;
+    write_integer(out, change.sequence);
+    let subject = view.subject();
+    let time = change.time.to_string();
+    for text in [&change.resource, &change.id, &subject, view.kind, &time] {
+        out.push(b',');
+        write_text(out, text.as_bytes());
+    }
+    for text in [&change.actor, &change.request_id] {
+        out.push(b',');
+        write_text(out, text.as_bytes());
+    }
+    for (_, value) in ChangeValue::ALL {
+        let mut json = Vec::new();
+        out.push(b',');
+        if view.write_value(&mut json, value) {
+            write_text(out, &json);
+        }
     }
     out.extend_from_slice(LINE_END);
 }

@@ -6,10 +6,10 @@
 use http::HeaderValue;
 
 use super::accept::MediaType;
+use super::change::{self, ChangeView};
 use super::format::{Format, ItemMember, ItemView};
 use crate::json::{
-    ObjectWriter, write_id, write_list, write_moment, write_moment_text, write_text, write_value,
-    written_text,
+    ObjectWriter, write_id, write_list, write_moment_text, write_text, write_value, written_text,
 };
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, ExtensionValue, FaultCode, ProblemKind, ProblemParts};
@@ -93,25 +93,9 @@ pub fn names_text<'a>(names: impl Iterator<Item = &'a str>) -> String {
     written_text(out)
 }
 
-/// A change of the change log as one NDJSON line.
+/// A change of the change log as one NDJSON line, with everything that is stored.
 pub fn change_line(out: &mut Vec<u8>, change: &Change) {
-    let mut object = ObjectWriter::open(out);
-    object.number("sequence", change.sequence);
-    object.text("resource", &change.resource);
-    // An integer id is the only id that consists of digits alone.
-    match change.id.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => object.json("id", &change.id),
-        false => object.text("id", &change.id),
-    }
-    object.text("subject", &change.subject);
-    object.text("kind", &change.kind);
-    object.text("actor", &change.actor);
-    object.text("request_id", &change.request_id);
-    write_moment(object.name("time"), change.time);
-    object.json("changed", change.changed.as_deref().unwrap_or("null"));
-    object.json("before", change.before.as_deref().unwrap_or("null"));
-    object.json("after", change.after.as_deref().unwrap_or("null"));
-    object.close();
+    change::write_change(out, &ChangeView::whole(change));
     out.push(b'\n');
 }
 

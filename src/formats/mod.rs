@@ -4,10 +4,10 @@
 
 pub mod accept;
 pub mod coding;
+pub mod change;
 mod csv;
 mod format;
 pub mod json;
-#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
 pub mod logged_item;
 mod ndjson;
 pub mod csv_input;
@@ -18,6 +18,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::fault::OrBug as _;
 use crate::problem::{self, Problem};
 use accept::{Accept, MediaType, parse_content_type};
+use change::ChangesView;
 pub use format::{Format, ItemMember, ItemView, StreamWriter};
 
 /// The kinds of body that a route can respond with.
@@ -43,6 +44,17 @@ pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
 /// The formats of an item or a document.
 static ITEM_FORMATS: &[&Format] = &[&json::FORMAT];
+
+/// Writes a page of the change log in one of the formats of lists.
+pub fn write_changes(out: &mut Vec<u8>, format: &Format, page: &ChangesView<'_>) {
+    if std::ptr::eq(format, &csv::FORMAT) {
+        csv::write_changes(out, page);
+    } else if std::ptr::eq(format, &ndjson::FORMAT) {
+        change::write_lines(out, page);
+    } else {
+        change::write_json_page(out, page);
+    }
+}
 
 /// Step 6: negotiates the response's format. The specification requires one of the listed types in
 /// `Content-Type`; a response without a body has no type to refuse.

@@ -132,6 +132,20 @@ pub fn decode(
     rest.is_empty().then_some(CursorPosition { id, values })
 }
 
+/// The cursor of a page of the change log: the position directly after an entry.
+pub fn encode_sequence(sequence: i64, bound: ListHash) -> String {
+    encode(&CursorPosition { id: Id::Integer(sequence), values: Vec::new() }, bound)
+}
+
+/// `None` as for `decode`.
+pub fn decode_sequence(text: &str, bound: ListHash) -> Option<i64> {
+    let bytes = Some(text).filter(|text| text.len() <= CURSOR_BYTES_MAX)?;
+    let bytes = URL_SAFE_NO_PAD.decode(bytes).ok()?;
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    let sequence = rest.strip_prefix(&[ID_INTEGER])?.try_into().ok()?;
+    (*head == bound.0).then_some(i64::from_be_bytes(sequence))
+}
+
 /// Reads the next value, if it has the attribute's type.
 fn read_value(bytes: &mut &[u8], resource: &Resource, aspect: &Attribute) -> Option<Value> {
     let (mark, rest) = bytes.split_first()?;

@@ -128,7 +128,7 @@ pub fn read(
 }
 
 /// Adds a hint to an error message: a `+` in a query is decoded to a space.
-fn add_plus_hint(text: &str, detail: String) -> String {
+pub fn add_plus_hint(text: &str, detail: String) -> String {
     match text.contains(' ') {
         true => format!("{detail}; in a query a + is written %2B"),
         false => detail,
@@ -210,7 +210,7 @@ fn read_id_bound(text: &str) -> Result<Value, String> {
 }
 
 /// Splits a list of values: `\,` is a comma in a value, `\\` a backslash.
-fn split_values(text: &str, values_max: usize) -> Result<Vec<String>, String> {
+pub fn split_values(text: &str, values_max: usize) -> Result<Vec<String>, String> {
     let (mut values, mut value) = (Vec::new(), String::new());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

@@ -329,7 +329,7 @@ impl ListQuery {
     }
 }
 
-fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
+pub(super) fn read_limit(text: &str, limit_max: usize) -> Result<usize, Problem> {
     let limit = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     limit.filter(|limit| (1..=limit_max).contains(limit)).ok_or_else(|| {
         bad_query(format!(
@@ -384,7 +384,7 @@ impl PageLink {
     }
 }
 
-fn encode_pair(name: &str, value: &str) -> String {
+pub(super) fn encode_pair(name: &str, value: &str) -> String {
     format!("{}={}", utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED))
 }
 

@@ -32,7 +32,7 @@ impl ItemPath {
 }
 
 /// A change with its path; its items are parsed when they are needed, at most once.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct LoggedChange {
     pub change: Change,
     /// `None`: a kind that this version does not know.
@@ -46,10 +46,6 @@ pub struct LoggedChange {
 }
 
 impl LoggedChange {
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the change feed, which uses it, is being built")
-    )]
     pub fn new(model: &Model, change: Change) -> Self {
         let resource = model.resources.iter().find(|known| *known.label == *change.resource);
         let resource = resource.map(|resource| resource.index);

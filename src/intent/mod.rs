@@ -17,7 +17,7 @@ mod route;
 
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
-pub use changes::LogFilter;
+pub use changes::{ChangesQuery, LogFilter};
 pub use filter::{Filter, FilterTest};
 pub use filter_match::matches;
 pub use list::ListQuery;
@@ -41,6 +41,7 @@ pub enum Intent<'a> {
     Health,
     Ready,
     Metrics,
+    Changes(Arc<ChangesQuery>),
     ExplainProblem(&'static ProblemKind),
     /// The methods that a target allows.
     Options(RouteTarget),
@@ -75,6 +76,9 @@ pub fn read<'a>(
         }
         (_, RouteTarget::Home) => Intent::Home,
         (_, RouteTarget::Metrics) => Intent::Metrics,
+        (_, RouteTarget::Changes) => {
+            return Ok(Intent::Changes(Arc::new(changes::read(model, query)?)));
+        }
         (RequestVerb::Post, RouteTarget::Collection(address)) => {
             let bodies = body::read_create_body(model.resource(address.resource), limits, text)?;
             Intent::Create(address, bodies)

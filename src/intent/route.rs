@@ -23,6 +23,8 @@ pub enum RouteTarget {
     Health,
     Ready,
     Metrics,
+    /// The change log.
+    Changes,
     /// The path at which a browser drops its stored credentials for a realm.
     Logout(RealmIndex),
     ProblemPage(&'static ProblemKind),
@@ -73,9 +75,10 @@ impl Route {
         match (self.verb, &self.target) {
             (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
-            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Collection(_)) => {
-                ResponseOffer::List
-            }
+            (
+                RequestVerb::Get | RequestVerb::Head,
+                RouteTarget::Collection(_) | RouteTarget::Changes,
+            ) => ResponseOffer::List,
             // Items without a wrapper are a list, and so is the response.
             (RequestVerb::PostItems(_), _) => ResponseOffer::List,
             (
@@ -124,6 +127,7 @@ impl Route {
             | RouteTarget::Health
             | RouteTarget::Ready
             | RouteTarget::Metrics
+            | RouteTarget::Changes
             | RouteTarget::Logout(_)
             | RouteTarget::ProblemPage(_)
             | RouteTarget::Server => None,
@@ -206,6 +210,7 @@ fn allowed_verbs(place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] 
         | RouteTarget::Health
         | RouteTarget::Ready
         | RouteTarget::Metrics
+        | RouteTarget::Changes
         | RouteTarget::Logout(_)
         | RouteTarget::ProblemPage(_) => &[GET, HEAD, OPTIONS],
         RouteTarget::Server => &[OPTIONS],
@@ -262,6 +267,7 @@ fn find_server_target<'a>(
         "health" => RouteTarget::Health,
         "ready" => RouteTarget::Ready,
         "metrics" => RouteTarget::Metrics,
+        "changes" => RouteTarget::Changes,
         "logout" => RouteTarget::Logout(match segments.next() {
             None => model.server_realm(),
             Some(segment) => model.find_realm(&decode_segment(segment)?)?,

@@ -23,9 +23,9 @@ const VERBS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTI
 const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];
 
 /// Every status that is sent, and those that the order of checks reserves. One more column is for any other.
-const STATUSES: [u16; 27] = [
-    200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 417, 421,
-    422, 428, 429, 431, 500, 501, 503, 505,
+const STATUSES: [u16; 28] = [
+    200, 201, 204, 304, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410, 412, 413, 414, 415, 417,
+    421, 422, 428, 429, 431, 500, 501, 503, 505,
 ];
 
 /// The index of a label; the last label is for values that have none.

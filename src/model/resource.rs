@@ -195,6 +195,8 @@ pub struct Role {
     pub grants: Vec<Grant>,
     /// Whether it may read `/-/metrics`.
     pub can_read_metrics: bool,
+    /// Whether it may read `/-/changes`, as far as its other grants show the items.
+    pub can_read_changes: bool,
 }
 
 #[derive(Debug)]

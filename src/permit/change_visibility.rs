@@ -23,6 +23,10 @@ pub struct ChangeScope {
 
 /// The items whose changes a reader follows.
 #[derive(Debug, Clone)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "streams and webhooks, which use it, are being built")
+)]
 pub enum ChangeTarget {
     /// Everything in the log that the filter selects.
     All(Arc<LogFilter>),
@@ -108,6 +112,10 @@ pub enum AncestorState<'a> {
 
 /// For readers whose ancestors need no states, and to find out which states are needed.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "streams and webhooks, which use it, are being built")
+)]
 pub struct NoAncestorStates;
 
 impl AncestorStates for NoAncestorStates {

@@ -7,7 +7,6 @@
 
 mod access_scope;
 mod caller;
-#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
 pub mod change_visibility;
 mod rights;
 mod warnings;
@@ -53,6 +52,7 @@ enum RouteRequirement {
     /// A caller with any grant may see the list of resources.
     AnyGrant,
     Metrics,
+    Changes,
     Verb(ResourceIndex, GrantVerb),
 }
 
@@ -69,6 +69,7 @@ fn requirement(route: &Route) -> RouteRequirement {
         ) => RouteRequirement::Nothing,
         (RouteTarget::Home, _) => RouteRequirement::AnyGrant,
         (RouteTarget::Metrics, _) => RouteRequirement::Metrics,
+        (RouteTarget::Changes, _) => RouteRequirement::Changes,
         (RouteTarget::Collection(address) | RouteTarget::Item(address), Some(verb)) => {
             RouteRequirement::Verb(address.resource, verb)
         }
@@ -89,6 +90,7 @@ pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
         RouteRequirement::Nothing => true,
         RouteRequirement::AnyGrant => rights.has_any(),
         RouteRequirement::Metrics => rights.can_read_metrics(),
+        RouteRequirement::Changes => rights.can_read_changes(),
         RouteRequirement::Verb(resource, verb) => rights.access(resource, verb).is_some(),
     };
     match (is_granted, caller.is_authenticated()) {

@@ -19,6 +19,7 @@ pub struct Rights {
     /// By resource; `None` is unrestricted.
     grants: Option<Vec<VerbGrants>>,
     can_read_metrics: bool,
+    can_read_changes: bool,
     /// The rate limit of the caller; `None`: unlimited.
     pub rate_limit: Option<RateLimit>,
     key: u128,
@@ -119,7 +120,13 @@ fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
 impl Rights {
     /// Unrestricted rights, including `/-/`.
     pub fn unrestricted() -> Self {
-        Self { grants: None, can_read_metrics: true, rate_limit: None, key: 0 }
+        Self {
+            grants: None,
+            can_read_metrics: true,
+            can_read_changes: true,
+            rate_limit: None,
+            key: 0,
+        }
     }
 
     /// The combined rights of these roles. `admin` is unrestricted; names that the model does not declare
@@ -141,11 +148,11 @@ impl Rights {
             })
         };
         let grants = model.resources.iter().map(of_resource).collect();
-        let reads_metrics = roles.iter().any(|role| role.can_read_metrics);
         let rate_limit = widest_rate_limit(model, &roles);
         Self {
             grants: Some(grants),
-            can_read_metrics: reads_metrics,
+            can_read_metrics: roles.iter().any(|role| role.can_read_metrics),
+            can_read_changes: roles.iter().any(|role| role.can_read_changes),
             rate_limit,
             key: hash_roles(&roles),
         }
@@ -154,7 +161,9 @@ impl Rights {
     /// Whether both grant the same, even if the roles differ.
     pub fn is_equivalent(&self, other: &Self) -> bool {
         self.key == other.key
-            || (self.grants == other.grants && self.can_read_metrics == other.can_read_metrics)
+            || (self.grants == other.grants
+                && self.can_read_metrics == other.can_read_metrics
+                && self.can_read_changes == other.can_read_changes)
     }
 
     pub fn is_unrestricted(&self) -> bool {
@@ -165,13 +174,22 @@ impl Rights {
     pub fn has_any(&self) -> bool {
         match &self.grants {
             None => true,
-            Some(grants) => self.can_read_metrics || grants.iter().flatten().any(Option::is_some),
+            Some(grants) => {
+                self.can_read_metrics
+                    || self.can_read_changes
+                    || grants.iter().flatten().any(Option::is_some)
+            }
         }
     }
 
     /// Whether the rights grant reading `/-/metrics`.
     pub fn can_read_metrics(&self) -> bool {
         self.can_read_metrics
+    }
+
+    /// Whether the rights grant reading `/-/changes`.
+    pub fn can_read_changes(&self) -> bool {
+        self.can_read_changes
     }
 
     /// `None` when the verb is not granted.

@@ -212,3 +212,8 @@ impl RequestFacts {
         known.mandate(*rights_checked_at)
     }
 }
+
+/// The problem of a response for which there is no memory.
+pub(super) fn too_many_responses() -> Problem {
+    Problem::new(&problem::BUSY).detail("too many large responses in memory")
+}

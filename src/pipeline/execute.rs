@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::context::{RequestContext, RequestFacts, SharedState, run_blocking};
+use super::changes;
+use super::context::{RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses};
 use super::export::{self, ExportJob};
 use super::identity::{self, ChangedRights};
 use super::streaming::ResponseBody;
@@ -14,10 +15,9 @@ use crate::intent::preconditions::Preconditions;
 use crate::intent::{ListQuery, RouteError};
 use crate::log::StageTimes;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan};
-use crate::problem::{self, Problem};
+use crate::problem::Problem;
 use crate::reply::{self, Reply, ResponseContext};
 use crate::store::StoreError;
-use crate::value::Item;
 
 /// The form of the response, as the request determines it.
 pub(super) struct ResponseChoice<'a> {
@@ -75,6 +75,12 @@ pub(super) async fn execute(
             let job = ExportJob { collection, list, format, lines };
             Box::pin(job.start(request, facts, stages)).await
         }
+        Plan::Read(ReadPlan::Changes(read)) => {
+            let conditions = &subject.conditions;
+            let reply =
+                Box::pin(changes::answer(request, *read, (format, conditions), facts, stages));
+            Ok(reply.await?.into())
+        }
         Plan::Read(read) => {
             let done = write::fetch(request, read).await;
             stages.mark("store");
@@ -124,7 +130,7 @@ async fn build_reply(
     }
     // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
-    let has_room = reservation.grow(outcome.items().iter().map(Item::approximate_bytes).sum());
+    let has_room = reservation.grow(outcome.approximate_bytes());
     if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
         return Err(too_many_responses());
     }
@@ -141,8 +147,4 @@ async fn build_reply(
         shared.replies.outcome(&about, &outcome)
     };
     Box::pin(run_blocking(build)).await?
-}
-
-fn too_many_responses() -> Problem {
-    Problem::new(&problem::BUSY).detail("too many large responses in memory")
 }

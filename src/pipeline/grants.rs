@@ -18,7 +18,7 @@ use crate::intent::preconditions::Preconditions;
 use crate::intent::{self, RouteError};
 use crate::model::{self, Model};
 use crate::permit::{self, AccessDenied, Caller, Rights};
-use crate::plan::{self, ChangeAuthor, Plan};
+use crate::plan::{self, ChangeAuthor, ChangesRead, Outcome, Plan, ReadPlan};
 use crate::problem::Problem;
 use crate::reply::{self, Reply, ReplyBuilder, ResponseContext};
 use crate::store::{StoreWorker, WriteOptions, test_stores};
@@ -67,6 +67,9 @@ impl<'a> GrantsServer<'a> {
         let done = match plan {
             Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
             Plan::Metrics => return Ok(reply::metrics(String::new())),
+            Plan::Read(ReadPlan::Changes(read)) => {
+                return self.changes(*read).await;
+            }
             Plan::Read(read) => worker.read(read).await,
             Plan::Write(write) => {
                 worker
@@ -82,6 +85,15 @@ impl<'a> GrantsServer<'a> {
         let (list, conditions) = (list.as_deref(), &Preconditions::default());
         let about = ResponseContext { model, collection, list, conditions, format: &FORMAT };
         Ok(replies.outcome(&about, &outcome)?)
+    }
+
+    async fn changes(&self, read: ChangesRead) -> Result<Reply, RouteError> {
+        let ChangesRead { scope, query } = read;
+        let again = ChangesRead { scope: scope.clone(), query: Arc::clone(&query) };
+        let done = self.worker.read(ReadPlan::Changes(Box::new(again))).await;
+        let outcome = done.map_err(|error| reply::failure(self.model, None, error))?;
+        let Outcome::Changes(page) = outcome else { panic!("{outcome:?}") };
+        Ok(reply::changes_page(self.model, &ChangesRead { scope, query }, &page, &FORMAT))
     }
 
     async fn request(&self, caller: &Caller, asked: &str, body: &str) -> GrantsAnswer {

@@ -62,6 +62,8 @@ impl IdempotentRequest {
                 RequestRefusal::PreconditionRequired
                 | RequestRefusal::ReadOnly(_)
                 | RequestRefusal::OutsideRowFilter(_)
+                | RequestRefusal::PositionGone { .. }
+                | RequestRefusal::PositionNotReached { .. }
                 | RequestRefusal::IdempotencyKeyReused
                 | RequestRefusal::IdempotencyKeyInFlight => false,
             }

@@ -16,9 +16,11 @@ mod outcome;
 pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
 pub use idempotency::{IdempotentRequest, RenderResponse};
-pub use outcome::{ChangeLogBounds, IdempotentResponse, Outcome, RequestRefusal};
+pub use outcome::{
+    ChangeLogBounds, ChangesPage, IdempotentResponse, Outcome, RequestRefusal, VisibleChange,
+};
 pub use patch::apply_patch;
-pub use read_plan::{InvalidWrite, ReadPlan};
+pub use read_plan::{ChangesRead, InvalidWrite, ReadPlan};
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;
 pub use validate::{ItemDraft, Reference};
@@ -33,6 +35,7 @@ use crate::intent::{
     CreateBody, Intent, ItemBody, JsonMembers, ListQuery, PathIds, ResourcePath, RouteTarget,
 };
 use crate::model::{GrantVerb, Model};
+use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
 use crate::permit::{AccessScope, Caller};
 use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
 use crate::value::Id;
@@ -62,6 +65,7 @@ impl Plan {
             Self::Read(
                 ReadPlan::Ready
                 | ReadPlan::ChangeLogBounds
+                | ReadPlan::Changes(_)
                 | ReadPlan::User(_)
                 | ReadPlan::UsersStamp,
             ) => None,
@@ -132,6 +136,11 @@ pub fn make(
         Intent::Options(place) => Plan::Static(StaticContent::Options(place)),
         Intent::Metrics => Plan::Metrics,
         Intent::Ready => Plan::Read(ReadPlan::Ready),
+        Intent::Changes(query) => {
+            let target = ChangeTarget::All(Arc::new(query.filter.clone()));
+            let scope = ChangeScope { access: AccessScope::new(caller, GrantVerb::Get), target };
+            Plan::Read(ReadPlan::Changes(Box::new(ChangesRead { scope, query })))
+        }
         Intent::Get(address, selection) => {
             let (collection, id) = item(address, GrantVerb::Get)?;
             Plan::Read(ReadPlan::Item(collection, id, selection))

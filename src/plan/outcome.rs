@@ -1,15 +1,17 @@
 //! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
 
+use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
 use crate::problem::FieldFault;
-use crate::value::{Item, Page};
+use crate::value::{EventKind, Item, Page};
 
 /// The result of the store: what it has written or read.
 #[derive(Debug, PartialEq)]
 pub enum Outcome {
     Ready,
     ChangeLogBounds(ChangeLogBounds),
+    Changes(ChangesPage),
     User(Option<Item>),
     Stamp(i64),
     Item(Item),
@@ -30,13 +32,51 @@ pub struct ChangeLogBounds {
     pub newest: Option<i64>,
 }
 
+/// A page of the change log, as one caller sees it.
+#[derive(Debug, PartialEq)]
+pub struct ChangesPage {
+    pub changes: Vec<VisibleChange>,
+    /// The last entry that was examined, if there may be more behind it.
+    pub next: Option<i64>,
+    /// The oldest entry that is kept; `None` when there is none.
+    pub oldest: Option<i64>,
+    /// The answer is complete up to this number.
+    pub position: i64,
+}
+
+/// A change that the caller may see.
+#[derive(Debug, PartialEq)]
+pub struct VisibleChange {
+    pub logged: LoggedChange,
+    pub kind: EventKind,
+    /// Whether the item before the change was visible too.
+    pub shows_before: bool,
+}
+
+impl VisibleChange {
+    /// The approximate size of its values.
+    pub fn approximate_bytes(&self) -> usize {
+        let change = &self.logged.change;
+        let values = [&change.changed, &change.before, &change.after];
+        values.into_iter().flatten().map(String::len).sum::<usize>() + 256
+    }
+}
+
 /// Serializing more than this would delay the other connections of the worker thread noticeably.
 const LARGE_BYTES: usize = 256 << 10;
 
 impl Outcome {
     /// Whether the response should be serialized on a blocking thread instead of the worker thread.
     pub fn is_large(&self) -> bool {
-        self.items().iter().map(Item::approximate_bytes).sum::<usize>() >= LARGE_BYTES
+        self.approximate_bytes() >= LARGE_BYTES
+    }
+
+    /// The approximate size of its values.
+    pub fn approximate_bytes(&self) -> usize {
+        match self {
+            Self::Changes(page) => page.changes.iter().map(VisibleChange::approximate_bytes).sum(),
+            _ => self.items().iter().map(Item::approximate_bytes).sum(),
+        }
     }
 
     /// The items of the outcome.
@@ -47,7 +87,8 @@ impl Outcome {
             }
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
-            Self::Ready | Self::ChangeLogBounds(_) | Self::Removed | Self::Idempotent(_) => &[],
+            Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
+            Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) => &[],
         }
@@ -98,6 +139,14 @@ pub enum RequestRefusal {
     },
     /// No enabled user would have the role `admin`.
     LastAdmin,
+    /// Changes after this position were deleted; has the oldest one that is kept.
+    PositionGone {
+        oldest: Option<i64>,
+    },
+    /// No change has this number yet; has the largest one.
+    PositionNotReached {
+        reached: i64,
+    },
     /// Another request was sent with the same idempotency key.
     IdempotencyKeyReused,
     /// A request with the same idempotency key is in flight.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
-use crate::intent::ListQuery;
 use crate::intent::preconditions::Preconditions;
+use crate::intent::{ChangesQuery, ListQuery};
 use crate::model::Model;
+use crate::permit::change_visibility::ChangeScope;
 use crate::problem::FieldFault;
 use crate::value::Id;
 
@@ -17,6 +18,8 @@ pub enum ReadPlan {
     Ready,
     /// The bounds of the change log.
     ChangeLogBounds,
+    /// A page of the change log.
+    Changes(Box<ChangesRead>),
     /// A user by name, with the password hash.
     User(Box<str>),
     /// A number that changes with every change of the users.
@@ -38,17 +41,30 @@ impl ReadPlan {
 
     /// Whether it may scan a whole table, so that its duration has no useful bound.
     pub fn is_full_scan(&self) -> bool {
-        matches!(self, Self::Page(_, list) if !list.is_whole_by_id() || list.is_counted)
+        match self {
+            Self::Page(_, list) => !list.is_whole_by_id() || list.is_counted,
+            // Bounded, but not short.
+            Self::Changes(_) => true,
+            _ => false,
+        }
     }
 
     /// Whether it reads one or two rows by their keys, so that it can share a pipelined connection without
     /// much head-of-line blocking. Health checks use a separate connection.
     pub fn is_point_lookup(&self) -> bool {
         match self {
-            Self::Ready | Self::ChangeLogBounds | Self::Page(..) | Self::InvalidWrite(_) => false,
+            Self::Ready | Self::ChangeLogBounds | Self::Changes(_) => false,
+            Self::Page(..) | Self::InvalidWrite(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }
+}
+
+/// A page of the change log, as one caller sees it.
+#[derive(Debug)]
+pub struct ChangesRead {
+    pub scope: ChangeScope,
+    pub query: Arc<ChangesQuery>,
 }
 
 /// A write that is refused because its body has faults.

@@ -223,6 +223,7 @@ impl ReplyBuilder {
             Outcome::Page(_)
             | Outcome::Ready
             | Outcome::ChangeLogBounds(_)
+            | Outcome::Changes(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),
@@ -271,7 +272,7 @@ impl ReplyBuilder {
 }
 
 /// RFC 9110 §15.4.5: the headers of the 200 response that caches need.
-fn not_modified(tag: Option<HeaderValue>) -> Reply {
+pub fn not_modified(tag: Option<HeaderValue>) -> Reply {
     let mut reply = empty_reply(StatusCode::NOT_MODIFIED);
     reply.headers.insert(VARY, VARY_ACCEPT_AND_ENCODING);
     insert_header(&mut reply, ETAG, tag);

@@ -2,12 +2,15 @@
 //!
 //! Pure. The cause goes to the log only.
 
-use http::{HeaderValue, header};
+use http::{HeaderName, HeaderValue, header};
 
 use crate::model::{Model, ResourceIndex};
 use crate::plan::{Collection, RequestRefusal};
 use crate::problem::{self, ExtensionValue, Problem};
 use crate::store::{InternalError, StoreError};
+
+/// The number of the oldest change that is kept.
+pub const CHANGES_OLDEST: HeaderName = HeaderName::from_static("changes-oldest");
 
 /// Maps an error of the store to a problem for the client.
 pub fn failure(model: &Model, about: Option<&Collection>, error: StoreError) -> Problem {
@@ -55,6 +58,16 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
                 .detail(format!("more than {dependents_max} items would go with this {name}"))
         }
         RequestRefusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
+        RequestRefusal::PositionGone { oldest } => {
+            let oldest = oldest.unwrap_or(0);
+            Problem::new(&problem::POSITION_GONE)
+                .detail(format!("the oldest change that is kept is {oldest}"))
+                .header(CHANGES_OLDEST, HeaderValue::from(oldest))
+        }
+        RequestRefusal::PositionNotReached { reached } => {
+            Problem::new(&problem::POSITION_NOT_REACHED)
+                .detail(format!("expected a position up to {reached}, got a larger one"))
+        }
         RequestRefusal::IdempotencyKeyReused => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
         RequestRefusal::IdempotencyKeyInFlight => Problem::new(&problem::REQUEST_UNDER_WAY)
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),

@@ -4,13 +4,15 @@
 //! connection. `Location` and `Link` hold absolute paths: the request's Host is never trusted.
 
 mod builder;
+mod changes;
 mod content_coding;
 mod deprecation;
 mod failure;
 mod parts;
 mod slow_query_hint;
 
-pub use builder::{ReplyBuilder, ResponseContext, view};
+pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};
+pub use changes::changes_page;
 pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
 pub use parts::Reply;

@@ -1,6 +1,6 @@
 //! The change log: its entries, its bounds, the version of a collection, and reading it in order.
 //!
-//! Written once for both backends.
+//! Written once for both backends. `page` reads it for `/-/changes`, `item_log` by item and by time.
 //!
 //! The version of a collection is the number of its last entry, from which list ETags are made. The invariant: a
 //! version is given out only at or below the low-water mark, which is read before the list. So the list contains
@@ -8,6 +8,9 @@
 //!
 //! A reader never misses a change that commits late with a smaller number: it reads only up to the low-water mark
 //! (`Dialect::low_watermark`).
+
+pub mod item_log;
+pub mod page;
 
 use std::sync::atomic::Ordering;
 
@@ -20,8 +23,11 @@ use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, StoreError};
 use crate::store::sql::insert::ENTRY_BINDS;
-use crate::store::sql::statements::{CHANGE_LOG_BOUNDS, changes_between};
+use crate::store::sql::statements::{
+    CHANGE_LOG_BOUNDS, CHANGES_SWEPT, changes_between, raise_system_number,
+};
 use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::system_values;
 use crate::value::{Change, ChangeKind, Id, Item, Moment, Page};
 
 /// Changes per batch.
@@ -98,6 +104,57 @@ pub async fn read_bounds<D: Driver>(driver: &mut D) -> Result<ChangeLogBounds, S
     };
     let found = driver.query_one(CHANGE_LOG_BOUNDS, &[], read).await?;
     Ok(found.unwrap_or(ChangeLogBounds { oldest: None, newest: None }))
+}
+
+/// What a reader of the log must know before it reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogBounds {
+    /// The oldest entry that is kept.
+    pub oldest: Option<i64>,
+    /// The largest number that was deleted; 0 if none was.
+    pub swept: i64,
+    /// The largest number ever drawn, also by a transaction that was rolled back.
+    pub reached: i64,
+    /// The low-water mark.
+    pub mark: i64,
+}
+
+/// Reads the low-water mark first: every change up to it is visible to the statements after it. The mark of one
+/// call may be lower than that of an earlier one, which stays valid.
+pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, StatementError> {
+    let statements = [D::DIALECT.low_watermark, D::DIALECT.log_bounds];
+    let statements = statements.map(|sql| Statement::new(sql, Vec::new()));
+    let read = |at: usize, row: &dyn Columns| match at {
+        0 => Ok([row.integer(0)?, None, None]),
+        _ => Ok([row.integer(0)?, row.integer(1)?, row.integer(2)?]),
+    };
+    let rows = driver.query_all(&statements, read, |_| false).await?;
+    let mut rows = rows.into_iter().flatten();
+    let [mark, ..] = rows.next().unwrap_or_default();
+    let [oldest, swept, reached] = rows.next().unwrap_or_default();
+    let settled = mark.unwrap_or(0);
+    let known = driver.low_watermark();
+    let mark =
+        known.map_or(settled, |known| known.fetch_max(settled, Ordering::Relaxed).max(settled));
+    let reached = reached.unwrap_or(0).max(mark);
+    Ok(LogBounds { oldest, swept: swept.unwrap_or(0), reached, mark })
+}
+
+/// Records that entries up to this number were deleted.
+pub async fn raise_swept<D: Driver>(driver: &mut D, swept: i64) -> Result<(), StatementError> {
+    let swept = swept.to_string();
+    let binds = [Bind::Text(CHANGES_SWEPT), Bind::Text(&swept)];
+    driver.execute(&raise_system_number(D::DIALECT), &binds).await.map(drop)
+}
+
+/// Records what was deleted from the log of a database of an earlier version, which did not record it.
+pub async fn record_swept_if_absent<D: Driver>(driver: &mut D) -> Result<(), StatementError> {
+    // Checking first: another session may hold a lock on the log.
+    if system_values::read(driver, CHANGES_SWEPT).await?.is_some() {
+        return Ok(());
+    }
+    let oldest = read_log_bounds(driver).await?.oldest;
+    raise_swept(driver, oldest.map_or(0, |oldest| oldest - 1)).await
 }
 
 /// A collection as the change log identifies it.
@@ -208,7 +265,7 @@ pub async fn read_batch<D: Driver>(
     driver.query(&changes_between(D::DIALECT), &binds, read_change).await
 }
 
-fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {
+pub fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {
     Ok(Change {
         sequence: row.required_integer(0)?,
         time: row.required_moment(1)?,

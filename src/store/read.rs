@@ -7,6 +7,7 @@ use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
+use crate::store::change_log::page::read_page;
 use crate::store::change_log::{
     self, CollectionKey, LogPosition, not_modified_page, read_position, stable_version,
 };
@@ -35,6 +36,9 @@ pub async fn read<D: Driver>(
         }
         ReadPlan::ChangeLogBounds => {
             Ok(Outcome::ChangeLogBounds(change_log::read_bounds(driver).await?))
+        }
+        ReadPlan::Changes(read) => {
+            Ok(Outcome::Changes(Box::pin(read_page(driver, context, read)).await?))
         }
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))

@@ -21,7 +21,7 @@ use crate::store::error::StatementError;
 use crate::store::sql::idempotency::{IDEMPOTENCY_CLOCK, NEWEST_IDEMPOTENCY_KEY};
 use crate::store::sql::statements::{CHANGES_CLOCK, NEWEST_CHANGE};
 use crate::store::statement::Bind;
-use crate::store::{idempotency, system_values};
+use crate::store::{change_log, idempotency, system_values};
 use crate::value::Moment;
 
 pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -117,7 +117,35 @@ struct SweptTable<'a> {
     /// Whether something would be deleted. 1: the cutoff time, 2: how many rows a batch examines.
     due: &'a str,
     newest: &'static str,
-    sweep: &'a str,
+    sweep: TableSweep<'a>,
+}
+
+/// How expired rows are deleted.
+enum TableSweep<'a> {
+    /// 1: the cutoff time, 2: how many at most.
+    ByTime(&'a str),
+    /// First the number up to which entries have expired, which is recorded, then their deletion.
+    Log { bound: &'a str, delete: &'a str },
+}
+
+impl TableSweep<'_> {
+    /// Returns the number of deleted rows.
+    async fn run<D: Driver>(
+        &self,
+        driver: &mut D,
+        binds: &[Bind<'_>],
+    ) -> Result<usize, StatementError> {
+        match self {
+            Self::ByTime(sql) => driver.execute(sql, binds).await,
+            Self::Log { bound, delete } => {
+                let bound = driver.query_one(bound, binds, |row| row.integer(0)).await?;
+                let Some(bound) = bound.flatten() else { return Ok(0) };
+                let count = driver.execute(delete, &[Bind::Integer(bound)]).await?;
+                change_log::raise_swept(driver, bound).await?;
+                Ok(count)
+            }
+        }
+    }
 }
 
 /// Runs one batch of both sweeps, in a transaction. `now`: by the clock of the database, where it has one.
@@ -133,7 +161,7 @@ pub async fn sweep_batch<D: Driver>(
         retention: changes_retention(context.model.server.changes_keep),
         due: &sql.sweep_due,
         newest: NEWEST_CHANGE,
-        sweep: &sql.sweep,
+        sweep: TableSweep::Log { bound: &sql.sweep_bound, delete: &sql.sweep },
     };
     let keys = SweptTable {
         what: "the idempotency keys are",
@@ -141,7 +169,7 @@ pub async fn sweep_batch<D: Driver>(
         retention: Some(idempotency::retention(context)),
         due: &sql.keys.due,
         newest: NEWEST_IDEMPOTENCY_KEY,
-        sweep: &sql.keys.sweep,
+        sweep: TableSweep::ByTime(&sql.keys.sweep),
     };
     let mut step = SweepResult::default();
     step.changes = sweep_table(driver, &changes, (now, &mut step.doubts)).await?;
@@ -181,7 +209,7 @@ async fn sweep_table<D: Driver>(
     }
     match cut.filter(|_| is_due) {
         Some(binds) => {
-            let count = driver.execute(target.sweep, &binds).await?;
+            let count = target.sweep.run(driver, &binds).await?;
             Ok(u64::try_from(count).unwrap_or(0))
         }
         None => Ok(0),

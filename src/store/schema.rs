@@ -16,7 +16,7 @@ use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
 use crate::store::statement::Columns;
-use crate::store::{idempotency, system_values, users};
+use crate::store::{change_log, idempotency, system_values, users};
 
 const ADDED_FIELD: &str = "an added field is one of the resource";
 
@@ -27,7 +27,9 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Migr
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }
-    driver.execute(dialect.version_index, &[]).await?;
+    for index in dialect.log_indexes {
+        driver.execute(index.create, &[]).await?;
+    }
     for resource in model.declared() {
         driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
         for index in ddl::indexes(resource, dialect) {
@@ -46,6 +48,7 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Migr
     for mark in [statements::CHANGES_CLOCK, IDEMPOTENCY_CLOCK] {
         system_values::write(driver, mark, &now).await?;
     }
+    system_values::write(driver, statements::CHANGES_SWEPT, "0").await?;
     system_values::write(driver, "model", &model.shape).await?;
     Ok(())
 }
@@ -112,11 +115,14 @@ pub async fn migrate<D: Driver>(
         indexes: reconcile_indexes(driver, (model, &changed.made), others).await?,
         foreign_keys: find_unvalidated(driver, model).await?,
     };
-    // Databases of earlier versions have no such index. Checking first avoids a lock.
-    if driver.query(dialect.version_index_names, &[], |_| Ok(())).await?.is_empty() {
-        let (name, create) = (VERSION_INDEX.to_owned(), dialect.version_index.to_owned());
+    // Databases of earlier versions lack some of these. Checking first avoids a lock.
+    let present = driver.query(dialect.log_index_names, &[], |row| row.required_text(0)).await?;
+    for index in dialect.log_indexes.iter().filter(|index| !present.iter().any(|n| n == index.name))
+    {
+        let (name, create) = (index.name.to_owned(), index.create.to_owned());
         create_index(driver, IndexDefinition { name, create }, &mut deferred.indexes).await?;
     }
+    change_log::record_swept_if_absent(driver).await?;
     // If tables were recreated, those of the previous model no longer exist.
     if is_changed && (deferred.is_empty() || changed.has_rebuilt) {
         system_values::write(driver, "model", &model.shape).await?;
@@ -264,9 +270,6 @@ async fn migrate_tables<D: Driver>(
     made.extend(rebuild.new);
     Ok(ChangedTables { made, has_rebuilt })
 }
-
-/// The index that finds the last change of a collection.
-const VERSION_INDEX: &str = "nouns_changes_place";
 
 /// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
 /// definition. An index that the model of another running server asks for stays.

@@ -237,8 +237,9 @@ pub enum EventKind {
     Left,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the change feed, which uses it, is being built"))]
 impl EventKind {
+    pub const ALL: [Self; 4] = [Self::Created, Self::Updated, Self::Deleted, Self::Left];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",

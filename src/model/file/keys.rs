@@ -264,7 +264,7 @@ static BASE_URL: TextCheck = TextCheck {
 pub const FIELD_COMMON: &[&str] = &["type", "required", "nullable", "default", "deprecated"];
 
 /// Server paths that can be granted to a role.
-pub const SERVER_PATHS: [&str; 2] = ["/-/metrics", "/-/users"];
+pub const SERVER_PATHS: [&str; 3] = ["/-/changes", "/-/metrics", "/-/users"];
 
 /// Reserved keys that are not implemented yet, with an alternative. They are refused, so that no author
 /// relies on them.

@@ -26,7 +26,12 @@ fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
     }
     let table = entry.table().unwrap_or_default();
     let names = drafts.iter().map(|draft| &*draft.resource.name);
-    let mut role = Role { name: name.into(), grants: Vec::new(), can_read_metrics: false };
+    let mut role = Role {
+        name: name.into(),
+        grants: Vec::new(),
+        can_read_metrics: false,
+        can_read_changes: false,
+    };
     let mut all = None;
     for entry in &table.entries {
         match entry.key.value {
@@ -38,10 +43,7 @@ fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
                 role.grants.push(unrestricted_grant(users, vec![GrantVerb::Get]));
             }
             "/-/users" => {}
-            "/-/changes" => {
-                let help = "take the grant out until it is";
-                entry.key.refuse_with_help("`/-/changes` is not served yet", help);
-            }
+            "/-/changes" => role.can_read_changes |= can_read_path(entry),
             path if path.starts_with('/') => {
                 let message = format!("`{path}` cannot be granted");
                 entry.key.refuse_unknown(message, keys::SERVER_PATHS);

@@ -15,7 +15,8 @@ const FILL: &str = "INSERT INTO nouns_changes (sequence, time, resource, id, par
 #[test]
 fn collection_version_on_postgres_is_one_index_scan() {
     let cluster = TestCluster::start();
-    POSTGRES.system_tables.iter().chain([&POSTGRES.version_index]).for_each(|text| {
+    let indexes = POSTGRES.log_indexes.iter().map(|index| &index.create);
+    POSTGRES.system_tables.iter().chain(indexes).for_each(|text| {
         cluster.sql(text);
     });
     cluster.sql(FILL);

@@ -44,11 +44,16 @@ pub struct Dialect {
     /// one with a parent. 1: the low-water mark that is already known; 2: the resource; 3: the parent.
     /// A collection without an entry has not changed since the oldest entry that is still stored.
     pub collection_versions: [&'static str; 2],
-    /// The index of the version: written so that PostgreSQL's planner can use only this one, and never scans the
-    /// whole log.
-    pub version_index: &'static str,
-    /// Whether that index exists.
-    pub version_index_names: &'static str,
+    /// The indexes of the change log. That of the version is written so that PostgreSQL's planner can use only
+    /// this one, and never scans the whole log. That of an item's changes leaves out `created`, so that a create
+    /// has one index entry less to write: `change_log::item_log` finds that entry by its time.
+    pub log_indexes: [LogIndex; 2],
+    /// Lists those of the indexes that exist.
+    pub log_index_names: &'static str,
+    /// The oldest number in the change log, the largest one that was deleted, and the largest one ever drawn.
+    pub log_bounds: &'static str,
+    /// The collation of texts in the index of an item's changes.
+    pub log_collation: &'static str,
     /// The tables that every database has.
     pub system_tables: &'static [&'static str],
     /// The table of the idempotency keys, and its index.
@@ -80,6 +85,13 @@ pub struct Dialect {
     pub set_last_id: &'static str,
     /// Lists the indexes of the model's tables, and whether they are valid.
     pub index_names: &'static str,
+}
+
+/// An index of the change log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogIndex {
+    pub name: &'static str,
+    pub create: &'static str,
 }
 
 /// The function that the triggers of the users call.
@@ -129,8 +141,21 @@ pub static SQLITE: Dialect = Dialect {
          (SELECT min(sequence) FROM nouns_changes), 0), ?1",
     ],
     // SQLite appends the rowid, which is the sequence, to every index entry.
-    version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
-    version_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND name = 'nouns_changes_place'",
+    log_indexes: [
+        LogIndex {
+            name: "nouns_changes_place",
+            create: "CREATE INDEX nouns_changes_place ON nouns_changes (resource, parent_id)",
+        },
+        LogIndex {
+            name: "nouns_changes_item",
+            create: "CREATE INDEX nouns_changes_item ON nouns_changes (resource, id) WHERE kind <> 'created'",
+        },
+    ],
+    log_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'nouns_changes'",
+    log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
+         (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
+         (SELECT max(sequence) FROM nouns_changes)",
+    log_collation: "",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
         // Without AUTOINCREMENT, which costs two more rows per entry: the newest entry always stays, so no
@@ -217,8 +242,21 @@ pub static POSTGRES: Dialect = Dialect {
          (SELECT sequence FROM nouns_changes WHERE resource COLLATE \"C\" = $2 AND coalesce(parent_id, '') COLLATE \"C\" = $3 ORDER BY - sequence LIMIT 1), \
          (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
     ],
-    version_index: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
-    version_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND relname = 'nouns_changes_place' AND indisvalid",
+    log_indexes: [
+        LogIndex {
+            name: "nouns_changes_place",
+            create: "CREATE INDEX nouns_changes_place ON nouns_changes (resource COLLATE \"C\", (coalesce(parent_id, '')) COLLATE \"C\", (- sequence))",
+        },
+        LogIndex {
+            name: "nouns_changes_item",
+            create: "CREATE INDEX nouns_changes_item ON nouns_changes (resource COLLATE \"C\", id COLLATE \"C\", sequence) WHERE kind <> 'created'",
+        },
+    ],
+    log_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND indrelid = 'nouns_changes'::regclass AND indisvalid",
+    log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
+         (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
+         pg_sequence_last_value('nouns_changes_sequence'::regclass)",
+    log_collation: " COLLATE \"C\"",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (

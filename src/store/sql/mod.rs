@@ -4,6 +4,7 @@
 //! always bound. The differences between the engines are data in a `Dialect`. Parameters are numbered, and
 //! the comment of each statement lists them. DDL is in `ddl`.
 
+pub mod changes;
 pub mod columns;
 pub mod condition;
 pub mod ddl;

@@ -38,6 +38,18 @@ pub fn changes_between(dialect: &Dialect) -> String {
     )
 }
 
+/// The key in `nouns_system` of the largest number that was deleted from the change log.
+pub const CHANGES_SWEPT: &str = "changes_swept";
+
+/// Raises a number in `nouns_system`, never lowers it. 1: name, 2: value.
+pub fn raise_system_number(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "INSERT INTO nouns_system (name, value) VALUES ({p}1, {p}2) ON CONFLICT (name) DO UPDATE \
+         SET value = excluded.value WHERE CAST(nouns_system.value AS bigint) < CAST(excluded.value AS bigint)"
+    )
+}
+
 /// Reads the stamp, which every change of the users changes.
 pub const USERS_STAMP: &str =
     "SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'users_stamp'";
@@ -57,7 +69,9 @@ pub struct SqlStatements {
     pub other_admin: String,
     /// Whether entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
     pub sweep_due: String,
-    /// Deletes expired entries. 1: the cutoff time, 2: how many at most.
+    /// The number up to which entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
+    pub sweep_bound: String,
+    /// Deletes entries. 1: up to which number.
     pub sweep: String,
     pub keys: IdempotencyStatements,
 }
@@ -144,13 +158,13 @@ impl SqlStatements {
                 "SELECT 1 FROM (SELECT time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
                  WHERE time < {p}1 LIMIT 1"
             ),
-            // Deletes by sequence, the true order: entries with a wrong time must not block the sweep.
+            // By sequence, the true order: entries with a wrong time must not block the sweep.
             // The newest entry stays: the next one is numbered after it.
-            sweep: format!(
-                "DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM \
-                 (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest WHERE time < {p}1) \
-                 AND sequence < (SELECT max(sequence) FROM nouns_changes)"
+            sweep_bound: format!(
+                "SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
+                 WHERE time < {p}1 AND sequence < (SELECT max(sequence) FROM nouns_changes)"
             ),
+            sweep: format!("DELETE FROM nouns_changes WHERE sequence <= {p}1"),
         }
     }
 
@@ -158,6 +172,8 @@ impl SqlStatements {
     #[cfg(any(fuzzing, test))]
     pub fn all_texts(&self, model: &Model) -> Vec<String> {
         let mut all = vec![self.entry.clone(), self.sweep_due.clone(), self.sweep.clone()];
+        all.extend([self.sweep_bound.clone(), raise_system_number(self.dialect)]);
+        all.push(self.dialect.log_bounds.to_owned());
         all.extend(self.dialect.collection_versions.map(str::to_owned));
         all.extend([self.user.clone(), USERS_STAMP.to_owned()]);
         all.extend(self.keys.all_texts());

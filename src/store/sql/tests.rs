@@ -130,13 +130,13 @@ fn sql_writes_rows_by_id_and_version() {
             INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
             DELETE FROM "shelves" WHERE "id" = ?1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
             INSERT INTO nouns_changes (time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
-            DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT ?2) AS oldest WHERE time < ?1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
+            DELETE FROM nouns_changes WHERE sequence <= ?1
             UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "number" = ?5 WHERE "id" = ?1 AND "version" = ?2
             UPDATE "shelves" SET "updated_at" = ?3, "version" = ?4, "side" = ?5, "number" = ?6 WHERE "id" = ?1 AND "version" = ?2
             WITH written AS (INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($19), $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18 FROM written
             DELETE FROM "shelves" WHERE "id" = $1 RETURNING "id", "room_id", "created_at", "updated_at", "version", "side", "number"
             INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) VALUES (nouns_next_change($12), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-            DELETE FROM nouns_changes WHERE sequence <= (SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT $2) AS oldest WHERE time < $1) AND sequence < (SELECT max(sequence) FROM nouns_changes)
+            DELETE FROM nouns_changes WHERE sequence <= $1
             WITH given AS (SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::timestamptz[], $4::timestamptz[], $5::bigint[], $6::text[], $7::bigint[], $8::timestamptz[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[]) WITH ORDINALITY AS given (c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, c18, at)), written AS (INSERT INTO "shelves" ("id", "room_id", "created_at", "updated_at", "version", "side", "number") SELECT c1, c2, c3, c4, c5, c6, c7 FROM given RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change(at = 1), c8, c9, c10, c11, c12, c13, c14, c15, c16, c17, c18 FROM given WHERE (SELECT count(*) FROM written) > 0
             WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "number" = $5 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($17), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16 FROM written
             WITH written AS (UPDATE "shelves" SET "updated_at" = $3, "version" = $4, "side" = $5, "number" = $6 WHERE "id" = $1 AND "version" = $2 RETURNING 1) INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, changed, before, after) SELECT nouns_next_change($18), $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17 FROM written
@@ -157,7 +157,8 @@ fn sql_collection_version_is_one_index_lookup() {
         "#]],
     );
     let connection = rusqlite::Connection::open_in_memory().unwrap();
-    let define = SQLITE.system_tables.iter().chain([&SQLITE.version_index]);
+    let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
+    let define = SQLITE.system_tables.iter().chain(indexes);
     define.for_each(|text| connection.execute_batch(text).unwrap());
     for text in SQLITE.collection_versions {
         let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();

@@ -178,6 +178,7 @@ fn start_fault_with_a_new_database() {
             CREATE TABLE
             CREATE TABLE
             CREATE INDEX
+            CREATE INDEX
             CREATE TABLE
             CREATE INDEX
             CREATE TABLE
@@ -198,6 +199,7 @@ fn start_fault_with_a_new_database() {
             INSERT nouns_system
             INSERT nouns_system
             INSERT nouns_system
+            INSERT nouns_system
             COMMIT
         "#]],
     );
@@ -210,6 +212,7 @@ fn start_fault_with_the_same_model() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             SELECT
@@ -238,6 +241,7 @@ fn start_fault_with_a_larger_model() {
             CREATE INDEX
             CREATE INDEX
             CREATE INDEX
+            SELECT
             SELECT
             INSERT nouns_system
             INSERT nouns_system

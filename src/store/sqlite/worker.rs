@@ -216,6 +216,7 @@ fn is_short(read: &ReadPlan) -> bool {
         | ReadPlan::Item(..)
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
+        ReadPlan::Changes(_) => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

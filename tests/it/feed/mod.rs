@@ -2,3 +2,4 @@
 
 mod command;
 mod event_source;
+mod list;

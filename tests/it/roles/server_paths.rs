@@ -78,7 +78,7 @@ fn check_refuses_server_paths_that_cannot_be_granted() {
         checked.stderr
     };
     for (grant, message, help) in [
-        (r#""/-/changes" = ["get"]"#, "`/-/changes` is not served yet", "take the grant out"),
+        (r#""/-/changes" = "*""#, "of `/-/changes` only reading can be granted", "[\"get\"]"),
         (r#""/-/metrcs" = ["get"]"#, "`/-/metrcs` cannot be granted", "did you mean `/-/metrics`?"),
         (r#""/-/health" = ["get"]"#, "`/-/health` cannot be granted", "`/-/users`"),
         (
@@ -105,5 +105,5 @@ fn schema_of_the_model_file_has_the_server_paths() {
     let schema = run_nouns(folder.path(), &["check", "--schema"]);
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();
     let paths = schema["$defs"]["role"]["properties"].as_object().unwrap();
-    assert_eq!(paths.keys().collect::<Vec<_>>(), ["/-/metrics", "/-/users"]);
+    assert_eq!(paths.keys().collect::<Vec<_>>(), ["/-/changes", "/-/metrics", "/-/users"]);
 }

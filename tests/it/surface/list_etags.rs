@@ -270,10 +270,10 @@ on_every_backend! {
         run_sql(backend, folder.path(), "DROP INDEX nouns_changes_place");
         let server = Setup::new(backend).start_in(folder);
         let index = match backend {
-            Backend::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'nouns_changes'",
-            Backend::Postgres => "SELECT indexname FROM pg_indexes WHERE tablename = 'nouns_changes' AND indexname NOT LIKE '%pkey'",
+            Backend::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'nouns_changes' ORDER BY name",
+            Backend::Postgres => "SELECT indexname FROM pg_indexes WHERE tablename = 'nouns_changes' AND indexname NOT LIKE '%pkey' ORDER BY indexname",
         };
-        assert_eq!(run_sql(backend, server.folder(), index), "nouns_changes_place\n");
+        assert_eq!(run_sql(backend, server.folder(), index), "nouns_changes_item\nnouns_changes_place\n");
         assert_eq!(poll_status(&server, "/customers", &before), 304);
         server.create("/customers", BEA);
         assert_eq!(poll_status(&server, "/customers", &before), 200);

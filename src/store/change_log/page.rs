@@ -1,0 +1,267 @@
+//! Pages of the change log, as one caller sees them.
+//!
+//! A page examines a bounded range of numbers, whatever its filters and the caller's rights leave of it. So a
+//! page may be short, or empty, although there is a next one; in return no filter needs an index.
+
+use std::collections::HashMap;
+
+use crate::intent::{ItemPath, LoggedChange};
+use crate::model::ResourceIndex;
+use crate::permit::change_visibility::{AncestorState, AncestorStates, Visibility, judge};
+use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
+use crate::store::change_log::item_log::{
+    ItemState, bisect_range, find_creation, item_at, log_item,
+};
+use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
+use crate::store::context::StoreContext;
+use crate::store::driver::Driver;
+use crate::store::error::{StatementError, StoreError};
+use crate::store::sql::changes::{LogItem, LogRange, entries_in_range};
+use crate::value::{Change, Id};
+
+/// Numbers that a page examines.
+const EXAMINED_MAX: i64 = 20_000;
+/// A page of large values ends early, and so does a batch.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+pub async fn read_page<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    read: &ChangesRead,
+) -> Result<ChangesPage, StoreError> {
+    let bounds = read_log_bounds(driver).await?;
+    check_position(read, bounds)?;
+    let filter = &read.query.filter;
+    let times = (filter.from, filter.until);
+    let (first, last) = bisect_range(driver, bounds, times).await?;
+    let window = LogWindow {
+        lowest: read.query.since.unwrap_or(0).max(first - 1),
+        highest: last.min(bounds.mark),
+    };
+    let mut scan =
+        PageScan { context, read, states: StateCache::default(), changes: Vec::new(), bytes: 0 };
+    let mut after = window.lowest.max(read.query.after.unwrap_or(0));
+    let next = match (&filter.subject, read.query.is_descending) {
+        (None, false) => scan.ascend(driver, (after, window.highest), None).await?,
+        (None, true) => scan.descend(driver, window, None).await?,
+        (Some(path), false) => {
+            let created = find_creation(driver, context, path, bounds).await?;
+            if let Some(change) = created.filter(|change| change.sequence > after) {
+                after = change.sequence;
+                scan.examine(driver, change).await?;
+            }
+            let item = log_item(context, path);
+            scan.ascend(driver, (after, window.highest), Some(&item)).await?
+        }
+        (Some(path), true) => {
+            let next = scan.descend(driver, window, Some(&log_item(context, path))).await?;
+            let created = find_creation(driver, context, path, bounds).await?;
+            let below = read.query.after.unwrap_or(i64::MAX);
+            let is_due = |change: &Change| next.is_none() && change.sequence < below;
+            if let Some(change) = created.filter(is_due) {
+                scan.examine(driver, change).await?;
+            }
+            next
+        }
+    };
+    let complete = bounds.mark.max(read.query.since.unwrap_or(0));
+    let position = next.filter(|_| !read.query.is_descending).unwrap_or(complete);
+    Ok(ChangesPage { changes: scan.changes, next, oldest: bounds.oldest, position })
+}
+
+/// Refuses a position behind which changes are missing, and one that the log has not reached.
+fn check_position(read: &ChangesRead, bounds: LogBounds) -> Result<(), StoreError> {
+    let LogBounds { oldest, swept, reached, .. } = bounds;
+    if read.query.since.is_some_and(|since| since > reached) {
+        return Err(StoreError::Refused(RequestRefusal::PositionNotReached { reached }));
+    }
+    let cursor = read.query.after.filter(|_| !read.query.is_descending);
+    match read.query.since.max(cursor) {
+        Some(after) if 0 < after && after < swept => {
+            Err(StoreError::Refused(RequestRefusal::PositionGone { oldest }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The numbers that a list can contain: above `lowest`, and up to `highest`.
+#[derive(Debug, Clone, Copy)]
+struct LogWindow {
+    lowest: i64,
+    highest: i64,
+}
+
+/// A page while it is read.
+struct PageScan<'a> {
+    context: &'a StoreContext,
+    read: &'a ChangesRead,
+    states: StateCache,
+    changes: Vec<VisibleChange>,
+    bytes: usize,
+}
+
+/// A batch of entries, in order.
+struct LogBatch {
+    changes: Vec<Change>,
+    /// Whether the range may have more entries.
+    has_more: bool,
+}
+
+impl PageScan<'_> {
+    fn is_full(&self) -> bool {
+        self.changes.len() >= self.read.query.limit || self.bytes > PAGE_BYTES_MAX
+    }
+
+    /// Returns the number up to which entries were examined, if there may be more.
+    async fn ascend<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        (after, highest): (i64, i64),
+        item: Option<&LogItem<'_>>,
+    ) -> Result<Option<i64>, StoreError> {
+        let mut examined = after;
+        // The entries of one item are found by their index, wherever they are.
+        let end = match item {
+            Some(_) => highest,
+            None => highest.min(examined.saturating_add(EXAMINED_MAX)),
+        };
+        let mut batches = 0;
+        while examined < end && !self.is_full() && batches < EXAMINED_MAX / BATCH_CHANGES_MAX {
+            batches += 1;
+            let range = LogRange {
+                after: examined,
+                up_to: end,
+                is_descending: false,
+                entries_max: BATCH_CHANGES_MAX,
+            };
+            let LogBatch { changes, has_more } = self.read_batch(driver, item, range).await?;
+            for change in changes {
+                examined = change.sequence;
+                self.examine(driver, change).await?;
+                if self.is_full() {
+                    break;
+                }
+            }
+            if !has_more && !self.is_full() {
+                examined = end;
+            }
+        }
+        Ok(Some(examined).filter(|examined| *examined < highest))
+    }
+
+    /// Returns the number down to which entries were examined, if there may be more.
+    async fn descend<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        LogWindow { lowest, highest }: LogWindow,
+        item: Option<&LogItem<'_>>,
+    ) -> Result<Option<i64>, StoreError> {
+        // Entries from this number on were examined.
+        let mut examined = self.read.query.after.unwrap_or(i64::MAX).min(highest + 1);
+        let end = match item {
+            Some(_) => lowest,
+            None => lowest.max(examined - 1 - EXAMINED_MAX),
+        };
+        let mut batches = 0;
+        while examined - 1 > end && !self.is_full() && batches < EXAMINED_MAX / BATCH_CHANGES_MAX {
+            batches += 1;
+            let range = LogRange {
+                after: end,
+                up_to: examined - 1,
+                is_descending: true,
+                entries_max: BATCH_CHANGES_MAX,
+            };
+            let LogBatch { changes, has_more } = self.read_batch(driver, item, range).await?;
+            for change in changes {
+                examined = change.sequence;
+                self.examine(driver, change).await?;
+                if self.is_full() {
+                    break;
+                }
+            }
+            if !has_more && !self.is_full() {
+                examined = end + 1;
+            }
+        }
+        Ok(Some(examined).filter(|examined| examined - 1 > lowest))
+    }
+
+    async fn read_batch<D: Driver>(
+        &self,
+        driver: &mut D,
+        item: Option<&LogItem<'_>>,
+        range: LogRange,
+    ) -> Result<LogBatch, StatementError> {
+        let statement = entries_in_range(D::DIALECT, &self.read.query.filter, item, range);
+        let mut bytes = 0;
+        let is_enough = |change: &Change| {
+            bytes += [&change.before, &change.after]
+                .into_iter()
+                .flatten()
+                .map(String::len)
+                .sum::<usize>();
+            bytes > PAGE_BYTES_MAX
+        };
+        let statements = std::slice::from_ref(&statement);
+        let rows = driver.query_all(statements, |_, row| read_change(row), is_enough).await?;
+        let changes: Vec<Change> = rows.into_iter().flatten().collect();
+        let is_whole = i64::try_from(changes.len()).is_ok_and(|count| count < range.entries_max);
+        Ok(LogBatch { has_more: !is_whole || bytes > PAGE_BYTES_MAX, changes })
+    }
+
+    async fn examine<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        change: Change,
+    ) -> Result<(), StatementError> {
+        let model = &self.context.model;
+        let sequence = change.sequence;
+        let logged = LoggedChange::new(model, change);
+        self.states.sequence = sequence;
+        let mut found = judge(model, &self.read.scope, &logged, &self.states);
+        if let (Visibility::NeedsAncestors(of), Some(path)) = (&found, &logged.path) {
+            for (resource, id) in of {
+                let depth = model.resource(*resource).depth;
+                let ancestors = path.ancestors.iter().take(depth).copied().collect();
+                let ancestor = ItemPath { resource: *resource, ancestors, id: *id };
+                let state = item_at(driver, self.context, &ancestor, sequence).await?;
+                self.states.insert((*resource, *id), state);
+            }
+            found = judge(model, &self.read.scope, &logged, &self.states);
+        }
+        if let Visibility::Visible { kind, shows_before } = found {
+            let visible = VisibleChange { logged, kind, shows_before };
+            self.bytes += visible.approximate_bytes();
+            self.changes.push(visible);
+        }
+        Ok(())
+    }
+}
+
+/// The states of ancestors that are known, each for a range of numbers.
+#[derive(Default)]
+struct StateCache {
+    /// The number of the change that is judged.
+    sequence: i64,
+    known: HashMap<(ResourceIndex, Id), (i64, ItemState)>,
+}
+
+impl StateCache {
+    fn insert(&mut self, of: (ResourceIndex, Id), state: ItemState) {
+        self.known.insert(of, (self.sequence, state));
+    }
+}
+
+impl AncestorStates for StateCache {
+    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
+        match self.known.get(&(resource, id)) {
+            Some((from, state))
+                if *from <= self.sequence
+                    && state.until.is_none_or(|until| self.sequence < until) =>
+            {
+                state.item.as_ref().map_or(AncestorState::Absent, AncestorState::Present)
+            }
+            _ => AncestorState::Unknown,
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Statements that read the change log: by number, by item, by time.
+
+use std::fmt::Write as _;
+
+use crate::intent::LogFilter;
+use crate::store::sql::dialect::Dialect;
+use crate::store::statement::{Bind, Statement};
+use crate::value::EventKind;
+
+const COLUMNS: &str =
+    "sequence, time, resource, id, subject, kind, actor, request_id, changed, before, after";
+
+/// An item as the change log identifies it.
+#[derive(Debug)]
+pub struct LogItem<'a> {
+    /// The name of its resource in the log.
+    pub resource: &'a str,
+    pub id: String,
+}
+
+/// Entries with numbers above `after` and up to `up_to`.
+#[derive(Debug, Clone, Copy)]
+pub struct LogRange {
+    pub after: i64,
+    pub up_to: i64,
+    pub is_descending: bool,
+    pub entries_max: i64,
+}
+
+/// The entries of a range that a filter selects, and perhaps more: the reader's rights decide the rest. Of an
+/// item's entries, `created` is left out, which is not in the index.
+pub fn entries_in_range<'a>(
+    dialect: &Dialect,
+    filter: &'a LogFilter,
+    item: Option<&'a LogItem<'a>>,
+    range: LogRange,
+) -> Statement<'a> {
+    let p = dialect.placeholder;
+    let mut binds = vec![Bind::Integer(range.after), Bind::Integer(range.up_to)];
+    let mut sql =
+        format!("SELECT {COLUMNS} FROM nouns_changes WHERE sequence > {p}1 AND sequence <= {p}2");
+    if let Some(item) = item {
+        binds.extend([Bind::Text(item.resource), Bind::Text(&item.id)]);
+        let _ = write!(sql, " AND {}", item_condition(dialect, 3));
+    }
+    let mut any_of = |column: &str, values: Vec<&'a str>| {
+        if values.is_empty() {
+            return;
+        }
+        let first = binds.len() + 1;
+        let numbers = (first..first + values.len()).map(|number| format!("{p}{number}"));
+        let _ = write!(sql, " AND {column} IN ({})", numbers.collect::<Vec<_>>().join(", "));
+        binds.extend(values.into_iter().map(Bind::Text));
+    };
+    any_of("resource", filter.resources.iter().map(|text| &**text).collect());
+    any_of("kind", stored_kinds(&filter.kinds));
+    any_of("actor", filter.actors.iter().map(|text| &**text).collect());
+    for (sign, bound) in [(">=", filter.from), ("<=", filter.until)] {
+        if let Some(bound) = bound {
+            binds.push(Bind::Moment(bound));
+            let _ = write!(sql, " AND time {sign} {p}{}", binds.len());
+        }
+    }
+    binds.push(Bind::Integer(range.entries_max));
+    let direction = if range.is_descending { " DESC" } else { "" };
+    let _ = write!(sql, " ORDER BY sequence{direction} LIMIT {p}{}", binds.len());
+    Statement::uncached(sql, binds)
+}
+
+/// The stored kinds of entries that readers may see as these kinds.
+fn stored_kinds(kinds: &[EventKind]) -> Vec<&'static str> {
+    let stored = kinds.iter().map(|kind| match kind {
+        // The item was changed so that the reader does not see it any more.
+        EventKind::Left => EventKind::Updated.as_str(),
+        kind => kind.as_str(),
+    });
+    stored.collect()
+}
+
+/// The entries of an item, but the one of its creation. `first`: the number of the first parameter; 1: the
+/// resource, 2: the id.
+fn item_condition(dialect: &Dialect, first: usize) -> String {
+    let (p, collation) = (dialect.placeholder, dialect.log_collation);
+    let second = first + 1;
+    format!(
+        "resource{collation} = {p}{first} AND id{collation} = {p}{second} AND kind <> 'created'"
+    )
+}
+
+/// The first entry of an item after a number, without that of its creation. 1: the resource, 2: the id, 3: the
+/// number.
+pub fn next_item_entry(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT {COLUMNS} FROM nouns_changes WHERE {} AND sequence > {p}3 ORDER BY sequence LIMIT 1",
+        item_condition(dialect, 1)
+    )
+}
+
+/// The entry of an item's creation in a range. 1: the first number, 2: the last one, 3: the resource, 4: the id.
+pub fn creation_entry(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT {COLUMNS} FROM nouns_changes WHERE sequence >= {p}1 AND sequence <= {p}2 \
+         AND resource = {p}3 AND id = {p}4 AND kind = 'created' ORDER BY sequence LIMIT 1"
+    )
+}
+
+/// The number and the time of the first entry from a number on. 1: the number.
+pub fn entry_time(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT sequence, time FROM nouns_changes WHERE sequence >= {p}1 ORDER BY sequence LIMIT 1"
+    )
+}
