@@ -11,7 +11,7 @@ mod pipeline;
 mod wire;
 // Stage 1: parsing of requests.
 mod intent;
-// Events: webhooks.
+// Events: the change feed, event streams, webhooks.
 mod events;
 // Authentication and authorization.
 mod auth;

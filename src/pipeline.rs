@@ -25,6 +25,7 @@ mod rate_limit;
 mod redirect;
 mod respond;
 mod streaming;
+mod watch;
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -48,7 +49,7 @@ pub use self::streaming::{ResponseBody, StreamAborted, StreamRights, StreamingRe
 use self::write::BodyReservation;
 use crate::box_future::box_future;
 use crate::formats::ResponseOffer;
-use crate::intent::{Route, RouteError};
+use crate::intent::{RequestVerb, Route, RouteError};
 use crate::log::{Level, StageTimes};
 use crate::problem::{self, Problem};
 use crate::reply::Reply;
@@ -144,7 +145,11 @@ fn negotiate<'a>(
     let offer = readable.as_ref().map_or(ResponseOffer::Data, Route::response_offer);
     let format = formats::choose(&request.accept, offer)?;
     let key = idempotency::parse_key(method, headers)?;
-    Ok((readable?, ResponseChoice { format, key }))
+    let mut route = readable?;
+    if formats::event_stream::is_chosen(format) {
+        route.verb = RequestVerb::Watch { last_event_id: intent::read_last_event_id(headers)? };
+    }
+    Ok((route, ResponseChoice { format, key }))
 }
 
 /// Answers one request in every case, also after a problem or a panic.

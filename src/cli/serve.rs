@@ -21,6 +21,7 @@ use crate::admission::AdmissionControl;
 use crate::auth::Authenticator;
 use crate::auth::key::FINGERPRINT_NAME;
 use crate::auth::key_source::{KeySource, Keyring};
+use crate::events::{Feed, FeedContext};
 use crate::fault::OrBug as _;
 use crate::log::{Level, LogStyle, Logger};
 use crate::metrics::Metrics;
@@ -119,11 +120,15 @@ fn serve(
         tls: tls.clone(),
         hsts: wire::hsts_header(model.server.hsts),
     };
+    let context =
+        FeedContext { model: Arc::clone(model), log: log.clone(), metrics: Arc::clone(metrics) };
+    let (feed, feed_thread) = Feed::start(store, context)?;
     let shared = Arc::new(SharedState {
         model: Arc::clone(model),
         auth,
         replies: ReplyBuilder::new(model),
         admission: AdmissionControl::new(limits),
+        feed: Arc::clone(&feed),
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen_names: listen,
@@ -137,7 +142,7 @@ fn serve(
         Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
     };
     let apps = (0..cores).map(app).collect::<Result<Vec<_>, CommandError>>()?;
-    Ok(server::run(listeners, settings, log.clone(), apps, |addresses| {
+    let outcome = server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses, tls.is_some());
         let mut stderr = std::io::stderr();
         if let (true, Some(first), Some(address)) =
@@ -146,7 +151,13 @@ fn serve(
             let place = curl_target(model, *address, tls.as_deref());
             print_line(&mut stderr, first_user::login_hint(model, first, &place));
         }
-    }))
+    });
+    feed.close();
+    if !matches!(outcome, ExitOutcome::Forced(_)) {
+        // A thread that panicked has logged it.
+        let _ = feed_thread.join();
+    }
+    Ok(outcome)
 }
 
 /// Authentication, and the facts about the users that the operator has to know.

@@ -3,9 +3,11 @@
 //! A format only serializes; it decides nothing. Domain types know no format.
 
 pub mod accept;
+pub mod cloud_event;
 pub mod coding;
 pub mod change;
 mod csv;
+pub mod event_stream;
 mod format;
 pub mod json;
 pub mod logged_item;
@@ -30,6 +32,10 @@ pub enum ResponseOffer {
     Data,
     /// A collection: in any format.
     List,
+    /// As `List`, or an event stream of the collection.
+    ListOrEvents,
+    /// As `Data`, or an event stream of the item.
+    DataOrEvents,
     /// Metrics in the text format of Prometheus.
     Metrics,
 }
@@ -44,6 +50,11 @@ pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 
 /// The formats of an item or a document.
 static ITEM_FORMATS: &[&Format] = &[&json::FORMAT];
+
+/// The same with event streams, which a client gets only if it prefers them.
+static LIST_FORMATS_AND_EVENTS: &[&Format] =
+    &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT, &event_stream::FORMAT];
+static ITEM_FORMATS_AND_EVENTS: &[&Format] = &[&json::FORMAT, &event_stream::FORMAT];
 
 /// Writes a page of the change log in one of the formats of lists.
 pub fn write_changes(out: &mut Vec<u8>, format: &Format, page: &ChangesView<'_>) {
@@ -67,6 +78,8 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::Metrics => &[],
         ResponseOffer::Data => ITEM_FORMATS,
         ResponseOffer::List => ALL,
+        ResponseOffer::ListOrEvents => LIST_FORMATS_AND_EVENTS,
+        ResponseOffer::DataOrEvents => ITEM_FORMATS_AND_EVENTS,
     };
     let types = formats.iter().map(|format| &format.media);
     let chosen = accept.choose(types.clone()).and_then(|index| formats.get(index));

@@ -14,7 +14,7 @@ use super::attribute::{
 use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
-use super::query::{bad_query, split_query};
+use super::query::{QueryParameter, bad_query, split_query};
 use super::route::{ResourcePath, format_path};
 use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
@@ -98,6 +98,11 @@ impl ListQuery {
         (cursor, address)
     }
 
+    /// Equal for lists with the same filters and the same selected members.
+    pub fn selection_key(&self) -> (Option<String>, Option<&[ItemMember]>) {
+        (self.link.canonical_query(), self.selected_members.as_deref())
+    }
+
     /// The hash that binds a cursor to this list.
     pub fn list_hash(&self, path: &str) -> ListHash {
         cursor::hash_list(path, self.link.canonical_query())
@@ -109,13 +114,25 @@ pub(super) fn read(
     address: &ResourcePath,
     (query, hidden): (Option<&str>, &[usize]),
 ) -> Result<ListQuery, Problem> {
+    let mut list = read_parameters(model, address, hidden, split_query(query)?)?;
+    list.query_hash = hash_query(model, address, query, list.limit);
+    Ok(list)
+}
+
+/// Reads the parameters of a list query.
+pub(super) fn read_parameters(
+    model: &Model,
+    address: &ResourcePath,
+    hidden: &[usize],
+    parameters: Vec<QueryParameter<'_>>,
+) -> Result<ListQuery, Problem> {
     let known = VisibleResource { resource: model.resource(address.resource), hidden };
     let limits = &model.server.limits;
     let mut list = ListQuery::by_id(limits.page_items_default, None);
     list.has_explicit_limit = false;
     let mut cursor = None;
     let mut seen = Vec::new();
-    for (name, value) in split_query(query)? {
+    for (name, value) in parameters {
         let Some(control) = CONTROL_PARAMETERS.into_iter().find(|control| *control == name) else {
             list.read_filter(known, (&name, &value), limits).map_err(bad_query)?;
             continue;
@@ -144,7 +161,6 @@ pub(super) fn read(
         });
         list.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
     }
-    list.query_hash = hash_query(model, address, query, list.limit);
     Ok(list)
 }
 

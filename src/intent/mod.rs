@@ -14,6 +14,7 @@ mod list;
 mod logged_change;
 mod query;
 mod route;
+mod watch;
 
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
@@ -27,8 +28,11 @@ pub use route::{
     find_nested_by_plural, format_path, preflight_methods, push_unprefixed_path, route,
 };
 
+pub use watch::{StartPosition, WatchQuery, read_last_event_id};
+
 use std::sync::Arc;
 
+use crate::fault;
 use crate::model::Model;
 use crate::problem::{Problem, ProblemKind};
 use query::{bad_query, split_query};
@@ -48,6 +52,8 @@ pub enum Intent<'a> {
     /// With a list query if only some of the members are selected.
     Get(ResourcePath, Option<Arc<ListQuery>>),
     List(ResourcePath, Arc<ListQuery>),
+    /// An event stream of a collection or an item.
+    Watch(ResourcePath, WatchQuery),
     Create(ResourcePath, CreateBody<'a>),
     Replace(ResourcePath, ItemBody<'a>),
     Patch(ResourcePath, Patch),
@@ -62,7 +68,7 @@ pub fn read<'a>(
     (query, hidden): (Option<&str>, &[usize]),
     text: &'a [u8],
 ) -> Result<Intent<'a>, Problem> {
-    crate::fault::point("intent");
+    fault::point("intent");
     let limits = &model.server.limits;
     let intent = match (route.verb, route.target) {
         // Public; query parameters are ignored.
@@ -86,6 +92,17 @@ pub fn read<'a>(
         (RequestVerb::PostItems(_), RouteTarget::Collection(address)) => {
             let bodies = body::read_unwrapped(model.resource(address.resource), limits, text)?;
             Intent::Create(address, bodies)
+        }
+        (
+            RequestVerb::Watch { last_event_id },
+            target @ (RouteTarget::Collection(_) | RouteTarget::Item(_)),
+        ) => {
+            let is_item = matches!(target, RouteTarget::Item(_));
+            let (RouteTarget::Collection(address) | RouteTarget::Item(address)) = target else {
+                fault::bug("the pattern above has these two targets");
+            };
+            let query = watch::read(model, &address, (query, hidden), (is_item, last_event_id))?;
+            return Ok(Intent::Watch(address, query));
         }
         (_, RouteTarget::Collection(address)) => {
             let list = list::read(model, &address, (query, hidden))?;

@@ -53,6 +53,10 @@ pub struct PathIds {
 pub enum RequestVerb {
     Get,
     Head,
+    /// A GET or HEAD that is answered with an event stream.
+    Watch {
+        last_event_id: Option<i64>,
+    },
     Post,
     /// A POST of items without a wrapper.
     PostItems(BodyForm),
@@ -75,15 +79,19 @@ impl Route {
         match (self.verb, &self.target) {
             (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
-            (
-                RequestVerb::Get | RequestVerb::Head,
-                RouteTarget::Collection(_) | RouteTarget::Changes,
-            ) => ResponseOffer::List,
+            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Changes) => ResponseOffer::List,
+            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Collection(_)) => {
+                ResponseOffer::ListOrEvents
+            }
+            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Item(_)) => {
+                ResponseOffer::DataOrEvents
+            }
             // Items without a wrapper are a list, and so is the response.
             (RequestVerb::PostItems(_), _) => ResponseOffer::List,
             (
                 RequestVerb::Get
                 | RequestVerb::Head
+                | RequestVerb::Watch { .. }
                 | RequestVerb::Post
                 | RequestVerb::Put
                 | RequestVerb::Patch(_),
@@ -112,6 +120,7 @@ impl Route {
                 }
             }
             RequestVerb::PostItems(_)
+            | RequestVerb::Watch { .. }
             | RequestVerb::Get
             | RequestVerb::Head
             | RequestVerb::Delete

@@ -96,6 +96,23 @@ families! {
             "Reads of items with an invalid stored value; the log names them": damaged_items Arc<Counter>;
     }
 
+    /// The change feed and its event streams.
+    struct FeedMetrics {
+        "nouns_event_streams" gauge "Event streams in flight": streams Gauge;
+        "nouns_events_sent_total" counter "Events sent in event streams": events_sent Counter;
+        "nouns_event_stream_bytes_total" counter "Bytes sent in event streams": stream_bytes Counter;
+        "nouns_feed_views" gauge "Distinct subscriptions of event streams": views Gauge;
+        "nouns_feed_position" gauge
+            "Change log number up to which the feed has handed out changes": position Gauge;
+        "nouns_feed_delay_seconds" histogram
+            "Time from a change to the moment when its events can be sent": delay TimeHistogram;
+        "nouns_feed_log_reads_total" counter
+            "Reads of the change log by the feed: of new entries for all streams (tail), of older ones for one stream \
+             (catch_up)":
+            tail_reads Counter ["kind" "tail"],
+            catch_up_reads Counter ["kind" "catch_up"];
+    }
+
     /// Metrics of a backend with one writer thread.
     struct WriterMetrics {
         "nouns_sqlite_writes_queued" gauge "Writes queued for the writer thread": waiting Gauge;

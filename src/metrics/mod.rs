@@ -14,7 +14,7 @@ mod text;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use families::{PoolMetrics, ScrapeGauges, ServerMetrics, WriterMetrics};
+pub use families::{FeedMetrics, PoolMetrics, ScrapeGauges, ServerMetrics, WriterMetrics};
 pub use instruments::{Counter, Gauge};
 pub use requests::{RequestSample, ThreadMetrics};
 
@@ -31,6 +31,7 @@ pub struct Metrics {
     requests: RequestMetrics,
     pub server: ServerMetrics,
     pub store: StoreMetrics,
+    pub feed: Arc<FeedMetrics>,
     writer: OnceLock<Arc<WriterMetrics>>,
     pool: OnceLock<Arc<PoolMetrics>>,
 }
@@ -42,6 +43,7 @@ impl Metrics {
             requests: RequestMetrics::new(model),
             server: ServerMetrics::default(),
             store: StoreMetrics::default(),
+            feed: Arc::default(),
             writer: OnceLock::new(),
             pool: OnceLock::new(),
         })
@@ -76,6 +78,7 @@ impl Metrics {
         ScrapeGauges::write(Some(now), &mut text);
         ServerMetrics::write(Some(&self.server), &mut text);
         StoreMetrics::write(Some(&self.store), &mut text);
+        FeedMetrics::write(Some(&self.feed), &mut text);
         WriterMetrics::write(self.writer.get().map(|writer| &**writer), &mut text);
         PoolMetrics::write(self.pool.get().map(|pool| &**pool), &mut text);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -171,6 +171,7 @@ limits! {
     streams_per_caller_max: usize = 20, "concurrent streaming responses of one caller";
     stream_seconds_max: u32 = 600, "time for a streaming response";
     stream_idle_seconds_max: u32 = 30, "time that a client may read nothing of a streaming response";
+    heartbeat_seconds: u32 = 15, "time between two heartbeats of an event stream";
     exports_max: usize = 32, "concurrent exports of whole collections";
     export_wal_bytes_max: usize = 1 << 30, "size of the write-ahead log of SQLite at which exports are aborted";
     database_connections_max: usize = 20, "connections in the PostgreSQL pool";

@@ -23,14 +23,11 @@ pub struct ChangeScope {
 
 /// The items whose changes a reader follows.
 #[derive(Debug, Clone)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "streams and webhooks, which use it, are being built")
-)]
 pub enum ChangeTarget {
     /// Everything in the log that the filter selects.
     All(Arc<LogFilter>),
     /// The items of a resource, under any parent, that match the list query's filters.
+    #[cfg_attr(not(test), expect(dead_code, reason = "webhooks, which use it, are being built"))]
     Resource(ResourceIndex, Arc<ListQuery>),
     /// A collection, with the ids of its ancestors, the top-level one first.
     Collection(ResourceIndex, Vec<Id>, Arc<ListQuery>),
@@ -112,10 +109,6 @@ pub enum AncestorState<'a> {
 
 /// For readers whose ancestors need no states, and to find out which states are needed.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "streams and webhooks, which use it, are being built")
-)]
 pub struct NoAncestorStates;
 
 impl AncestorStates for NoAncestorStates {

@@ -103,7 +103,7 @@ pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
 /// The verb of a grant that a request needs: HEAD counts as GET, and OPTIONS is public.
 fn granted_verb(verb: RequestVerb) -> Option<GrantVerb> {
     match verb {
-        RequestVerb::Get | RequestVerb::Head => Some(GrantVerb::Get),
+        RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } => Some(GrantVerb::Get),
         RequestVerb::Post | RequestVerb::PostItems(_) => Some(GrantVerb::Post),
         RequestVerb::Put => Some(GrantVerb::Put),
         RequestVerb::Patch(_) => Some(GrantVerb::Patch),

@@ -30,6 +30,7 @@ pub(super) async fn encode_reply(
             }
             None => CodingResult::NoMemory,
         },
+        ResponseBody::Stream(stream) if stream.is_event_stream() => return,
         ResponseBody::Stream(stream) => match stream.encode(&shared.admission, choice) {
             true => CodingResult::Encoded,
             false => CodingResult::NoMemory,

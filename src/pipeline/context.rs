@@ -10,6 +10,7 @@ use http::{HeaderValue, header};
 use crate::admission::{self, AdmissionControl, MemoryReservation};
 use crate::auth::{AuthError, AuthRequest, Authenticator, IdentifiedCaller};
 use crate::clock;
+use crate::events::Feed;
 use crate::fault::OrBug;
 use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, CodingChoice};
@@ -37,6 +38,7 @@ pub struct SharedState {
     pub auth: Authenticator,
     pub replies: ReplyBuilder,
     pub admission: AdmissionControl,
+    pub feed: Arc<Feed>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server accepts in `Host`.

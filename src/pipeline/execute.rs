@@ -9,7 +9,7 @@ use super::export::{self, ExportJob};
 use super::identity::{self, ChangedRights};
 use super::streaming::ResponseBody;
 use super::write::{self, BodyReservation};
-use super::{idempotency, respond};
+use super::{idempotency, respond, watch};
 use crate::formats::Format;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{ListQuery, RouteError};
@@ -49,7 +49,11 @@ impl<'a> PlannedRequest<'a> {
         export::check_format(choice.format, plan.list())?;
         let (headers, coding) = (&request.parts.headers, request.content_coding);
         let replies = &request.app.shared.replies;
-        let conditions = replies.conditions(headers, &plan, choice.format, coding);
+        // An event stream has no state that a client could have already.
+        let conditions = match plan {
+            Plan::Watch(_) => Preconditions::default(),
+            _ => replies.conditions(headers, &plan, choice.format, coding),
+        };
         let plan = plan.with_preconditions(&conditions);
         let (collection, list) = (plan.collection().cloned(), plan.list().cloned());
         Ok(Self { plan, subject: RequestSubject { collection, list, conditions }, choice })
@@ -69,6 +73,7 @@ pub(super) async fn execute(
     match plan {
         Plan::Static(content) => Ok(reply::static_reply(&shared.model, &content).into()),
         Plan::Metrics => Ok(reply::metrics(Box::pin(respond::scrape(request.app)).await).into()),
+        Plan::Watch(plan) => Box::pin(watch::start(request, plan, facts, stages)).await,
         Plan::Read(ReadPlan::Page(collection, list))
             if let Some(lines) = export::streamed_format(format, &list) =>
         {

@@ -11,7 +11,7 @@ use http::{HeaderValue, header};
 
 use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::identity::{self, ChangedRights};
-use super::streaming::{ResponseBody, StreamingResponse};
+use super::streaming::{ResponseBody, StreamChunks, StreamingResponse};
 use crate::admission::{CallerKey, StreamLimit, StreamPermit};
 use crate::formats::{Format, StreamWriter};
 use crate::intent::{ListQuery, RouteError};
@@ -71,6 +71,7 @@ impl ExportJob {
             list: Arc::clone(&list),
             head,
             write: Box::new(write),
+            start: None,
         };
         let begun = begin_export(request, export).await;
         stages.mark("store");
@@ -86,7 +87,8 @@ impl ExportJob {
             ExportBody::Complete(bytes) => ResponseBody::Whole(bytes),
             ExportBody::Streaming(first, chunks) => {
                 let known = &facts.identity().known;
-                let stream = StreamingResponse::new(known, (first, chunks), permit);
+                let chunks = StreamChunks::Export(Some(first), chunks);
+                let stream = StreamingResponse::new(known, chunks, permit);
                 ResponseBody::Stream(Box::new(stream))
             }
         };
@@ -95,7 +97,7 @@ impl ExportJob {
 }
 
 /// Holds an admission permit until the export has begun; from then on the limit of exports counts.
-async fn begin_export(
+pub(super) async fn begin_export(
     request: &RequestContext<'_>,
     export: ExportRequest,
 ) -> Result<ExportBody, StoreError> {
@@ -109,7 +111,11 @@ fn acquire_stream(
     facts: &RequestFacts,
 ) -> Result<StreamPermit, Problem> {
     let whose = CallerKey::new(facts.user_name(), request.sender.address);
-    request.app.shared.admission.streams.acquire(whose).map_err(|full| match full {
+    request.app.shared.admission.streams.acquire(whose).map_err(too_many_streams)
+}
+
+pub(super) fn too_many_streams(full: StreamLimit) -> Problem {
+    match full {
         StreamLimit::Total => {
             Problem::new(&problem::BUSY).detail("too many concurrent streaming responses")
         }
@@ -117,5 +123,5 @@ fn acquire_stream(
             let seconds = HeaderValue::from_static("1");
             Problem::new(&problem::TOO_MANY_STREAMS).header(header::RETRY_AFTER, seconds)
         }
-    })
+    }
 }

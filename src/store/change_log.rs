@@ -18,13 +18,15 @@ use crate::formats;
 use crate::intent::preconditions::PreconditionResult;
 use crate::intent::{ListQuery, push_unprefixed_path};
 use crate::model::{ChangeLogDetail, Resource};
-use crate::plan::{ChangeAuthor, ChangeLogBounds, Collection, RequestRefusal};
+use crate::plan::{
+    ChangeAuthor, ChangeBatch, ChangeLogBounds, Collection, LogMarks, RequestRefusal,
+};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, StoreError};
 use crate::store::sql::insert::ENTRY_BINDS;
 use crate::store::sql::statements::{
-    CHANGE_LOG_BOUNDS, CHANGES_SWEPT, changes_between, raise_system_number,
+    CHANGE_LOG_BOUNDS, CHANGES_SWEPT, changes_between, numbers_after, raise_system_number,
 };
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::system_values;
@@ -32,6 +34,8 @@ use crate::value::{Change, ChangeKind, Id, Item, Moment, Page};
 
 /// Changes per batch.
 pub const BATCH_CHANGES_MAX: i64 = 500;
+/// A batch of large items ends early.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The columns that all change log entries of one write share.
 #[derive(Debug)]
@@ -263,6 +267,53 @@ pub async fn read_batch<D: Driver>(
     }
     let binds = [Bind::Integer(sequence), Bind::Integer(settled), Bind::Integer(BATCH_CHANGES_MAX)];
     driver.query(&changes_between(D::DIALECT), &binds, read_change).await
+}
+
+pub async fn read_marks<D: Driver>(driver: &mut D) -> Result<LogMarks, StatementError> {
+    let LogBounds { oldest, swept, reached, mark } = read_log_bounds(driver).await?;
+    Ok(LogMarks { settled: mark, reached, swept, oldest })
+}
+
+/// The numbers of the visible entries after a position, in order, also above the low-water mark.
+pub async fn read_numbers_after<D: Driver>(
+    driver: &mut D,
+    position: i64,
+    count_max: usize,
+) -> Result<Vec<i64>, StatementError> {
+    let limit = i64::try_from(count_max).unwrap_or(i64::MAX);
+    let binds = [Bind::Integer(position), Bind::Integer(limit)];
+    driver.query(&numbers_after(D::DIALECT), &binds, |row| row.required_integer(0)).await
+}
+
+/// Reads the entries after a position, of limited number and size. As in `read_batch`, the low-water mark comes
+/// first.
+pub async fn read_log_batch<D: Driver>(
+    driver: &mut D,
+    after: i64,
+) -> Result<ChangeBatch, StatementError> {
+    let marks = read_marks(driver).await?;
+    let mut batch = ChangeBatch { changes: Vec::new(), end: after.max(marks.settled), marks };
+    if marks.settled <= after {
+        return Ok(batch);
+    }
+    let sql = changes_between(D::DIALECT);
+    let binds = [after, marks.settled, BATCH_CHANGES_MAX].map(Bind::Integer);
+    let statement = Statement::new(&sql, binds.to_vec());
+    let mut bytes = 0;
+    let is_enough = |change: &Change| {
+        let texts = [&change.changed, &change.before, &change.after];
+        bytes += texts.into_iter().flatten().map(String::len).sum::<usize>();
+        bytes > BATCH_BYTES_MAX
+    };
+    let read = |_, row: &dyn Columns| read_change(row);
+    let rows = driver.query_all(std::slice::from_ref(&statement), read, is_enough).await?;
+    batch.changes = rows.into_iter().flatten().collect();
+    let is_full = bytes > BATCH_BYTES_MAX
+        || i64::try_from(batch.changes.len()).is_ok_and(|count| count >= BATCH_CHANGES_MAX);
+    if let Some(last) = batch.changes.last().filter(|_| is_full) {
+        batch.end = last.sequence;
+    }
+    Ok(batch)
 }
 
 pub fn read_change(row: &dyn Columns) -> Result<Change, InternalError> {

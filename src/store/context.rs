@@ -14,6 +14,7 @@ use crate::metrics::Counter;
 use crate::model::{GrantVerb, Model, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
+use crate::store::change_hint::ChangeHint;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::rows;
 use crate::store::sql::dialect::Dialect;
@@ -34,6 +35,8 @@ pub struct StoreContext {
     pub sql: SqlStatements,
     /// Cache of filtered statements, by the fingerprint of the rights, the verb and the resource.
     filtered: Cache<(u128, GrantVerb, ResourceIndex), Arc<ReadStatements>>,
+    /// Notified after each commit of this process.
+    pub change_hint: Arc<ChangeHint>,
     /// Metric: stored items that could not be decoded.
     pub damaged_items: Arc<Counter>,
 }
@@ -48,6 +51,7 @@ impl StoreContext {
             model: Arc::clone(model),
             sql: SqlStatements::new(model, dialect),
             filtered: Cache::new(FILTERED_MAX),
+            change_hint: Arc::default(),
             damaged_items,
         })
     }

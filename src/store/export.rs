@@ -3,12 +3,13 @@
 //! The caller passes the encoder of an item; this module chooses the statements that read the items, once for
 //! both backends. Each backend has its own file that runs them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use crate::intent::ListQuery;
 use crate::plan::Collection;
+use crate::store::change_log;
 use crate::store::context::{ScopedStatements, StoreContext};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
@@ -31,7 +32,22 @@ pub struct ExportRequest {
     /// Bytes that precede the first item.
     pub head: Vec<u8>,
     pub write: Box<ItemEncoder>,
+    /// Where to record the position of the snapshot in the change log, if that is wanted.
+    pub start: Option<Arc<OnceLock<SnapshotStart>>>,
 }
+
+/// The position of a snapshot in the change log.
+#[derive(Debug)]
+pub struct SnapshotStart {
+    /// The snapshot has every change up to this number.
+    pub position: i64,
+    /// The numbers above it whose changes the snapshot has too, in order. On PostgreSQL transactions with smaller
+    /// numbers may have been in flight, so there is no single number up to which the snapshot has everything.
+    pub included: Vec<i64>,
+}
+
+/// The maximum number of changes above the low-water mark that a snapshot may have.
+const INCLUDED_MAX: usize = 100_000;
 
 impl std::fmt::Debug for ExportRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -49,6 +65,34 @@ impl ExportRequest {
         context: &StoreContext,
     ) -> Result<(), StoreError> {
         require_parents(driver, context, &self.collection).await
+    }
+
+    /// Reads the low-water mark, before a snapshot that may have changes above it.
+    pub async fn read_settled<D: Driver>(&self, driver: &mut D) -> Result<Option<i64>, StoreError> {
+        match self.start {
+            Some(_) => Ok(Some(change_log::read_marks(driver).await?.settled)),
+            None => Ok(None),
+        }
+    }
+
+    /// Records the position of the snapshot, as the first read of it. `settled` is the low-water mark from before; if
+    /// there is a single writer, that of the snapshot itself.
+    pub async fn record_start<D: Driver>(
+        &self,
+        driver: &mut D,
+        settled: Option<i64>,
+    ) -> Result<(), StoreError> {
+        let Some(start) = &self.start else { return Ok(()) };
+        let position = match settled {
+            Some(settled) => settled,
+            None => change_log::read_marks(driver).await?.settled,
+        };
+        let included = change_log::read_numbers_after(driver, position, INCLUDED_MAX + 1).await?;
+        if included.len() > INCLUDED_MAX {
+            return Err(StoreError::Busy);
+        }
+        start.get_or_init(|| SnapshotStart { position, included });
+        Ok(())
     }
 
     /// The statements that read the collection.

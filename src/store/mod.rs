@@ -6,7 +6,9 @@
 mod admin;
 mod batchable_create;
 mod cascade;
+mod change_hint;
 mod change_log;
+mod change_tail;
 mod context;
 mod database;
 mod driver;
@@ -43,14 +45,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
-use crate::plan::{ChangeLogBounds, Outcome, ReadPlan, WritePlan};
+use crate::plan::{ChangeBatch, ChangeLogBounds, Outcome, ReadPlan, WritePlan};
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 
 pub use admin::AdminStore;
+pub use change_tail::{ChangeTail, TailBatch};
 pub use database::Database;
 pub use error::{InternalError, OpenError, StoreError};
-pub use export::ExportRequest;
+pub use export::{ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
@@ -101,6 +104,24 @@ impl Store {
             Self::Postgres(shared) => {
                 Ok(StoreWorker::Postgres(PostgresWorker::new(shared, workers)))
             }
+        }
+    }
+
+    /// A handle for a thread that follows the change log: with few connections of its own.
+    pub fn feed_worker(&self) -> Result<StoreWorker, OpenError> {
+        Ok(match self {
+            Self::Sqlite(shared) => StoreWorker::Sqlite(Box::new(SqliteWorker::for_feed(shared)?)),
+            Self::Postgres(shared) => {
+                StoreWorker::Postgres(PostgresWorker::with_connections(shared, 1))
+            }
+        })
+    }
+
+    /// Reads the change log in order, as it grows.
+    pub fn tail(&self) -> Result<ChangeTail, OpenError> {
+        match self {
+            Self::Sqlite(shared) => ChangeTail::on_sqlite(shared),
+            Self::Postgres(shared) => Ok(ChangeTail::on_postgres(shared)),
         }
     }
 
@@ -179,6 +200,14 @@ impl StoreWorker {
         match self {
             Self::Sqlite(worker) => worker.write(write, options).await,
             Self::Postgres(worker) => worker.write(write, options).await,
+        }
+    }
+
+    /// The entries of the change log after a position, of limited number and size.
+    pub async fn read_log_batch(&self, after: i64) -> Result<ChangeBatch, StoreError> {
+        match self.read(ReadPlan::ChangeBatch { after }).await? {
+            Outcome::ChangeBatch(batch) => Ok(batch),
+            _ => Err(StoreError::internal("a read of the change log had another outcome")),
         }
     }
 

@@ -40,6 +40,21 @@ pub async fn read<D: Driver>(
         ReadPlan::Changes(read) => {
             Ok(Outcome::Changes(Box::pin(read_page(driver, context, read)).await?))
         }
+        ReadPlan::ChangeBatch { after } => {
+            Ok(Outcome::ChangeBatch(change_log::read_log_batch(driver, *after).await?))
+        }
+        ReadPlan::WatchStart(collection, item) => {
+            // The marks come first: a deletion that the check does not see has a larger number.
+            let marks = change_log::read_marks(driver).await?;
+            let place = match item {
+                Some(id) => ExistenceCheck::Item(collection, *id),
+                None => ExistenceCheck::ParentOf(collection),
+            };
+            match check_existence(driver, context, place, &[]).await? {
+                (true, _) => Ok(Outcome::LogMarks(marks)),
+                (false, _) => Err(StoreError::Refused(RequestRefusal::Missing)),
+            }
+        }
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
         }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 /// or later.
 const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
     "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, \
-     If-Unmodified-Since",
+     If-Unmodified-Since, Last-Event-ID",
 );
 
 /// Response headers that pages may read, in addition to the safelisted ones.

@@ -112,6 +112,7 @@ impl PostgresWorkerState {
         let error = match done {
             Ok(Ok(outcome)) => {
                 fault::point("answer");
+                self.context.change_hint.notify();
                 lease.return_to_pool();
                 return WriteAttempt::Done(Ok(outcome));
             }

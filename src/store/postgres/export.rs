@@ -97,8 +97,13 @@ impl ExportTask {
         sink: &ExportSink,
     ) -> Result<Bytes, StoreError> {
         let step_max = self.state.statement_max + NETWORK_GRACE;
+        let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+        let settled = timeout(step_max, export.read_settled(&mut driver));
+        let settled = settled.await.unwrap_or(Err(StoreError::TimedOut))?;
         with_timeout(step_max, connection.client.batch_execute(&self.begin)).await?;
         let mut driver = PostgresDriver::new(connection, TransactionStage::Open);
+        let record = timeout(step_max, export.record_start(&mut driver, settled));
+        record.await.unwrap_or(Err(StoreError::TimedOut))?;
         let check = timeout(step_max, export.require_parents(&mut driver, &self.state.context));
         check.await.unwrap_or(Err(StoreError::TimedOut))?;
         let client = &connection.client;

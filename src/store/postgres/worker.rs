@@ -39,7 +39,7 @@ pub struct PostgresStore {
     address: Arc<PostgresUrl>,
     metrics: Arc<Metrics>,
     session: SessionSettings,
-    context: Arc<StoreContext>,
+    pub context: Arc<StoreContext>,
     connections_max: usize,
     exports: Arc<Exports>,
     epoch: Arc<Mutex<Option<u64>>>,
@@ -101,8 +101,11 @@ pub struct PostgresWorker {
 
 impl PostgresWorker {
     pub fn new(shared: &Arc<PostgresStore>, workers: usize) -> Self {
+        Self::with_connections(shared, shared.connections_max.div_ceil(workers.max(1)).max(1))
+    }
+
+    pub fn with_connections(shared: &Arc<PostgresStore>, connections_max: usize) -> Self {
         let address = Arc::clone(&shared.address);
-        let connections_max = shared.connections_max.div_ceil(workers.max(1)).max(1);
         let counted = shared.metrics.pool();
         let pool = ConnectionPool::new(address, shared.session, connections_max, counted);
         let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);

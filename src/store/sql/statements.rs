@@ -50,6 +50,12 @@ pub fn raise_system_number(dialect: &Dialect) -> String {
     )
 }
 
+/// The numbers of change log entries. 1: after which number, 2: how many.
+pub fn numbers_after(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!("SELECT sequence FROM nouns_changes WHERE sequence > {p}1 ORDER BY sequence LIMIT {p}2")
+}
+
 /// Reads the stamp, which every change of the users changes.
 pub const USERS_STAMP: &str =
     "SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'users_stamp'";

@@ -108,6 +108,7 @@ impl SqliteExports {
             .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         let mut driver = reader.driver();
         reader.set_deadline(clock::now() + *statement_max);
+        poll_once(export.record_start(&mut driver, None)).unwrap_or_else(blocked_error)?;
         poll_once(export.require_parents(&mut driver, context)).unwrap_or_else(blocked_error)?;
         let buffer = RefCell::new(ChunkBuffer::new(&mut export.head));
         let is_halted = Cell::new(false);

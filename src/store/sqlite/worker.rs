@@ -33,6 +33,8 @@ const FAST_READS_TO_RECOVER: u32 = 256;
 
 /// The page cache of a worker's own connection.
 const CACHE_KIB: u32 = 8_000;
+/// The page cache of a connection of the change feed, which rarely reads items.
+const FEED_CACHE_KIB: u32 = 256;
 
 /// The open store, shared by all threads.
 #[derive(Debug)]
@@ -90,7 +92,16 @@ pub struct SqliteWorker {
 
 impl SqliteWorker {
     pub fn new(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
-        let here = SqliteReader::open(&shared.path, &shared.context, (CACHE_KIB, PROGRESS_STEPS))?;
+        Self::with_cache(shared, CACHE_KIB)
+    }
+
+    /// A worker that mostly reads the change log.
+    pub fn for_feed(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
+        Self::with_cache(shared, FEED_CACHE_KIB)
+    }
+
+    fn with_cache(shared: &Arc<SqliteStore>, cache_kib: u32) -> Result<Self, OpenError> {
+        let here = SqliteReader::open(&shared.path, &shared.context, (cache_kib, PROGRESS_STEPS))?;
         Ok(Self {
             shared: Arc::clone(shared),
             inline_reader: RefCell::new(here),
@@ -213,10 +224,13 @@ fn is_short(read: &ReadPlan) -> bool {
     match read {
         ReadPlan::Ready
         | ReadPlan::ChangeLogBounds
+        | ReadPlan::WatchStart(..)
         | ReadPlan::Item(..)
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) => false,
+        // The change feed reads it, and its thread need not wait for the disk.
+        ReadPlan::ChangeBatch { .. } => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

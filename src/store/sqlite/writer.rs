@@ -308,6 +308,7 @@ impl SqliteWriter {
         match &committed {
             Ok(()) => {
                 complete_all(done);
+                self.context.change_hint.notify();
                 self.checkpoint_when_due();
             }
             Err(error) => self.handle_commit_failure(done, error),

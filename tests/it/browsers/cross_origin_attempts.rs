@@ -131,9 +131,9 @@ pub const READS: &[CrossOriginAttempt] = &[
     attempt("XMLHttpRequest", Reads("Ann"), "ask('GET', V + '/customers')"),
     attempt(
         "EventSource",
-        Nothing,
-        "new Promise(resolve => { const source = new EventSource(V + '/customers', {withCredentials: true}); \
-         source.onmessage = message => resolve(message.data); \
+        Reads("Ann"),
+        "new Promise(resolve => { const source = new EventSource(V + '/customers?snapshot=true', {withCredentials: true}); \
+         source.addEventListener('item', message => { source.close(); resolve(message.data) }); \
          source.onerror = () => { source.close(); resolve('failed') } })",
     ),
     attempt("script", Nothing, "settled(make('script', {src: V + '/customers'}))"),

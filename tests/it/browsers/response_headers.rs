@@ -127,7 +127,7 @@ on_every_backend! {
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
             access-control-allow-methods: GET, HEAD, POST, OPTIONS
-            access-control-allow-headers: Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, If-Unmodified-Since
+            access-control-allow-headers: Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, If-Unmodified-Since, Last-Event-ID
             access-control-max-age: 7200
             vary: Access-Control-Request-Method
             vary: Origin

@@ -3,3 +3,7 @@
 mod command;
 mod event_source;
 mod list;
+mod snapshot;
+mod stream;
+mod stream_limits;
+mod stream_rights;

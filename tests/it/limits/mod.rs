@@ -52,6 +52,11 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("stream_seconds_max", "exports/limits.rs", "export_is_cut_when_it_takes_too_long"),
     ("stream_idle_seconds_max", "exports/limits.rs", "export_is_cut_when_the_client_does_not_read"),
+    (
+        "heartbeat_seconds",
+        "feed/stream.rs",
+        "stream_heartbeat_moves_the_position_and_sends_no_event",
+    ),
     ("exports_max", "exports/limits.rs", "export_limit_in_total_refuses_further_exports"),
     (
         "export_wal_bytes_max",

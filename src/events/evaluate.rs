@@ -1,0 +1,225 @@
+//! One change through one subscription: whether its readers see the change, and the event that they see.
+//!
+//! Pure. Live events and pages of the log go through this one function, so that a client that resumes sees the
+//! same bytes as one that was connected all the time. An event depends on its subscription alone, never on the
+//! stream that sends it: streams share it.
+
+use std::fmt::Write as _;
+
+use crate::formats::cloud_event::{EventData, EventView, write_cloud_event, write_item_event};
+use crate::formats::{ItemView, event_stream, logged_item};
+use crate::intent::{ItemPath, LoggedChange};
+use crate::model::{Model, Resource};
+use crate::permit::change_visibility::{
+    AncestorStates, ChangeScope, ChangeTarget, Visibility, judge,
+};
+use crate::value::{EventKind, Id, Item};
+
+/// What a stream follows. Streams with equal keys share a view.
+#[derive(Debug)]
+pub struct Subscription {
+    pub scope: ChangeScope,
+    /// Equal for equal subscriptions.
+    pub key: Box<str>,
+    /// Whether events say who made the change.
+    pub shows_author: bool,
+}
+
+impl Subscription {
+    pub fn new(scope: ChangeScope) -> Self {
+        let mut key = String::new();
+        let is_log = match &scope.target {
+            ChangeTarget::All(filter) => {
+                let _ = write!(key, "log {filter:?}");
+                true
+            }
+            ChangeTarget::Resource(resource, list) => {
+                let _ = write!(key, "{} {:?}", resource.0, list.selection_key());
+                false
+            }
+            ChangeTarget::Collection(resource, ancestors, list) => {
+                let _ = write!(key, "{} {ancestors:?} {:?}", resource.0, list.selection_key());
+                false
+            }
+            ChangeTarget::Item(path, selection) => {
+                let selection = selection.as_ref().map(|list| list.selection_key());
+                let _ = write!(key, "{path:?} {selection:?}");
+                false
+            }
+        };
+        // The name of the user is a value in row filters.
+        let access = &scope.access;
+        let _ = write!(key, " {:?} {:?}", access.rights_key(), access.user_name());
+        Self { scope, key: key.into(), shows_author: is_log }
+    }
+
+    /// The labels of the resources whose changes it has to see; `None`: all.
+    pub fn labels<'m>(&self, model: &'m Model) -> Option<Vec<&'m str>> {
+        let resource = match &self.scope.target {
+            ChangeTarget::All(_) => return None,
+            ChangeTarget::Resource(resource, _) | ChangeTarget::Collection(resource, ..) => {
+                *resource
+            }
+            ChangeTarget::Item(path, _) => path.resource,
+        };
+        // The deletion of an ancestor ends the stream.
+        let label = |resource: &'m Resource| &*resource.label;
+        Some(model.lineage(resource).into_iter().map(label).collect())
+    }
+
+    /// The path above the items that it follows, if there is one.
+    fn ancestors(&self) -> &[Id] {
+        match &self.scope.target {
+            ChangeTarget::All(_) | ChangeTarget::Resource(..) => &[],
+            ChangeTarget::Collection(_, ancestors, _) => ancestors,
+            ChangeTarget::Item(path, _) => &path.ancestors,
+        }
+    }
+}
+
+/// The result for one change.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Evaluation {
+    Nothing,
+    /// An event was written.
+    Event,
+    /// The last event was written: what the stream follows no longer exists, or is no longer visible.
+    LastEvent,
+    /// The states of ancestors decide, and are not known here.
+    Unknown,
+}
+
+/// How events name the server.
+#[derive(Debug)]
+pub struct EventSource {
+    /// The origin and the base path.
+    pub source: Box<str>,
+    pub base_path: Box<str>,
+}
+
+impl EventSource {
+    pub fn new(model: &Model) -> Self {
+        let base_path = model.server.base_path.as_deref().unwrap_or("");
+        let source = match model.server.base_url.as_deref() {
+            Some(base_url) => [base_url, base_path].concat(),
+            None if base_path.is_empty() => "/".to_owned(),
+            None => base_path.to_owned(),
+        };
+        Self { source: source.into(), base_path: base_path.into() }
+    }
+}
+
+/// Writes the event of an item in a snapshot; without an id, because a client that is cut off in the middle of a
+/// snapshot needs a new one.
+pub fn write_snapshot_item(
+    out: &mut Vec<u8>,
+    (source, subject): (&EventSource, &str),
+    view: ItemView<'_>,
+    item: &Item,
+) {
+    let mut event = Vec::with_capacity(512);
+    write_item_event(&mut event, (&source.source, subject), view, item);
+    event_stream::write_event(out, None, "item", &event);
+}
+
+/// Evaluates one change, and appends its event as the readers see it.
+pub fn evaluate(
+    out: &mut Vec<u8>,
+    (model, source): (&Model, &EventSource),
+    subscription: &Subscription,
+    logged: &LoggedChange,
+    ancestors: &dyn AncestorStates,
+) -> Evaluation {
+    crate::fault::point("feed");
+    let scope = &subscription.scope;
+    if let Some(is_gone) = ancestor_change(model, subscription, logged) {
+        if is_gone {
+            write_event(out, source, subscription, (logged, EventKind::Left, EventData::Id));
+            return Evaluation::LastEvent;
+        }
+        return Evaluation::Nothing;
+    }
+    match judge(model, scope, logged, ancestors) {
+        Visibility::Hidden => Evaluation::Nothing,
+        Visibility::NeedsAncestors(_) => Evaluation::Unknown,
+        Visibility::Visible { kind, shows_before } => {
+            let view = scope.view(logged.resource.map(|index| model.resource(index)));
+            let shown = |text: Option<&str>, write: fn(&mut Vec<u8>, _, &str)| {
+                text.map(|text| {
+                    let mut out = Vec::with_capacity(text.len());
+                    write(&mut out, view, text);
+                    crate::json::written_text(out)
+                })
+            };
+            let change = &logged.change;
+            let before = change.before.as_deref().filter(|_| shows_before);
+            let before = shown(before, logged_item::write_visible);
+            let after = shown(change.after.as_deref(), logged_item::write_visible);
+            let changed = shown(change.changed.as_deref(), logged_item::write_visible_names);
+            let data = match kind {
+                EventKind::Left => EventData::Id,
+                EventKind::Created | EventKind::Updated | EventKind::Deleted => EventData::Values {
+                    changed: changed.as_deref(),
+                    before: before.as_deref(),
+                    after: after.as_deref(),
+                },
+            };
+            write_event(out, source, subscription, (logged, kind, data));
+            let is_item = matches!(scope.target, ChangeTarget::Item(..));
+            match is_item && matches!(kind, EventKind::Deleted | EventKind::Left) {
+                true => Evaluation::LastEvent,
+                false => Evaluation::Event,
+            }
+        }
+    }
+}
+
+/// For a change of one of the items above those that the subscription follows: whether they are out of reach from
+/// then on. `None` for other changes.
+fn ancestor_change(
+    model: &Model,
+    subscription: &Subscription,
+    logged: &LoggedChange,
+) -> Option<bool> {
+    let ancestors = subscription.ancestors();
+    if ancestors.is_empty() {
+        return None;
+    }
+    let ItemPath { resource, ancestors: above, id } = logged.path.as_ref()?;
+    let is_above =
+        ancestors.get(..above.len()) == Some(above) && ancestors.get(above.len()) == Some(id);
+    let followed = match &subscription.scope.target {
+        ChangeTarget::All(_) => return None,
+        ChangeTarget::Resource(index, _) | ChangeTarget::Collection(index, ..) => *index,
+        ChangeTarget::Item(path, _) => path.resource,
+    };
+    let lineage = model.lineage(followed);
+    let at_level = lineage.get(above.len()).map(|resource| resource.index);
+    if !is_above || at_level != Some(*resource) {
+        return None;
+    }
+    let is_visible = logged.after(model).is_some_and(|after| {
+        subscription.scope.access.can_read_item(model.resource(*resource), after)
+    });
+    let has_row_filter = !subscription.scope.access.read_access(*resource).row_filters.is_empty();
+    let is_deleted = logged.kind == Some(crate::value::ChangeKind::Deleted);
+    Some(is_deleted || (has_row_filter && !is_visible))
+}
+
+fn write_event(
+    out: &mut Vec<u8>,
+    source: &EventSource,
+    subscription: &Subscription,
+    (logged, kind, data): (&LoggedChange, EventKind, EventData<'_>),
+) {
+    let view = EventView {
+        source: &source.source,
+        base_path: &source.base_path,
+        kind: kind.as_str(),
+        shows_author: subscription.shows_author,
+        data,
+    };
+    let mut event = Vec::with_capacity(512);
+    write_cloud_event(&mut event, view, &logged.change);
+    event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
+}

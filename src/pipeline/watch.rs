@@ -1,0 +1,173 @@
+//! The start of an event stream.
+//!
+//! Everything that can be refused is refused before the first byte. The start holds an admission permit like any
+//! read; the stream itself holds a stream permit only.
+
+use std::sync::{Arc, OnceLock};
+
+use super::context::{App, RequestContext, RequestFacts, SharedState};
+use super::export::{begin_export, too_many_streams};
+use super::identity::{self, ChangedRights};
+use super::streaming::{ResponseBody, StreamChunks, StreamingResponse};
+use crate::admission::{CallerKey, StreamLimit, StreamPermit};
+use crate::events::{EventStream, SnapshotSource, StreamStart, Subscription, write_snapshot_item};
+use crate::formats::event_stream;
+use crate::intent::preconditions::Preconditions;
+use crate::intent::{self, ItemPath, ListQuery, RouteError, StartPosition};
+use crate::log::StageTimes;
+use crate::model::{ChangeLogDetail, Model, Resource};
+use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
+use crate::plan::{Collection, LogMarks, Outcome, ReadPlan, RequestRefusal, WatchPlan};
+use crate::problem::{self, Problem};
+use crate::reply::{self, Reply, ResponseContext};
+use crate::store::{ExportBody, ExportRequest, StoreError};
+use crate::value::Item;
+
+/// Starts an event stream.
+pub(super) async fn start(
+    request: &RequestContext<'_>,
+    plan: WatchPlan,
+    facts: &mut RequestFacts,
+    stages: &mut StageTimes,
+) -> Result<Reply<ResponseBody>, RouteError> {
+    let SharedState { model, replies, feed, .. } = &*request.app.shared;
+    let caller = CallerKey::new(facts.user_name(), request.sender.address);
+    let permit = acquire_stream(request, &caller).await?;
+    let WatchPlan { collection, item, list, start } = plan;
+    check_observable(model, &collection, !list.filters.is_empty())?;
+    let conditions = Preconditions::default();
+    let about = ResponseContext {
+        model,
+        collection: &collection,
+        list: Some(&list),
+        conditions: &conditions,
+        format: &event_stream::FORMAT,
+    };
+    let marks = read_marks(request, ReadPlan::WatchStart(collection.clone(), item)).await;
+    let start = match marks.and_then(|marks| find_start(start, marks)) {
+        Ok(Some(position)) => Ok(StreamStart::After(position)),
+        Ok(None) => begin_snapshot(request, &collection, &list).await.map(StreamStart::Snapshot),
+        Err(error) => Err(error),
+    };
+    stages.mark("store");
+    identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+    let start = start.map_err(|error| replies.failure(&about, error))?;
+    let (resource, ancestors) = (collection.resource, collection.ancestors.clone());
+    let target = match item {
+        Some(id) => {
+            let path = ItemPath { resource, ancestors, id };
+            ChangeTarget::Item(path, Some(list.clone()))
+        }
+        None => ChangeTarget::Collection(resource, ancestors, list.clone()),
+    };
+    let scope = ChangeScope { access: collection.scope.clone(), target };
+    let events = EventStream::open(feed, Subscription::new(scope), caller, start);
+    let known = &facts.identity().known;
+    let stream = StreamingResponse::new(known, StreamChunks::Events(events), permit);
+    Ok(replies.event_stream(&about, ResponseBody::Stream(Box::new(stream))))
+}
+
+/// A stream permit. At the limit of a caller, the server first finds out which of its clients have gone: a page
+/// that is loaded again leaves streams behind that nobody reads.
+async fn acquire_stream(
+    request: &RequestContext<'_>,
+    caller: &CallerKey,
+) -> Result<StreamPermit, Problem> {
+    let SharedState { admission, feed, .. } = &*request.app.shared;
+    let acquired = match admission.streams.acquire(caller.clone()) {
+        Err(StreamLimit::PerCaller) => {
+            feed.probe(caller).await;
+            admission.streams.acquire(caller.clone())
+        }
+        acquired => acquired,
+    };
+    acquired.map_err(too_many_streams)
+}
+
+async fn read_marks(request: &RequestContext<'_>, read: ReadPlan) -> Result<LogMarks, StoreError> {
+    let App { shared, store, .. } = request.app;
+    let permit = shared.admission.admit(request.deadline).await?;
+    match store.read_in(Some(permit), read).await? {
+        Outcome::LogMarks(marks) => Ok(marks),
+        _ => Err(StoreError::internal("the start of an event stream had another outcome")),
+    }
+}
+
+/// Refuses a stream whose events cannot be evaluated, because the log does not have the values.
+fn check_observable(
+    model: &Model,
+    collection: &Collection,
+    has_filters: bool,
+) -> Result<(), Problem> {
+    let resource = model.resource(collection.resource);
+    if has_filters && resource.changes == ChangeLogDetail::Ids {
+        let detail = format!("the change log has no values of {}, so no filter", resource.plural);
+        return Err(Problem::new(&problem::BAD_QUERY).detail(detail));
+    }
+    let is_filtered =
+        |level: &Resource| !collection.scope.read_access(level.index).row_filters.is_empty();
+    let is_hidden = |level: &Resource| {
+        is_filtered(level)
+            && (level.changes == ChangeLogDetail::Ids || level.index != resource.index)
+    };
+    match model.lineage(resource.index).into_iter().any(is_hidden) {
+        true => Err(Problem::new(&problem::NOT_OBSERVABLE)),
+        false => Ok(()),
+    }
+}
+
+/// The position after which the stream begins; `None`: with a snapshot.
+fn find_start(start: StartPosition, marks: LogMarks) -> Result<Option<i64>, StoreError> {
+    match start {
+        StartPosition::Now => Ok(Some(marks.settled)),
+        StartPosition::After(after) => check_position(after, marks).map(Some),
+        // A browser does not see why a request is refused, so a position that cannot be resumed at is not refused.
+        StartPosition::Snapshot { resume } => {
+            Ok(resume.and_then(|after| check_position(after, marks).ok()))
+        }
+    }
+}
+
+/// Begins to read all items of a list, with their position in the log. Returns when the first ones have arrived.
+async fn begin_snapshot(
+    request: &RequestContext<'_>,
+    collection: &Collection,
+    list: &Arc<ListQuery>,
+) -> Result<SnapshotSource, StoreError> {
+    let SharedState { model, feed, .. } = &*request.app.shared;
+    let (model, source) = (Arc::clone(model), Arc::clone(feed.source()));
+    let shown = (collection.clone(), Arc::clone(list));
+    let write = move |out: &mut Vec<u8>, item: &Item| {
+        let (collection, list) = &shown;
+        let Collection { resource, ancestors, .. } = collection;
+        let subject = intent::format_path(&model, *resource, ancestors, Some(item.id));
+        let view = reply::view(&model, collection, Some(list));
+        write_snapshot_item(out, (&source, &subject), view, item);
+    };
+    let start = Arc::new(OnceLock::new());
+    let export = ExportRequest {
+        collection: collection.clone(),
+        list: Arc::clone(list),
+        head: Vec::new(),
+        write: Box::new(write),
+        start: Some(Arc::clone(&start)),
+    };
+    Ok(match begin_export(request, export).await? {
+        ExportBody::Complete(first) => SnapshotSource { first, rest: None, start },
+        ExportBody::Streaming(first, rest) => SnapshotSource { first, rest: Some(rest), start },
+    })
+}
+
+/// The position after which a stream begins that the client wants to begin after `after`.
+fn check_position(after: i64, marks: LogMarks) -> Result<i64, StoreError> {
+    let LogMarks { reached, swept, oldest, .. } = marks;
+    match after {
+        // Zero stands for everything that is kept.
+        0 => Ok(swept),
+        after if after > reached => {
+            Err(StoreError::Refused(RequestRefusal::PositionNotReached { reached }))
+        }
+        after if after < swept => Err(StoreError::Refused(RequestRefusal::PositionGone { oldest })),
+        after => Ok(after),
+    }
+}
