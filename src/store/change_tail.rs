@@ -4,7 +4,7 @@
 //! database reports may fall (a transaction announces an old number before it draws a new one), although no
 //! smaller number can commit; so a position never moves back.
 //!
-//! Commits of this process wake it by `ChangeHint`; those of other processes it finds by polling.
+//! Commits wake it by `ChangeHint`; those that give no hint it finds by polling.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
 use crate::plan::{ChangeBatch, Outcome, ReadPlan};
+use crate::store::change_hint::ChangeHint;
 use crate::store::error::{OpenError, StoreError};
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
@@ -21,11 +22,23 @@ use crate::value::Change;
 /// How often the tail polls while entries are visible above the low-water mark.
 const IN_FLIGHT_POLLS_MS: [u64; 4] = [5, 10, 20, 50];
 
-/// How often the log is polled for commits that gave no hint: on SQLite only the commands of the operator write
-/// beside the server.
-const SQLITE_POLL: Duration = Duration::from_secs(1);
-/// On PostgreSQL other servers write too.
-const POSTGRES_POLL: Duration = Duration::from_millis(100);
+/// How often the log is polled for commits that gave no hint.
+#[derive(Debug, Clone, Copy)]
+pub struct PollIntervals {
+    pub with_remote_hints: Duration,
+    pub without_remote_hints: Duration,
+}
+
+/// Only the commands of the operator write beside the server.
+pub const SQLITE_POLL: PollIntervals = PollIntervals {
+    with_remote_hints: Duration::from_secs(1),
+    without_remote_hints: Duration::from_secs(1),
+};
+/// Other servers write too, and notify this one unless a proxy prevents it.
+pub const POSTGRES_POLL: PollIntervals = PollIntervals {
+    with_remote_hints: Duration::from_secs(5),
+    without_remote_hints: Duration::from_millis(50),
+};
 
 /// Entries of the change log, in order.
 #[derive(Debug)]
@@ -41,8 +54,9 @@ pub struct TailBatch {
 #[derive(Debug)]
 pub struct ChangeTail {
     reader: TailReader,
-    hint: Receiver<u64>,
-    poll: Duration,
+    hint: Arc<ChangeHint>,
+    commits: Receiver<u64>,
+    poll: PollIntervals,
     /// How often in a row a read found entries that transactions in flight hold back.
     in_flight_reads: usize,
 }
@@ -57,27 +71,34 @@ enum TailReader {
 impl ChangeTail {
     pub fn on_sqlite(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
         let reader = TailReader::Sqlite(Box::new(SqliteWorker::for_feed(shared)?));
-        let hint = shared.context.change_hint.subscribe();
-        Ok(Self { reader, hint, poll: SQLITE_POLL, in_flight_reads: 0 })
+        Ok(Self::new(reader, &shared.context.change_hint, SQLITE_POLL))
     }
 
     pub fn on_postgres(shared: &Arc<PostgresStore>) -> Self {
         let reader = TailReader::Postgres(PostgresWorker::with_connections(shared, 1));
-        let hint = shared.context.change_hint.subscribe();
-        Self { reader, hint, poll: POSTGRES_POLL, in_flight_reads: 0 }
+        Self::new(reader, &shared.context.change_hint, POSTGRES_POLL)
+    }
+
+    fn new(reader: TailReader, hint: &Arc<ChangeHint>, poll: PollIntervals) -> Self {
+        let commits = hint.subscribe();
+        Self { reader, hint: Arc::clone(hint), commits, poll, in_flight_reads: 0 }
     }
 
     /// Waits until the log may have new entries.
     pub async fn wait(&mut self) {
+        let usual = match self.hint.want_remote() {
+            true => self.poll.with_remote_hints,
+            false => self.poll.without_remote_hints,
+        };
         let last = self.in_flight_reads.checked_sub(1);
         let soon = last.map(|last| {
             let [.., longest] = IN_FLIGHT_POLLS_MS;
             Duration::from_millis(IN_FLIGHT_POLLS_MS.get(last).copied().unwrap_or(longest))
         });
-        let poll = sleep(soon.map_or(self.poll, |soon| soon.min(self.poll)));
+        let poll = sleep(soon.map_or(usual, |soon| soon.min(usual)));
         tokio::pin!(poll);
         tokio::select! {
-            changed = self.hint.changed() => if changed.is_err() {
+            changed = self.commits.changed() => if changed.is_err() {
                 // The store is closed.
                 poll.await;
             },

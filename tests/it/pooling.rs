@@ -24,7 +24,7 @@ const POOLED: &str = "\n[server]\ndatabase_pooling = \"transaction\"\n";
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
 /// A pgbouncer in front of the tests' PostgreSQL; stopped when dropped.
-struct PgBouncer {
+pub struct PgBouncer {
     child: Child,
     port: u16,
     /// The database behind it. Dropped after the proxy, so that no session has it open.
@@ -33,7 +33,7 @@ struct PgBouncer {
 
 impl PgBouncer {
     /// `more` is added to the proxy's settings.
-    fn start(more: &str) -> Self {
+    pub fn start(more: &str) -> Self {
         let folder = Folder::new();
         let direct = Backend::Postgres.database(&folder, "nouns.db");
         let name = Postgres::database_name(folder.path());
@@ -59,7 +59,7 @@ impl PgBouncer {
         panic!("pgbouncer found no free port");
     }
 
-    fn setup(&self, model: &str) -> Setup {
+    pub fn setup(&self, model: &str) -> Setup {
         let name = Postgres::database_name(self.folder.path());
         Setup::replica(format!("postgres://nouns@127.0.0.1:{}/{name}", self.port)).model(model)
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::clock;
 use crate::log::{Level, Logger};
@@ -24,6 +24,7 @@ use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::notifications::ChangeNotifications;
 use crate::store::postgres::open::{START_LOCK_TIMEOUT, StartupMigration};
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
 use crate::store::postgres::replay_protection::tables;
@@ -53,6 +54,8 @@ pub struct MaintenanceThread {
 }
 
 struct MaintenanceTask {
+    address: Arc<PostgresUrl>,
+    clock: Arc<DatabaseClock>,
     context: Arc<StoreContext>,
     pool: Arc<ConnectionPool>,
     session: SessionSettings,
@@ -60,6 +63,8 @@ struct MaintenanceTask {
     log: Logger,
     metrics: Arc<Metrics>,
     server: ServerRegistration,
+    /// Whether there are other servers; checked at the start and at each renewal.
+    has_peers: watch::Sender<bool>,
     /// When the periodic tasks last ran.
     last_round: Cell<Option<Instant>>,
     doubts: ClockDoubtLog,
@@ -78,14 +83,17 @@ impl MaintenanceThread {
         // A migration of large tables takes longer than a request may.
         let millis = u64::try_from(START_LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let opening = SessionSettings { statement_ms_max: millis, lock_ms_max: millis, ..session };
-        let clock = Arc::default();
-        let pool = ConnectionPool::new(address, opening, 1, metrics.pool()).with_clock(&clock);
+        let clock: Arc<DatabaseClock> = Arc::default();
+        let pool = ConnectionPool::new(Arc::clone(&address), opening, 1, metrics.pool());
+        let pool = pool.with_clock(&clock);
         let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
         let server = ServerRegistration::new().map_err(|error| {
             OpenError(format!("the system's random number generator failed: {error}"))
         })?;
         let work = MaintenanceTask {
+            address,
+            clock: Arc::clone(&clock),
             context,
             pool,
             session,
@@ -93,6 +101,7 @@ impl MaintenanceThread {
             log,
             metrics,
             server,
+            has_peers: watch::Sender::new(false),
             last_round: Cell::new(None),
             doubts: ClockDoubtLog::default(),
         };
@@ -146,11 +155,28 @@ impl MaintenanceTask {
         let goes_on = is_open.is_ok();
         let _ = opened.send(is_open);
         if goes_on {
+            let notifications = tokio::task::spawn_local(Rc::clone(&work).exchange_notifications());
             work.sweep_until(&mut stopped).await;
+            notifications.abort();
             work.server.set_registered(false);
             work.remove_registration().await;
         }
         renewals.abort();
+    }
+
+    /// Tells other servers that the change log has grown, and is told by them, until the server ends.
+    async fn exchange_notifications(self: Rc<Self>) {
+        let notifications = ChangeNotifications {
+            address: Arc::clone(&self.address),
+            session: self.session,
+            clock: Arc::clone(&self.clock),
+            hint: Arc::clone(&self.context.change_hint),
+            log: self.log.clone(),
+            server_id: self.server.id().to_owned(),
+            has_peers: self.has_peers.subscribe(),
+        };
+        self.check_peers().await;
+        notifications.run().await;
     }
 
     /// Sweeps until the server ends.
@@ -297,6 +323,8 @@ impl MaintenanceTask {
         let driver = |stage| PostgresDriver::new(connection, stage);
         let renewed = self.server.renew(&mut driver(TransactionStage::Autocommit)).await;
         if renewed.map_err(|failure| failure.message().to_owned())? {
+            let has_peers = self.server.has_others(&mut driver(TransactionStage::Autocommit)).await;
+            self.has_peers.send_replace(has_peers.map_err(|failure| failure.message().to_owned())?);
             return Ok(Renewal::Done);
         }
         let mut driver = driver(TransactionStage::BeginPending);
@@ -305,6 +333,14 @@ impl MaintenanceTask {
             return Err("the connection was lost".to_owned());
         }
         done.map_err(|mismatch| mismatch.describe(&self.display_url).to_string())
+    }
+
+    /// Looks for other servers at the start.
+    async fn check_peers(&self) {
+        let check = async |driver: &mut PostgresDriver<'_>| self.server.has_others(driver).await;
+        let found = self.with_driver(TransactionStage::Autocommit, check).await;
+        // If in doubt, there are others.
+        self.has_peers.send_replace(!matches!(found, Ok(Ok(false))));
     }
 
     /// Removes the registration when the server ends.

@@ -3,7 +3,8 @@
 //! Each worker thread has its own connection pool (`pool`), so a request never changes threads. A write is
 //! retried while no response was sent to the client and the transaction certainly did not commit; where the
 //! outcome is unknown, the client gets `OutcomeUnknown`. A maintenance thread opens the database at startup
-//! and then sweeps the change log (`maintenance`).
+//! and then sweeps the change log (`maintenance`); it also tells other servers that the log has grown
+//! (`notifications`).
 
 pub mod admin;
 pub mod attempt;
@@ -18,6 +19,7 @@ pub mod export;
 pub mod index_build;
 pub mod insert_batch;
 pub mod maintenance;
+pub mod notifications;
 pub mod open;
 pub mod outgoing_statement;
 pub mod pipelined;

@@ -40,6 +40,9 @@ const DELETE_EXPIRED: &str =
 /// 1: id, 2: model. Returns the distinct models of other servers.
 const SELECT_OTHER_MODELS: &str =
     "SELECT DISTINCT model FROM nouns_servers WHERE id <> $1 AND model <> $2";
+/// Whether there are other servers. 1: id, 2: the lifetime of a row in seconds.
+const HAS_OTHERS: &str = "SELECT EXISTS (SELECT FROM nouns_servers WHERE id <> $1 \
+    AND seen >= clock_timestamp() - make_interval(secs => $2::bigint))";
 /// True for the one server that may start now. The first number is the namespace of our advisory locks.
 pub const START_LOCK: &str = "pg_try_advisory_xact_lock(1313821262, 1)";
 /// True for the one server that may sweep now, and the time by which it sweeps.
@@ -100,6 +103,10 @@ impl ServerRegistration {
         Ok(Self { id, is_registered: Cell::new(false) })
     }
 
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// The other models that servers run with. The caller holds the start lock, so that no server starts
     /// meanwhile.
     pub async fn other_models(
@@ -139,6 +146,15 @@ impl ServerRegistration {
         let is_there = driver.execute(RENEW, &[Bind::Text(&self.id)]).await? > 0;
         // A failed start has removed its row itself.
         Ok(is_there || !self.is_registered.get())
+    }
+
+    pub async fn has_others(
+        &self,
+        driver: &mut PostgresDriver<'_>,
+    ) -> Result<bool, StatementError> {
+        let binds = [Bind::Text(&self.id), Bind::Integer(LIVE_SECONDS)];
+        Ok(driver.query_one(HAS_OTHERS, &binds, |row| row.boolean(0)).await?.flatten()
+            == Some(true))
     }
 
     pub fn is_registered(&self) -> bool {

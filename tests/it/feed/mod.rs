@@ -3,6 +3,7 @@
 mod command;
 mod event_source;
 mod list;
+mod replicas;
 mod snapshot;
 mod stream;
 mod stream_limits;
