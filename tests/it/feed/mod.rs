@@ -8,3 +8,4 @@ mod snapshot;
 mod stream;
 mod stream_limits;
 mod stream_rights;
+mod under_fire;

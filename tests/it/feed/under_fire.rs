@@ -1,0 +1,415 @@
+//! Event streams under fire: many writers, readers that cut their connection at any byte, servers that are
+//! killed.
+//!
+//! The judge is the database's own log: each reader has received every change exactly once and in order, and
+//! every write that was answered is among them. On PostgreSQL three servers serve one database, readers connect
+//! to another one each time, and a transaction holds back a number that it has drawn early.
+//! `NOUNS_SOAK` makes 50,000 changes, otherwise there are fewer.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::durability::fallible_connection::FallibleConnection;
+use crate::durability::seeded_random::{SeededRandom, print_seed};
+use crate::harness::{
+    Backend, ConnectError, EventSource, OpenTransaction, Received, Server, Setup, StreamEnd,
+    StreamEvent, TIMEOUT, run_sql, wait_until,
+};
+
+const WRITERS: usize = 16;
+const READERS: usize = 8;
+const REPLICAS: usize = 3;
+/// The changes at the end, which readers receive live.
+const LIVE_CHANGES: usize = 100;
+/// A cut may come as late as this; several events fit into it, and fewer than all.
+const CUT_BYTES_MAX: usize = 60_000;
+
+const MODEL: &str = r#"
+title = "Notes"
+[server]
+changes_keep = "forever"
+[server.limits]
+heartbeat_seconds = 1
+streams_per_caller_max = 400
+[resources.note.fields]
+text = { type = "text", required = true, unique = true }
+count = { type = "integer", default = 0, filter = true }
+"#;
+
+fn changes_min() -> usize {
+    if std::env::var_os("NOUNS_SOAK").is_some() { 50_000 } else { 1_500 }
+}
+
+fn readers_timeout() -> Duration {
+    if changes_min() > 10_000 { 10 * TIMEOUT } else { TIMEOUT }
+}
+
+/// One change of an item: its id, its kind, and the version that it made; a deletion makes none.
+type ItemChange = (String, String, u64);
+
+/// What writers, readers and the test share.
+struct Battle {
+    addresses: Mutex<Vec<Option<SocketAddr>>>,
+    /// Changes that were answered.
+    changes: AtomicUsize,
+    answered: Mutex<BTreeSet<ItemChange>>,
+    /// The last change that each reader has received.
+    positions: [AtomicI64; READERS],
+    /// Set when the last writer has ended: the last change of the log.
+    last: AtomicI64,
+    has_failed: AtomicBool,
+}
+
+/// Ends the other threads when one has failed.
+struct FailOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Battle {
+    fn new(servers: &[Server]) -> Self {
+        Self {
+            addresses: Mutex::new(servers.iter().map(|server| Some(server.address)).collect()),
+            changes: AtomicUsize::new(0),
+            answered: Mutex::default(),
+            positions: std::array::from_fn(|_| AtomicI64::new(0)),
+            last: AtomicI64::new(i64::MAX),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// The address of a server that is not being restarted.
+    fn some_address(&self, random: &mut SeededRandom) -> SocketAddr {
+        wait_until("a server is there", || {
+            assert!(!self.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            let addresses = self.addresses.lock().unwrap();
+            let present: Vec<_> = addresses.iter().flatten().copied().collect();
+            random.one_of(&present).copied()
+        })
+    }
+
+    fn wait_for_readers(&self, last: i64) {
+        wait_until("the readers have caught up", || {
+            assert!(!self.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            self.positions.iter().all(|at| at.load(Ordering::Relaxed) >= last).then_some(())
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+            || self.changes.load(Ordering::Relaxed) >= changes_min()
+    }
+
+    fn record(&self, change: ItemChange) {
+        let name = format!("{change:?}");
+        assert!(self.answered.lock().unwrap().insert(change), "answered twice: {name}");
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A client that writes its own items.
+struct Writer<'a> {
+    battle: &'a Battle,
+    number: usize,
+    random: SeededRandom,
+    connection: Option<FallibleConnection>,
+    ids: Vec<String>,
+    texts: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn new(battle: &'a Battle, number: usize, random: SeededRandom) -> Self {
+        Self { battle, number, random, connection: None, ids: Vec::new(), texts: 0 }
+    }
+
+    fn run(&mut self) {
+        let _fail = FailOnPanic(&self.battle.has_failed);
+        while !self.battle.is_over() {
+            match self.random.below(20) {
+                0..8 => self.create(1),
+                8 => self.create(5),
+                9..17 => self.update(),
+                17 | 18 => self.delete(),
+                _ => self.be_refused(),
+            }
+        }
+    }
+
+    /// A value that no other item has.
+    fn text(&mut self) -> String {
+        self.texts += 1;
+        format!(
+            "note {} of writer {} {}",
+            self.texts,
+            self.number,
+            "x".repeat(self.random.below(300))
+        )
+    }
+
+    /// `None` if the server was lost, or has refused the request for a moment.
+    fn request(
+        &mut self,
+        line: &str,
+        media_type: &str,
+        body: &str,
+    ) -> Option<(u16, serde_json::Value)> {
+        if self.connection.is_none() {
+            let address = self.battle.some_address(&mut self.random);
+            self.connection = FallibleConnection::connect(address);
+        }
+        let header = format!("Content-Type: {media_type}\r\n");
+        let answer = self.connection.as_mut()?.request_with(line, &header, body);
+        let Some(answer) = answer else {
+            self.connection = None;
+            return None;
+        };
+        if answer.status == 503 {
+            return None;
+        }
+        let json = if answer.body.is_empty() { serde_json::Value::Null } else { answer.json() };
+        Some((answer.status, json))
+    }
+
+    fn create(&mut self, count: usize) {
+        let notes: Vec<_> = (0..count).map(|_| serde_json::json!({"text": self.text()})).collect();
+        let body = match notes.as_slice() {
+            [note] => serde_json::json!({ "note": note }),
+            notes => serde_json::json!({ "notes": notes }),
+        };
+        let answer = self.request("POST /notes", "application/json", &body.to_string());
+        let Some((status, json)) = answer else { return };
+        assert_eq!(status, 201, "{json}");
+        let created = match json.get("notes") {
+            Some(notes) => notes.as_array().unwrap().clone(),
+            None => vec![json["note"].clone()],
+        };
+        assert_eq!(created.len(), count);
+        for note in created {
+            let id = note["id"].as_str().unwrap().to_owned();
+            self.battle.record((id.clone(), "created".to_owned(), 1));
+            self.ids.push(id);
+        }
+    }
+
+    fn update(&mut self) {
+        let Some(id) = self.random.one_of(&self.ids).cloned() else { return };
+        let text = self.text();
+        let body =
+            serde_json::json!({"note": {"text": text, "count": self.random.below(3)}}).to_string();
+        let (method, media_type) = match self.random.below(2) {
+            0 => ("PUT", "application/json"),
+            _ => ("PATCH", "application/merge-patch+json"),
+        };
+        match self.request(&format!("{method} /notes/{id}"), media_type, &body) {
+            None => {}
+            // Its deletion was not answered.
+            Some((404, _)) => self.ids.retain(|known| *known != id),
+            Some((status, json)) => {
+                assert_eq!(status, 200, "{json}");
+                let version = json["note"]["version"].as_u64().unwrap();
+                self.battle.record((id, "updated".to_owned(), version));
+            }
+        }
+    }
+
+    fn delete(&mut self) {
+        let Some(id) = self.random.one_of(&self.ids).cloned() else { return };
+        let answer = self.request(&format!("DELETE /notes/{id}"), "application/json", "");
+        if let Some((status, json)) = answer {
+            assert!([204, 404].contains(&status), "{json}");
+            self.ids.retain(|known| *known != id);
+            if status == 204 {
+                self.battle.record((id, "deleted".to_owned(), 0));
+            }
+        }
+    }
+
+    /// Two items with one value: on PostgreSQL it uses up numbers of the log.
+    fn be_refused(&mut self) {
+        let text = self.text();
+        let body = serde_json::json!({"notes": [{"text": text}, {"text": text}]}).to_string();
+        if let Some((status, json)) = self.request("POST /notes", "application/json", &body) {
+            assert_eq!(status, 409, "{json}");
+        }
+    }
+}
+
+/// What a reader has received.
+#[derive(Default)]
+struct Reading {
+    sequences: Vec<i64>,
+    changes: BTreeSet<ItemChange>,
+    connections: usize,
+}
+
+impl Reading {
+    fn take(&mut self, event: &StreamEvent) {
+        let data = event.json();
+        assert_eq!(data["id"].as_str(), Some(event.id.as_str()), "{event:?}");
+        let id = data["subject"].as_str().unwrap().strip_prefix("/notes/").unwrap().to_owned();
+        let version = data["data"]["after"]["version"].as_u64().unwrap_or(0);
+        self.sequences.push(event.sequence());
+        self.changes.insert((id, event.kind.clone(), version));
+    }
+}
+
+/// Reads to the last change, over many connections.
+fn read_all(battle: &Battle, number: usize, mut random: SeededRandom) -> Reading {
+    let _fail = FailOnPanic(&battle.has_failed);
+    let mut source = EventSource::new("/notes?since=0");
+    let mut reading = Reading::default();
+    let deadline = Instant::now() + readers_timeout();
+    loop {
+        match source.connect(battle.some_address(&mut random)) {
+            Ok(_) => {
+                reading.connections += 1;
+                source.cut_after(random.below(CUT_BYTES_MAX));
+            }
+            Err(ConnectError::Lost(_)) => continue,
+            // A server that has just started counts streams whose clients have gone.
+            Err(ConnectError::Refused(answer)) if [429, 503].contains(&answer.status) => continue,
+            Err(ConnectError::Refused(answer)) => panic!("{answer:?}"),
+        }
+        loop {
+            match source.poll(Duration::from_millis(200)) {
+                Some(Received::Event(event)) => reading.take(&event),
+                Some(Received::End(StreamEnd::Cut | StreamEnd::Truncated)) => break,
+                Some(Received::End(StreamEnd::Complete)) => panic!("no server was shut down"),
+                None => {}
+            }
+            let last = reading.sequences.last().copied().unwrap_or(0);
+            battle.positions[number].store(last, Ordering::Relaxed);
+            if last >= battle.last.load(Ordering::Relaxed) {
+                return reading;
+            }
+            assert!(!battle.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            assert!(Instant::now() < deadline, "stuck after {last}");
+        }
+    }
+}
+
+/// Kills two servers, one after the other, while changes are written, and starts them again.
+fn disturb(battle: &Battle, servers: &mut Vec<Server>, setup: &Setup) {
+    for kill in 1..=2 {
+        let due = changes_min() * kill / 3;
+        wait_until("enough is written", || {
+            assert!(!battle.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            (battle.changes.load(Ordering::Relaxed) >= due).then_some(())
+        });
+        let index = kill % servers.len();
+        battle.addresses.lock().unwrap()[index] = None;
+        let folder = servers.remove(index).kill();
+        servers.insert(index, setup.clone().start_in(folder));
+        battle.addresses.lock().unwrap()[index] = Some(servers[index].address);
+    }
+}
+
+/// Draws a number early and commits it late, as a slow writer does.
+const LATE_CHANGE: &str = r#"BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
+    VALUES (nouns_next_change(true), now(), 'note', '00000000-0000-7000-8000-000000000001', '/notes/00000000-0000-7000-8000-000000000001', 'created', '-', 'late',
+    '{"id":"00000000-0000-7000-8000-000000000001","text":"late","count":0,"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-01T00:00:00.000000Z","version":1}') RETURNING sequence;
+"#;
+
+fn run_battle(backend: Backend) {
+    let seed = print_seed("under fire");
+    let first = Setup::new(backend).model(MODEL).start();
+    // A restarted server has the same database and the same folder.
+    let setup = match backend {
+        Backend::Sqlite => Setup::new(backend).model(MODEL),
+        Backend::Postgres => Setup::replica(first.database()).model(MODEL),
+    };
+    let database = first.folder().to_owned();
+    let mut servers = vec![first];
+    if backend == Backend::Postgres {
+        servers.extend((1..REPLICAS).map(|_| setup.clone().start()));
+    }
+    let battle = Battle::new(&servers);
+    let mut random = SeededRandom::new(seed);
+    let readings: Vec<Reading> = thread::scope(|scope| {
+        let _fail = FailOnPanic(&battle.has_failed);
+        let readers: Vec<_> = (0..READERS)
+            .map(|number| {
+                let (battle, random) = (&battle, SeededRandom::new(random.next()));
+                scope.spawn(move || read_all(battle, number, random))
+            })
+            .collect();
+        let late =
+            (backend == Backend::Postgres).then(|| OpenTransaction::begin(&database, LATE_CHANGE));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|number| {
+                let mut writer = Writer::new(&battle, number, SeededRandom::new(random.next()));
+                scope.spawn(move || writer.run())
+            })
+            .collect();
+        if let Some(late) = late {
+            wait_until("many numbers are larger", || {
+                (battle.changes.load(Ordering::Relaxed) >= changes_min() / 10).then_some(())
+            });
+            late.commit();
+        }
+        disturb(&battle, &mut servers, &setup);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let last = || -> i64 {
+            let last = run_sql(backend, &database, "SELECT max(sequence) FROM nouns_changes");
+            last.trim().parse().unwrap()
+        };
+        // The readers catch up, and receive the last changes as they happen.
+        battle.wait_for_readers(last());
+        let mut writer = Writer::new(&battle, WRITERS, SeededRandom::new(random.next()));
+        (0..LIVE_CHANGES).for_each(|_| writer.create(1));
+        battle.last.store(last(), Ordering::Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    check(
+        &battle,
+        &readings,
+        &run_sql(backend, &database, "SELECT sequence FROM nouns_changes ORDER BY sequence"),
+    );
+}
+
+fn check(battle: &Battle, readings: &[Reading], log: &str) {
+    let expected: Vec<i64> = log.lines().map(|line| line.parse().unwrap()).collect();
+    let answered = battle.answered.lock().unwrap();
+    let connections: usize = readings.iter().map(|reading| reading.connections).sum();
+    println!(
+        "under fire: {} changes, {} answered, {connections} connections",
+        expected.len(),
+        answered.len()
+    );
+    assert!(connections > 5 * READERS, "the readers were cut too seldom: {connections}");
+    for (number, reading) in readings.iter().enumerate() {
+        if reading.sequences != expected {
+            panic!("reader {number}: {}", first_difference(&reading.sequences, &expected));
+        }
+        let missing: Vec<_> = answered.difference(&reading.changes).take(5).collect();
+        assert!(missing.is_empty(), "reader {number} has not received {missing:?}");
+    }
+}
+
+fn first_difference(read: &[i64], expected: &[i64]) -> String {
+    let at = read.iter().zip(expected).take_while(|(read, expected)| read == expected).count();
+    let window =
+        |list: &[i64]| list.iter().skip(at.saturating_sub(2)).take(6).copied().collect::<Vec<_>>();
+    format!(
+        "{} of {} changes; from the first difference on it read {:?} instead of {:?}",
+        read.len(),
+        expected.len(),
+        window(read),
+        window(expected)
+    )
+}
+
+on_every_backend! {
+    fn streams_under_fire_deliver_every_change_once_in_order(backend: Backend) {
+        run_battle(backend);
+    }
+}
