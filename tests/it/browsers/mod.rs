@@ -13,6 +13,7 @@ mod logins;
 mod logout;
 mod cross_origin_pages;
 mod dns_rebinding;
+mod event_source;
 
 use crate::harness::{Backend, Person, Server, Setup};
 
