@@ -10,6 +10,9 @@ use crate::header_syntax::{split_quoted, split_token, split_unquoted};
 /// Elements of an `Accept` header after these are ignored.
 const RANGES_MAX: usize = 64;
 
+/// The weight of an element without `q`.
+const WEIGHT_MAX: u16 = 1000;
+
 /// A media type that the server can send, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MediaType {
@@ -27,7 +30,7 @@ pub struct Accept<'a>(Vec<MediaRange<'a>>);
 #[derive(Debug, PartialEq, Eq)]
 struct MediaRange<'a> {
     media: ParsedMediaType<'a>,
-    /// 0 to 1000; 0 excludes the type.
+    /// 0 to `WEIGHT_MAX`; 0 excludes the type.
     weight: u16,
 }
 
@@ -59,9 +62,13 @@ impl Accept<'_> {
         let (offered, ranges) = (offered.into_iter(), &*self.0);
         let mut best = None;
         for (index, media) in offered.clone().enumerate() {
-            let weight = if ranges.is_empty() { 1000 } else { weight_of(ranges, media) };
+            let weight = if ranges.is_empty() { WEIGHT_MAX } else { weight_of(ranges, media) };
             if weight > best.map_or(0, |(_, weight)| weight) {
                 best = Some((index, weight));
+            }
+            // No later one can be better.
+            if weight == WEIGHT_MAX {
+                break;
             }
         }
         best.map(|(index, _)| index).or_else(|| find_json_with_unknown_parameters(ranges, offered))
@@ -94,7 +101,7 @@ pub fn parse_weighted_names<'a>(values: impl Iterator<Item = &'a [u8]>) -> Vec<(
         let name = cursor.token()?;
         // RFC 9110 §12.4.2: only a weight may follow.
         let weight = match &*cursor.parameters_to_end()? {
-            [] => 1000,
+            [] => WEIGHT_MAX,
             [(q, text)] if q.eq_ignore_ascii_case("q") => parse_weight(text)?,
             _ => return None,
         };
@@ -118,8 +125,10 @@ pub fn parse_content_type(value: &str) -> Option<ParsedMediaType<'_>> {
 impl ParsedMediaType<'_> {
     /// Whether it is this `type/subtype`, with any parameters.
     pub fn has_essence(&self, essence: &str) -> bool {
-        essence.split_once('/').is_some_and(|(kind, subtype)| {
-            kind.eq_ignore_ascii_case(self.kind) && subtype.eq_ignore_ascii_case(self.subtype)
+        let [kind, subtype] = [self.kind, self.subtype].map(str::as_bytes);
+        essence.as_bytes().split_at_checked(kind.len()).is_some_and(|(start, rest)| {
+            start.eq_ignore_ascii_case(kind)
+                && rest.strip_prefix(b"/").is_some_and(|rest| rest.eq_ignore_ascii_case(subtype))
         })
     }
 
@@ -192,7 +201,7 @@ fn parse_range(element: &[u8]) -> Option<MediaRange<'_>> {
         return None;
     }
     let mut parameters = cursor.parameters_to_end()?;
-    let mut weight = 1000;
+    let mut weight = WEIGHT_MAX;
     // RFC 9110 §12.5.1: any parameter named q is the weight, at any position.
     if let Some(at) = parameters.iter().position(|(name, _)| name.eq_ignore_ascii_case("q")) {
         weight = parse_weight(&parameters.remove(at).1)?;
@@ -209,7 +218,7 @@ fn parse_weight(text: &str) -> Option<u16> {
     let thousandths: u16 = format!("{decimals:0<3}").parse().ok()?;
     match whole {
         "" | "0" if !text.is_empty() => Some(thousandths),
-        "1" if thousandths == 0 => Some(1000),
+        "1" if thousandths == 0 => Some(WEIGHT_MAX),
         _ => None,
     }
 }
