@@ -53,6 +53,11 @@ pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Accept<'a> {
 impl Accept<'_> {
     pub const ANYTHING: Accept<'static> = Accept(Vec::new());
 
+    /// Whether the client lists this type by name, and not by a wildcard.
+    pub fn names(&self, media: &MediaType) -> bool {
+        self.0.iter().any(|range| range.is_exactly(media))
+    }
+
     /// The offered type with the highest weight; among equals the first. `None`: the client accepts none of
     /// them.
     pub fn choose<'m>(

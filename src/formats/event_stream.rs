@@ -53,11 +53,13 @@ pub fn without_id(block: &[u8]) -> &[u8] {
     }
 }
 
-/// Writes the first block: how long the client waits before it reconnects, and where it resumes.
+/// Writes the first block: how long the client waits before it reconnects, and where it resumes. Without a position
+/// it forgets an earlier one, and begins anew.
 pub fn write_start(out: &mut Vec<u8>, retry_ms: u32, position: Option<i64>) {
     write_retry_line(out, retry_ms);
-    if let Some(position) = position {
-        write_id_line(out, position);
+    match position {
+        Some(position) => write_id_line(out, position),
+        None => out.extend_from_slice(b"id:\n"),
     }
     out.push(b'\n');
 }

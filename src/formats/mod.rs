@@ -82,7 +82,12 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::DataOrEvents => ITEM_FORMATS_AND_EVENTS,
     };
     let types = formats.iter().map(|format| &format.media);
-    let chosen = accept.choose(types.clone()).and_then(|index| formats.get(index));
+    // A stream has no end: nobody gets one by `text/*`.
+    let is_eligible =
+        |format: &&&Format| !event_stream::is_chosen(format) || accept.names(&format.media);
+    let eligible = formats.iter().filter(is_eligible);
+    let index = accept.choose(eligible.clone().map(|format| &format.media));
+    let chosen = index.and_then(|index| eligible.clone().nth(index));
     chosen.copied().ok_or_else(|| {
         let metrics = Some(&METRICS).filter(|_| offer == ResponseOffer::Metrics);
         let offered: Vec<&str> = types.chain(metrics).map(|media| media.essence).collect();

@@ -21,6 +21,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 pub enum StartPosition {
     /// At the end of the log.
     Now,
+    /// With everything that the log keeps.
+    Oldest,
     After(i64),
     /// With all items, unless the client resumes at a position that the log still has.
     Snapshot {
@@ -41,9 +43,13 @@ pub fn read_last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let mut lines = headers.get_all(LAST_EVENT_ID).iter();
     let Some(value) = lines.next() else { return Ok(None) };
     let text = String::from_utf8_lossy(value.as_bytes());
-    let position = read_position("Last-Event-ID", &text)?;
+    // Empty after an empty `id`, for clients that send the header all the same.
+    let position = match text.is_empty() {
+        true => None,
+        false => Some(read_position("Last-Event-ID", &text)?),
+    };
     match lines.next() {
-        None => Ok(Some(position)),
+        None => Ok(position),
         Some(_) => Err(bad_query("Last-Event-ID: given twice".to_owned())),
     }
 }
@@ -89,6 +95,7 @@ pub(super) fn read(
         }
         (true, resume, None) => StartPosition::Snapshot { resume },
         (false, None, None) => StartPosition::Now,
+        (false, None, Some(0)) => StartPosition::Oldest,
         (false, Some(after), _) | (false, None, Some(after)) => StartPosition::After(after),
     };
     Ok(WatchQuery { list, start })

@@ -120,6 +120,7 @@ fn check_observable(
 fn find_start(start: StartPosition, marks: LogMarks) -> Result<Option<i64>, StoreError> {
     match start {
         StartPosition::Now => Ok(Some(marks.settled)),
+        StartPosition::Oldest => Ok(Some(marks.swept)),
         StartPosition::After(after) => check_position(after, marks).map(Some),
         // A browser does not see why a request is refused, so a position that cannot be resumed at is not refused.
         StartPosition::Snapshot { resume } => {
@@ -162,8 +163,6 @@ async fn begin_snapshot(
 fn check_position(after: i64, marks: LogMarks) -> Result<i64, StoreError> {
     let LogMarks { reached, swept, oldest, .. } = marks;
     match after {
-        // Zero stands for everything that is kept.
-        0 => Ok(swept),
         after if after > reached => {
             Err(StoreError::Refused(RequestRefusal::PositionNotReached { reached }))
         }

@@ -35,7 +35,8 @@ pub async fn read_page<D: Driver>(
     let times = (filter.from, filter.until);
     let (first, last) = bisect_range(driver, bounds, times).await?;
     let window = LogWindow {
-        lowest: read.query.since.unwrap_or(0).max(first - 1),
+        // What was swept takes no part of the numbers that a page examines.
+        lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
         highest: last.min(bounds.mark),
     };
     let mut scan =
@@ -54,17 +55,29 @@ pub async fn read_page<D: Driver>(
             scan.ascend(driver, (after, window.highest), Some(&item)).await?
         }
         (Some(path), true) => {
-            let next = scan.descend(driver, window, Some(&log_item(context, path))).await?;
+            let mut next = scan.descend(driver, window, Some(&log_item(context, path))).await?;
             let created = find_creation(driver, context, path, bounds).await?;
             let below = read.query.after.unwrap_or(i64::MAX);
-            let is_due = |change: &Change| next.is_none() && change.sequence < below;
-            if let Some(change) = created.filter(is_due) {
-                scan.examine(driver, change).await?;
+            let is_due = |change: &Change| {
+                next.is_none() && window.lowest < change.sequence && change.sequence < below
+            };
+            match created.filter(is_due) {
+                Some(change) if scan.is_full() => next = Some(change.sequence + 1),
+                Some(change) => scan.examine(driver, change).await?,
+                None => {}
             }
             next
         }
     };
-    let complete = bounds.mark.max(read.query.since.unwrap_or(0));
+    // A sweep during the scan may have removed entries before they were read.
+    check_position(read, read_log_bounds(driver).await?)?;
+    // A later page from newest to oldest has nothing of what was written after the first one.
+    let newest = read
+        .query
+        .after
+        .filter(|_| read.query.is_descending)
+        .map_or(i64::MAX, |at| at.saturating_sub(1));
+    let complete = bounds.mark.max(read.query.since.unwrap_or(0)).min(newest);
     let position = next.filter(|_| !read.query.is_descending).unwrap_or(complete);
     Ok(ChangesPage { changes: scan.changes, next, oldest: bounds.oldest, position })
 }
@@ -157,7 +170,7 @@ impl PageScan<'_> {
         item: Option<&LogItem<'_>>,
     ) -> Result<Option<i64>, StoreError> {
         // Entries from this number on were examined.
-        let mut examined = self.read.query.after.unwrap_or(i64::MAX).min(highest + 1);
+        let mut examined = self.read.query.after.unwrap_or(i64::MAX).clamp(0, highest + 1);
         let end = match item {
             Some(_) => lowest,
             None => lowest.max(examined - 1 - EXAMINED_MAX),

@@ -271,6 +271,44 @@ on_every_backend! {
         assert_eq!(server.get("/-/changes?since=4").status, 200);
     }
 
+    /// What a page examines begins with the oldest entry, however many were swept before it.
+    fn changes_after_a_long_history_begin_with_the_oldest_that_is_kept(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        write_six(&server);
+        let folder = server.stop();
+        run_sql(backend, folder.path(), "UPDATE nouns_changes SET sequence = sequence + 50000; DELETE FROM nouns_system WHERE name = 'changes_swept'");
+        if backend == Backend::Postgres {
+            run_sql(backend, folder.path(), "SELECT setval('nouns_changes_sequence', 50006)");
+        }
+        let server = Setup::new(backend).model(MODEL).start_in(folder);
+        for query in ["", "?since=0", "?time:lt=2999-01-01T00:00:00Z", "?sort=-sequence"] {
+            let page = server.get(&format!("/-/changes{query}"));
+            assert_eq!((changes(&page).len(), next(&page)), (6, None), "{query}");
+            assert_eq!(page.header("Changes-Position"), Some("50006"), "{query}");
+        }
+        let missed = server.request("GET /customers", &[("Accept", "text/event-stream"), ("Last-Event-ID", "0")], "");
+        assert_eq!((missed.status, missed.header("Changes-Oldest")), (410, Some("50001")));
+    }
+
+    /// The entry that created an item is found in another way than its others, and listed once.
+    fn changes_of_an_item_newest_first_end_with_its_creation(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let path = server.create("/customers", customer("Ann", "ann"));
+        for owner in ["bob", "eve"] {
+            assert_eq!(server.put(&path, customer("Ann", owner)).status, 200);
+        }
+        let list = |query: &str| server.get(&format!("/-/changes?subject={path}&sort=-sequence{query}"));
+        assert_eq!(short(&list("")), "3 updated, 2 updated, 1 created");
+        assert_eq!(short(&list("&since=1")), "3 updated, 2 updated");
+        let first = list("&limit=2");
+        assert_eq!(short(&first), "3 updated, 2 updated");
+        assert_eq!(server.put(&path, customer("Ann", "ann")).status, 200);
+        let second = server.get(&next(&first).unwrap());
+        assert_eq!((short(&second).as_str(), next(&second)), ("1 created", None));
+        // The change in between is in neither page.
+        assert_eq!(second.header("Changes-Position"), Some("1"));
+    }
+
     /// A database of an earlier version does not know what was swept.
     fn changes_positions_of_an_older_database_are_refused(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();

@@ -90,6 +90,7 @@ on_every_backend! {
         source.next_event();
         expect![[r#"
             retry: 2000
+            id:
 
             event: reset
             data: {}

@@ -134,6 +134,7 @@ on_every_backend! {
         let answer = server.request("GET /-/health", &[EVENTS], "");
         assert_eq!(answer.status, 406);
         let path = customer(&server, "Ann", "new");
+        assert_eq!(server.request(&format!("GET {path}"), &[("Accept", "text/*")], "").status, 406);
         let answer = server.request(&format!("PUT {path}"), &[EVENTS], "{}");
         assert_eq!(answer.status, 406);
     }
