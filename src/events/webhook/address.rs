@@ -99,7 +99,15 @@ fn is_public_ipv6(address: Ipv6Addr) -> bool {
         let network = u128::from(first) << 112 | u128::from(second) << 96;
         (bits ^ network).leading_zeros() >= prefix
     };
-    is_inside(IPV6_GLOBAL) && !IPV6_REFUSED.into_iter().any(is_inside)
+    let is_global = is_inside(IPV6_GLOBAL) && !IPV6_REFUSED.into_iter().any(is_inside);
+    is_global && !is_isatap(address)
+}
+
+/// ISATAP: the interface identifier `[02]00:5efe` and an IPv4 address, under any prefix, RFC 5214 §6.1. Such a tunnel
+/// ends inside of a site, so none is public.
+fn is_isatap(address: Ipv6Addr) -> bool {
+    let [_, _, _, _, group, marker, _, _] = address.segments();
+    group & !0x0200 == 0 && marker == 0x5efe
 }
 
 /// The IPv4 address to which packets for this address go.
@@ -186,6 +194,10 @@ mod tests {
             "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff",
             "3fff::",
             "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff",
+            "2606:4700::5efe:7f00:1",
+            "2606:4700::200:5efe:808:808",
+            "::ffff:0:7f00:1",
+            "::ffff:0:808:808",
             "4000::",
             "5f00::1",
             "fc00::1",
@@ -206,6 +218,7 @@ mod tests {
             "2606:4700::1111",
             "3ffe:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
             "3fff:1000::",
+            "2606:4700::1:5efe:7f00:1",
         ] {
             assert!(is_allowed(AddressPolicy::PublicOnly, public), "{public}");
         }

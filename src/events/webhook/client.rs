@@ -1,27 +1,33 @@
-//! The HTTP client of webhooks: one POST, without redirects, within one time limit.
+//! The HTTP client of webhooks: one POST on one connection, without redirects, within one time limit.
 //!
-//! HTTP/1.1 alone. A connection is kept for a few seconds, for the next event of the same receiver. The answer
-//! is read up to a limit; what a receiver says beyond it is dropped together with the connection.
+//! HTTP/1.1 alone. Resolution, connection, handshake, request and answer are one future: when its time is over, it
+//! is dropped with the socket, and nothing of it goes on in the background. The answer is read up to a limit; what
+//! a receiver says beyond it is dropped together with the connection.
 
-use std::error::Error;
+use std::convert::Infallible;
 use std::fmt;
+use std::future::pending;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{Method, Request, Response};
+use http::header::{CONNECTION, HOST, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client, Error as ClientError};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::address::AddressPolicy;
-use super::connector::{CheckedConnector, ReceiverConnectError};
+use super::connector::{ReceiverConnectError, SystemResolver, connect};
 use super::signature::SignedRequest;
+use crate::clock;
 
 /// How much of an answer is read.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
@@ -29,7 +35,6 @@ const ANSWER_BYTES_MAX: usize = 16 << 10;
 const ANSWER_CHARS_MAX: usize = 1000;
 /// The head of an answer, which hyper buffers.
 const HEAD_BYTES_MAX: usize = 32 << 10;
-const IDLE_SECONDS_MAX: Duration = Duration::from_secs(10);
 
 /// The answer of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +60,11 @@ pub enum SendError {
     InvalidUrl,
     Connect(ReceiverConnectError),
     Tls(String),
+    /// The time at which the request must be on its way has passed; nothing was sent.
+    TooLate,
     TimedOut,
+    /// The head of the answer exceeds `HEAD_BYTES_MAX`.
+    HeadTooLarge,
     /// The connection ended before the end of the answer, or the answer is not HTTP.
     IncompleteAnswer,
 }
@@ -67,7 +76,11 @@ impl fmt::Display for SendError {
             Self::InvalidUrl => out.write_str("the URL is not that of a webhook"),
             Self::Connect(error) => error.fmt(out),
             Self::Tls(cause) => write!(out, "the TLS handshake failed ({cause})"),
+            Self::TooLate => out.write_str("the time to send the request has passed"),
             Self::TimedOut => out.write_str("there was no whole answer in time"),
+            Self::HeadTooLarge => {
+                write!(out, "the head of the answer has more than {HEAD_BYTES_MAX} bytes")
+            }
             Self::IncompleteAnswer => {
                 out.write_str("the connection ended without a whole HTTP response")
             }
@@ -87,47 +100,144 @@ pub fn printable_answer(body: &[u8]) -> String {
     shown.collect::<String>().trim_end().to_owned()
 }
 
+/// A time after which nothing is sent, by both clocks: the monotonic one may stand still while the machine sleeps, and
+/// the other one may be set back.
+#[derive(Debug, Clone, Copy)]
+pub struct SendDeadline {
+    instant: Instant,
+    moment_micros: i64,
+}
+
+impl SendDeadline {
+    /// This long from now.
+    pub fn after(duration: Duration) -> Self {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        let moment_micros = clock::moment().micros().saturating_add(micros);
+        Self { instant: clock::now() + duration, moment_micros }
+    }
+
+    fn has_passed(&self) -> bool {
+        clock::now() >= self.instant || clock::moment().micros() >= self.moment_micros
+    }
+}
+
+/// The time limits of one request.
+#[derive(Debug, Clone, Copy)]
+pub struct SendLimits {
+    /// From the resolution of the name to the last byte of the answer.
+    pub attempt_max: Duration,
+    /// Not even the first byte of the request is sent after this time.
+    pub send_until: SendDeadline,
+}
+
 /// Sends requests to receivers.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct WebhookClient {
-    http: Client<HttpsConnector<CheckedConnector>, Full<Bytes>>,
-    attempt_max: Duration,
+    policy: AddressPolicy,
+    resolver: SystemResolver,
+    tls: TlsConnector,
+}
+
+impl fmt::Debug for WebhookClient {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "WebhookClient({:?})", self.policy)
+    }
 }
 
 impl WebhookClient {
-    /// Must be called inside a runtime.
-    pub fn new(policy: AddressPolicy, attempt_max: Duration) -> Result<Self, SendError> {
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls_config()?)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(CheckedConnector { policy });
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_SECONDS_MAX)
-            .http1_max_buf_size(HEAD_BYTES_MAX)
-            .build(connector);
-        Ok(Self { http, attempt_max })
+    pub fn new(policy: AddressPolicy) -> Result<Self, SendError> {
+        let tls = TlsConnector::from(Arc::new(tls_config()?));
+        Ok(Self { policy, resolver: SystemResolver::new(), tls })
     }
 
     pub async fn send(
         &self,
         url: &str,
         request: &SignedRequest,
+        limits: SendLimits,
     ) -> Result<ReceiverAnswer, SendError> {
-        let mut post = Request::builder().method(Method::POST).uri(url);
-        for (name, value) in request.headers() {
-            post = post.header(name, value);
-        }
-        let post = post.body(Full::new(request.body.clone())).map_err(|_| SendError::InvalidUrl)?;
+        let target = ReceiverUrl::parse(url)?;
+        let post = target.request(request)?;
         let exchange = async {
-            let response = self.http.request(post).await.map_err(|error| classify(&error))?;
-            read_answer(response).await
+            let connecting = connect(self.policy, &self.resolver, (&target.host, target.port));
+            let stream = connecting.await.map_err(SendError::Connect)?;
+            if !target.is_tls {
+                return exchange(stream, post, limits.send_until).await;
+            }
+            let name = ServerName::try_from(target.host.clone());
+            let name = name.map_err(|_| SendError::InvalidUrl)?;
+            let stream = self.tls.connect(name, stream).await;
+            let stream = stream.map_err(|error| SendError::Tls(error.to_string()))?;
+            exchange(stream, post, limits.send_until).await
         };
-        match tokio::time::timeout(self.attempt_max, exchange).await {
+        match timeout(limits.attempt_max, Box::pin(exchange)).await {
             Ok(answer) => answer,
             Err(_) => Err(SendError::TimedOut),
         }
+    }
+}
+
+/// The parts of a URL that a request needs.
+struct ReceiverUrl {
+    uri: Uri,
+    /// Without the brackets of an IPv6 address.
+    host: String,
+    port: u16,
+    is_tls: bool,
+}
+
+impl ReceiverUrl {
+    fn parse(url: &str) -> Result<Self, SendError> {
+        let uri: Uri = url.parse().map_err(|_| SendError::InvalidUrl)?;
+        let (is_tls, default_port) = match uri.scheme_str() {
+            Some("https") => (true, 443),
+            Some("http") => (false, 80),
+            _ => return Err(SendError::InvalidUrl),
+        };
+        let host = uri.host().ok_or(SendError::InvalidUrl)?;
+        let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let (host, port) = (host.to_owned(), uri.port_u16().unwrap_or(default_port));
+        Ok(Self { uri, host, port, is_tls })
+    }
+
+    /// RFC 9112 §3.2.1: the target is the path and the query, and `Host` is the authority.
+    fn request(&self, signed: &SignedRequest) -> Result<Request<Full<Bytes>>, SendError> {
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        let mut post = Request::builder().method(Method::POST).uri(path);
+        for (name, value) in signed.headers() {
+            post = post.header(name, value);
+        }
+        let authority = self.uri.authority().map_or("", |authority| authority.as_str());
+        post = post.header(HOST, authority);
+        post = post.header(CONNECTION, HeaderValue::from_static("close"));
+        post.body(Full::new(signed.body.clone())).map_err(|_| SendError::InvalidUrl)
+    }
+}
+
+/// Sends the request and reads the answer. The connection is driven by the same future.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    post: Request<Full<Bytes>>,
+    send_until: SendDeadline,
+) -> Result<ReceiverAnswer, SendError> {
+    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = handshake.await.map_err(|error| classify(&error))?;
+    // As late as possible: a process that was stopped meanwhile (SIGSTOP) must not send what others have sent.
+    if send_until.has_passed() {
+        return Err(SendError::TooLate);
+    }
+    let exchange = async {
+        let response = sender.send_request(post).await.map_err(|error| classify(&error))?;
+        read_answer(response).await
+    };
+    let drive = async {
+        // The exchange reports the error, and reads what has arrived before the end.
+        let _ = connection.await;
+        pending::<Infallible>().await
+    };
+    tokio::select! {
+        answer = exchange => answer,
+        never = drive => match never {},
     }
 }
 
@@ -149,15 +259,10 @@ async fn read_answer(response: Response<Incoming>) -> Result<ReceiverAnswer, Sen
     Ok(ReceiverAnswer { status, body, retry_after })
 }
 
-/// hyper-rustls reports our own connector's error and its own in the same way.
-fn classify(error: &ClientError) -> SendError {
-    let source = error.source();
-    match source.and_then(|source| source.downcast_ref()) {
-        Some(error) => SendError::Connect(*error),
-        None if error.is_connect() => {
-            SendError::Tls(source.map_or_else(String::new, ToString::to_string))
-        }
-        None => SendError::IncompleteAnswer,
+fn classify(error: &hyper::Error) -> SendError {
+    match error.is_parse_too_large() {
+        true => SendError::HeadTooLarge,
+        false => SendError::IncompleteAnswer,
     }
 }
 

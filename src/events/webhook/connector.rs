@@ -1,25 +1,30 @@
 //! The connector of the webhook client: resolves a host once, and connects to addresses that were checked.
 //!
-//! It is a connector and not a resolver, because hyper's client resolves names only: an address in the URL would
-//! not be checked. Nothing resolves the name a second time, so a name server that changes its answer (DNS
-//! rebinding) gains nothing. TLS is a layer above, with the name of the URL.
+//! Nothing resolves the name a second time, so a name server that changes its answer (DNS rebinding) gains
+//! nothing. TLS is a layer above, with the name of the URL.
+//!
+//! `getaddrinfo` cannot be cancelled: a call that hangs keeps its thread and its permit, so that a name server
+//! that does not answer takes a few threads and not one more for each attempt.
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::Uri;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tower_service::Service;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::address::AddressPolicy;
 
 /// The time for one of several addresses, so that one that does not answer leaves time for the next.
 const ADDRESS_SECONDS_MAX: Duration = Duration::from_secs(3);
+/// How many addresses of a host are tried.
+const ADDRESSES_TRIED_MAX: usize = 8;
+/// How many names are resolved at the same time.
+const RESOLUTIONS_MAX: usize = 8;
 
 /// Why there is no connection. The texts name no address, so that they are of no use to a port scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,41 +47,49 @@ impl fmt::Display for ReceiverConnectError {
     }
 }
 
-impl std::error::Error for ReceiverConnectError {}
-
-/// Opens connections that the policy allows.
-#[derive(Debug, Clone, Copy)]
-pub struct CheckedConnector {
-    pub policy: AddressPolicy,
+/// Finds the addresses of a host.
+pub trait Resolver {
+    /// `None`: the name cannot be resolved.
+    fn resolve(&self, host: &str, port: u16) -> impl Future<Output = Option<Vec<SocketAddr>>>;
 }
 
-impl Service<Uri> for CheckedConnector {
-    type Response = TokioIo<TcpStream>;
-    type Error = ReceiverConnectError;
-    type Future =
-        Pin<Box<dyn Future<Output = Result<Self::Response, ReceiverConnectError>> + Send>>;
+/// The resolver of the system.
+#[derive(Debug, Clone)]
+pub struct SystemResolver {
+    permits: Arc<Semaphore>,
+}
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ReceiverConnectError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, target: Uri) -> Self::Future {
-        Box::pin(connect(self.policy, target))
+impl SystemResolver {
+    pub fn new() -> Self {
+        Self { permits: Arc::new(Semaphore::new(RESOLUTIONS_MAX)) }
     }
 }
 
-async fn connect(
+impl Resolver for SystemResolver {
+    async fn resolve(&self, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+        // Addresses in their usual spelling wait for no name server. `getaddrinfo` also reads other spellings,
+        // such as 2130706433 or 0x7f.1.
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Some(vec![SocketAddr::new(address, port)]);
+        }
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        let host = host.to_owned();
+        let resolution = spawn_blocking(move || {
+            let resolved = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+            drop(permit);
+            resolved
+        });
+        resolution.await.ok()?.ok()
+    }
+}
+
+/// Connects to a host that the policy allows. `host` is without the brackets of an IPv6 address.
+pub async fn connect(
     policy: AddressPolicy,
-    target: Uri,
-) -> Result<TokioIo<TcpStream>, ReceiverConnectError> {
-    let default_port = if target.scheme_str() == Some("http") { 80 } else { 443 };
-    let port = target.port_u16().unwrap_or(default_port);
-    let host = target.host().unwrap_or_default();
-    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    // getaddrinfo also reads other spellings of addresses, such as 2130706433 or 0x7f.1.
-    let resolved = tokio::net::lookup_host((host, port)).await;
-    let addresses: Vec<SocketAddr> =
-        resolved.map_err(|_| ReceiverConnectError::Unresolved)?.collect();
+    resolver: &impl Resolver,
+    (host, port): (&str, u16),
+) -> Result<TcpStream, ReceiverConnectError> {
+    let addresses = resolver.resolve(host, port).await.unwrap_or_default();
     if addresses.is_empty() {
         return Err(ReceiverConnectError::Unresolved);
     }
@@ -84,13 +97,108 @@ async fn connect(
     if !addresses.iter().all(|address| policy.allows(address.ip())) {
         return Err(ReceiverConnectError::AddressRefused);
     }
-    for address in addresses {
-        let connecting = tokio::time::timeout(ADDRESS_SECONDS_MAX, TcpStream::connect(address));
-        if let Ok(Ok(stream)) = connecting.await {
+    for address in addresses.into_iter().take(ADDRESSES_TRIED_MAX) {
+        if let Ok(Ok(stream)) = timeout(ADDRESS_SECONDS_MAX, TcpStream::connect(address)).await {
             // A request is one write; waiting for more would only delay it.
             let _ = stream.set_nodelay(true);
-            return Ok(TokioIo::new(stream));
+            return Ok(stream);
         }
     }
     Err(ReceiverConnectError::Unreachable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answers each resolution with the next list; the last one for ever.
+    struct ScriptedResolver {
+        answers: Vec<Vec<SocketAddr>>,
+        calls: Cell<usize>,
+    }
+
+    impl ScriptedResolver {
+        fn new(answers: Vec<Vec<SocketAddr>>) -> Self {
+            Self { answers, calls: Cell::new(0) }
+        }
+    }
+
+    impl Resolver for ScriptedResolver {
+        async fn resolve(&self, _: &str, _: u16) -> Option<Vec<SocketAddr>> {
+            let call = self.calls.replace(self.calls.get() + 1);
+            self.answers.get(call).or(self.answers.last()).cloned()
+        }
+    }
+
+    fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    fn connect_with(
+        policy: AddressPolicy,
+        resolver: &impl Resolver,
+    ) -> Result<SocketAddr, ReceiverConnectError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(connect(policy, resolver, ("hook.example", 443)))?;
+        Ok(stream.peer_addr().unwrap())
+    }
+
+    /// A name server that changes its answer: the address that was checked is the one that is connected to.
+    #[test]
+    fn connector_resolves_once_and_connects_as_checked() {
+        let ((_kept, checked), (other, later)) = (listen(), listen());
+        let resolver = ScriptedResolver::new(vec![vec![checked], vec![later]]);
+        let connected = connect_with(AddressPolicy::AllowPrivate, &resolver);
+        assert_eq!((connected, resolver.calls.get()), (Ok(checked), 1));
+        assert!(other.accept().is_err(), "the second answer was used");
+    }
+
+    /// The same with the policy of servers: a public address first, which nothing here can reach, and loopback
+    /// for every later resolution.
+    #[test]
+    fn connector_rebound_name_never_reaches_loopback() {
+        let (inside, loopback) = listen();
+        let public = SocketAddr::from(([93, 184, 216, 34], 9));
+        let resolver = ScriptedResolver::new(vec![vec![public], vec![loopback]]);
+        let connected = connect_with(AddressPolicy::PublicOnly, &resolver);
+        assert_eq!(resolver.calls.get(), 1);
+        assert_ne!(connected, Ok(loopback));
+        assert!(inside.accept().is_err(), "a connection came to loopback");
+        // Once it is the first answer, it is refused.
+        let connected = connect_with(AddressPolicy::PublicOnly, &resolver);
+        assert_eq!(connected, Err(ReceiverConnectError::AddressRefused));
+        assert!(inside.accept().is_err());
+    }
+
+    #[test]
+    fn connector_refuses_a_host_with_one_private_address() {
+        let (inside, loopback) = listen();
+        let public = SocketAddr::from(([93, 184, 216, 34], 9));
+        for addresses in [vec![public, loopback], vec![loopback, public], vec![loopback]] {
+            let resolver = ScriptedResolver::new(vec![addresses]);
+            let connected = connect_with(AddressPolicy::PublicOnly, &resolver);
+            assert_eq!(connected, Err(ReceiverConnectError::AddressRefused));
+        }
+        let connected = connect_with(AddressPolicy::PublicOnly, &ScriptedResolver::new(vec![vec![]]));
+        assert_eq!(connected, Err(ReceiverConnectError::Unresolved));
+        assert!(inside.accept().is_err());
+    }
+
+    #[test]
+    fn connector_tries_eight_addresses() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (_kept, open) = listen();
+        for (before, expected) in [(7, Ok(open)), (8, Err(ReceiverConnectError::Unreachable))] {
+            let mut addresses = vec![closed; before];
+            addresses.push(open);
+            let resolver = ScriptedResolver::new(vec![addresses]);
+            assert_eq!(connect_with(AddressPolicy::AllowPrivate, &resolver), expected);
+        }
+    }
 }

@@ -16,7 +16,7 @@ pub use signature::SignedRequest;
 use std::time::Duration;
 
 use crate::clock;
-use client::WebhookClient;
+use client::{SendDeadline, SendLimits, WebhookClient};
 
 /// The duration of one attempt, from the resolution of the name to the last byte of the answer.
 pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
@@ -33,8 +33,10 @@ pub fn send_once(
     let answer = match runtime {
         Err(error) => Err(SendError::Setup(error.to_string())),
         Ok(runtime) => {
+            let send_until = SendDeadline::after(ATTEMPT_MAX);
+            let limits = SendLimits { attempt_max: ATTEMPT_MAX, send_until };
             let answer = runtime.block_on(async {
-                WebhookClient::new(policy, ATTEMPT_MAX)?.send(url, request).await
+                WebhookClient::new(policy)?.send(url, request, limits).await
             });
             // A resolution that still runs is not waited for.
             runtime.shutdown_background();
