@@ -220,7 +220,8 @@ async fn exchange(
     post: Request<Full<Bytes>>,
     send_until: SendDeadline,
 ) -> Result<ReceiverAnswer, SendError> {
-    let handshake = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
+    let handshake =
+        http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream));
     let (mut sender, connection) = handshake.await.map_err(|error| classify(&error))?;
     // As late as possible: a process that was stopped meanwhile (SIGSTOP) must not send what others have sent.
     if send_until.has_passed() {

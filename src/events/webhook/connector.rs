@@ -185,7 +185,8 @@ mod tests {
             let connected = connect_with(AddressPolicy::PublicOnly, &resolver);
             assert_eq!(connected, Err(ReceiverConnectError::AddressRefused));
         }
-        let connected = connect_with(AddressPolicy::PublicOnly, &ScriptedResolver::new(vec![vec![]]));
+        let connected =
+            connect_with(AddressPolicy::PublicOnly, &ScriptedResolver::new(vec![vec![]]));
         assert_eq!(connected, Err(ReceiverConnectError::Unresolved));
         assert!(inside.accept().is_err());
     }

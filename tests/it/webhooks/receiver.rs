@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::PrivateKeyDer;
@@ -36,6 +37,8 @@ pub enum ReceiverAction {
     Send(Vec<u8>),
     /// Sends these bytes, and nothing more until the client gives up.
     SendAndStall(Vec<u8>),
+    /// Sends these bytes, then one more byte ten times a second until the client gives up.
+    SendAndDrip(Vec<u8>),
     /// Sends these bytes and closes the connection.
     SendAndClose(Vec<u8>),
     /// Closes with a TCP reset.
@@ -165,12 +168,20 @@ impl ReceiverState {
                     stream.read_to_end(&mut Vec::new())?;
                     return Ok(());
                 }
+                ReceiverAction::SendAndDrip(bytes) => {
+                    stream.get_mut().write_all(&bytes)?;
+                    loop {
+                        stream.get_mut().write_all(b"a")?;
+                        stream.get_mut().flush()?;
+                        thread::sleep(Duration::from_millis(100));
+                    }
+                }
                 ReceiverAction::SendAndClose(bytes) => {
                     return stream.get_mut().write_all(&bytes);
                 }
                 ReceiverAction::Reset => {
                     let socket = socket2::SockRef::from(socket);
-                    return socket.set_linger(Some(std::time::Duration::ZERO));
+                    return socket.set_linger(Some(Duration::ZERO));
                 }
             }
             stream.get_mut().flush()?;

@@ -191,6 +191,31 @@ fn webhook_test_stalled_answer_ends_after_ten_seconds() {
     assert!(watch.elapsed() < Duration::from_secs(15), "{:?}", watch.elapsed());
 }
 
+/// Each step alone would be in time: a byte comes every 100 ms, in the head or in the body.
+#[test]
+fn webhook_test_dripping_answer_ends_after_ten_seconds() {
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n".to_vec();
+    for begin in [head, b"HTTP/1.1 200 OK\r\nX: ".to_vec()] {
+        let receiver = Receiver::always(ReceiverAction::SendAndDrip(begin));
+        let watch = Stopwatch::start();
+        let ended = send_to(&receiver.url());
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.ends_with("there was no whole answer in time\n"), "{}", ended.stderr);
+        assert!(watch.elapsed() < Duration::from_secs(15), "{:?}", watch.elapsed());
+    }
+}
+
+/// The receiver accepts the connection, and is silent in the TLS handshake.
+#[test]
+fn webhook_test_silent_handshake_ends_after_ten_seconds() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let watch = Stopwatch::start();
+    let ended = send_to(&format!("https://{}/", listener.local_addr().unwrap()));
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.ends_with("there was no whole answer in time\n"), "{}", ended.stderr);
+    assert!(watch.elapsed() < Duration::from_secs(15), "{:?}", watch.elapsed());
+}
+
 #[test]
 fn webhook_test_verifies_the_certificate_for_the_name_in_the_url() {
     let pair = CertificatePair::new();
