@@ -3,6 +3,7 @@
 mod command;
 mod event_source;
 mod list;
+mod list_copy;
 mod replicas;
 mod snapshot;
 mod stream;

@@ -1,14 +1,14 @@
 //! `snapshot=true`: all items of a list, and then their changes, without a gap and without a repetition.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use expect_test::expect;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::list_copy::{ListCopy, fetch_list};
 use crate::harness::{
     Backend, Client, EventSource, Masks, OpenTransaction, Person, Received, Server, Setup,
     StreamEnd, StreamEvent,
@@ -42,39 +42,6 @@ fn lines(events: &[StreamEvent]) -> String {
         format!("{} {} {}", event.kind, json["subject"], json["data"]["after"]["number"])
     };
     events.iter().map(line).collect::<Vec<_>>().join("\n")
-}
-
-/// A copy of a list that a client keeps by the events.
-#[derive(Debug, Default)]
-struct ListCopy {
-    items: BTreeMap<String, Value>,
-    is_synced: bool,
-}
-
-impl ListCopy {
-    fn apply(&mut self, event: &StreamEvent) {
-        let json = event.json();
-        let subject = json["subject"].as_str().unwrap_or_default().to_owned();
-        match &*event.kind {
-            "reset" => *self = Self::default(),
-            "synced" => self.is_synced = true,
-            "item" => {
-                let former = self.items.insert(subject, json["data"]["after"].clone());
-                assert_eq!(former, None, "an item comes twice in a snapshot: {json}");
-            }
-            "created" | "updated" => {
-                let version = |item: &Value| item["version"].as_i64().unwrap();
-                let after = json["data"]["after"].clone();
-                let former = self.items.insert(subject, after.clone());
-                // A change that the snapshot has already must not come again.
-                assert!(former.is_none_or(|former| version(&former) < version(&after)), "{json}");
-            }
-            "deleted" | "left" => {
-                assert!(self.items.remove(&subject).is_some(), "{json}");
-            }
-            other => panic!("{other}"),
-        }
-    }
 }
 
 on_every_backend! {
@@ -215,20 +182,7 @@ fn write(address: SocketAddr, admin: &str, seed: u64) {
 fn read(address: SocketAddr, (target, login): (&str, &str), seed: usize, is_done: &AtomicBool) {
     let mut source = EventSource::new(target).header("Authorization", login);
     let (mut copy, mut cuts) = (ListCopy::default(), 0);
-    let list = || {
-        let path = target.replace("snapshot=true", "limit=500");
-        let client = &mut Client::connect(address);
-        let (mut items, mut next) = (BTreeMap::new(), path.clone());
-        loop {
-            let page =
-                client.request(&format!("GET {next}"), &[("Authorization", login)], "").json();
-            for item in page["entries"].as_array().unwrap() {
-                items.insert(format!("/entries/{}", item["id"]), item.clone());
-            }
-            let Some(cursor) = page["page"]["next"].as_str() else { return items };
-            next = format!("{path}&cursor={cursor}");
-        }
-    };
+    let list = || fetch_list(address, &target.replace("snapshot=true", "limit=500"), login);
     loop {
         source.connect(address).unwrap();
         let is_last = is_done.load(Ordering::SeqCst) && cuts > 3;

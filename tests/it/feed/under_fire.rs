@@ -2,7 +2,8 @@
 //! killed.
 //!
 //! The judge is the database's own log: each reader has received every change exactly once and in order, and
-//! every write that was answered is among them. On PostgreSQL three servers serve one database, readers connect
+//! every write that was answered is among them. Other readers follow with `snapshot=true`, with a filter, and
+//! with a row filter, and their copies of the list are the list at the end. On PostgreSQL three servers serve one database, readers connect
 //! to another one each time, and a transaction holds back a number that it has drawn early.
 //! `NOUNS_SOAK` makes 50,000 changes, otherwise there are fewer.
 
@@ -13,14 +14,22 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::list_copy::{ListCopy, fetch_list};
 use crate::durability::fallible_connection::FallibleConnection;
 use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{
-    Backend, ConnectError, EventSource, OpenTransaction, Received, Server, Setup, StreamEnd,
-    StreamEvent, TIMEOUT, run_sql, wait_until,
+    Backend, ConnectError, EventSource, OpenTransaction, Person, Received, Server, Setup,
+    StreamEnd, StreamEvent, TIMEOUT, run_sql, wait_until,
 };
 
 const WRITERS: usize = 16;
+/// A list, and whether Ann reads it, who sees her own notes only.
+const SNAPSHOTS: [(&str, bool); 4] = [
+    ("/notes?", false),
+    ("/notes?count=1&", false),
+    ("/notes?", true),
+    ("/notes?count:gte=1&", true),
+];
 const READERS: usize = 8;
 const REPLICAS: usize = 3;
 /// The changes at the end, which readers receive live.
@@ -38,6 +47,9 @@ streams_per_caller_max = 400
 [resources.note.fields]
 text = { type = "text", required = true, unique = true }
 count = { type = "integer", default = 0, filter = true }
+owner = { type = "text" }
+[roles.owner]
+note = { verbs = ["get"], where = "owner = $user" }
 "#;
 
 fn changes_min() -> usize {
@@ -53,6 +65,8 @@ type ItemChange = (String, String, u64);
 
 /// What writers, readers and the test share.
 struct Battle {
+    admin: String,
+    ann: String,
     addresses: Mutex<Vec<Option<SocketAddr>>>,
     /// Changes that were answered.
     changes: AtomicUsize,
@@ -77,7 +91,11 @@ impl Drop for FailOnPanic<'_> {
 
 impl Battle {
     fn new(servers: &[Server]) -> Self {
+        let ann = Person::new("ann", "the password of ann");
+        servers[0].add_user(&ann, &["owner"]);
         Self {
+            admin: servers[0].admin().basic(),
+            ann: ann.basic(),
             addresses: Mutex::new(servers.iter().map(|server| Some(server.address)).collect()),
             changes: AtomicUsize::new(0),
             answered: Mutex::default(),
@@ -155,6 +173,11 @@ impl<'a> Writer<'a> {
         )
     }
 
+    fn note(&mut self) -> serde_json::Value {
+        let owner = self.random.one_of(&["ann", "bob"]);
+        serde_json::json!({"text": self.text(), "count": self.random.below(3), "owner": owner})
+    }
+
     /// `None` if the server was lost, or has refused the request for a moment.
     fn request(
         &mut self,
@@ -166,8 +189,9 @@ impl<'a> Writer<'a> {
             let address = self.battle.some_address(&mut self.random);
             self.connection = FallibleConnection::connect(address);
         }
-        let header = format!("Content-Type: {media_type}\r\n");
-        let answer = self.connection.as_mut()?.request_with(line, &header, body);
+        let headers =
+            format!("Authorization: {}\r\nContent-Type: {media_type}\r\n", self.battle.admin);
+        let answer = self.connection.as_mut()?.request_with(line, &headers, body);
         let Some(answer) = answer else {
             self.connection = None;
             return None;
@@ -180,7 +204,7 @@ impl<'a> Writer<'a> {
     }
 
     fn create(&mut self, count: usize) {
-        let notes: Vec<_> = (0..count).map(|_| serde_json::json!({"text": self.text()})).collect();
+        let notes: Vec<_> = (0..count).map(|_| self.note()).collect();
         let body = match notes.as_slice() {
             [note] => serde_json::json!({ "note": note }),
             notes => serde_json::json!({ "notes": notes }),
@@ -202,9 +226,7 @@ impl<'a> Writer<'a> {
 
     fn update(&mut self) {
         let Some(id) = self.random.one_of(&self.ids).cloned() else { return };
-        let text = self.text();
-        let body =
-            serde_json::json!({"note": {"text": text, "count": self.random.below(3)}}).to_string();
+        let body = serde_json::json!({"note": self.note()}).to_string();
         let (method, media_type) = match self.random.below(2) {
             0 => ("PUT", "application/json"),
             _ => ("PATCH", "application/merge-patch+json"),
@@ -265,7 +287,7 @@ impl Reading {
 /// Reads to the last change, over many connections.
 fn read_all(battle: &Battle, number: usize, mut random: SeededRandom) -> Reading {
     let _fail = FailOnPanic(&battle.has_failed);
-    let mut source = EventSource::new("/notes?since=0");
+    let mut source = EventSource::new("/notes?since=0").header("Authorization", &battle.admin);
     let mut reading = Reading::default();
     let deadline = Instant::now() + readers_timeout();
     loop {
@@ -297,6 +319,61 @@ fn read_all(battle: &Battle, number: usize, mut random: SeededRandom) -> Reading
     }
 }
 
+/// Keeps a copy of a list, over many connections and several snapshots, until it is the list.
+fn copy_list(battle: &Battle, (list, is_ann): (&str, bool), mut random: SeededRandom) {
+    let _fail = FailOnPanic(&battle.has_failed);
+    let login = if is_ann { &battle.ann } else { &battle.admin };
+    let begin = || EventSource::new(&format!("{list}snapshot=true")).header("Authorization", login);
+    let (mut source, mut copy, mut snapshots) = (begin(), ListCopy::default(), 0);
+    let deadline = Instant::now() + readers_timeout();
+    loop {
+        let address = battle.some_address(&mut random);
+        match source.connect(address) {
+            Ok(_) => {}
+            Err(ConnectError::Refused(answer)) if ![429, 503].contains(&answer.status) => {
+                panic!("{answer:?}")
+            }
+            Err(_) => continue,
+        }
+        let is_last = battle.last.load(Ordering::Relaxed) < i64::MAX;
+        let expected = is_last.then(|| fetch_list(address, &format!("{list}limit=500"), login));
+        // One in three is cut in its snapshot, the others after it.
+        let mut is_cut = !is_last && random.below(3) == 0;
+        if is_cut {
+            source.cut_after(random.below(CUT_BYTES_MAX));
+        }
+        loop {
+            assert!(!battle.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            assert!(Instant::now() < deadline, "{list}: the copy has {} items", copy.items.len());
+            if copy.is_synced && expected.as_ref() == Some(&copy.items) {
+                println!(
+                    "{list} is_ann={is_ann}: {} items, {snapshots} snapshots",
+                    copy.items.len()
+                );
+                return;
+            }
+            match source.poll(Duration::from_millis(200)) {
+                Some(Received::Event(event)) => {
+                    copy.apply(&event);
+                    snapshots += usize::from(event.kind == "synced");
+                }
+                Some(Received::End(StreamEnd::Complete)) => panic!("no server was shut down"),
+                Some(Received::End(StreamEnd::Cut | StreamEnd::Truncated)) => break,
+                // The writers have ended while nothing more comes before the cut.
+                None if !is_last && battle.last.load(Ordering::Relaxed) < i64::MAX => break,
+                None => {}
+            }
+            if copy.is_synced && !is_cut && !is_last {
+                is_cut = true;
+                source.cut_after(random.below(CUT_BYTES_MAX));
+            }
+        }
+        if !is_last && random.below(4) == 0 {
+            (source, copy) = (begin(), ListCopy::default());
+        }
+    }
+}
+
 /// Kills two servers, one after the other, while changes are written, and starts them again.
 fn disturb(battle: &Battle, servers: &mut Vec<Server>, setup: &Setup) {
     for kill in 1..=2 {
@@ -314,18 +391,23 @@ fn disturb(battle: &Battle, servers: &mut Vec<Server>, setup: &Setup) {
 }
 
 /// Draws a number early and commits it late, as a slow writer does.
-const LATE_CHANGE: &str = r#"BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
+const LATE_CHANGE: &str = r#"BEGIN;
+INSERT INTO notes (id, text, count, created_at, updated_at, version)
+    VALUES ('00000000-0000-7000-8000-000000000001', 'late', 0, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 1);
+INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
     VALUES (nouns_next_change(true), now(), 'note', '00000000-0000-7000-8000-000000000001', '/notes/00000000-0000-7000-8000-000000000001', 'created', '-', 'late',
-    '{"id":"00000000-0000-7000-8000-000000000001","text":"late","count":0,"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-01T00:00:00.000000Z","version":1}') RETURNING sequence;
+    '{"id":"00000000-0000-7000-8000-000000000001","text":"late","count":0,"owner":null,"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-01T00:00:00.000000Z","version":1}') RETURNING sequence;
 "#;
 
 fn run_battle(backend: Backend) {
     let seed = print_seed("under fire");
-    let first = Setup::new(backend).model(MODEL).start();
+    let first = Setup::new(backend).model(MODEL).with_authentication().start();
     // A restarted server has the same database and the same folder.
     let setup = match backend {
-        Backend::Sqlite => Setup::new(backend).model(MODEL),
-        Backend::Postgres => Setup::replica(first.database()).model(MODEL),
+        Backend::Sqlite => Setup::new(backend).model(MODEL).with_authentication(),
+        Backend::Postgres => {
+            Setup::replica(first.database()).model(MODEL).key_file(first.key_file())
+        }
     };
     let database = first.folder().to_owned();
     let mut servers = vec![first];
@@ -342,6 +424,10 @@ fn run_battle(backend: Backend) {
                 scope.spawn(move || read_all(battle, number, random))
             })
             .collect();
+        for list in SNAPSHOTS {
+            let (battle, random) = (&battle, SeededRandom::new(random.next()));
+            scope.spawn(move || copy_list(battle, list, random));
+        }
         let late =
             (backend == Backend::Postgres).then(|| OpenTransaction::begin(&database, LATE_CHANGE));
         let writers: Vec<_> = (0..WRITERS)
@@ -359,7 +445,11 @@ fn run_battle(backend: Backend) {
         disturb(&battle, &mut servers, &setup);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         let last = || -> i64 {
-            let last = run_sql(backend, &database, "SELECT max(sequence) FROM nouns_changes");
+            let last = run_sql(
+                backend,
+                &database,
+                "SELECT max(sequence) FROM nouns_changes WHERE resource = 'note'",
+            );
             last.trim().parse().unwrap()
         };
         // The readers catch up, and receive the last changes as they happen.
@@ -372,7 +462,11 @@ fn run_battle(backend: Backend) {
     check(
         &battle,
         &readings,
-        &run_sql(backend, &database, "SELECT sequence FROM nouns_changes ORDER BY sequence"),
+        &run_sql(
+            backend,
+            &database,
+            "SELECT sequence FROM nouns_changes WHERE resource = 'note' ORDER BY sequence",
+        ),
     );
 }
 
