@@ -26,9 +26,9 @@ const WRITERS: usize = 16;
 /// A list, and whether Ann reads it, who sees her own notes only.
 const SNAPSHOTS: [(&str, bool); 4] = [
     ("/notes?", false),
-    ("/notes?count=1&", false),
+    ("/notes?rank=1&", false),
     ("/notes?", true),
-    ("/notes?count:gte=1&", true),
+    ("/notes?rank:gte=1&", true),
 ];
 const READERS: usize = 8;
 const REPLICAS: usize = 3;
@@ -46,7 +46,7 @@ heartbeat_seconds = 1
 streams_per_caller_max = 400
 [resources.note.fields]
 text = { type = "text", required = true, unique = true }
-count = { type = "integer", default = 0, filter = true }
+rank = { type = "integer", default = 0, filter = true }
 owner = { type = "text" }
 [roles.owner]
 note = { verbs = ["get"], where = "owner = $user" }
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
 
     fn note(&mut self) -> serde_json::Value {
         let owner = self.random.one_of(&["ann", "bob"]);
-        serde_json::json!({"text": self.text(), "count": self.random.below(3), "owner": owner})
+        serde_json::json!({"text": self.text(), "rank": self.random.below(3), "owner": owner})
     }
 
     /// `None` if the server was lost, or has refused the request for a moment.
@@ -392,11 +392,11 @@ fn disturb(battle: &Battle, servers: &mut Vec<Server>, setup: &Setup) {
 
 /// Draws a number early and commits it late, as a slow writer does.
 const LATE_CHANGE: &str = r#"BEGIN;
-INSERT INTO notes (id, text, count, created_at, updated_at, version)
+INSERT INTO notes (id, text, rank, created_at, updated_at, version)
     VALUES ('00000000-0000-7000-8000-000000000001', 'late', 0, '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', 1);
 INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
     VALUES (nouns_next_change(true), now(), 'note', '00000000-0000-7000-8000-000000000001', '/notes/00000000-0000-7000-8000-000000000001', 'created', '-', 'late',
-    '{"id":"00000000-0000-7000-8000-000000000001","text":"late","count":0,"owner":null,"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-01T00:00:00.000000Z","version":1}') RETURNING sequence;
+    '{"id":"00000000-0000-7000-8000-000000000001","text":"late","rank":0,"owner":null,"created_at":"2026-01-01T00:00:00.000000Z","updated_at":"2026-01-01T00:00:00.000000Z","version":1}') RETURNING sequence;
 "#;
 
 fn run_battle(backend: Backend) {
