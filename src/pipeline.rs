@@ -26,6 +26,7 @@ mod redirect;
 mod respond;
 mod streaming;
 mod watch;
+mod webhook_secrets;
 
 use std::fmt::Display;
 use std::future::poll_fn;

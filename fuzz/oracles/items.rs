@@ -43,7 +43,7 @@ fn check_csv_round_trip(model: &Model, resource: &Resource, values: &[Value]) {
     let chosen: Vec<ItemMember> = fields.map(|(index, _)| ItemMember::Field(index)).collect();
     let (id, parent, values) = (Id::Integer(7), None, values.to_vec());
     let item = Item { id, parent, created_at: now, updated_at: now, version: 1, values };
-    let view = ItemView { resource, hidden: &[], selected_members: Some(&chosen) };
+    let view = ItemView { selected_members: Some(&chosen), ..ItemView::all_fields(resource) };
     let csv = formats::ALL.iter().find(|format| format.media.essence == "text/csv");
     let mut table = Vec::new();
     if let Some(csv) = csv {

@@ -14,6 +14,7 @@ use super::request::{
     AuthError, AuthRequest, CallerStatus, Denial, Identification, IdentifiedCaller,
 };
 use super::signing::Signer;
+use super::webhook_secret::{self, WebhookSecret};
 use super::{basic_login, digest_login, logout, parameters, password};
 use crate::fault::OrBug;
 use crate::model::{AuthScheme, Model};
@@ -180,6 +181,44 @@ impl Authenticator {
             *secret = Value::text(&record.to_string());
         }
         Ok(())
+    }
+
+    /// Replaces each clear-text secret of a webhook by its sealed text, and makes those that the client leaves to the
+    /// server. Returns whether there was one.
+    pub fn seal_webhook_secrets(&self, write: &mut WritePlan) -> Result<bool, Problem> {
+        let mut is_sealed = false;
+        for value in write.webhook_secrets(&self.model) {
+            let Value::Clear(clear) = &*value else { continue };
+            let signer =
+                self.signer.as_ref().ok_or_else(|| Problem::new(&problem::NO_SERVER_KEY))?;
+            // A rotation may be in progress: what this write seals must be sealed with the new key.
+            let keys = signer.keyring.reload_if_changed();
+            let secret = match clear.is_to_generate() {
+                true => WebhookSecret::random(),
+                false => WebhookSecret::parse(clear.reveal()),
+            };
+            let sealed = secret.and_then(|secret| secret.seal(&keys)).ok_or_else(|| {
+                Problem::new(&problem::UNAVAILABLE).cause("the system has no randomness")
+            })?;
+            *value = Value::text(&sealed);
+            is_sealed = true;
+        }
+        Ok(is_sealed)
+    }
+
+    /// The current secret in the stored text of a webhook.
+    pub fn open_webhook_secret(&self, stored: &str) -> Option<WebhookSecret> {
+        let keys = self.signer.as_ref()?.keyring.keys();
+        webhook_secret::open_stored(&keys, stored).ok()?.into_iter().next()
+    }
+
+    /// Seals a response that has a secret in it, for its retries.
+    pub fn seal_response(&self, text: &str) -> Option<String> {
+        webhook_secret::seal_response(&self.signer.as_ref()?.keyring.keys(), text)
+    }
+
+    pub fn open_response(&self, sealed: &str) -> Option<String> {
+        webhook_secret::open_response(&self.signer.as_ref()?.keyring.reload_if_changed(), sealed)
     }
 
     pub fn has_server_key(&self) -> bool {

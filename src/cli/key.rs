@@ -13,6 +13,7 @@ use super::report::{CommandError, command_error, print_done};
 use crate::auth::key::{FINGERPRINT_NAME, KeySet};
 use crate::auth::key_source::{KeyFileLock, KeySource};
 use crate::auth::password::{PasswordRecord, ResealResult};
+use crate::auth::webhook_secret::{self, ResealedSecrets};
 use crate::fault;
 use crate::model::builtin::PASSWORD;
 use crate::value::Value;
@@ -93,20 +94,34 @@ fn rotate(flags: &RotateArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Users whose record was rewritten.
+/// Users and webhooks whose stored secrets were rewritten.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct ResealCounts {
     /// Users who kept all of their Digest credentials.
     resealed: usize,
     /// Users who lost some or all of them, because no key opened them.
     dropped: usize,
+    /// Webhooks that kept their secret.
+    resealed_webhooks: usize,
+    /// Webhooks that lost it, and are disabled.
+    dropped_webhooks: usize,
+}
+
+impl ResealCounts {
+    fn add(&mut self, other: Self) {
+        self.resealed += other.resealed;
+        self.dropped += other.dropped;
+        self.resealed_webhooks += other.resealed_webhooks;
+        self.dropped_webhooks += other.dropped_webhooks;
+    }
 }
 
 fn summary(file: &str, is_lost: bool, counts: ResealCounts) -> String {
-    let users = |count: usize| match count {
-        1 => "1 user".to_owned(),
-        count => format!("{count} users"),
+    let counted = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     };
+    let users = |count: usize| counted(count, "user");
     let mut done = match is_lost {
         true => format!("wrote a new key to {file} in place of the lost one"),
         false => format!(
@@ -123,6 +138,17 @@ fn summary(file: &str, is_lost: bool, counts: ResealCounts) -> String {
     if counts.dropped > 0 {
         done += ", who can use Digest again after their next login by Basic, where their realm offers it, \
                  or with a new password: nouns user passwd NAME";
+    }
+    if counts.resealed_webhooks > 0 {
+        let webhooks = counted(counts.resealed_webhooks, "webhook");
+        done += &format!("; resealed the secrets of {webhooks}");
+    }
+    if counts.dropped_webhooks > 0 {
+        let webhooks = counted(counts.dropped_webhooks, "webhook");
+        done += &format!(
+            "; dropped the secrets of {webhooks}, disabled until they get new ones: \
+             PATCH /-/webhooks/ID with {{\"webhook\":{{\"secret\":null,\"enabled\":true}}}}"
+        );
     }
     done
 }
@@ -191,13 +217,14 @@ fn begin_lost_rotation(
     }
 }
 
-/// Reseals the records of all users until the new key has sealed everything.
+/// Reseals the secrets of all users and webhooks until the new key has sealed everything.
 fn reseal_all(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCounts, CommandError> {
     let mut all = ResealCounts::default();
     for pass in 0..PASSES_MAX {
-        let ResealCounts { resealed, dropped } = reseal_pass(accounts, keys)?;
-        all = ResealCounts { resealed: all.resealed + resealed, dropped: all.dropped + dropped };
-        if resealed + dropped == 0 && pass > 0 {
+        let mut counts = reseal_pass(accounts, keys)?;
+        counts.add(reseal_webhooks(accounts, keys)?);
+        all.add(counts);
+        if counts == ResealCounts::default() && pass > 0 {
             return Ok(all);
         }
         // A server that did not know the new key yet may have set a password with the old one.
@@ -232,6 +259,27 @@ fn reseal_pass(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCounts, C
             done => done,
         }
     })?;
+    Ok(counts)
+}
+
+/// Goes through all webhooks once.
+fn reseal_webhooks(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCounts, CommandError> {
+    let mut counts = ResealCounts::default();
+    for stored in accounts.admin_store.webhook_secrets()? {
+        match webhook_secret::reseal(keys, &stored.sealed) {
+            Some(ResealedSecrets::Current) => {}
+            Some(ResealedSecrets::Resealed(sealed)) => {
+                fault::point("rotate");
+                accounts.admin_store.replace_sealed_secret(&stored, &sealed)?;
+                counts.resealed_webhooks += 1;
+            }
+            Some(ResealedSecrets::Lost) => {
+                accounts.admin_store.drop_webhook_secret(&stored)?;
+                counts.dropped_webhooks += 1;
+            }
+            None => return Err(command_error("the system has no randomness; try again")),
+        }
+    }
     Ok(counts)
 }
 

@@ -11,10 +11,9 @@ use super::report::{CommandError, command_error, print_line};
 use crate::auth::webhook_secret::WebhookSecret;
 use crate::clock;
 use crate::events::webhook::{
-    AddressPolicy, ReceiverAnswer, SendError, SignedRequest, is_address_refused, printable_answer,
-    send_once,
+    ReceiverAnswer, SendError, SignedRequest, is_address_refused, printable_answer, send_once,
 };
-use crate::model::types::find_url_fault;
+use crate::model::types::{AddressPolicy, find_url_fault};
 use crate::wire::RequestId;
 
 #[derive(Debug, Subcommand)]

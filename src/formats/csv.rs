@@ -60,7 +60,12 @@ fn write_line(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     for (at, value) in item.values.iter().enumerate() {
         if view.is_shown(ItemMember::Field(at)) {
             out.push(b',');
-            write_cell(out, value);
+            match value {
+                Value::Clear(secret) if view.shows_secrets => {
+                    write_text(out, secret.reveal().as_bytes());
+                }
+                value => write_cell(out, value),
+            }
         }
     }
     for (member, moment) in

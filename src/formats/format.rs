@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::accept::MediaType;
 use crate::model::Resource;
-use crate::value::{Item, Page};
+use crate::value::{Item, Page, Value};
 
 /// A media type that items can be sent as.
 #[derive(Debug)]
@@ -43,6 +43,9 @@ pub struct ItemView<'a> {
     pub hidden: &'a [usize],
     /// The selected members; `None`: all. The id is always shown.
     pub selected_members: Option<&'a [ItemMember]>,
+    /// Whether secrets are shown, all of which are `Value::Clear` then: in the response to the request that has set
+    /// them.
+    pub shows_secrets: bool,
 }
 
 /// A member of an item, apart from its id.
@@ -56,17 +59,27 @@ pub enum ItemMember {
 }
 
 impl<'a> ItemView<'a> {
-    /// A view with nothing hidden.
-    pub fn all_fields(resource: &'a Resource) -> Self {
-        Self { resource, hidden: &[], selected_members: None }
+    /// A view that shows the secrets of these items, if the request has set all of them.
+    pub fn with_secrets_of(self, items: &[Item]) -> Self {
+        let is_new = |item: &Item| {
+            let mut secrets = self.resource.fields.iter().zip(&item.values);
+            secrets.all(|(field, value)| !field.secret || matches!(value, Value::Clear(_)))
+        };
+        let has_secrets = self.resource.fields.iter().any(|field| field.secret);
+        Self { shows_secrets: has_secrets && items.iter().all(is_new), ..self }
     }
 
-    /// Whether a member is shown. A secret is never shown, neither in a response nor in the change log.
+    /// A view with nothing hidden.
+    pub fn all_fields(resource: &'a Resource) -> Self {
+        Self { resource, hidden: &[], selected_members: None, shows_secrets: false }
+    }
+
+    /// Whether a member is shown. A stored secret is never shown, neither in a response nor in the change log.
     pub fn is_shown(&self, member: ItemMember) -> bool {
         let is_known = match member {
             ItemMember::Field(at) => {
                 let is_secret = self.resource.fields.get(at).is_none_or(|field| field.secret);
-                !is_secret && !self.hidden.contains(&at)
+                (!is_secret || self.shows_secrets) && !self.hidden.contains(&at)
             }
             ItemMember::Parent
             | ItemMember::CreatedAt

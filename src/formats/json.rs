@@ -13,7 +13,7 @@ use crate::json::{
 };
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, ExtensionValue, FaultCode, ProblemKind, ProblemParts};
-use crate::value::{Change, Item};
+use crate::value::{Change, Item, Value};
 
 pub static FORMAT: Format = Format {
     media: MediaType { essence: "application/json", parameters: &[] },
@@ -58,7 +58,11 @@ pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     }
     for (at, (field, value)) in resource.fields.iter().zip(&item.values).enumerate() {
         if view.is_shown(ItemMember::Field(at)) && (!value.is_null() || field.nullable) {
-            write_value(object.name(&field.name), value);
+            let out = object.name(&field.name);
+            match value {
+                Value::Clear(secret) if view.shows_secrets => write_text(out, secret.reveal()),
+                value => write_value(out, value),
+            }
         }
     }
     let created = item.created_at.canonical_text();

@@ -226,7 +226,11 @@ extra = { type = "json" }
         let model = shop();
         let resource = model.resource(ResourceIndex(1));
         let text = r#"{"id":"x","shelf_id":7,"name":"a","gone":[1.50],"stock":1.0,"created_at":"t","updated_at":"t","version":3}"#;
-        let view = |hidden, selected_members| ItemView { resource, hidden, selected_members };
+        let view = |hidden, selected_members| ItemView {
+            hidden,
+            selected_members,
+            ..ItemView::all_fields(resource)
+        };
         let selected = [ItemMember::Field(1), ItemMember::Version];
         let mut shown = String::new();
         for (item, shows_undeclared) in [

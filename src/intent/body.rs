@@ -159,8 +159,7 @@ pub fn body_as_json_lines<'a>(
     match (route.verb, route.resource()) {
         (RequestVerb::PostItems(BodyForm::Csv), Some(resource)) => {
             let items_max = model.server.limits.bulk_items_max;
-            let view =
-                ItemView { resource: model.resource(resource), hidden, selected_members: None };
+            let view = ItemView { hidden, ..ItemView::all_fields(model.resource(resource)) };
             csv_input::to_json_lines(view, body, items_max).map(Cow::Owned)
         }
         _ => Ok(Cow::Borrowed(body)),

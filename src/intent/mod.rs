@@ -15,6 +15,7 @@ mod logged_change;
 mod query;
 mod route;
 mod watch;
+mod webhook_events;
 
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
@@ -29,6 +30,7 @@ pub use route::{
 };
 
 pub use watch::{StartPosition, WatchQuery, read_last_event_id};
+pub use webhook_events::{EventSelection, SelectionFault};
 
 use std::sync::Arc;
 

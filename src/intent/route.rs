@@ -187,11 +187,11 @@ pub fn route(
         Some(place) => place,
         None => return Err(redirect_or_not_found(model, path, query)),
     };
-    let allowed = allowed_verbs(&place);
+    let allowed = allowed_verbs(model, &place);
     match allowed.iter().find(|(name, _)| *name == method.as_str()) {
         Some((_, verb)) => Ok(Route { verb: *verb, target: place }),
         None => Err(Problem::new(&problem::METHOD_NOT_ALLOWED)
-            .header(header::ALLOW, allow_header(&place))
+            .header(header::ALLOW, allow_header(model, &place))
             .into()),
     }
 }
@@ -213,7 +213,7 @@ const OPTIONS: (&str, RequestVerb) = ("OPTIONS", RequestVerb::Options);
 /// All methods that any target allows.
 const ALL_VERBS: &[(&str, RequestVerb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
 
-fn allowed_verbs(place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] {
+fn allowed_verbs(model: &Model, place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] {
     match place {
         RouteTarget::Home
         | RouteTarget::Health
@@ -223,15 +223,21 @@ fn allowed_verbs(place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] 
         | RouteTarget::Logout(_)
         | RouteTarget::ProblemPage(_) => &[GET, HEAD, OPTIONS],
         RouteTarget::Server => &[OPTIONS],
+        RouteTarget::Collection(path) if model.resource(path.resource).is_server_made => {
+            &[GET, HEAD, OPTIONS]
+        }
+        RouteTarget::Item(path) if model.resource(path.resource).is_server_made => {
+            &[GET, HEAD, PATCH, DELETE, OPTIONS]
+        }
         RouteTarget::Collection(_) => &[GET, HEAD, POST, OPTIONS],
         RouteTarget::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
     }
 }
 
 /// The value of `Allow` for a target.
-pub fn allow_header(place: &RouteTarget) -> HeaderValue {
+pub fn allow_header(model: &Model, place: &RouteTarget) -> HeaderValue {
     // RFC 9110 §9.3.7: `OPTIONS *` applies to the server as a whole.
-    let verbs = if *place == RouteTarget::Server { ALL_VERBS } else { allowed_verbs(place) };
+    let verbs = if *place == RouteTarget::Server { ALL_VERBS } else { allowed_verbs(model, place) };
     let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
     HeaderValue::try_from(names.join(", ")).or_bug("the names of methods are ASCII")
 }
@@ -240,7 +246,7 @@ pub fn allow_header(place: &RouteTarget) -> HeaderValue {
 /// succeeds and the page can read the 404 of its actual request.
 pub fn preflight_methods(model: &Model, path: &str) -> HeaderValue {
     let place = find_target(model, path).or_else(|| find_target(model, path.strip_suffix('/')?));
-    allow_header(&place.unwrap_or(RouteTarget::Server))
+    allow_header(model, &place.unwrap_or(RouteTarget::Server))
 }
 
 fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {

@@ -1,8 +1,11 @@
-//! The built-in resources, which no model file declares: the users.
+//! The built-in resources, which no model file declares: the users, the webhooks and their deliveries.
 //!
 //! They are ordinary resources, so that all code for resources serves them too; their paths are under `/-/`,
 //! and their tables begin with `nouns_`. They are not part of the shape that a database stores, because they
 //! belong to the program and not to the model.
+
+pub mod delivery;
+pub mod webhook;
 
 use super::{
     ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex, Role,
@@ -26,6 +29,11 @@ const ROLES_MAX: usize = 50;
 const PASSWORD_CHARS_MIN: usize = 8;
 const PASSWORD_CHARS_MAX: usize = 1024;
 
+/// The indices of the users, the webhooks and the deliveries, which come after all resources of the file.
+pub fn indices(declared: usize) -> [ResourceIndex; 3] {
+    [0, 1, 2].map(|at| ResourceIndex(declared + at))
+}
+
 /// Whether a stored user is enabled and has the role `admin`.
 pub fn is_enabled_admin(user: &Item) -> bool {
     let is_disabled = user.values.get(DISABLED) == Some(&Value::Boolean(true));
@@ -44,6 +52,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         name: "user".into(),
         plural: "users".into(),
         is_builtin: true,
+        is_server_made: false,
         table: "nouns_users".into(),
         // A model may declare its own resource `user`.
         label: "-/user".into(),
@@ -63,19 +72,21 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
     }
 }
 
+/// A field of texts that are not empty.
+fn text_field(name: &str, chars_max: usize) -> Field {
+    let rules =
+        FieldRules { min_length: Some(1), max_length: Some(chars_max), ..FieldRules::default() };
+    Field { rules, ..Field::new(name, &types::TEXT) }
+}
+
 /// Fixed, because the stored password hashes of Digest are computed from the name.
 fn name_field() -> Field {
-    let rules = FieldRules {
-        min_length: Some(1),
-        max_length: Some(NAME_CHARS_MAX),
-        ..FieldRules::default()
-    };
     Field {
+        kind: &types::USER_NAME,
         required: true,
         fixed: true,
         filter: true,
-        rules,
-        ..Field::new("name", &types::USER_NAME)
+        ..text_field("name", NAME_CHARS_MAX)
     }
 }
 

@@ -17,8 +17,11 @@ pub struct Field {
     pub required: bool,
     pub nullable: bool,
     pub filter: bool,
-    /// Never shown; keeps its value if a PUT leaves it out.
+    /// Never shown; keeps its value if a PUT leaves it out. Null, where it is nullable, asks the server for a new
+    /// value, which the response to that request shows.
     pub secret: bool,
+    /// Set by the server: a client may send the stored value back, and no other one.
+    pub server_set: bool,
     /// Cannot be changed after creation.
     pub fixed: bool,
     pub default: Option<Value>,
@@ -155,6 +158,9 @@ pub struct ResourceIndex(pub usize);
 pub enum OnDelete {
     Restrict,
     Cascade,
+    /// Deleted later, in batches, without entries in the change log; built-in resources only. Until then the items
+    /// are invisible, because reads join their parent.
+    Sweep,
 }
 
 /// A declared state machine.
@@ -192,6 +198,7 @@ impl Field {
             nullable: false,
             filter: false,
             secret: false,
+            server_set: false,
             fixed: false,
             default: None,
             computed: None,

@@ -16,6 +16,9 @@ pub struct Model {
     pub resources: Vec<Resource>,
     /// The built-in resource of the users.
     pub users: ResourceIndex,
+    /// The built-in resources of the webhooks and of their deliveries.
+    pub webhooks: ResourceIndex,
+    pub deliveries: ResourceIndex,
     pub roles: Vec<Role>,
     pub server: ServerTable,
     /// The `[resources]` table as canonical TOML, which the database stores to detect changes of the model.
@@ -122,6 +125,8 @@ pub struct Resource {
     pub plural: Box<str>,
     /// Whether it is built in: its path is under `/-/`, and no model file declares it.
     pub is_builtin: bool,
+    /// Whether the server makes its items: clients neither create nor replace them.
+    pub is_server_made: bool,
     /// The table of its items.
     pub table: Box<str>,
     /// Its name in the change log and the metrics.

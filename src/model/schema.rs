@@ -66,7 +66,11 @@ fn role_schema() -> JsonSchema {
     let get_only = || {
         object! { "description": "reading a path of the server's own", "const": vec!["get".into()] }
     };
-    let paths = keys::SERVER_PATHS.iter().map(|path| ((*path).into(), get_only())).collect();
+    let grant = |path: &'static str| match path {
+        keys::WEBHOOKS_PATH => described(reference("verbs"), "webhooks and their deliveries"),
+        _ => get_only(),
+    };
+    let paths = keys::SERVER_PATHS.iter().map(|path| ((*path).into(), grant(path))).collect();
     let grant = described_table("verbs with conditions", &keys::GRANT, &["verbs"]);
     object! {
         "type": "object",

@@ -39,6 +39,8 @@ pub struct ServerTable {
     /// Origins whose pages may use the server (CORS), as browsers send them.
     pub cors_origins: Vec<String>,
     pub http2_prior_knowledge: Option<bool>,
+    /// Whether webhooks may lead to private addresses, and use http.
+    pub webhook_allow_private: Option<bool>,
     pub limits: ServerLimits,
     /// Rate limits of roles; other roles have none.
     pub rate_limits: Vec<RateLimit>,
@@ -54,6 +56,13 @@ pub struct RateLimit {
     pub role: Box<str>,
     pub requests: u32,
     pub seconds: u32,
+}
+
+impl ServerTable {
+    /// Whether webhooks may lead to private addresses.
+    pub fn allows_private_webhooks(&self) -> bool {
+        self.webhook_allow_private == Some(true)
+    }
 }
 
 impl RateLimit {
@@ -185,6 +194,7 @@ limits! {
     failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";
     idempotency_key_seconds: u32 = 86_400, "time that a response is kept under its Idempotency-Key";
     idempotency_wait_seconds_max: u32 = 5, "time that a request waits for a concurrent one with the same Idempotency-Key";
+    webhooks_max: usize = 100, "number of webhooks";
 }
 
 #[cfg(test)]

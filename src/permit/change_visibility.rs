@@ -72,6 +72,7 @@ impl ChangeScope {
             resource,
             hidden: &self.access.read_access(resource.index).hidden,
             selected_members: self.target.list().and_then(|list| list.selected_members.as_deref()),
+            shows_secrets: false,
         });
         LoggedView { item, shows_undeclared: self.access.is_unrestricted() }
     }

@@ -100,6 +100,11 @@ fn check_observable(
     has_filters: bool,
 ) -> Result<(), Problem> {
     let resource = model.resource(collection.resource);
+    if resource.is_server_made {
+        let detail =
+            format!("the changes that the server makes to {} are not logged", resource.plural);
+        return Err(Problem::new(&problem::NOT_OBSERVABLE).detail(detail));
+    }
     if has_filters && resource.changes == ChangeLogDetail::Ids {
         let detail = format!("the change log has no values of {}, so no filter", resource.plural);
         return Err(Problem::new(&problem::BAD_QUERY).detail(detail));

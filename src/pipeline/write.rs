@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::identity::{self, ChangedRights};
+use super::webhook_secrets;
 use crate::admission::MemoryReservation;
 use crate::clock;
 use crate::fault;
@@ -14,7 +15,7 @@ use crate::plan::decide::check_item_preconditions;
 use crate::plan::{Outcome, ReadPlan, RequestRefusal, WriteAction, WritePlan, apply_patch};
 use crate::store::{StoreError, WriteOptions};
 
-/// How often a patch of a user is retried.
+/// How often a patch of a user or a webhook is retried.
 const ATTEMPTS_MAX: usize = 5;
 
 /// The body of a request, and the memory reservation that holds it until the work on it has ended.
@@ -55,12 +56,11 @@ pub(super) async fn write(
     let SharedState { model, auth, .. } = &*request.app.shared;
     write.rights_lease = facts.rights_lease();
     let is_user = write.collection.resource == model.users;
-    let done = if write.is_patch_of(model.users) {
-        Box::pin(patch_user(request, &write, body, facts)).await?
+    let done = if write.is_patch_with_secret(model) {
+        Box::pin(patch_with_secret(request, &write, body, facts)).await?
+    } else if write.has_clear_text(model) {
+        Box::pin(submit_with_secret(request, write, body)).await?
     } else {
-        if write.has_clear_text(model) {
-            Box::pin(auth.hash_passwords(&mut write)).await?;
-        }
         submit_write(request, write, body).await
     };
     stages.mark("store");
@@ -85,18 +85,37 @@ async fn submit_write(
     store.write(write, options).await
 }
 
-/// PATCH of a user, which may hold a password. The store never sees a clear-text password, and a patch needs
-/// the stored item. So this code reads the user, applies the patch here, and replaces the user under
-/// optimistic concurrency control: if another request has changed the user meanwhile, it retries.
-async fn patch_user(
+/// Submits a write that may hold secrets in clear text, which the store never sees.
+async fn submit_with_secret(
+    request: &RequestContext<'_>,
+    mut write: Box<WritePlan>,
+    body: BodyReservation<'_>,
+) -> Result<Result<Outcome, StoreError>, RouteError> {
+    let SharedState { model, auth, .. } = &*request.app.shared;
+    if write.collection.resource == model.webhooks {
+        let is_set = webhook_secrets::seal(request, &mut write)?;
+        let done = submit_write(request, write, body).await;
+        return Ok(match is_set {
+            true => done.map(|outcome| webhook_secrets::reveal(auth, outcome)),
+            false => done,
+        });
+    }
+    auth.hash_passwords(&mut write).await?;
+    Ok(submit_write(request, write, body).await)
+}
+
+/// PATCH of a user or a webhook, which may hold a secret. The store never sees a secret in clear text, and a patch
+/// needs the stored item. So this code reads the item, applies the patch here, and replaces the item under
+/// optimistic concurrency control: if another request has changed the item meanwhile, it retries.
+async fn patch_with_secret(
     request: &RequestContext<'_>,
     write: &WritePlan,
     body: BodyReservation<'_>,
     facts: &mut RequestFacts,
 ) -> Result<Result<Outcome, StoreError>, RouteError> {
-    let SharedState { model, auth, .. } = &*request.app.shared;
+    let SharedState { model, .. } = &*request.app.shared;
     let WriteAction::Patch { id, patch } = &write.action else {
-        fault::bug("the write is a patch of a user");
+        fault::bug("the write is a patch");
     };
     if let Some(once) = &write.idempotency {
         let read = ReadPlan::IdempotentResponse(once.clone());
@@ -118,13 +137,12 @@ async fn patch_user(
             Ok(draft) => draft,
             Err(refusal) => return Ok(Err(StoreError::Refused(refusal))),
         };
-        let mut replace = Box::new(WritePlan {
+        let replace = Box::new(WritePlan {
             action: WriteAction::Replace { id: *id, draft },
             preconditions: Preconditions::if_version(stored.version),
             ..write.clone()
         });
-        auth.hash_passwords(&mut replace).await?;
-        match submit_write(request, replace, body).await {
+        match submit_with_secret(request, replace, body).await? {
             Ok(Outcome::Updated(item)) => return Ok(Ok(Outcome::Patched(item))),
             Err(StoreError::Refused(RequestRefusal::PreconditionFailed(_))) => {}
             other => return Ok(other),

@@ -4,9 +4,10 @@
 //! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
 //! which only the database can see.
 
+use super::builtin_rules::{self, BuiltinWrite};
 use super::collection::Collection;
 use super::outcome::{Outcome, RequestRefusal};
-use super::validate::{DraftValues, ItemDraft, complete_values};
+use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
@@ -100,12 +101,11 @@ pub fn decide(
     (action, conditions): (&WriteAction, &Preconditions),
     mut found: StoredState,
 ) -> Result<Script, RequestRefusal> {
-    let resource = model.resource(collection.resource);
     match action {
         WriteAction::Create { drafts, count } => {
             check_preconditions(conditions, None)?;
             refuse_dangling(&found.dangling_references)?;
-            let steps = create(resource, collection, drafts, found)?;
+            let steps = create(model, collection, drafts, found)?;
             Ok(Script { steps, result: ScriptResult::Created(*count) })
         }
         WriteAction::Replace { draft, .. } => {
@@ -146,7 +146,7 @@ fn decide_replace(
     let stays = |at: &String| is_stored_reference(resource, limits.unseen, (&stored, draft), at);
     let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
     refuse_dangling(&lost)?;
-    replace(resource, limits, (stored, draft), found.now)
+    replace(model, limits, (stored, draft), (resource, found.now))
 }
 
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
@@ -287,16 +287,20 @@ fn is_stored_reference(
 }
 
 fn create(
-    resource: &Resource,
+    model: &Model,
     collection: &Collection,
     drafts: &[ItemDraft],
     found: StoredState,
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
+    let resource = model.resource(collection.resource);
     let mut steps = Vec::with_capacity(drafts.len());
     let limits = ItemRights::new(collection);
     for (draft, id) in drafts.iter().zip(found.ids) {
         let ItemDraft { root, values, .. } = draft;
-        let values = merge_stored_values(resource, (root, &limits.access.hidden), values, None)?;
+        let mut values =
+            merge_stored_values(resource, (root, &limits.access.hidden), values, None)?;
+        let write = BuiltinWrite { stored: None, root, now: found.now };
+        builtin_rules::apply(model, resource, write, &mut values)?;
         let is_changed = |at: usize, field: &Field| {
             let default = field.default.clone().map_or(Value::Null, types::canonicalize);
             values.get(at) != Some(&default)
@@ -326,14 +330,14 @@ fn create(
 }
 
 fn replace(
-    resource: &Resource,
+    model: &Model,
     limits: ItemRights<'_>,
     (stored, draft): (Item, &ItemDraft),
-    now: Moment,
+    (resource, now): (&Resource, Moment),
 ) -> Result<Script, RequestRefusal> {
     let ItemDraft { root, values, .. } = draft;
     let sent = sent_unreadable(resource, limits.unseen, values);
-    let values =
+    let mut values =
         merge_stored_values(resource, (root, &limits.access.hidden), values, Some(&stored))?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
     // A comparison with a stored value that the caller cannot see would reveal that value.
@@ -353,6 +357,8 @@ fn replace(
         let allowed = states.successors(&from).to_vec();
         return Err(RequestRefusal::Transition { from: Some(from), to, allowed });
     }
+    let write = BuiltinWrite { stored: Some(&stored), root, now };
+    builtin_rules::apply(model, resource, write, &mut values)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
     let changed: Vec<usize> = pairs
         .filter(|(at, (old, new))| old != new || sent.contains(at))
@@ -389,7 +395,7 @@ fn sent_unreadable(
     hidden.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
 }
 
-/// Refuses changes of fields that are fixed at creation.
+/// Refuses changes of fields that are fixed at creation, or that only the server sets.
 fn refuse_fixed_changes(
     resource: &Resource,
     root: &str,
@@ -397,11 +403,15 @@ fn refuse_fixed_changes(
     values: &[Value],
 ) -> Result<(), RequestRefusal> {
     let fields = resource.fields.iter().zip(stored.iter().zip(values));
-    let other = fields.filter(|(field, (old, new))| field.fixed && old != new);
+    let other =
+        fields.filter(|(field, (old, new))| (field.fixed || field.server_set) && old != new);
     let fault = |field: &Field| FieldFault {
         pointer: format!("{root}/{}", field.name),
         code: FaultCode::ReadOnly,
-        detail: format!("a {} keeps its {}", resource.name, field.name),
+        detail: match field.server_set {
+            true => SET_BY_SERVER.to_owned(),
+            false => format!("a {} keeps its {}", resource.name, field.name),
+        },
     };
     let faults: Vec<FieldFault> = other.map(|(field, _)| fault(field)).collect();
     if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::Invalid(faults)) }

@@ -58,7 +58,8 @@ impl IdempotentRequest {
                 | RequestRefusal::NotUnique(_)
                 | RequestRefusal::Referenced(_)
                 | RequestRefusal::TooManyDependents { .. }
-                | RequestRefusal::LastAdmin => true,
+                | RequestRefusal::LastAdmin
+                | RequestRefusal::TooManyWebhooks { .. } => true,
                 RequestRefusal::PreconditionRequired
                 | RequestRefusal::ReadOnly(_)
                 | RequestRefusal::OutsideRowFilter(_)

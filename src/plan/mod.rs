@@ -5,6 +5,7 @@
 //! plan owns its values, so that it can be sent to another thread.
 
 mod validate;
+mod builtin_rules;
 pub mod decide;
 mod patch;
 mod read_plan;

@@ -169,6 +169,10 @@ pub enum RequestRefusal {
     },
     /// No enabled user would have the role `admin`.
     LastAdmin,
+    /// There are as many webhooks as there may be.
+    TooManyWebhooks {
+        webhooks_max: usize,
+    },
     /// Changes after this position were deleted; has the oldest one that is kept.
     PositionGone {
         oldest: Option<i64>,

@@ -17,7 +17,7 @@ use crate::json::{self, Json};
 use crate::model::{Field, Model, Resource};
 use crate::permit::{Access, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
-use crate::value::Item;
+use crate::value::{Item, Value};
 
 /// Both documents were parsed before, with smaller limits.
 const DEPTH_MAX: usize = 64;
@@ -35,10 +35,12 @@ pub fn apply_patch(
     let (hidden, unseen) = (&*access.hidden, reach.unreadable(resource, stored));
     let text = visible_json(resource, (hidden, unseen), stored);
     let bytes_max = model.server.limits.body_bytes_max;
+    let mut renewed = Vec::new();
     let (root, document, removed) = match patch {
         Patch::MergePatch(sent) => {
             let sent = parse_sent(sent);
             let removed = removed_unreadable(resource, unseen, &sent);
+            renewed = renewed_secrets(resource, hidden, &sent);
             let (root, document) =
                 apply_merge_patch(resource, visible_document(resource, unseen, &text)?, sent);
             (root, document, removed)
@@ -57,11 +59,13 @@ pub fn apply_patch(
             format!("expected at most {bytes_max} bytes"),
         ));
     }
-    let members = unwrap_members(resource, document)?;
+    let mut members = unwrap_members(resource, document)?;
+    members.extend(renewed.into_iter().map(|name| (name.into(), Json::Null)));
     let stays = |at: &usize| unseen.contains(*at) && !removed.contains(at);
     let stays: Vec<usize> = (0..resource.fields.len()).filter(stays).collect();
     let kept = [hidden, &stays].concat();
     refuse_state_removal(resource, &kept, (&root, &members))?;
+    refuse_server_set_removal(resource, stored, (&root, &members))?;
     let is_there = |at: usize| match unseen.contains(at) {
         true => removed.contains(&at),
         false => stored.values.get(at).is_some_and(|value| !value.is_null()),
@@ -85,7 +89,7 @@ fn visible_json(
     let mut text = Vec::with_capacity(512);
     (written::FORMAT.item)(
         &mut text,
-        ItemView { resource, hidden: &hidden, selected_members: None },
+        ItemView { hidden: &hidden, ..ItemView::all_fields(resource) },
         stored,
     );
     text
@@ -116,11 +120,28 @@ fn removed_unreadable(
     unseen: UnreadableFields<'_>,
     sent: &Json<'_>,
 ) -> Vec<usize> {
+    let fields = null_fields(resource, sent);
+    fields.map(|(index, _)| index).filter(|index| unseen.contains(*index)).collect()
+}
+
+/// The fields for which a merge patch has null.
+fn null_fields<'a>(
+    resource: &'a Resource,
+    sent: &Json<'_>,
+) -> impl Iterator<Item = (usize, &'a Field)> {
     let Json::Object(wrapped) = sent else { fault::bug(PARSED_BEFORE) };
     let Some((_, Json::Object(members))) = wrapped.first() else { fault::bug(PARSED_BEFORE) };
     let nulls = members.iter().filter(|(_, value)| matches!(value, Json::Null));
-    let fields = nulls.filter_map(|(name, _)| resource.field(name));
-    fields.map(|(index, _)| index).filter(|index| unseen.contains(*index)).collect()
+    nulls.filter_map(|(name, _)| resource.field(name))
+}
+
+/// The names of the secrets for which a merge patch has null: the server makes new ones. They are not in the patched
+/// document, so `merge` cannot set them.
+fn renewed_secrets<'a>(resource: &'a Resource, hidden: &[usize], sent: &Json<'_>) -> Vec<&'a str> {
+    let is_renewed =
+        |(at, field): &(usize, &Field)| field.secret && field.nullable && !hidden.contains(at);
+    let fields = null_fields(resource, sent).filter(is_renewed);
+    fields.map(|(_, field)| &*field.name).collect()
 }
 
 const PARSED_BEFORE: &str = "`intent` has parsed the patch";
@@ -193,6 +214,28 @@ fn refuse_readonly_removal(
     let taken = fields.filter(|(field, at)| is_taken(at, field));
     let faults: Vec<FieldFault> = taken.map(|(field, _)| fault(field)).collect();
     if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::ReadOnly(faults)) }
+}
+
+/// Refuses a patch that removes a value that the server has set.
+fn refuse_server_set_removal(
+    resource: &Resource,
+    stored: &Item,
+    (root, members): (&str, &[crate::intent::JsonMember<'_>]),
+) -> Result<(), RequestRefusal> {
+    let fields = resource.fields.iter().zip(&stored.values);
+    let is_removed = |(field, value): &(&Field, &Value)| {
+        field.server_set
+            && !value.is_null()
+            && !members.iter().any(|(name, _)| **name == *field.name)
+    };
+    let fault = |field: &Field| FieldFault {
+        pointer: format!("{root}/{}", field.name),
+        code: FaultCode::ReadOnly,
+        detail: validate::SET_BY_SERVER.to_owned(),
+    };
+    let removed = fields.filter(is_removed);
+    let faults: Vec<FieldFault> = removed.map(|(field, _)| fault(field)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(RequestRefusal::Invalid(faults)) }
 }
 
 /// Refuses a patch that removes the state. A PUT that leaves out the state keeps it, but a patch removes

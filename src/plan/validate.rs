@@ -14,6 +14,9 @@ use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{ClearText, Id, IdKind, Moment, Value};
 
+/// The detail of a fault of a member that clients cannot set.
+pub(super) const SET_BY_SERVER: &str = "set by the server";
+
 /// An item that a request wants to create or replace, as far as the request alone determines it.
 #[derive(Debug, Clone)]
 pub struct ItemDraft {
@@ -200,8 +203,13 @@ fn validate_field(
         BodyPurpose::Replace(_) => types::read,
     };
     match (field.computed.is_some(), aim) {
+        (false, BodyPurpose::Create) if field.server_set => {
+            faults.add(FaultCode::ReadOnly, SET_BY_SERVER);
+            None
+        }
         (false, _) => read(field, json, faults).map(|value| match value {
             Value::Text(text) if field.secret => Value::Clear(ClearText::new(text)),
+            Value::Null if field.secret => Value::Clear(ClearText::to_generate()),
             value => value,
         }),
         (true, BodyPurpose::Create) => {
@@ -246,7 +254,7 @@ fn validate_builtin_member(
                 .add(FaultCode::Type, format!("expected an integer, got {}", other.type_name())),
         },
         ("id" | "created_at" | "updated_at" | "version", BodyPurpose::Create) => {
-            faults.add(FaultCode::ReadOnly, "set by the server");
+            faults.add(FaultCode::ReadOnly, SET_BY_SERVER);
         }
         (unknown, _) => {
             let known = resource.fields.iter().enumerate();
@@ -279,11 +287,14 @@ fn check_id(json: &Json<'_>, id: Id, faults: &mut FaultCollector) {
 }
 
 /// The value of a field that the body leaves out. PUT replaces the item, so the field gets its default; a
-/// state and a secret keep the stored value (`None`).
+/// state, a secret and what the server sets keep the stored value (`None`).
 fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector) -> Option<Value> {
-    let stays = field.rules.states.is_some() || field.secret;
+    let stays = field.rules.states.is_some() || field.secret || field.server_set;
     match (aim, &field.default) {
         (BodyPurpose::Replace(_), _) if stays => None,
+        (BodyPurpose::Create, _) if field.secret && field.nullable => {
+            Some(Value::Clear(ClearText::to_generate()))
+        }
         // The default of a state field is its initial state.
         (_, Some(default)) => Some(default.clone()),
         (_, None) => {

@@ -13,8 +13,9 @@ use super::validate::{DraftValues, ItemDraft};
 use crate::fault::OrBug;
 use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
+use crate::model::builtin::webhook::SECRET;
 use crate::model::builtin::{NAME, PASSWORD};
-use crate::model::{Model, Resource, ResourceIndex};
+use crate::model::{Model, Resource};
 use crate::value::{Id, Item, Value};
 
 const USER_FIELDS: &str = "a user has a name and a password";
@@ -72,9 +73,10 @@ impl WritePlan {
         Self { preconditions, ..Self::new(Collection::users(model), action, by) }
     }
 
-    /// Whether it is a patch of this resource that is not yet applied.
-    pub fn is_patch_of(&self, resource: ResourceIndex) -> bool {
-        self.collection.resource == resource && matches!(self.action, WriteAction::Patch { .. })
+    /// Whether it is a patch that may hold a secret, and is not yet applied.
+    pub fn is_patch_with_secret(&self, model: &Model) -> bool {
+        let has_secret = [model.users, model.webhooks].contains(&self.collection.resource);
+        has_secret && matches!(self.action, WriteAction::Patch { .. })
     }
 
     /// For each draft of a user with a password: the user's name, and the password, which is `Value::Clear`
@@ -94,6 +96,17 @@ impl WritePlan {
                 name_and_password(name.as_mut()?, password.as_mut()?)
             }
         })
+    }
+
+    /// The secrets of webhooks that the request sets, which are `Value::Clear` until they are replaced.
+    pub fn webhook_secrets(&mut self, model: &Model) -> impl Iterator<Item = &mut Value> {
+        let is_webhooks = self.collection.resource == model.webhooks;
+        let drafts = drafts_mut(&mut self.action).iter_mut().filter(move |_| is_webhooks);
+        let secrets = drafts.filter_map(|draft| match &mut draft.values {
+            DraftValues::Complete(values) => values.get_mut(SECRET),
+            DraftValues::Partial(values) => values.get_mut(SECRET)?.as_mut(),
+        });
+        secrets.filter(|secret| matches!(secret, Value::Clear(_)))
     }
 
     /// Whether a secret is still in clear text.

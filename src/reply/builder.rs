@@ -64,7 +64,8 @@ pub fn view<'a>(
 ) -> ItemView<'a> {
     let hidden = &collection.scope.read_access(collection.resource).hidden;
     let chosen = list.and_then(|list| list.selected_members.as_deref());
-    ItemView { resource: model.resource(collection.resource), hidden, selected_members: chosen }
+    let resource = ItemView::all_fields(model.resource(collection.resource));
+    ItemView { hidden, selected_members: chosen, ..resource }
 }
 
 /// The parts that the replies of one model have in common.
@@ -222,7 +223,7 @@ impl ReplyBuilder {
     }
 
     fn success(&self, about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
-        let (format, view) = (about.format, about.view());
+        let (format, view) = (about.format, about.view().with_secrets_of(outcome.items()));
         let mut body = Vec::with_capacity(512);
         let (status, item) = match outcome {
             Outcome::Item(item) | Outcome::Updated(item) | Outcome::Patched(item) => {

@@ -58,6 +58,10 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
                 .detail(format!("more than {dependents_max} items would go with this {name}"))
         }
         RequestRefusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
+        RequestRefusal::TooManyWebhooks { webhooks_max } => {
+            Problem::new(&problem::TOO_MANY_WEBHOOKS)
+                .detail(format!("expected at most {webhooks_max} webhooks (webhooks_max)"))
+        }
         RequestRefusal::PositionGone { oldest } => {
             let oldest = oldest.unwrap_or(0);
             Problem::new(&problem::POSITION_GONE)

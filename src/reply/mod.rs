@@ -52,9 +52,9 @@ pub fn static_reply(model: &Model, saying: &StaticContent) -> Reply {
         StaticContent::ExplainProblem(kind) => json_reply(json::problem_page(kind)),
         StaticContent::Options(place) => {
             let mut reply = empty_reply(StatusCode::NO_CONTENT);
-            reply.headers.insert(ALLOW, allow_header(place));
+            reply.headers.insert(ALLOW, allow_header(model, place));
             match place {
-                RouteTarget::Collection(_) => {
+                RouteTarget::Collection(path) if !model.resource(path.resource).is_server_made => {
                     reply.headers.insert(ACCEPT_POST, formats::accepted_types());
                 }
                 RouteTarget::Item(_) => {

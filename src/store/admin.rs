@@ -14,6 +14,7 @@ use crate::store::postgres::admin::PostgresAdmin;
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::store::sqlite::admin::SqliteAdmin;
 use crate::store::users::{self, RoleGroup};
+use crate::store::webhooks::{self, StoredSecret};
 use crate::store::{change_log, read, system_values, write};
 use crate::value::Change;
 
@@ -151,6 +152,25 @@ impl AdminStore {
     /// `None` before its first use.
     pub fn database_id(&mut self) -> Result<Option<String>, StoreError> {
         self.read_system_value(DATABASE_ID)
+    }
+
+    /// The stored secrets of all webhooks; none if no server has created their table yet.
+    pub fn webhook_secrets(&mut self) -> Result<Vec<StoredSecret>, StoreError> {
+        run!(self.read(|driver| Ok(webhooks::read_secrets(driver).await?)))
+    }
+
+    /// Replaces the stored secret of a webhook by the same secret, sealed with another key.
+    pub fn replace_sealed_secret(
+        &mut self,
+        stored: &StoredSecret,
+        sealed: &str,
+    ) -> Result<(), StoreError> {
+        run!(self.write(|driver| Ok(webhooks::replace_sealed(driver, stored, sealed).await?)))
+    }
+
+    /// Disables a webhook whose secret no key opens.
+    pub fn drop_webhook_secret(&mut self, stored: &StoredSecret) -> Result<(), StoreError> {
+        run!(self.write(|driver| Ok(webhooks::drop_secret(driver, stored).await?)))
     }
 
     /// Groups the users by their roles.

@@ -14,13 +14,14 @@ use crate::store::script::ItemWrites;
 use crate::store::statement::Statement;
 use crate::value::{Id, IdKind, Moment};
 
-/// Whether a write can be batched: one top-level item with a generated id, without references or unique
-/// rules, and without an idempotency key.
+/// Whether a write can be batched: one top-level item of the model with a generated id, without references or
+/// unique rules, and without an idempotency key.
 pub fn is_batchable(model: &Model, write: &WritePlan) -> bool {
     let WriteAction::Create { drafts, .. } = &write.action else { return false };
     let [draft] = &**drafts else { return false };
     let resource = model.resource(write.collection.resource);
     write.idempotency.is_none()
+        && !resource.is_builtin
         && resource.id == IdKind::Uuid
         && resource.parent.is_none()
         && resource.unique.is_empty()

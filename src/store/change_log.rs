@@ -177,10 +177,12 @@ pub struct LogPosition {
 }
 
 impl<'a> CollectionKey<'a> {
-    /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see.
+    /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see. `None` for
+    /// items that the server changes, too: these changes are not in the log.
     pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
         let Collection { resource, ancestors, scope } = collection;
-        if !scope.access(*resource).row_filters.is_empty() {
+        let is_logged = !context.model.resource(*resource).is_server_made;
+        if !is_logged || !scope.access(*resource).row_filters.is_empty() {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);

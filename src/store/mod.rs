@@ -35,6 +35,7 @@ mod system_values;
 pub mod test_stores;
 mod users;
 mod uuid_v7;
+mod webhooks;
 mod write;
 
 use std::sync::Arc;

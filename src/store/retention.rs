@@ -1,5 +1,5 @@
-//! Retention: deletes expired change log entries and expired idempotency keys on both backends, in small
-//! batches, so that writers never wait for more than one.
+//! Retention: deletes expired change log entries, expired idempotency keys and the deliveries of deleted webhooks on
+//! both backends, in small batches, so that writers never wait for more than one.
 //!
 //! A sweep cannot be undone, so a clock that jumps ahead is not trusted immediately. For each of the two
 //! tables the database stores the last time at which a server swept it (`ClockMark`). If the clock is further
@@ -21,7 +21,7 @@ use crate::store::error::StatementError;
 use crate::store::sql::idempotency::{IDEMPOTENCY_CLOCK, NEWEST_IDEMPOTENCY_KEY};
 use crate::store::sql::statements::{CHANGES_CLOCK, NEWEST_CHANGE};
 use crate::store::statement::Bind;
-use crate::store::{change_log, idempotency, system_values};
+use crate::store::{change_log, idempotency, system_values, webhooks};
 use crate::value::Moment;
 
 pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ pub fn report_batch(
         Ok(step) => {
             metrics.store.changes_swept.add(step.changes);
             doubts.log_new(log, &step);
-            if step.changes + step.keys > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
+            if step.changes + step.keys + step.deliveries > 0 { SWEEP_PAUSE } else { SWEEP_EVERY }
         }
         Err(cause) => {
             let cause = format!("{cause:?}");
@@ -63,6 +63,8 @@ pub fn report_batch(
 pub struct SweepResult {
     changes: u64,
     keys: u64,
+    /// Deliveries of webhooks that were deleted.
+    deliveries: u64,
     doubts: Vec<ClockDoubt>,
 }
 
@@ -148,7 +150,7 @@ impl TableSweep<'_> {
     }
 }
 
-/// Runs one batch of both sweeps, in a transaction. `now`: by the clock of the database, where it has one.
+/// Runs one batch of all sweeps, in a transaction. `now`: by the clock of the database, where it has one.
 pub async fn sweep_batch<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
@@ -174,6 +176,8 @@ pub async fn sweep_batch<D: Driver>(
     let mut step = SweepResult::default();
     step.changes = sweep_table(driver, &changes, (now, &mut step.doubts)).await?;
     step.keys = sweep_table(driver, &keys, (now, &mut step.doubts)).await?;
+    let deliveries = webhooks::sweep_orphans(driver, SWEEP_BATCH_ROWS).await?;
+    step.deliveries = u64::try_from(deliveries).unwrap_or(0);
     Ok(step)
 }
 

@@ -16,7 +16,7 @@ use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
 use crate::store::statement::Columns;
-use crate::store::{change_log, idempotency, system_values, users};
+use crate::store::{change_log, idempotency, system_values, users, webhooks};
 
 const ADDED_FIELD: &str = "an added field is one of the resource";
 
@@ -42,6 +42,7 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Migr
         }
     }
     users::create(driver, model).await?;
+    webhooks::create(driver, model).await?;
     idempotency::create(driver).await?;
     // Until the first sweep, the clock marks hold the creation time of the database.
     let now = driver.now().to_string();
@@ -82,6 +83,7 @@ pub async fn migrate<D: Driver>(
 ) -> Result<Deferred, MigrationError> {
     let dialect = D::DIALECT;
     users::create(driver, model).await?;
+    webhooks::create(driver, model).await?;
     idempotency::create(driver).await?;
     let stored = system_values::read(driver, "model").await?;
     let stored = stored.ok_or_else(|| {

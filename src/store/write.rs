@@ -27,7 +27,7 @@ use crate::store::error::{StatementError, StoreError, WriteError};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::{load_for_decision, load_item};
 use crate::store::statement::{Bind, Columns};
-use crate::store::{idempotency, script, users, uuid_v7};
+use crate::store::{idempotency, script, users, uuid_v7, webhooks};
 use crate::value::{Id, IdKind, Item, Moment};
 
 pub async fn write<D: Driver>(
@@ -64,10 +64,14 @@ async fn execute_write<D: Driver>(
     let WritePlan { collection, action, preconditions, author: by, .. } = write;
     let is_guarded = collection.resource == context.model.users && !write.can_remove_last_admin;
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
-    let log = ChangeLogContext { collection, by, now: found.now };
+    let now = found.now;
+    let log = ChangeLogContext { collection, by, now };
     let script = decide(&context.model, collection, (action, preconditions), found)?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
+    }
+    if context.model.resource(collection.resource).is_builtin {
+        Box::pin(webhooks::prepare_write(driver, context, (write, &script.steps), now)).await?;
     }
     let items = script::run(driver, context, &log, script.steps, then).await?;
     match (script.result.into_outcome(items), action) {

@@ -43,6 +43,15 @@ pub enum Value {
 pub struct ClearText(Box<str>);
 
 impl ClearText {
+    /// The request for a secret that the server makes.
+    pub fn to_generate() -> Self {
+        Self("".into())
+    }
+
+    pub fn is_to_generate(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn new(text: Box<str>) -> Self {
         Self(text)
     }

@@ -47,6 +47,11 @@ impl Moment {
         self.0.checked_sub(by).and_then(Self::from_micros)
     }
 
+    pub fn checked_add(self, by: std::time::Duration) -> Option<Self> {
+        let by = i64::try_from(by.as_micros()).ok()?;
+        self.0.checked_add(by).and_then(Self::from_micros)
+    }
+
     /// Seconds and nanoseconds since 1970; zero for earlier moments.
     pub fn since_1970(self) -> (u64, u32) {
         let seconds = u64::try_from(self.seconds()).unwrap_or(0);

@@ -24,10 +24,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::address::AddressPolicy;
 use super::connector::{ReceiverConnectError, SystemResolver, connect};
 use super::signature::SignedRequest;
 use crate::clock;
+use crate::model::types::AddressPolicy;
 
 /// How much of an answer is read.
 const ANSWER_BYTES_MAX: usize = 16 << 10;

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::address::AddressPolicy;
+use crate::model::types::AddressPolicy;
 
 /// The time for one of several addresses, so that one that does not answer leaves time for the next.
 const ADDRESS_SECONDS_MAX: Duration = Duration::from_secs(3);

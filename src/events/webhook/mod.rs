@@ -4,18 +4,17 @@
 //! network that this server is in (SSRF). So the connector resolves the host once, checks every address, and
 //! connects to these addresses alone; redirects are not followed, and no proxy of the environment is used.
 
-mod address;
 mod client;
 mod connector;
 mod signature;
 
-pub use address::AddressPolicy;
 pub use client::{ReceiverAnswer, SendError, is_address_refused, printable_answer};
 pub use signature::SignedRequest;
 
 use std::time::Duration;
 
 use crate::clock;
+use crate::model::types::AddressPolicy;
 use client::{SendDeadline, SendLimits, WebhookClient};
 
 /// The duration of one attempt, from the resolution of the name to the last byte of the answer.

@@ -222,6 +222,7 @@ table_keys! {
         "cors_origins" Texts("an origin or a list of origins"),
             "origins whose pages may use the server, such as https://app.example";
         "http2_prior_knowledge" Flag, "HTTP/2 without TLS for clients that begin with it";
+        "webhook_allow_private" Flag, "webhooks may use http, and lead to private addresses";
         "limits" Table("limits"), "upper bounds";
         "rate_limits" Tables("rate_limit"), "rate limits by role; a role that is not listed is not limited";
     }
@@ -264,7 +265,9 @@ static BASE_URL: TextCheck = TextCheck {
 pub const FIELD_COMMON: &[&str] = &["type", "required", "nullable", "default", "deprecated"];
 
 /// Server paths that can be granted to a role.
-pub const SERVER_PATHS: [&str; 3] = ["/-/changes", "/-/metrics", "/-/users"];
+pub const SERVER_PATHS: [&str; 4] = ["/-/changes", "/-/metrics", "/-/users", WEBHOOKS_PATH];
+/// The only server path that can be granted for more than reading.
+pub const WEBHOOKS_PATH: &str = "/-/webhooks";
 
 /// Reserved keys that are not implemented yet, with an alternative. They are refused, so that no author
 /// relies on them.

@@ -23,8 +23,9 @@ mod toml_tree;
 
 use toml::de::DeTable;
 
-use super::builtin;
-use super::field::ResourceIndex;
+use super::builtin::delivery::deliveries_resource;
+use super::builtin::webhook::webhooks_resource;
+use super::builtin::{indices, users_resource};
 use super::report::{Mistakes, ModelErrors};
 use super::resource::Model;
 use resource_names::ResourceNames;
@@ -73,9 +74,13 @@ fn build_model(root: &TomlTable<'_>, mistakes: &Mistakes) -> Model {
     let server = root.table("server").map(|table| server::read(&table, &realms, &roles));
     let server = server.unwrap_or_default();
     let shape = shape::write(&resources);
-    let users = ResourceIndex(resources.len());
-    resources.push(builtin::users_resource(users, server.realm, &roles));
-    Model { title, realms, resources, users, roles, server, shape }
+    let [users, webhooks, deliveries] = indices(resources.len());
+    resources.extend([
+        users_resource(users, server.realm, &roles),
+        webhooks_resource(webhooks, deliveries, server.realm),
+        deliveries_resource(deliveries, webhooks, server.realm),
+    ]);
+    Model { title, realms, resources, users, webhooks, deliveries, roles, server, shape }
 }
 
 fn read_title(root: &TomlTable<'_>, mistakes: &Mistakes) -> Box<str> {

@@ -49,6 +49,7 @@ fn read_draft<'t>(
         name: name.into(),
         plural: header.plural.as_str().into(),
         is_builtin: false,
+        is_server_made: false,
         table: header.plural.as_str().into(),
         label: name.into(),
         parent: header.parent,

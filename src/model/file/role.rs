@@ -1,13 +1,13 @@
 //! Roles and their grants. `"*"` stands for every resource that the role does not name itself.
 //!
-//! A grant may also name a server path, for reading only.
+//! A grant may also name a server path: the webhooks with any verbs, the others for reading only.
 
 use toml::de::DeValue;
 
 use super::resource::ResourceDraft;
 use super::toml_tree::{TomlEntry, TomlTable, find_meaning, type_name};
 use super::{expression, keys};
-use crate::model::builtin::ADMIN;
+use crate::model::builtin::{self, ADMIN};
 use crate::model::expr::{self, ExprScope};
 use crate::model::field::ResourceIndex;
 use crate::model::resource::{Grant, GrantVerb, Role};
@@ -37,12 +37,18 @@ fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
         match entry.key.value {
             "*" => all = read_grant_all(entry),
             "/-/metrics" => role.can_read_metrics |= can_read_path(entry),
-            // The users come after all resources of the file.
             "/-/users" if can_read_path(entry) => {
-                let users = ResourceIndex(drafts.len());
+                let [users, ..] = builtin::indices(drafts.len());
                 role.grants.push(unrestricted_grant(users, vec![GrantVerb::Get]));
             }
             "/-/users" => {}
+            // With their deliveries.
+            keys::WEBHOOKS_PATH => {
+                let [_, webhooks, deliveries] = builtin::indices(drafts.len());
+                let verbs = read_verbs(entry).unwrap_or_default();
+                let grant = |resource| unrestricted_grant(resource, verbs.clone());
+                role.grants.extend([webhooks, deliveries].map(grant));
+            }
             "/-/changes" => role.can_read_changes |= can_read_path(entry),
             path if path.starts_with('/') => {
                 let message = format!("`{path}` cannot be granted");

@@ -39,6 +39,7 @@ pub fn read(table: &TomlTable<'_>, realms: &[Realm], roles: &[Role]) -> ServerTa
         changes_keep: retention("changes_keep"),
         cors_origins: table.find("cors_origins").map(read_origins).unwrap_or_default(),
         http2_prior_knowledge: table.flag("http2_prior_knowledge"),
+        webhook_allow_private: table.flag("webhook_allow_private"),
         limits: table.table("limits").map(|table| read_limits(&table)).unwrap_or_default(),
         rate_limits: table
             .table("rate_limits")

@@ -102,7 +102,8 @@ fn resource_name(index: ResourceIndex, all: &[Resource]) -> Option<&str> {
 
 fn on_delete_word(on_delete: OnDelete) -> Option<&'static str> {
     match on_delete {
-        OnDelete::Restrict => None,
+        // `Sweep` is for built-in resources, which have no shape.
+        OnDelete::Restrict | OnDelete::Sweep => None,
         OnDelete::Cascade => Some("cascade"),
     }
 }

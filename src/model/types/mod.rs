@@ -25,6 +25,8 @@ mod timestamp;
 mod url;
 mod user_name;
 mod uuid_;
+mod webhook_address;
+mod webhook_secret;
 mod webhook_url;
 
 use super::field::FieldType;
@@ -33,29 +35,34 @@ pub use canonical::{
     canonicalize, is_valid_json, parse_canonical, try_parse_canonical, value_from_json,
 };
 pub use date::is_date;
+pub use integer::INTEGER;
 pub use list::LIST;
 pub use password::{PASSWORD, PASSWORD_BYTES_MAX};
 pub use read::{add_required, add_unknown, read, read_new};
 pub use rules::compare;
+pub use state::STATE;
 pub use text::TEXT;
+pub use timestamp::TIMESTAMP;
 pub use url::{invalid_escape_position, is_origin_url};
 pub use user_name::USER_NAME;
-pub use webhook_url::find_url_fault;
+pub use webhook_address::AddressPolicy;
+pub use webhook_secret::{WEBHOOK_SECRET, decode_webhook_secret, encode_webhook_secret};
+pub use webhook_url::{WEBHOOK_URL, find_url_fault, is_host_refused};
 
 /// The types of model files.
 pub static ALL: &[&FieldType] = &[
     &TEXT,
     &email::EMAIL,
     &url::URL,
-    &integer::INTEGER,
+    &INTEGER,
     &number::NUMBER,
     &decimal::DECIMAL,
     &BOOLEAN,
     &date::DATE,
-    &timestamp::TIMESTAMP,
+    &TIMESTAMP,
     &uuid_::UUID,
     &ref_::REFERENCE,
-    &state::STATE,
+    &STATE,
     &LIST,
     &object::OBJECT,
     &json_::JSON,

@@ -1,16 +1,32 @@
 //! The URL of a webhook; not available in model files.
 //!
 //! Stricter than `url`: only hosts whose spelling says whether they are a name or an address, no user
-//! information, no fragment. Pure: the connector checks the addresses that a name leads to.
+//! information, no fragment. Pure: the connector checks the addresses that a name leads to. Whether http and
+//! private hosts are allowed depends on the settings of the server, so `plan` checks that.
 
 // Only the address types, without the sockets of `std::net`.
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::Uri;
 
+use super::read::expect_text;
 use super::url::is_url;
+use super::webhook_address::AddressPolicy;
+use crate::model::field::{FieldType, StorageClass};
+use crate::problem::FaultCode;
+use crate::value::Value;
 
 const CHARS_MAX: usize = 2000;
+
+pub static WEBHOOK_URL: FieldType =
+    FieldType::new("url", "an https address", StorageClass::Text, |_, json, faults| {
+        let text = expect_text(json, "an https address", faults)?;
+        if let Some(fault) = find_url_fault(text, true) {
+            faults.add(FaultCode::Format, fault);
+            return None;
+        }
+        Some(Value::text(text))
+    });
 
 /// Why a text is not the URL of a webhook, as what was expected instead.
 pub fn find_url_fault(text: &str, allows_http: bool) -> Option<&'static str> {
@@ -35,6 +51,21 @@ pub fn find_url_fault(text: &str, allows_http: bool) -> Option<&'static str> {
         true => None,
         false => Some("expected a host name, or an address in its usual spelling"),
     }
+}
+
+/// Whether nothing is sent to the host of a valid URL, as far as its spelling tells: an address that the policy
+/// refuses or, if it refuses private ones, a name of this machine (RFC 6761 §6.3).
+pub fn is_host_refused(url: &str, policy: AddressPolicy) -> bool {
+    let uri = url.parse::<Uri>().ok();
+    let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+    let address = match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(address) => address.parse().ok().map(IpAddr::V6),
+        None => host.parse().ok().map(IpAddr::V4),
+    };
+    let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let is_local_name = name == "localhost" || name.ends_with(".localhost");
+    (is_local_name && policy == AddressPolicy::PublicOnly)
+        || address.is_some_and(|address| !policy.allows(address))
 }
 
 /// A name, or an address that has one reading: resolvers also read 2130706433, 0x7f.1 and 127.1 as addresses.
@@ -93,6 +124,27 @@ mod tests {
             assert!(fault.contains(word), "{bad}: {fault}");
         }
         assert_eq!(find_url_fault("http://127.0.0.1:8000/", true), None);
+        for (url, is_private) in [
+            ("https://example.com/", false),
+            ("https://8.8.8.8/", false),
+            ("https://[2606:4700::1111]/", false),
+            ("https://localhost.example.com/", false),
+            ("https://localhost:8443/", true),
+            ("https://LOCALHOST./", true),
+            ("https://a.localhost/", true),
+            ("https://127.0.0.1:444/", true),
+            ("https://0.0.0.0/", true),
+            ("https://169.254.169.254/latest/meta-data", true),
+            ("https://[::1]/", true),
+            ("https://[::ffff:127.0.0.1]:444/", true),
+            ("https://[64:ff9b::a00:1]/", true),
+            ("https://[fd00:ec2::254]/", true),
+        ] {
+            assert_eq!(find_url_fault(url, false), None, "{url}");
+            assert_eq!(is_host_refused(url, AddressPolicy::PublicOnly), is_private, "{url}");
+            let is_nowhere = url.contains("0.0.0.0");
+            assert_eq!(is_host_refused(url, AddressPolicy::AllowPrivate), is_nowhere, "{url}");
+        }
         let long = format!("https://example.com/{}", "a".repeat(1980));
         assert_eq!(long.len(), 2000);
         assert_eq!(find_url_fault(&long, false), None);

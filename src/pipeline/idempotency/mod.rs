@@ -46,7 +46,7 @@ impl IdempotentWrite<'_> {
         facts: &mut RequestFacts,
         stages: &mut StageTimes,
     ) -> Result<Reply, RouteError> {
-        let SharedState { model, replies, .. } = &*request.app.shared;
+        let SharedState { model, replies, auth, .. } = &*request.app.shared;
         let scope = IdempotencyScope::new(request, facts, self.key);
         let _turn = self.attach_key(request, &scope).await?;
         let Self { format, plan, body, .. } = self;
@@ -61,7 +61,7 @@ impl IdempotentWrite<'_> {
         let done = write::write(request, plan, body, facts, stages).await?;
         match done.map_err(|error| replies.failure(&about, error))? {
             Outcome::Idempotent(stored) => {
-                let (reply, problem) = stored_response::replay(stored)?;
+                let (reply, problem) = stored_response::replay(auth, stored)?;
                 facts.replayed_problem = problem;
                 Ok(reply)
             }
@@ -77,9 +77,10 @@ impl IdempotentWrite<'_> {
     ) -> Result<KeyedMutexGuard<'a>, RouteError> {
         let SharedState { model, auth, admission, .. } = &*request.app.shared;
         let about = &self.plan.collection;
-        if about.resource == model.users && !auth.has_server_key() {
+        let has_secret = [model.users, model.webhooks].contains(&about.resource);
+        if has_secret && !auth.has_server_key() {
             let detail =
-                "expected none here: this server has no secret key to protect passwords with";
+                "expected none here: this server has no secret key to protect secrets with";
             return Err(Problem::new(&problem::BAD_IDEMPOTENCY_KEY).detail(detail).into());
         }
         let wait = Duration::from_secs(model.server.limits.idempotency_wait_seconds_max.into());
@@ -93,8 +94,8 @@ impl IdempotentWrite<'_> {
             lock_number: scope.number,
             scope: scope.text.as_str().into(),
             wait_max: wait_until.saturating_duration_since(clock::now()),
-            // A user is read and patched outside the store.
-            can_store_refusals: !self.plan.is_patch_of(model.users),
+            // A user or a webhook is read and patched outside the store.
+            can_store_refusals: !self.plan.is_patch_with_secret(model),
             render: stored_response::response_renderer(request, self.format, about),
         };
         self.plan.idempotency = Some(Box::new(once));

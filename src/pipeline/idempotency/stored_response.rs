@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
+use crate::auth::Authenticator;
 use crate::formats::{Format, accept};
 use crate::intent::preconditions::Preconditions;
 use crate::pipeline::context::{RequestContext, SharedState};
@@ -21,13 +22,19 @@ const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 
 /// A stored response as a reply, and the kind of its problem.
 pub fn replay(
-    stored: IdempotentResponse,
+    auth: &Authenticator,
+    IdempotentResponse { text, is_replay }: IdempotentResponse,
 ) -> Result<(Reply, Option<&'static ProblemKind>), Problem> {
-    let (mut reply, kind) = parse(stored.text).ok_or_else(|| {
+    // A response has several lines; one with a secret in it is sealed, in base64.
+    let text = match text.contains('\n') {
+        true => Some(text),
+        false => auth.open_response(&text),
+    };
+    let (mut reply, kind) = text.and_then(parse).ok_or_else(|| {
         Problem::new(&problem::INTERNAL)
             .cause("the response stored under the idempotency key cannot be parsed")
     })?;
-    if stored.is_replay {
+    if is_replay {
         reply.headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     }
     Ok((reply, kind))
@@ -56,7 +63,7 @@ pub fn response_renderer(
         };
         let reply = match done {
             Ok(outcome) => {
-                // A patch of a user ends as a replacement.
+                // A patch of a user or a webhook ends as a replacement.
                 let outcome = match outcome {
                     Outcome::Updated(item) => Outcome::Patched(item),
                     outcome => outcome,

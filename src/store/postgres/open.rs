@@ -286,7 +286,13 @@ async fn check_ownership(
     model: &Model,
     shown: &str,
 ) -> Result<bool, StartError> {
-    let ours = ["nouns_system", "nouns_changes", "nouns_keys"];
+    let ours = [
+        "nouns_system",
+        "nouns_changes",
+        "nouns_keys",
+        "nouns_delivery_queue",
+        "nouns_webhook_positions",
+    ];
     let tables = model.resources.iter().map(|resource| &*resource.table);
     let names = ours.into_iter().chain(tables).collect::<Vec<_>>().join(",");
     let read = |row: &dyn Columns| {

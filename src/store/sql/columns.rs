@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::model::{Model, Resource};
+use crate::model::{Model, OnDelete, Resource};
 use crate::permit::AccessScope;
 use crate::store::sql::dialect::Dialect;
 
@@ -83,5 +83,6 @@ pub fn ancestor_join(model: &Model, resource: &Resource, scope: &AccessScope) ->
     above.pop();
     let is_filtered = |above: &&Resource| !scope.read_access(above.index).row_filters.is_empty();
     let is_limited = above.iter().any(is_filtered);
-    AncestorJoin::new(model, resource, is_limited)
+    // Without a foreign key, a row does not prove that its parent exists.
+    AncestorJoin::new(model, resource, is_limited || resource.on_delete == OnDelete::Sweep)
 }

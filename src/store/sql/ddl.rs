@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::fault::{self, OrBug};
-use crate::model::{Field, Model, Resource, StorageClass, types};
+use crate::model::{Field, Model, OnDelete, Resource, StorageClass, types};
 use crate::store::sql::columns::{placeholders, quote_name};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::operand::index_expression;
@@ -72,7 +72,7 @@ pub fn create_table(model: &Model, resource: &Resource, dialect: &Dialect) -> St
     if let (Some(parent), Some(key)) = (parent, &resource.parent_key) {
         let (column, kind) = (quote_name(key), id_column_type(parent.id, dialect));
         let _ = write!(text, ",\n  {column} {kind} NOT NULL");
-        if !dialect.has_separate_foreign_keys {
+        if !dialect.has_separate_foreign_keys && resource.on_delete != OnDelete::Sweep {
             text.push_str(&references_clause(parent));
         }
     }
@@ -176,7 +176,8 @@ pub fn foreign_keys(
     if !dialect.has_separate_foreign_keys {
         return Vec::new();
     }
-    let parent = resource.parent.filter(|_| field.is_none()).zip(resource.parent_key.as_deref());
+    let has_parent_key = field.is_none() && resource.on_delete != OnDelete::Sweep;
+    let parent = resource.parent.filter(|_| has_parent_key).zip(resource.parent_key.as_deref());
     let parent = parent.map(|(parent, key)| (key, parent, ""));
     let fields = resource.fields.iter().filter(|one| field.is_none_or(|new| new.name == one.name));
     let targets = fields.filter_map(|field| Some((&*field.name, field.rules.reference?, DEFERRED)));
@@ -277,8 +278,8 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
         indexes.push(index("", format!("{prefix}.created"), columns));
     }
     for field in &resource.fields {
-        // The unique index on the name serves lookups of users.
-        if !resource.is_builtin {
+        // The unique index on the name serves lookups of users, and there are few webhooks.
+        if !resource.is_builtin || resource.parent.is_some() {
             push_filter_indexes(&mut indexes, resource, (field, &mut Vec::new()), dialect);
         }
         if field.rules.reference.is_some() {

@@ -67,6 +67,10 @@ pub struct Dialect {
     pub users_lock: Option<&'static str>,
     /// The function of the triggers, where a database of an older version needs a new one.
     pub users_function: Option<UsersFunction>,
+    /// The delivery queue of the webhooks, and their positions in the change log.
+    pub webhook_tables: &'static [&'static str],
+    /// Locks out all other creations of webhooks until the transaction ends. `None` where there is a single writer.
+    pub webhooks_lock: Option<&'static str>,
     /// Whether an index of a table in use is built concurrently, outside a transaction.
     pub can_build_concurrently: bool,
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
@@ -186,6 +190,19 @@ END",
     ],
     users_lock: None,
     users_function: None,
+    webhook_tables: &[
+        "CREATE TABLE nouns_delivery_queue (
+  delivery_id TEXT NOT NULL PRIMARY KEY REFERENCES nouns_deliveries (id) ON DELETE CASCADE,
+  webhook_id TEXT NOT NULL, subject TEXT NOT NULL, sequence INTEGER NOT NULL, body TEXT NOT NULL,
+  due TEXT, claim_token TEXT, claimed_until TEXT
+) STRICT, WITHOUT ROWID",
+        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (due) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL",
+        "CREATE TABLE nouns_webhook_positions (
+  webhook_id TEXT NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE, position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID",
+    ],
+    webhooks_lock: None,
     can_build_concurrently: false,
     lock_table: None,
     foreign_keys_to: None,
@@ -316,6 +333,19 @@ END $$",
         is_current: "SELECT prosrc LIKE '%gen_random_uuid%' FROM pg_proc \
             WHERE proname = 'nouns_count_users' AND pronamespace = current_schema()::regnamespace",
     }),
+    webhook_tables: &[
+        "CREATE TABLE nouns_delivery_queue (
+  delivery_id uuid NOT NULL PRIMARY KEY REFERENCES nouns_deliveries (id) ON DELETE CASCADE,
+  webhook_id uuid NOT NULL, subject text COLLATE \"C\" NOT NULL, sequence bigint NOT NULL, body text NOT NULL,
+  due timestamptz, claim_token text, claimed_until timestamptz
+)",
+        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (due) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL",
+        "CREATE TABLE nouns_webhook_positions (
+  webhook_id uuid NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE, position bigint NOT NULL
+)",
+    ],
+    webhooks_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'webhooks' FOR UPDATE"),
     can_build_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
     foreign_keys_to: Some(

@@ -17,5 +17,6 @@ pub mod operand;
 pub mod read_statements;
 pub mod statements;
 pub mod unique;
+pub mod webhooks;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! The search for leaked secrets: passwords, keys, and the HA1 values that stand for passwords.
+//! The search for leaked secrets: passwords, keys, the HA1 values that stand for passwords, and secrets of webhooks,
+//! which one response may contain.
 //!
 //! The harness records every secret that a test sends or a server creates; it searches every response,
 //! and when a server ends its log, its arguments, its database and all its files.
@@ -44,6 +45,8 @@ struct KnownSecrets {
     /// Names and passwords.
     people: Vec<(String, String)>,
     realms: Vec<String>,
+    /// Secrets of webhooks that were sent: the response to the same request contains them.
+    sent_webhook_secrets: Vec<String>,
     /// The description of each secret, and one of its forms.
     needles: Vec<(String, Vec<u8>)>,
     /// One expression for all forms.
@@ -139,6 +142,8 @@ impl Secrets {
                 self.learn_person(name, password);
             }
         }
+        let webhook_secrets = find_webhook_secrets(bytes);
+        lock_ignoring_poison(&self.0).sent_webhook_secrets.extend(webhook_secrets);
         let text = |json: &[u8]| serde_json::from_slice::<String>(json).ok();
         for password in PASSWORD.captures_iter(bytes).filter_map(|found| text(&found[1])) {
             for name in NAME.captures_iter(bytes).filter_map(|found| text(&found[1])) {
@@ -159,7 +164,16 @@ impl Secrets {
         }
         let headers = answer.headers.iter().flat_map(|(name, value)| [name, ": ", value, "\n"]);
         self.check("the headers of an answer", headers.collect::<String>().as_bytes());
-        self.check("the body of an answer", &answer.body);
+        // A stored response is the same again.
+        if answer.header("Idempotent-Replayed").is_none() {
+            self.check("the body of an answer", &answer.body);
+        }
+        let mut known = lock_ignoring_poison(&self.0);
+        let mut shown = std::mem::take(&mut known.sent_webhook_secrets);
+        shown.extend(find_webhook_secrets(&answer.body));
+        for secret in shown {
+            known.add_webhook_secret(&secret);
+        }
     }
 
     /// Fails when some bytes contain a secret.
@@ -199,6 +213,16 @@ impl KnownSecrets {
         }
     }
 
+    /// Without the prefix `whsec_`.
+    fn add_webhook_secret(&mut self, secret: &str) {
+        let what = "the secret of a webhook";
+        self.add(what, secret.trim_end_matches('=').as_bytes().to_vec());
+        if let Ok(raw) = STANDARD.decode(secret) {
+            self.add(what, hex(&raw).into_bytes());
+            self.add(what, raw);
+        }
+    }
+
     /// RFC 7616 §3.4.2, by both algorithms.
     fn add_hashes(&mut self, (name, password): &(String, String), realm: &str) {
         let text = format!("{name}:{realm}:{password}");
@@ -220,6 +244,14 @@ impl KnownSecrets {
         });
         made.clone()
     }
+}
+
+/// The secrets of webhooks in some bytes, without their prefix.
+fn find_webhook_secrets(bytes: &[u8]) -> Vec<String> {
+    static SECRET: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"whsec_([0-9A-Za-z+/=]{32,})").unwrap());
+    let found = SECRET.captures_iter(bytes);
+    found.map(|found| String::from_utf8_lossy(&found[1]).into_owned()).collect()
 }
 
 /// Ignores poisoning: the state that a failed test has left is good enough for the others.

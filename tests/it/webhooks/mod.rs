@@ -1,4 +1,5 @@
-//! Webhooks: `nouns webhook test`, and the addresses to which nothing is sent.
+//! Webhooks: the resources `/-/webhooks` and their deliveries, `nouns webhook test`, and the addresses to which nothing
+//! is sent.
 //!
 //! The receivers are scripted servers in the test (`receiver`); their signatures are checked with a second
 //! implementation of Standard Webhooks, here and by the published libraries.
@@ -7,6 +8,7 @@ mod name_resolution;
 mod published_libraries;
 mod receiver;
 mod refused_addresses;
+mod resources;
 mod test_command;
 
 use aws_lc_rs::hmac;

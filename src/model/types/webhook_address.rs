@@ -3,7 +3,8 @@
 //! Pure: the connector resolves names, and calls `AddressPolicy::allows` for every address. An IPv6 address that
 //! contains an IPv4 address, which the network would translate to, is judged as that IPv4 address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+// Only the address types, without the sockets of `std::net`.
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Which addresses are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
