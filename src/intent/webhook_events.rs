@@ -95,7 +95,7 @@ fn parse_pattern(model: &Model, text: &str, has_filter: bool) -> Result<EventPat
 }
 
 fn unknown_word(what: &str, got: &str, near: Option<&str>) -> String {
-    let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
+    let near = near.map_or_else(String::new, |near| format!("; did you mean \"{near}\"?"));
     format!("no such {what}: {}{near}", quote_for_message(got))
 }
 

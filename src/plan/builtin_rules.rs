@@ -123,13 +123,13 @@ fn event_faults(
 
 /// Keeps the previous secret behind the new one; one that is older is dropped.
 fn rotate_secret(stored: &Item, values: &mut [Value], now: Moment) {
-    let previous = text(&stored.values, webhook::SECRET).unwrap_or_default();
-    let previous = previous.split(' ').next().unwrap_or_default();
+    let previous = text(&stored.values, webhook::SECRET).or_bug(FIELDS);
+    let previous = previous.split_once(' ').map_or(previous, |(current, _)| current);
     // Empty after the key was lost.
     if previous.is_empty() {
         return set(values, webhook::PREVIOUS_SECRET_EXPIRES, Value::Null);
     }
-    let new = text(values, webhook::SECRET).unwrap_or_default();
+    let new = text(values, webhook::SECRET).or_bug(FIELDS);
     let both = Value::text(&format!("{new} {previous}"));
     set(values, webhook::SECRET, both);
     let expires = now.checked_add(SECRET_OVERLAP).map_or(Value::Null, Value::Moment);

@@ -193,6 +193,16 @@ fn start_fault_with_a_new_database() {
             CREATE TRIGGER
             SELECT
             CREATE TABLE
+            CREATE TABLE
+            CREATE INDEX
+            CREATE INDEX
+            CREATE TABLE
+            CREATE INDEX
+            CREATE INDEX
+            CREATE TABLE
+            INSERT nouns_system
+            SELECT
+            CREATE TABLE
             CREATE INDEX
             INSERT nouns_system
             INSERT nouns_system
@@ -218,6 +228,7 @@ fn start_fault_with_the_same_model() {
             SELECT
             SELECT
             SELECT
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],
@@ -231,6 +242,7 @@ fn start_fault_with_a_larger_model() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             SELECT

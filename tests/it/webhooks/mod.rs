@@ -4,11 +4,14 @@
 //! The receivers are scripted servers in the test (`receiver`); their signatures are checked with a second
 //! implementation of Standard Webhooks, here and by the published libraries.
 
+mod deliveries;
 mod name_resolution;
 mod published_libraries;
 mod receiver;
 mod refused_addresses;
 mod resources;
+mod secrets;
+mod session;
 mod test_command;
 
 use aws_lc_rs::hmac;

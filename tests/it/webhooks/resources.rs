@@ -1,125 +1,12 @@
-//! `/-/webhooks` and `/-/webhooks/:id/deliveries` as resources: life cycle, rules, rights, secrets.
-//!
-//! The harness searches the database, the files and the log of every server for secrets of webhooks, and fails when a
-//! secret is shown a second time.
+//! `/-/webhooks` as a resource: life cycle, rules of its fields, rights, limits, tables.
 
 use std::thread;
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Backend, Client, Masks, Person, Server, Setup, run_sql, wait_until};
-
-const MODEL: &str = r#"
-title = "Shop"
-
-[resources.customer.fields]
-name   = { type = "text", required = true }
-status = { type = "text", filter = true }
-
-[resources.order.fields]
-total = { type = "integer", filter = true }
-
-[resources.visit]
-changes = "ids"
-
-[resources.visit.fields]
-place = { type = "text", filter = true }
-
-[roles.watcher]
-"/-/webhooks" = ["get"]
-
-[roles.operator]
-"/-/webhooks" = ["get", "patch", "delete"]
-
-[roles.sender]
-"/-/webhooks" = "*"
-
-[roles.clerk]
-"*" = "*"
-"#;
-
-/// A server, and the credentials of one of its users.
-struct Session {
-    server: Server,
-    login: String,
-}
-
-impl Session {
-    fn start(backend: Backend) -> Self {
-        Self::start_with(Setup::new(backend).model(MODEL))
-    }
-
-    fn start_with(setup: Setup) -> Self {
-        let server = setup.with_authentication().start();
-        let login = server.admin().basic();
-        Self { server, login }
-    }
-
-    fn request(&self, line: &str, body: impl AsRef<[u8]>) -> Answer {
-        self.request_as(&self.login, line, body)
-    }
-
-    fn request_as(&self, login: &str, line: &str, body: impl AsRef<[u8]>) -> Answer {
-        self.server.request(line, &[("Authorization", login)], body)
-    }
-
-    /// Creates a webhook; returns its path and its secret.
-    fn create(&self, webhook: &Value) -> (String, String) {
-        let answer = self.request("POST /-/webhooks", json!({ "webhook": webhook }).to_string());
-        assert_eq!(answer.status, 201, "{answer:?}");
-        let path = answer.header("Location").unwrap().to_owned();
-        (path, answer.json()["webhook"]["secret"].as_str().unwrap().to_owned())
-    }
-
-    fn get(&self, path: &str) -> Value {
-        let answer = self.request(&format!("GET {path}"), "");
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer.json()
-    }
-
-    fn sql(&self, text: &str) -> String {
-        run_sql(self.server.backend(), self.server.folder(), text)
-    }
-
-    /// Inserts a delivery with its queue row, as the server does; returns its id.
-    fn insert_delivery(&self, webhook: &str, (number, status): (u32, &str)) -> String {
-        let id = format!("01890a5d-ac96-774b-bcce-b3020999{number:04x}");
-        let webhook = webhook.rsplit('/').next().unwrap();
-        let time = "2026-11-15T02:28:14.000000Z";
-        self.sql(&format!(
-            "INSERT INTO nouns_deliveries (id, webhook_id, created_at, updated_at, version, sequence, type, subject, status, attempts, \
-             next_attempt, response_status, error) VALUES ('{id}', '{webhook}', '{time}', '{time}', 1, {number}, \
-             'nouns.customer.created', '/customers/1', '{status}', 7, NULL, 500, 'answered 500')"
-        ));
-        self.sql(&format!(
-            "INSERT INTO nouns_delivery_queue (delivery_id, webhook_id, subject, sequence, body, due, claim_token, claimed_until) \
-             VALUES ('{id}', '{webhook}', '/customers/1', {number}, '{{}}', NULL, 'x', '{time}')"
-        ));
-        id
-    }
-}
-
-fn hook() -> Value {
-    json!({"url": "https://example.com/hook", "events": ["customer.*"]})
-}
-
-/// The pointer, the code and the detail of each error of a 422.
-fn faults(answer: &Answer) -> String {
-    assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid-fields"), "{answer:?}");
-    let errors = answer.json()["errors"].clone();
-    let line = |error: &Value| {
-        let text = |name: &str| error[name].as_str().unwrap().to_owned();
-        format!("{} {} {}\n", text("pointer"), text("code"), text("detail"))
-    };
-    errors.as_array().unwrap().iter().map(line).collect()
-}
-
-/// Replaces secrets, which are random.
-fn without_secrets(text: &str) -> String {
-    let secret = regex::Regex::new("whsec_[0-9A-Za-z+/=]+").unwrap();
-    secret.replace_all(text, "whsec_<secret>").into_owned()
-}
+use super::session::{MODEL, Session, faults, hook, without_secrets};
+use crate::harness::{Answer, Backend, Client, Masks, Person, Setup};
 
 on_every_backend! {
     fn webhook_lifecycle_shows_the_secret_once(backend: Backend) {
@@ -156,70 +43,6 @@ on_every_backend! {
             GET 404 {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/-/webhooks/<id-1>","request_id":"<request-1>"}
             GET 404 {"type":"/-/problems/not-found","title":"There is no such item","status":404,"instance":"/-/webhooks/<id-1>/deliveries","request_id":"<request-2>"}
         "#]].assert_eq(&life.map(line).concat());
-    }
-
-    /// Client's own secret, in every format.
-    fn webhook_secret_of_the_client_is_shown_in_the_response(backend: Backend) {
-        let session = Session::start(backend);
-        let own = |byte: u8| format!("whsec_{}", base64_of(&[byte; 24]));
-        let with_secret = |secret: &str| json!({"url": "https://example.com/", "events": ["*"], "secret": secret});
-        let (_, shown) = session.create(&with_secret(&own(1)));
-        assert_eq!(shown, own(1));
-        let many = format!("{}\n{}\n", with_secret(&own(2)), hook());
-        let headers = [("Authorization", &*session.login), ("Accept", "text/csv"), ("Content-Type", "application/x-ndjson")];
-        let answer = session.server.request("POST /-/webhooks", &headers, many);
-        assert_eq!(answer.status, 201, "{answer:?}");
-        assert!(answer.text().contains(&own(2)), "{answer:?}");
-        assert_eq!(answer.text().matches("whsec_").count(), 2, "{answer:?}");
-        for accept in ["text/csv", "application/x-ndjson", "application/json"] {
-            let answer = session.server.request("GET /-/webhooks", &[("Authorization", &session.login), ("Accept", accept)], "");
-            assert_eq!(answer.status, 200);
-            assert!(!answer.text().contains("whsec_") && !answer.text().contains("\"secret\""), "{answer:?}");
-        }
-        assert_eq!(session.request("GET /-/webhooks?fields=secret", "").status, 400);
-        assert_eq!(session.request("GET /-/webhooks?secret:exists=true", "").status, 400);
-        assert_eq!(session.sql("SELECT count(*) FROM nouns_webhooks WHERE secret LIKE '%whsec%'").trim(), "0");
-    }
-
-    fn webhook_rotation_keeps_the_previous_secret_for_a_day(backend: Backend) {
-        let session = Session::start(backend);
-        let (path, first) = session.create(&hook());
-        let stored = || session.sql("SELECT secret FROM nouns_webhooks").trim().to_owned();
-        let only = stored();
-        assert!(!only.contains(' '), "{only}");
-        let answer = session.request(&format!("PATCH {path}"), r#"{"webhook":{"secret":null}}"#);
-        assert_eq!(answer.status, 200, "{answer:?}");
-        let webhook = &answer.json()["webhook"];
-        let second = webhook["secret"].as_str().unwrap();
-        assert_ne!(second, first);
-        let expires = webhook["previous_secret_expires"].as_str().unwrap();
-        let day = |time: &str| time.split('T').next().unwrap().to_owned();
-        assert_ne!(day(expires), day(webhook["updated_at"].as_str().unwrap()));
-        let both = stored();
-        assert_eq!(both.split(' ').nth(1), Some(&*only), "{both}");
-        // A second rotation within the day drops the oldest.
-        let own = format!("whsec_{}", base64_of(&[7; 64]));
-        let body = json!({"webhook": {"url": "https://example.com/", "events": ["*"], "secret": own}});
-        let answer = session.request(&format!("PUT {path}"), body.to_string());
-        assert_eq!((answer.status, answer.json()["webhook"]["secret"].as_str()), (200, Some(&*own)));
-        let last = stored();
-        assert_eq!(last.split(' ').skip(1).collect::<Vec<_>>(), [both.split(' ').next().unwrap()], "{last}");
-        // JSON Patch asks for a new one too.
-        let patch = r#"[{"op":"add","path":"/webhook/secret","value":null}]"#;
-        let headers = [("Authorization", &*session.login), ("Content-Type", "application/json-patch+json")];
-        let answer = session.server.request(&format!("PATCH {path}"), &headers, patch);
-        assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(answer.json()["webhook"]["secret"].is_string(), "{answer:?}");
-        // Without a secret nothing is rotated, and nothing is shown.
-        let now = stored();
-        let answer = session.request(&format!("PATCH {path}"), r#"{"webhook":{"enabled":false}}"#);
-        assert_eq!(answer.json()["webhook"]["secret"], Value::Null, "{answer:?}");
-        let shown = session.get(&path);
-        assert_eq!(session.request(&format!("PUT {path}"), shown.to_string()).status, 200);
-        assert_eq!(stored(), now);
-        let changes = session.get("/-/changes?resource=-/webhook");
-        assert!(!changes.to_string().contains("whsec_"), "{changes}");
-        assert_eq!(changes["changes"][1]["changed"], json!(["previous_secret_expires"]));
     }
 
     /// RELIABILITY: addresses of the own network, in every spelling.
@@ -315,37 +138,6 @@ on_every_backend! {
         assert_eq!(session.get(&path)["webhook"]["filter"], Value::Null);
     }
 
-    fn webhook_request_with_an_idempotency_key_gets_the_secret_again(backend: Backend) {
-        let session = Session::start(backend);
-        let send = |line: &str, key: &str, body: &str| {
-            session.server.request(line, &[("Authorization", &session.login), ("Idempotency-Key", key)], body)
-        };
-        let body = json!({"webhook": hook()}).to_string();
-        let first = send("POST /-/webhooks", "a", &body);
-        assert_eq!(first.status, 201, "{first:?}");
-        let again = send("POST /-/webhooks", "a", &body);
-        assert_eq!((again.status, again.header("Idempotent-Replayed")), (201, Some("true")), "{again:?}");
-        assert_eq!(again.json(), first.json());
-        assert_eq!(again.header("Location"), first.header("Location"));
-        assert!(again.json()["webhook"]["secret"].as_str().unwrap().starts_with("whsec_"));
-        let path = first.header("Location").unwrap();
-        let patch = r#"{"webhook":{"secret":null}}"#;
-        let rotated = send(&format!("PATCH {path}"), "b", patch);
-        let again = send(&format!("PATCH {path}"), "b", patch);
-        assert_eq!((rotated.status, again.status), (200, 200), "{rotated:?} {again:?}");
-        assert_eq!(again.json(), rotated.json());
-        assert_ne!(again.json()["webhook"]["secret"], first.json()["webhook"]["secret"]);
-        assert_eq!(session.get("/-/webhooks")["webhooks"].as_array().unwrap().len(), 1);
-        let kept = session.sql("SELECT answer FROM nouns_keys");
-        assert!(!kept.contains("whsec_") && !kept.contains("example.com"), "{kept}");
-        // A response without a secret is stored as it is.
-        let paused = send(&format!("PATCH {path}"), "c", r#"{"webhook":{"enabled":false}}"#);
-        assert_eq!(paused.status, 200);
-        assert_eq!(send(&format!("PATCH {path}"), "c", r#"{"webhook":{"enabled":false}}"#).json(), paused.json());
-        let wrong = send("POST /-/webhooks", "d", r#"{"webhook":{"url":"https://127.0.0.1/","events":["*"]}}"#);
-        assert_eq!(wrong.status, 422);
-    }
-
     fn webhook_grants_include_the_deliveries(backend: Backend) {
         let session = Session::start(backend);
         let (path, _) = session.create(&hook());
@@ -409,105 +201,6 @@ on_every_backend! {
         assert_eq!(session.sql("SELECT count(*) FROM nouns_webhooks").trim(), "3");
     }
 
-    fn delivery_is_read_filtered_sent_again_and_deleted(backend: Backend) {
-        let session = Session::start(backend);
-        let (path, _) = session.create(&hook());
-        let (other, _) = session.create(&hook());
-        let ids = [(1, "dead"), (2, "delivered"), (3, "pending")].map(|of| session.insert_delivery(&path, of));
-        let list = format!("{path}/deliveries");
-        let item = |at: usize| format!("{list}/{}", ids[at]);
-        let mut masks = Masks::default();
-        let shown = session.request(&format!("GET {list}?status=dead"), "");
-        expect![[r#"{"deliveries":[{"id":"<id-1>","webhook_id":"<id-2>","sequence":1,"type":"nouns.customer.created","subject":"/customers/1","status":"dead","attempts":7,"next_attempt":null,"response_status":500,"error":"answered 500","created_at":"<time-1>","updated_at":"<time-1>","version":1}],"page":{"limit":50,"next":null}}"#]].assert_eq(&masks.text(shown.text()));
-        let patch = |at: usize, body: &str| session.request(&format!("PATCH {}", item(at)), body);
-        let again = patch(0, r#"{"delivery":{"status":"pending"}}"#);
-        assert_eq!(again.status, 200, "{again:?}");
-        let delivery = &again.json()["delivery"];
-        assert_eq!((&delivery["status"], &delivery["attempts"], &delivery["version"]), (&json!("pending"), &json!(0), &json!(2)));
-        assert_eq!(delivery["next_attempt"], delivery["updated_at"]);
-        let queue = "SELECT count(*) FROM nouns_delivery_queue WHERE due IS NOT NULL AND claim_token IS NULL AND claimed_until IS NULL";
-        assert_eq!(session.sql(queue).trim(), "1");
-        assert_eq!(patch(1, r#"{"delivery":{"status":"pending"}}"#).status, 200);
-        let answers = [
-            patch(2, r#"{"delivery":{"status":"pending"}}"#),
-            patch(2, r#"{"delivery":{"status":"dead"}}"#),
-            patch(2, r#"{"delivery":{"attempts":1}}"#),
-            patch(2, r#"{"delivery":{"error":null}}"#),
-            patch(2, r#"{"delivery":{"status":"sent"}}"#),
-            patch(2, r#"{"delivery":{"body":"x"}}"#),
-            session.request(&format!("POST {list}"), r#"{"delivery":{}}"#),
-            session.request(&format!("PUT {}", item(2)), r#"{"delivery":{}}"#),
-            session.request(&format!("OPTIONS {}", item(2)), ""),
-            session.request(&format!("OPTIONS {list}"), ""),
-            session.request(&format!("GET {other}/deliveries/{}", ids[2]), ""),
-            session.request(&format!("DELETE {}", item(2)), ""),
-            session.request(&format!("GET {}", item(2)), ""),
-        ];
-        let line = |answer: Answer| {
-            let problem = if answer.status >= 400 { answer.problem() } else { String::new() };
-            let line = format!("{} {problem} {}", answer.status, answer.header("Allow").unwrap_or(""));
-            format!("{}\n", line.trim_end())
-        };
-        expect![[r#"
-            200
-            409 transition-not-allowed
-            422 invalid-fields
-            422 invalid-fields
-            422 invalid-fields
-            422 invalid-fields
-            405 method-not-allowed GET, HEAD, OPTIONS
-            405 method-not-allowed GET, HEAD, PATCH, DELETE, OPTIONS
-            204  GET, HEAD, PATCH, DELETE, OPTIONS
-            204  GET, HEAD, OPTIONS
-            404 not-found
-            204
-            404 not-found
-        "#]].assert_eq(&answers.map(line).concat());
-        assert_eq!(session.sql("SELECT count(*) FROM nouns_delivery_queue").trim(), "2");
-        let stream = session.server.request(&format!("GET {list}"), &[("Authorization", &session.login), ("Accept", "text/event-stream")], "");
-        assert_eq!(stream.status, 403, "{stream:?}");
-    }
-
-    /// The server changes deliveries without entries in the change log.
-    fn delivery_list_tag_changes_with_the_rows(backend: Backend) {
-        let session = Session::start(backend);
-        let (path, _) = session.create(&hook());
-        session.insert_delivery(&path, (1, "pending"));
-        let list = format!("GET {path}/deliveries");
-        let tag = session.request(&list, "").header("ETag").unwrap().to_owned();
-        let get = || session.server.request(&list, &[("Authorization", &session.login), ("If-None-Match", &tag)], "").status;
-        assert_eq!(get(), 304);
-        session.sql("UPDATE nouns_deliveries SET status = 'delivered', version = 2");
-        assert_eq!(get(), 200);
-    }
-
-    /// The deliveries are invisible at once, and deleted later, in batches.
-    fn webhook_deleted_with_many_deliveries(backend: Backend) {
-        let session = Session::start(backend);
-        let (path, _) = session.create(&hook());
-        let (kept, _) = session.create(&hook());
-        for number in 1..=40 {
-            session.insert_delivery(&path, (number, "dead"));
-        }
-        let stays = session.insert_delivery(&kept, (41, "dead"));
-        let first = format!("{path}/deliveries/01890a5d-ac96-774b-bcce-b30209990001");
-        assert_eq!(session.request(&format!("GET {first}"), "").status, 200);
-        assert_eq!(session.request(&format!("DELETE {path}"), "").status, 204);
-        assert_eq!(session.request(&format!("GET {path}/deliveries"), "").status, 404);
-        for verb in ["GET", "PATCH", "DELETE"] {
-            let answer = session.request(&format!("{verb} {first}"), r#"{"delivery":{"status":"pending"}}"#);
-            assert_eq!(answer.status, 404, "{verb}");
-        }
-        assert_eq!(session.get("/-/changes?resource=-/delivery")["changes"], json!([]));
-        // A start sweeps.
-        let folder = session.server.stop();
-        let server = Setup::new(backend).model(MODEL).with_authentication().start_in(folder);
-        let session = Session { login: server.admin().basic(), server };
-        wait_until("the deliveries are deleted", || (session.sql("SELECT count(*) FROM nouns_deliveries").trim() == "1").then_some(()));
-        assert_eq!(session.sql("SELECT count(*) FROM nouns_delivery_queue").trim(), "1");
-        assert_eq!(session.request(&format!("GET {kept}/deliveries/{stays}"), "").status, 200);
-    }
-
     /// A database of an earlier version.
     fn webhook_tables_are_created_in_an_existing_database(backend: Backend) {
         let session = Session::start(backend);
@@ -520,19 +213,4 @@ on_every_backend! {
         assert_eq!(session.get("/-/webhooks")["webhooks"], json!([]));
         session.create(&hook());
     }
-
-    /// Without authentication there is no key to seal secrets with.
-    fn webhook_on_a_server_without_a_key_is_refused(server: Server) {
-        let body = json!({"webhook": {"url": "https://example.com/", "events": ["*"]}}).to_string();
-        let answer = server.post("/-/webhooks", &body);
-        assert_eq!((answer.status, answer.problem().as_str()), (409, "no-server-key"));
-        let answer = server.request("POST /-/webhooks", &[("Idempotency-Key", "a")], &body);
-        assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-idempotency-key"));
-        assert_eq!(server.get("/-/webhooks").json()["webhooks"], json!([]));
-    }
-}
-
-fn base64_of(bytes: &[u8]) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
