@@ -86,6 +86,12 @@ fn check_refuses_server_paths_that_cannot_be_granted() {
             "of `/-/users` only reading can be granted",
             "[\"get\"]",
         ),
+        (r#""/-/webhooks" = ["gett"]"#, "unknown verb \"gett\"", "did you mean `get`?"),
+        (
+            r#""/-/webhooks" = { verbs = ["get"], hide = ["url"] }"#,
+            "expected \"*\" or a list of verbs, got a table",
+            "",
+        ),
         (r#""/-/users" = "*""#, "of `/-/users` only reading can be granted", "[\"get\"]"),
         (r#""/-/metrics" = ["post"]"#, "of `/-/metrics` only reading can be granted", "[\"get\"]"),
         (
@@ -105,5 +111,8 @@ fn schema_of_the_model_file_has_the_server_paths() {
     let schema = run_nouns(folder.path(), &["check", "--schema"]);
     let schema: serde_json::Value = serde_json::from_str(&schema.stdout).unwrap();
     let paths = schema["$defs"]["role"]["properties"].as_object().unwrap();
-    assert_eq!(paths.keys().collect::<Vec<_>>(), ["/-/changes", "/-/metrics", "/-/users"]);
+    let names = ["/-/changes", "/-/metrics", "/-/users", "/-/webhooks"];
+    assert_eq!(paths.keys().collect::<Vec<_>>(), names);
+    assert_eq!(paths["/-/users"]["const"], serde_json::json!(["get"]));
+    assert_eq!(paths["/-/webhooks"]["$ref"], "#/$defs/verbs");
 }

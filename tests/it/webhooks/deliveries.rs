@@ -84,10 +84,20 @@ on_every_backend! {
         let session = Session::start(backend);
         let (path, _) = session.create(&hook());
         let (kept, _) = session.create(&hook());
-        for number in 1..=40 {
+        for number in 1..=10 {
             session.insert_delivery(&path, (number, "dead"));
         }
         let stays = session.insert_delivery(&kept, (41, "dead"));
+        // More than one batch.
+        let (owner, time) = (path.rsplit('/').next().unwrap(), "2026-11-15T02:28:14.000000Z");
+        let row = |number: u32| {
+            let id = format!("01890a5d-ac96-774b-bcce-b3021000{number:04x}");
+            format!("('{id}', '{owner}', '{time}', '{time}', 1, {number}, 'x', '/customers/1', 'dead', 14)")
+        };
+        session.sql(&format!(
+            "INSERT INTO nouns_deliveries (id, webhook_id, created_at, updated_at, version, sequence, type, subject, status, attempts) VALUES {}",
+            (101..=2600).map(row).collect::<Vec<_>>().join(", ")
+        ));
         let first = format!("{path}/deliveries/01890a5d-ac96-774b-bcce-b30209990001");
         assert_eq!(session.request(&format!("GET {first}"), "").status, 200);
         assert_eq!(session.request(&format!("DELETE {path}"), "").status, 204);

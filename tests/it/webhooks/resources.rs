@@ -108,6 +108,9 @@ on_every_backend! {
             json!({"url": "https://example.com/", "events": ["*"], "secret": "whsec_short"}),
             json!({"url": "https://example.com/", "events": ["*"], "disabled_reason": "x", "previous_secret_expires": null}),
             json!({"url": "https://example.com/", "events": ["*"], "paused": true}),
+            json!({"url": null, "events": "*", "filter": "", "enabled": "yes", "secret": 7}),
+            json!({"url": ["https://example.com/"], "events": [1, null, "customer.*\u{0}"], "filter": 5}),
+            json!({"url": "https://example.com/", "events": ["a".repeat(101)]}),
         ].map(|webhook| faults(&session.request("POST /-/webhooks", json!({"webhook": webhook}).to_string())));
         expect![[r#"
             /webhook/events required expected a list, got nothing
@@ -127,6 +130,17 @@ on_every_backend! {
             /webhook/disabled_reason read_only set by the server
             /webhook/previous_secret_expires read_only set by the server
             /webhook/paused unknown no such field
+            /webhook/url null expected an https address, got null
+            /webhook/events type expected a list, got a string
+            /webhook/filter length expected at least 1 character, got 0
+            /webhook/enabled type expected true or false, got a string
+            /webhook/secret type expected whsec_ and 24 to 64 bytes in base64, got a number
+            /webhook/url type expected an https address, got a list
+            /webhook/events/0 type expected a text, got a number
+            /webhook/events/1 null expected a text, got null
+            /webhook/events/2 format expected a text without the NUL character
+            /webhook/filter type expected a text, got a number
+            /webhook/events/0 length expected at most 100 characters, got 101
         "#]].assert_eq(&said.concat());
         // The filter of the stored webhook does not fit the new events.
         let (path, _) = session.create(&json!({"url": "https://example.com/", "events": ["customer.left"], "filter": "status=paid"}));
@@ -136,6 +150,37 @@ on_every_backend! {
         "#]].assert_eq(&faults(&answer));
         assert_eq!(session.request(&format!("PATCH {path}"), r#"{"webhook":{"events":["*"],"filter":null}}"#).status, 200);
         assert_eq!(session.get(&path)["webhook"]["filter"], Value::Null);
+    }
+
+    fn webhook_values_of_the_server_cannot_be_changed(backend: Backend) {
+        let session = Session::start(backend);
+        let (path, _) = session.create(&hook());
+        session.sql("UPDATE nouns_webhooks SET enabled = false, disabled_reason = 'answered 410'");
+        let shown = session.get(&path);
+        assert_eq!(shown["webhook"]["disabled_reason"], "answered 410");
+        let put = |webhook: &Value| session.request(&format!("PUT {path}"), webhook.to_string());
+        let mut changed = shown.clone();
+        changed["webhook"]["disabled_reason"] = "none".into();
+        changed["webhook"]["previous_secret_expires"] = "2026-11-15T02:28:14Z".into();
+        let patch = |body: &str| session.request(&format!("PATCH {path}"), body);
+        let said = [put(&changed), patch(r#"{"webhook":{"disabled_reason":"x"}}"#), patch(r#"{"webhook":{"disabled_reason":null}}"#)];
+        expect![[r#"
+            /webhook/previous_secret_expires read_only set by the server
+            /webhook/disabled_reason read_only set by the server
+            /webhook/disabled_reason read_only set by the server
+            /webhook/disabled_reason read_only set by the server
+        "#]].assert_eq(&said.map(|answer| faults(&answer)).concat());
+        // What GET shows can be sent back.
+        assert_eq!(put(&shown).status, 200);
+        let tag = session.request(&format!("GET {path}"), "").header("ETag").unwrap().to_owned();
+        let conditional = |tag: &str| {
+            let headers = [("Authorization", &*session.login), ("If-Match", tag)];
+            session.server.request(&format!("PATCH {path}"), &headers, r#"{"webhook":{"enabled":true}}"#)
+        };
+        assert_eq!(conditional("\"9-00000000\"").status, 412);
+        let enabled = conditional(&tag);
+        assert_eq!(enabled.status, 200, "{enabled:?}");
+        assert_eq!(enabled.json()["webhook"]["disabled_reason"], Value::Null);
     }
 
     fn webhook_grants_include_the_deliveries(backend: Backend) {

@@ -29,6 +29,9 @@ on_every_backend! {
             assert_eq!(answer.status, 200);
             assert!(!answer.text().contains("whsec_") && !answer.text().contains("\"secret\""), "{answer:?}");
         }
+        // A refused request leaves nothing behind, in the log either.
+        let refused = json!({"webhook": {"url": "https://127.0.0.1/", "events": ["*"], "secret": own(3)}});
+        assert_eq!(session.request("POST /-/webhooks", refused.to_string()).status, 422);
         assert_eq!(session.request("GET /-/webhooks?fields=secret", "").status, 400);
         assert_eq!(session.request("GET /-/webhooks?secret:exists=true", "").status, 400);
         assert_eq!(session.sql("SELECT count(*) FROM nouns_webhooks WHERE secret LIKE '%whsec%'").trim(), "0");
