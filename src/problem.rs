@@ -102,7 +102,7 @@ kinds! {
     TOO_MANY_STREAMS "too-many-streams" TOO_MANY_REQUESTS "Too many concurrent streaming responses"
         "A caller may have a limited number of exports and event streams in progress (20 by default). Read one of them to its end, or close it, and send the request again."
     NOT_OBSERVABLE "not-observable" FORBIDDEN "The change log does not tell which events you may see"
-        "The server itself changes these items (the deliveries of a webhook), and does not log it; or your roles show only some of these items, and the change log does not have the values that decide which (changes = \"ids\" in the model), so that no events can be sent to you. Read the list instead."
+        "The server itself changes these items (the deliveries of a webhook), and does not log it; or your roles show only some of these items, and the change log does not have the values that decide which (changes = \"ids\" in the model), or those of an item above them, so that no events can be sent to you. Read the list instead."
     IDEMPOTENCY_KEY_USED "idempotency-key-used" UNPROCESSABLE_ENTITY "The Idempotency-Key belongs to another request"
         "You have sent another request to this path with the same key, and its response is still kept. A retry must have the same body, query, types and conditions. Nothing was changed; use a new key for a new request."
     REQUEST_UNDER_WAY "request-under-way" CONFLICT "The same request is still in progress"

@@ -1,24 +1,29 @@
 //! Catch-up: pages of the change log for streams that are behind the ring of their view.
 //!
 //! The requests wait in one queue and are served one page at a time, so that a restart with thousands of clients
-//! that resume is a series of short reads.
+//! that resume is a series of short reads. A batch of the log is larger than a page, and streams often resume at
+//! similar positions, so the last batches are kept for a moment.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 
-use super::evaluate::{Evaluation, EventSource, Subscription, evaluate};
+use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
+use super::evaluate::{Evaluation, Subscription};
+use super::publish::CHUNK_BYTES;
 use super::slot::{CatchUpPage, StreamSlot};
 use super::view::View;
 use crate::formats::event_stream;
 use crate::intent::LoggedChange;
 use crate::model::Model;
-use crate::permit::change_visibility::NoAncestorStates;
 use crate::plan::ChangeBatch;
 
-/// A page ends when it has this many bytes of events.
-const PAGE_BYTES_MAX: usize = 64 << 10;
+/// The size of a batch that is read for pages.
+pub const BATCH_BYTES_MAX: usize = 256 << 10;
+/// How many batches are kept.
+const BATCHES_MAX: usize = 16;
 
 /// A stream that waits for a page.
 #[derive(Debug)]
@@ -39,13 +44,6 @@ pub struct SnapshotBridge {
     pub end: i64,
 }
 
-impl CatchUpRequest {
-    /// Whether the changes up to the end of the batch are not known yet, because transactions are in flight.
-    pub fn is_early(&self, batch: &ChangeBatch) -> bool {
-        self.bridge.is_some() && batch.end <= self.position
-    }
-}
-
 /// The streams that wait for a page.
 #[derive(Debug, Default)]
 pub struct CatchUpQueue(Mutex<VecDeque<CatchUpRequest>>);
@@ -60,40 +58,97 @@ impl CatchUpQueue {
     }
 }
 
-/// Evaluates a batch of the log for one view. Returns `None` if an event cannot be evaluated.
-pub fn make_page(
-    (model, source): (&Model, &EventSource),
+/// Entries of the log, in order: all of those after one number and up to another.
+#[derive(Debug)]
+pub struct LogSection {
+    after: i64,
+    end: i64,
+    changes: Vec<LoggedChange>,
+}
+
+impl LogSection {
+    /// `None` if the log has nothing after the position that is known to be complete, because transactions are in
+    /// flight.
+    pub fn new(model: &Model, after: i64, batch: ChangeBatch) -> Option<Rc<Self>> {
+        let changes = batch.changes.into_iter().map(|change| LoggedChange::new(model, change));
+        let section = Self { after, end: batch.end, changes: changes.collect() };
+        (section.end > after).then(|| Rc::new(section))
+    }
+
+    fn has_entries_after(&self, position: i64) -> bool {
+        self.after <= position && position < self.end
+    }
+
+    fn changes_after(&self, position: i64) -> &[LoggedChange] {
+        let first = self.changes.partition_point(|logged| logged.change.sequence <= position);
+        self.changes.get(first..).unwrap_or_default()
+    }
+}
+
+/// The sections of the log that were read last.
+#[derive(Debug, Default)]
+pub struct SectionCache(VecDeque<Rc<LogSection>>);
+
+impl SectionCache {
+    pub fn find(&self, position: i64) -> Option<Rc<LogSection>> {
+        self.0.iter().find(|section| section.has_entries_after(position)).cloned()
+    }
+
+    pub fn insert(&mut self, section: &Rc<LogSection>) {
+        self.0.truncate(BATCHES_MAX - 1);
+        self.0.push_front(Rc::clone(section));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = VecDeque::new();
+    }
+}
+
+/// Evaluates a section of the log for one view, from a position on.
+pub async fn make_page(
+    evaluator: &Evaluator<'_>,
     subscription: &Subscription,
-    batch: ChangeBatch,
+    (section, after): (&LogSection, i64),
     bridge: Option<&SnapshotBridge>,
-) -> Option<CatchUpPage> {
+) -> Result<CatchUpPage, EvaluationFailure> {
     let mut bytes = Vec::new();
-    let position = bridge.map_or(batch.end, |bridge| bridge.end.min(batch.end));
+    let position = bridge.map_or(section.end, |bridge| bridge.end.min(section.end));
     let mut page =
         CatchUpPage { bytes: Bytes::new(), count: 0, position, last_event: None, is_last: false };
-    for change in batch.changes {
-        let sequence = change.sequence;
+    let (mut lookup, mut examined) = (AncestorLookup::new(), after);
+    for logged in section.changes_after(after) {
+        let sequence = logged.change.sequence;
         if sequence > position {
             break;
         }
         if bridge.is_some_and(|bridge| bridge.included.binary_search(&sequence).is_ok()) {
             continue;
         }
-        let logged = LoggedChange::new(model, change);
         let mut event = Vec::new();
-        match evaluate(&mut event, (model, source), subscription, &logged, &NoAncestorStates) {
-            Evaluation::Nothing => {}
-            Evaluation::Event => page.last_event = Some(sequence),
-            Evaluation::LastEvent => (page.last_event, page.is_last) = (Some(sequence), true),
-            Evaluation::Unknown => return None,
+        lookup.states.move_to(sequence);
+        match evaluator.evaluate(&mut event, subscription, logged, &mut lookup).await {
+            Ok(Evaluation::Event) => page.last_event = Some(sequence),
+            Ok(Evaluation::LastEvent) => (page.last_event, page.is_last) = (Some(sequence), true),
+            Ok(_) => {}
+            // The next page has lookups of its own; this one has at least one change.
+            Err(EvaluationFailure::TooManyLookups) if examined > after => {
+                page.position = examined;
+                break;
+            }
+            Err(failure) => return Err(failure),
         }
+        examined = sequence;
         page.count += usize::from(!event.is_empty());
         match bridge {
             None => bytes.append(&mut event),
             // A client that is cut off before the end of the bridge needs a new snapshot.
             Some(_) => bytes.extend_from_slice(event_stream::without_id(&event)),
         }
-        if page.is_last || bytes.len() >= PAGE_BYTES_MAX {
+        if page.is_last || bytes.len() >= CHUNK_BYTES {
             page.position = sequence;
             break;
         }
@@ -102,5 +157,61 @@ pub fn make_page(
         event_stream::write_event(&mut bytes, Some(page.position), "synced", b"{}");
     }
     page.bytes = bytes.into();
-    Some(page)
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model;
+    use crate::plan::LogMarks;
+    use crate::value::{Change, Moment};
+
+    const MODEL: &str = "title = \"Log\"\n[resources.entry.fields]\ntext = { type = \"text\" }\n";
+
+    fn section(after: i64, sequences: &[i64], end: i64) -> Option<Rc<LogSection>> {
+        let model = model::read("m.toml", MODEL).unwrap();
+        let change = |sequence: &i64| Change {
+            sequence: *sequence,
+            time: Moment::parse("2026-11-17T03:20:01Z").unwrap(),
+            resource: "entry".to_owned(),
+            id: "1".to_owned(),
+            subject: "/entries/1".to_owned(),
+            kind: "created".to_owned(),
+            actor: "ann".to_owned(),
+            request_id: "r".to_owned(),
+            changed: None,
+            before: None,
+            after: None,
+        };
+        let marks = LogMarks { settled: end, reached: end, swept: 0, oldest: None };
+        let changes = sequences.iter().map(change).collect();
+        LogSection::new(&model, after, ChangeBatch { changes, end, marks })
+    }
+
+    #[test]
+    fn section_cache_finds_what_it_has_from_any_position_in_it() {
+        let mut cache = SectionCache::default();
+        cache.insert(&section(3, &[4, 6, 9], 12).unwrap());
+        for position in [0, 2, 12, 13] {
+            assert!(cache.find(position).is_none(), "{position}");
+        }
+        for (position, expected) in [(3, &[4, 6, 9][..]), (4, &[6, 9]), (5, &[6, 9]), (11, &[])] {
+            let found = cache.find(position).unwrap();
+            let changes = found.changes_after(position).iter();
+            let numbers: Vec<i64> = changes.map(|logged| logged.change.sequence).collect();
+            assert_eq!(numbers, expected, "{position}");
+        }
+        assert!(section(12, &[], 12).is_none(), "transactions are in flight");
+    }
+
+    #[test]
+    fn section_cache_forgets_the_oldest() {
+        let mut cache = SectionCache::default();
+        for after in 0..20 {
+            cache.insert(&section(after * 10, &[], after * 10 + 10).unwrap());
+        }
+        assert_eq!(cache.0.len(), BATCHES_MAX);
+        assert!(cache.find(35).is_none() && cache.find(45).is_some());
+    }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use crate::formats::cloud_event::{EventData, EventView, write_cloud_event, write_item_event};
 use crate::formats::{ItemView, event_stream, logged_item};
 use crate::intent::{ItemPath, LoggedChange};
-use crate::model::{Model, Resource};
+use crate::model::{Model, Resource, ResourceIndex};
 use crate::permit::change_visibility::{
     AncestorStates, ChangeScope, ChangeTarget, Visibility, judge,
 };
@@ -26,7 +26,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    pub fn new(scope: ChangeScope) -> Self {
+    pub fn new(model: &Model, scope: ChangeScope) -> Self {
         let mut key = String::new();
         let is_log = match &scope.target {
             ChangeTarget::All(filter) => {
@@ -47,21 +47,18 @@ impl Subscription {
                 false
             }
         };
-        // The name of the user is a value in row filters.
         let access = &scope.access;
-        let _ = write!(key, " {:?} {:?}", access.rights_key(), access.user_name());
+        let user = match scope.target.resource() {
+            Some(resource) => access.deciding_user(model.lineage(resource).into_iter()),
+            None => access.deciding_user(model.resources.iter()),
+        };
+        let _ = write!(key, " {:?} {user:?}", access.rights_key());
         Self { scope, key: key.into(), shows_author: is_log }
     }
 
     /// The labels of the resources whose changes it has to see; `None`: all.
     pub fn labels<'m>(&self, model: &'m Model) -> Option<Vec<&'m str>> {
-        let resource = match &self.scope.target {
-            ChangeTarget::All(_) => return None,
-            ChangeTarget::Resource(resource, _) | ChangeTarget::Collection(resource, ..) => {
-                *resource
-            }
-            ChangeTarget::Item(path, _) => path.resource,
-        };
+        let resource = self.scope.target.resource()?;
         // The deletion of an ancestor ends the stream.
         let label = |resource: &'m Resource| &*resource.label;
         Some(model.lineage(resource).into_iter().map(label).collect())
@@ -85,8 +82,8 @@ pub enum Evaluation {
     Event,
     /// The last event was written: what the stream follows no longer exists, or is no longer visible.
     LastEvent,
-    /// The states of ancestors decide, and are not known here.
-    Unknown,
+    /// The states of these ancestors decide, and are not known here.
+    NeedsAncestors(Vec<(ResourceIndex, Id)>),
 }
 
 /// How events name the server.
@@ -141,7 +138,7 @@ pub fn evaluate(
     }
     match judge(model, scope, logged, ancestors) {
         Visibility::Hidden => Evaluation::Nothing,
-        Visibility::NeedsAncestors(_) => Evaluation::Unknown,
+        Visibility::NeedsAncestors(of) => Evaluation::NeedsAncestors(of),
         Visibility::Visible { kind, shows_before } => {
             let view = scope.view(logged.resource.map(|index| model.resource(index)));
             let shown = |text: Option<&str>, write: fn(&mut Vec<u8>, _, &str)| {
@@ -188,12 +185,7 @@ fn ancestor_change(
     let ItemPath { resource, ancestors: above, id } = logged.path.as_ref()?;
     let is_above =
         ancestors.get(..above.len()) == Some(above) && ancestors.get(above.len()) == Some(id);
-    let followed = match &subscription.scope.target {
-        ChangeTarget::All(_) => return None,
-        ChangeTarget::Resource(index, _) | ChangeTarget::Collection(index, ..) => *index,
-        ChangeTarget::Item(path, _) => path.resource,
-    };
-    let lineage = model.lineage(followed);
+    let lineage = model.lineage(subscription.scope.target.resource()?);
     let at_level = lineage.get(above.len()).map(|resource| resource.index);
     if !is_above || at_level != Some(*resource) {
         return None;

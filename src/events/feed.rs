@@ -4,28 +4,29 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
-use super::catch_up::{CatchUpQueue, CatchUpRequest, make_page};
-use super::evaluate::{Evaluation, EventSource, Subscription, evaluate};
+use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
+use super::catch_up::{
+    BATCH_BYTES_MAX, CatchUpQueue, CatchUpRequest, LogSection, SectionCache, make_page,
+};
+use super::evaluate::{EventSource, Subscription};
+use super::publish::{ViewIndex, publish};
 use super::slot::{CatchUpPage, StreamSlot};
-use super::view::{EventBatch, View};
+use super::view::View;
 use crate::admission::CallerKey;
-use crate::intent::LoggedChange;
+use crate::clock;
 use crate::log::{Level, Logger};
 use crate::metrics::{FeedMetrics, Metrics};
 use crate::model::Model;
-use crate::permit::change_visibility::NoAncestorStates;
-use crate::plan::ChangeBatch;
-use crate::store::{ChangeTail, OpenError, Store, StoreError, StoreWorker, TailBatch};
-use crate::{clock, fault};
+use crate::store::{ChangeTail, OpenError, Store, StoreError, StoreWorker};
 
 /// The pause after a batch, so that a load of writes wakes the streams 200 times a second at most.
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
@@ -37,8 +38,10 @@ const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(20);
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// How often old events are removed from the rings.
 const TRIM_EVERY: Duration = Duration::from_secs(1);
-/// The maximum size of all rings together.
-const RINGS_BYTES_MAX: usize = 16 << 20;
+/// How long the sections of the log are kept that streams were behind in.
+const SECTION_KEEP: Duration = Duration::from_secs(2);
+/// How often failed reads are logged.
+const FAILURE_LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// What the feed needs of the server.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub struct Feed {
     views_changed: Notify,
     catch_up_queued: Notify,
     heartbeats: AtomicU64,
+    /// The largest number that was deleted from the log.
+    swept: AtomicI64,
     is_closed: AtomicBool,
     pub(super) metrics: Arc<FeedMetrics>,
     log: Logger,
@@ -75,9 +80,17 @@ pub struct ViewMembership {
 #[derive(Debug, Default)]
 struct ViewRegistry {
     by_key: HashMap<Box<str>, Arc<View>>,
+    /// Views that have ended, whose streams have not; others may have their keys.
+    ended: Vec<Arc<View>>,
     /// Changes when a view is added or removed.
     generation: u64,
     next_stream: u64,
+}
+
+impl ViewRegistry {
+    fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.by_key.values().chain(&self.ended)
+    }
 }
 
 impl Feed {
@@ -95,6 +108,7 @@ impl Feed {
             views_changed: Notify::new(),
             catch_up_queued: Notify::new(),
             heartbeats: AtomicU64::new(0),
+            swept: AtomicI64::new(0),
             is_closed: AtomicBool::new(false),
             metrics: Arc::clone(&metrics.feed),
             log,
@@ -126,7 +140,8 @@ impl Feed {
             Some(view) => Arc::clone(view),
             None => {
                 let (key, view) = (subscription.key.clone(), View::new(subscription));
-                registry.by_key.insert(key, Arc::clone(&view));
+                let ended = registry.by_key.insert(key, Arc::clone(&view));
+                registry.ended.extend(ended);
                 registry.generation += 1;
                 self.metrics.views.increment();
                 self.views_changed.notify_one();
@@ -144,11 +159,12 @@ impl Feed {
         self.metrics.streams.decrement();
         let mut registry = self.registry();
         if !view.remove_stream(*number) {
-            // Another view may have its key, if it has ended.
             let key = &view.subscription.key;
             if registry.by_key.get(key).is_some_and(|known| Arc::ptr_eq(known, view)) {
                 registry.by_key.remove(key);
                 registry.generation += 1;
+            } else {
+                registry.ended.retain(|ended| !Arc::ptr_eq(ended, view));
             }
             self.metrics.views.decrement();
         }
@@ -161,6 +177,11 @@ impl Feed {
 
     pub(super) fn heartbeats(&self) -> u64 {
         self.heartbeats.load(Ordering::Relaxed)
+    }
+
+    /// A client that resumes below this number is refused.
+    pub(super) fn swept(&self) -> i64 {
+        self.swept.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -189,75 +210,53 @@ impl Feed {
     }
 
     fn for_each_stream(&self, mut visit: impl FnMut(&StreamSlot)) {
-        for view in self.registry().by_key.values() {
+        for view in self.registry().views() {
             view.for_each_stream(&mut visit);
         }
     }
 }
 
-/// The views as the thread uses them, by the labels of the resources whose changes they have to see.
-#[derive(Debug, Default)]
-struct ViewIndex {
-    generation: u64,
-    views: Vec<Arc<View>>,
-    by_label: HashMap<Box<str>, Vec<usize>>,
-    of_all_labels: Vec<usize>,
-}
-
-impl ViewIndex {
-    fn new(model: &Model, registry: &ViewRegistry) -> Self {
-        let mut index = Self { generation: registry.generation, ..Self::default() };
-        let views = registry.by_key.values().filter(|view| !view.has_ended());
-        for (at, view) in views.enumerate() {
-            match view.subscription.labels(model) {
-                None => index.of_all_labels.push(at),
-                Some(labels) => {
-                    for label in labels {
-                        index.by_label.entry(label.into()).or_default().push(at);
-                    }
-                }
-            }
-            index.views.push(Arc::clone(view));
-        }
-        index
-    }
-
-    fn interested(&self, label: &str) -> impl Iterator<Item = usize> {
-        let labelled = self.by_label.get(label).into_iter().flatten();
-        labelled.chain(&self.of_all_labels).copied()
-    }
-}
-
-/// The events of a batch for one view, while they are collected.
-#[derive(Debug, Default)]
-struct ViewOutput {
-    bytes: Vec<u8>,
-    events: Vec<(i64, usize)>,
-    end: Option<OutputEnd>,
-}
-
-/// Why no more changes of a batch are evaluated for a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutputEnd {
-    LastEvent,
-    Unknown,
-    Panicked,
-}
-
-/// Logs the first of a series of failed reads.
+/// Logs failed reads: the first of a series, and then one a minute.
 #[derive(Debug, Default)]
 struct ReadFailures {
-    is_failing: bool,
+    logged_at: Option<Instant>,
 }
 
 impl ReadFailures {
-    /// Waits a moment after a failure.
-    async fn pause_after(&mut self, log: &Logger, error: &StoreError) {
-        if !std::mem::replace(&mut self.is_failing, true) {
+    fn record(&mut self, feed: &Feed, error: &StoreError) {
+        feed.metrics.failed_reads.add(1);
+        let now = clock::now();
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= FAILURE_LOG_EVERY;
+        if self.logged_at.is_none_or(is_due) {
+            self.logged_at = Some(now);
             let message = "the change feed cannot read the change log, and tries again";
-            log.event(Level::Error, message, &[("cause", &error)]);
+            feed.log.event(Level::Error, message, &[("cause", &error)]);
         }
-        sleep(RETRY_PAUSE).await;
+    }
+
+    fn record_success(&mut self) {
+        self.logged_at = None;
+    }
+}
+
+/// Requests that are tried again after a pause.
+#[derive(Debug, Default)]
+struct PostponedRequests {
+    requests: Vec<CatchUpRequest>,
+    due_at: Option<Instant>,
+}
+
+impl PostponedRequests {
+    fn add(&mut self, request: CatchUpRequest, pause: Duration) {
+        self.requests.push(request);
+        self.due_at.get_or_insert(clock::now() + pause);
+    }
+
+    fn push_due(&mut self, queue: &CatchUpQueue) {
+        if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
+            self.due_at = None;
+            self.requests.drain(..).for_each(|request| queue.push(request));
+        }
     }
 }
 
@@ -268,7 +267,7 @@ impl Feed {
             let work = AssertUnwindSafe(|| self.run_until_closed(&mut tail, worker));
             if catch_unwind(work).is_err() {
                 // The panic is logged. What the views have is in doubt, so the clients resume from the log.
-                let views: Vec<_> = self.registry().by_key.values().cloned().collect();
+                let views: Vec<_> = self.registry().views().cloned().collect();
                 views.iter().for_each(|view| view.fail());
                 thread::sleep(RETRY_PAUSE);
             }
@@ -288,52 +287,68 @@ impl Feed {
         };
         runtime.block_on(async {
             tokio::select! {
-                () = self.follow(tail) => {}
+                () = self.follow(tail, worker) => {}
                 () = self.serve_catch_ups(worker) => {}
                 () = self.tick() => {}
             }
         });
     }
 
+    fn evaluator<'a>(&'a self, worker: &'a StoreWorker) -> Evaluator<'a> {
+        Evaluator { model: &self.model, source: &self.source, worker, metrics: &self.metrics }
+    }
+
     /// Reads the log in order, and hands each change to the views.
-    async fn follow(&self, tail: &mut ChangeTail) {
+    async fn follow(&self, tail: &mut ChangeTail, worker: &StoreWorker) {
         let (mut index, mut failures) = (ViewIndex::default(), ReadFailures::default());
-        let mut position = None;
+        let (mut position, mut lookup) = (None, AncestorLookup::new());
         while !self.is_closed() {
             {
                 let registry = self.registry();
                 if registry.generation != index.generation {
-                    index = ViewIndex::new(&self.model, &registry);
+                    let views = registry.by_key.values();
+                    index = ViewIndex::new(&self.model, registry.generation, views);
                 }
             }
             if index.views.is_empty() {
                 // What happens from now on is nothing that a view has to see.
                 position = None;
+                tail.rest();
                 self.views_changed.notified().await;
                 continue;
             }
             let read = match position {
-                None => tail.mark().await.map(|mark| (mark, None)),
+                None => tail.read_mark().await,
                 Some(known) => {
                     index.views.iter().for_each(|view| view.adopt(known));
-                    tail.read_after(known).await.map(|batch| (batch.end, Some(batch)))
+                    tail.read_after(known).await
                 }
             };
-            let (end, batch) = match read {
-                Ok(read) => read,
+            self.metrics.tail_reads.add(1);
+            let batch = match read {
+                Ok(batch) => batch,
                 Err(error) => {
-                    failures.pause_after(&self.log, &error).await;
+                    failures.record(self, &error);
+                    sleep(RETRY_PAUSE).await;
                     continue;
                 }
             };
-            failures.is_failing = false;
-            let is_moved = position.replace(end) != Some(end);
-            self.metrics.position.set(usize::try_from(end).unwrap_or(0));
-            let Some(batch) = batch else { continue };
-            self.metrics.tail_reads.add(1);
+            failures.record_success();
+            self.metrics.position.set(usize::try_from(batch.end).unwrap_or(0));
+            self.note_swept(batch.swept);
+            let Some(known) = position.replace(batch.end) else {
+                lookup.states.clear();
+                continue;
+            };
             let (has_more, has_changes) = (batch.has_more, !batch.changes.is_empty());
-            if is_moved {
-                self.publish(&index, batch);
+            if batch.swept > known {
+                // Entries are missing. The streams find that out when they read the log.
+                lookup.states.clear();
+                index.views.iter().for_each(|view| view.skip_to(batch.end));
+            } else if batch.end != known
+                && publish(&self.evaluator(worker), &index, batch, &mut lookup).await
+            {
+                self.registry().generation += 1;
             }
             match (has_more, has_changes) {
                 (true, _) => tokio::task::yield_now().await,
@@ -349,99 +364,50 @@ impl Feed {
         }
     }
 
-    /// Hands a batch of the log to the views.
-    fn publish(&self, index: &ViewIndex, batch: TailBatch) {
-        let mut outputs: Vec<Option<ViewOutput>> = Vec::new();
-        outputs.resize_with(index.views.len(), || None);
-        let now = clock::moment().micros();
-        for change in batch.changes {
-            let delay = u64::try_from(now.saturating_sub(change.time.micros())).unwrap_or(0);
-            self.metrics.delay.observe_time(Duration::from_micros(delay));
-            let logged = LoggedChange::new(&self.model, change);
-            for at in index.interested(&logged.change.resource) {
-                if let (Some(view), Some(output)) = (index.views.get(at), outputs.get_mut(at)) {
-                    self.evaluate(view, output.get_or_insert_default(), &logged);
-                }
-            }
-        }
-        let (read_at, mut rings_bytes, mut has_ended) = (clock::now(), 0, false);
-        for (view, output) in index.views.iter().zip(outputs) {
-            let ViewOutput { bytes, events, end } = output.unwrap_or_default();
-            has_ended |= end.is_some_and(|end| end != OutputEnd::Unknown);
-            match end {
-                Some(OutputEnd::Panicked) => view.fail(),
-                Some(OutputEnd::Unknown) => view.skip_to(batch.end),
-                Some(OutputEnd::LastEvent) | None => {
-                    let is_last = end.is_some();
-                    let events = (!events.is_empty()).then(|| {
-                        let bytes = bytes.into();
-                        EventBatch { bytes, events, is_last, read_at }
-                    });
-                    rings_bytes += view.publish(events, batch.end);
-                }
-            }
-        }
-        if rings_bytes > RINGS_BYTES_MAX {
-            index.views.iter().for_each(|view| view.forget_all());
-        }
-        if has_ended {
-            self.registry().generation += 1;
+    /// Records up to which number entries were deleted. A client could not resume below it, so all streams send a
+    /// heartbeat with a larger position.
+    fn note_swept(&self, swept: i64) {
+        if self.swept.fetch_max(swept, Ordering::Relaxed) < swept {
+            self.send_heartbeats();
         }
     }
 
-    /// Evaluates one change for one view. A panic ends the streams of this view alone.
-    fn evaluate(&self, view: &View, output: &mut ViewOutput, logged: &LoggedChange) {
-        if output.end.is_some() {
-            return;
-        }
-        let begin = output.bytes.len();
-        let work = AssertUnwindSafe(|| {
-            let (out, context) = (&mut output.bytes, (&*self.model, &*self.source));
-            evaluate(out, context, &view.subscription, logged, &NoAncestorStates)
-        });
-        let evaluation = match catch_unwind(work) {
-            Ok(evaluation) => evaluation,
-            Err(_) => {
-                output.end = Some(OutputEnd::Panicked);
-                return;
-            }
-        };
-        output.end = match evaluation {
-            Evaluation::Nothing | Evaluation::Event => None,
-            Evaluation::LastEvent => Some(OutputEnd::LastEvent),
-            Evaluation::Unknown => Some(OutputEnd::Unknown),
-        };
-        if matches!(evaluation, Evaluation::Event | Evaluation::LastEvent) {
-            output.events.push((logged.change.sequence, begin));
-        }
+    fn send_heartbeats(&self) {
+        self.heartbeats.fetch_add(1, Ordering::Relaxed);
+        self.for_each_stream(StreamSlot::wake);
     }
 
     /// Reads pages of the log for the streams that are behind.
     async fn serve_catch_ups(&self, worker: &StoreWorker) {
-        let mut failures = ReadFailures::default();
-        let mut early = Vec::new();
+        let (mut sections, mut failures) = (SectionCache::default(), ReadFailures::default());
+        let mut postponed = PostponedRequests::default();
         while !self.is_closed() {
+            postponed.push_due(&self.catch_ups);
             let Some(request) = self.catch_ups.pop() else {
-                match early.is_empty() {
-                    true => self.catch_up_queued.notified().await,
-                    false => sleep(IN_FLIGHT_PAUSE).await,
+                let queued = self.catch_up_queued.notified();
+                match postponed.due_at {
+                    Some(due_at) => drop(timeout_at(due_at.into(), queued).await),
+                    None if sections.is_empty() => queued.await,
+                    None => {
+                        if timeout(SECTION_KEEP, queued).await.is_err() {
+                            sections.clear();
+                        }
+                    }
                 }
-                early.drain(..).for_each(|request| self.catch_ups.push(request));
                 continue;
             };
             // The stream may have ended meanwhile.
             let Some(slot) = request.slot.upgrade() else { continue };
-            match worker.read_log_batch(request.position).await {
-                Ok(batch) if request.is_early(&batch) => early.push(request),
-                Ok(batch) => {
-                    failures.is_failing = false;
-                    self.metrics.catch_up_reads.add(1);
-                    slot.deliver(self.make_page(&request, batch));
+            match self.make_page(worker, &request, &mut sections).await {
+                Ok(Some(page)) => {
+                    failures.record_success();
+                    slot.deliver(page);
                 }
+                Ok(None) => postponed.add(request, IN_FLIGHT_PAUSE),
                 // The stream goes on waiting: a browser would not try again after an error.
                 Err(error) => {
-                    self.catch_ups.push(request);
-                    failures.pause_after(&self.log, &error).await;
+                    failures.record(self, &error);
+                    postponed.add(request, RETRY_PAUSE);
                 }
             }
             // The live events come first.
@@ -449,22 +415,39 @@ impl Feed {
         }
     }
 
-    fn make_page(
+    /// The page that a stream waits for; `None` if there is none yet, because transactions are in flight.
+    async fn make_page(
         &self,
+        worker: &StoreWorker,
         request: &CatchUpRequest,
-        batch: ChangeBatch,
-    ) -> Result<CatchUpPage, String> {
-        if batch.marks.swept > request.position {
-            return Err("the log no longer has the position of the stream".to_owned());
-        }
-        let work = AssertUnwindSafe(|| {
-            let (context, bridge) = ((&*self.model, &*self.source), request.bridge.as_deref());
-            make_page(context, &request.view.subscription, batch, bridge)
-        });
-        match catch_unwind(work) {
-            Ok(Some(page)) => Ok(page),
-            Ok(None) => Err("the ancestors of an item are not known".to_owned()),
-            Err(panic) => Err(fault::panic_message(&*panic)),
+        sections: &mut SectionCache,
+    ) -> Result<Option<Result<CatchUpPage, String>>, StoreError> {
+        let after = request.position;
+        let section = match sections.find(after) {
+            Some(section) => section,
+            None => {
+                let batch = worker.read_log_batch(after, BATCH_BYTES_MAX).await?;
+                self.metrics.catch_up_reads.add(1);
+                if batch.marks.swept > after {
+                    let cause = "the log no longer has the position of the stream";
+                    return Ok(Some(Err(cause.to_owned())));
+                }
+                let Some(section) = LogSection::new(&self.model, after, batch) else {
+                    return Ok(None);
+                };
+                sections.insert(&section);
+                section
+            }
+        };
+        let (subscription, bridge) = (&request.view.subscription, request.bridge.as_deref());
+        let evaluator = self.evaluator(worker);
+        match make_page(&evaluator, subscription, (&section, after), bridge).await {
+            Ok(page) => Ok(Some(Ok(page))),
+            Err(EvaluationFailure::Store(error)) => Err(error),
+            Err(EvaluationFailure::Panicked(cause)) => Ok(Some(Err(cause))),
+            Err(EvaluationFailure::TooManyLookups) => {
+                Ok(Some(Err("an item has too many ancestors".to_owned())))
+            }
         }
     }
 
@@ -478,13 +461,10 @@ impl Feed {
         }
         loop {
             tokio::select! {
-                _ = heartbeat.tick() => {
-                    self.heartbeats.fetch_add(1, Ordering::Relaxed);
-                    self.for_each_stream(StreamSlot::wake);
-                }
+                _ = heartbeat.tick() => self.send_heartbeats(),
                 _ = trim.tick() => {
                     let now = clock::now();
-                    for view in self.registry().by_key.values() {
+                    for view in self.registry().views() {
                         view.trim(now);
                     }
                 }

@@ -11,9 +11,12 @@
 //! queue for each stream: a stream is a position, and takes what it has not sent yet from its view. One that is
 //! behind the ring of its view (a slow reader, or a client that resumes) catches up from the log.
 
+mod ancestor_lookup;
 mod catch_up;
 mod evaluate;
 mod feed;
+mod long_poll;
+mod publish;
 mod slot;
 mod stream;
 mod view;
@@ -21,5 +24,6 @@ pub mod webhook;
 
 pub use evaluate::{Subscription, write_snapshot_item};
 pub use feed::{Feed, FeedContext};
+pub use long_poll::{LogWait, WaitEnd};
 pub use slot::StreamSlot;
 pub use stream::{EventStream, SnapshotSource, StreamStart};

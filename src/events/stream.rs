@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::catch_up::{CatchUpRequest, SnapshotBridge};
 use super::evaluate::Subscription;
 use super::feed::{Feed, ViewMembership};
+use super::publish::CHUNK_BYTES;
 use super::slot::{CatchUpPage, PageState, StreamSlot};
 use super::view::ViewRead;
 use crate::admission::CallerKey;
@@ -25,6 +26,8 @@ const RETRY_AFTER_SHUTDOWN_MS: std::ops::Range<u32> = 1_000..5_000;
 /// The positions in heartbeats are multiples of this number, so that a caller who sees some items only cannot
 /// tell how many changes others make.
 const HEARTBEAT_POSITION_STEP: i64 = 1_024;
+
+const NOT_EVALUATED: &str = "a change could not be evaluated";
 
 /// Where a stream begins.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub struct EventStream {
     /// The position that the client resumes at; none before the end of a snapshot.
     last_id: Option<i64>,
     heartbeats_seen: u64,
+    /// The rest of an event that is larger than a chunk.
+    rest: Bytes,
     phase: StreamPhase,
 }
 
@@ -85,6 +90,7 @@ impl EventStream {
             position,
             last_id: snapshot.is_none().then_some(position),
             heartbeats_seen: feed.heartbeats(),
+            rest: Bytes::new(),
             phase: StreamPhase::Starting(snapshot),
         }
     }
@@ -113,6 +119,9 @@ impl EventStream {
 
     /// The next chunk, if there is something to send.
     fn next_chunk(&mut self, context: &mut Context<'_>) -> Result<Option<Bytes>, String> {
+        if !self.rest.is_empty() {
+            return Ok(Some(self.take_rest()));
+        }
         let mut out = Vec::new();
         if let StreamPhase::Starting(snapshot) = &mut self.phase {
             event_stream::write_start(&mut out, RETRY_MS, self.last_id);
@@ -132,6 +141,9 @@ impl EventStream {
         }
         let next = match &mut self.phase {
             StreamPhase::Snapshot(_) => self.next_items(context)?,
+            StreamPhase::Bridging(_) if self.membership.view.has_failed() => {
+                return Err(NOT_EVALUATED.to_owned());
+            }
             StreamPhase::Bridging(_) => self.next_page()?,
             StreamPhase::Following => self.next_events()?,
             StreamPhase::Starting(_) | StreamPhase::Ended => None,
@@ -143,7 +155,9 @@ impl EventStream {
         let is_probed = self.slot().take_probe();
         if std::mem::replace(&mut self.heartbeats_seen, heartbeats) != heartbeats || is_probed {
             let rounded = self.position - self.position % HEARTBEAT_POSITION_STEP;
-            self.last_id = self.last_id.map(|last| last.max(rounded));
+            // A client cannot resume below what was deleted.
+            let floor = rounded.max(self.feed.swept().min(self.position));
+            self.last_id = self.last_id.map(|last| last.max(floor));
             event_stream::write_heartbeat(&mut out, self.last_id);
             return Ok(Some(out.into()));
         }
@@ -185,7 +199,8 @@ impl EventStream {
             ViewRead::Events { bytes, count, last } => {
                 self.count_events(count);
                 (self.position, self.last_id) = (last, Some(last));
-                Ok(Some(bytes))
+                self.rest = bytes;
+                Ok(Some(self.take_rest()))
             }
             ViewRead::UpToDate(end) => {
                 self.position = self.position.max(end);
@@ -196,9 +211,14 @@ impl EventStream {
                 self.phase = StreamPhase::Ended;
                 Ok(None)
             }
-            ViewRead::Failed => Err("a change could not be evaluated".to_owned()),
+            ViewRead::Failed => Err(NOT_EVALUATED.to_owned()),
             ViewRead::Behind => self.next_page(),
         }
+    }
+
+    /// A chunk of the events that were taken from the ring. All streams of a view share their bytes.
+    fn take_rest(&mut self) -> Bytes {
+        self.rest.split_to(self.rest.len().min(CHUNK_BYTES))
     }
 
     fn count_events(&self, count: usize) {

@@ -200,6 +200,16 @@ impl View {
         }
     }
 
+    /// The size of its ring.
+    pub fn ring_bytes(&self) -> usize {
+        self.state().ring.as_ref().map_or(0, |ring| ring.bytes)
+    }
+
+    /// Whether the evaluation of a change has panicked.
+    pub fn has_failed(&self) -> bool {
+        self.state().has_failed
+    }
+
     /// Whether it will have no more events.
     pub fn has_ended(&self) -> bool {
         let state = self.state();

@@ -32,7 +32,7 @@ pub enum ResponseOffer {
     Data,
     /// A collection: in any format.
     List,
-    /// As `List`, or an event stream of the collection.
+    /// As `List`, or an event stream of the collection or the change log.
     ListOrEvents,
     /// As `Data`, or an event stream of the item.
     DataOrEvents,

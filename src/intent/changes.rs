@@ -1,6 +1,7 @@
 //! The query of `/-/changes`: which entries of the change log a request selects, and which page of them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::attribute::no_such_parameter_message;
 use super::cursor::{self, ListHash};
@@ -8,6 +9,7 @@ use super::filter::{add_plus_hint, split_values};
 use super::list::{encode_pair, read_limit};
 use super::logged_change::{ItemPath, LoggedChange};
 use super::query::{bad_query, split_query};
+use super::watch::StartPosition;
 use crate::json::quote_for_message;
 use crate::model::{Model, nearest};
 use crate::problem::{self, Problem};
@@ -55,6 +57,8 @@ pub struct ChangesQuery {
     pub after: Option<i64>,
     pub is_descending: bool,
     pub limit: usize,
+    /// How long the response may wait for a change, if there is none (long polling).
+    pub wait: Option<Duration>,
     /// The path, and the parameters that are the same for every page, each followed by `&`.
     path: String,
     link: String,
@@ -62,8 +66,17 @@ pub struct ChangesQuery {
     bound: Vec<String>,
 }
 
-const PARAMETERS: [&str; 9] =
-    ["since", "limit", "cursor", "sort", "resource", "subject", "kind", "actor", "time"];
+/// An event stream of the change log, as the client asks for it.
+#[derive(Debug)]
+pub struct LogWatchQuery {
+    pub filter: LogFilter,
+    pub start: StartPosition,
+}
+
+const PARAMETERS: [&str; 10] =
+    ["since", "limit", "cursor", "sort", "wait", "resource", "subject", "kind", "actor", "time"];
+/// The longest wait of a long poll. Proxies often end a request after a minute without a response.
+const WAIT_SECONDS_MAX: u64 = 60;
 const VALUE_OPERATORS: &[&str] = &["eq", "in"];
 const TIME_OPERATORS: &[&str] = &["gt", "gte", "lt", "lte"];
 
@@ -91,6 +104,7 @@ pub(super) fn read(model: &Model, query: Option<&str>) -> Result<ChangesQuery, P
         after: None,
         is_descending: false,
         limit: limits.page_items_default,
+        wait: None,
         path: format!("{base_path}/-/changes"),
         link: String::new(),
         bound: Vec::new(),
@@ -106,6 +120,8 @@ pub(super) fn read(model: &Model, query: Option<&str>) -> Result<ChangesQuery, P
         match &*parameter {
             "limit" => changes.limit = read_limit(&value, limits.page_items_max)?,
             "cursor" => cursor = Some(value),
+            // The pages of a list are the same, however long a client waits for them.
+            "wait" => changes.wait = Some(read_wait(&value).map_err(bad_query)?),
             _ => {
                 changes.read_parameter(model, (&parameter, operator), &value).map_err(bad_query)?;
                 let _ = write!(changes.link, "{}&", encode_pair(&parameter, &value));
@@ -113,6 +129,9 @@ pub(super) fn read(model: &Model, query: Option<&str>) -> Result<ChangesQuery, P
             }
         }
         seen.push(meant);
+    }
+    if changes.wait.is_some() {
+        changes.check_growing("wait").map_err(bad_query)?;
     }
     // The list that the cursor must belong to is known only now.
     if let Some(cursor) = cursor {
@@ -122,7 +141,48 @@ pub(super) fn read(model: &Model, query: Option<&str>) -> Result<ChangesQuery, P
     Ok(changes)
 }
 
+/// Reads the query of an event stream of the log: as of a list, but without pages and without an end.
+pub(super) fn read_watch(
+    model: &Model,
+    query: Option<&str>,
+    last_event_id: Option<i64>,
+) -> Result<LogWatchQuery, Problem> {
+    for (parameter, _) in split_query(query)? {
+        match &*parameter {
+            "limit" | "cursor" | "sort" | "wait" => {
+                let detail = format!("{parameter}: an event stream has no pages and no order");
+                return Err(bad_query(detail));
+            }
+            "snapshot" => {
+                let detail = "snapshot: expected a list of items, got the change log";
+                return Err(bad_query(detail.to_owned()));
+            }
+            _ => {}
+        }
+    }
+    let changes = read(model, query)?;
+    changes.check_growing("an event stream").map_err(bad_query)?;
+    let start = StartPosition::of_changes(last_event_id, changes.since);
+    Ok(LogWatchQuery { filter: changes.filter, start })
+}
+
 impl ChangesQuery {
+    /// Refuses a query to which new changes can add nothing, for a client that waits for them.
+    fn check_growing(&self, what: &str) -> Result<(), String> {
+        if self.is_descending {
+            return Err(format!("sort: expected sequence with {what}, got -sequence"));
+        }
+        match self.filter.until {
+            Some(_) => Err(format!("time: expected no end of the range with {what}")),
+            None => Ok(()),
+        }
+    }
+
+    /// The same query, from an entry on that was examined already.
+    pub fn continued_after(&self, sequence: i64) -> Self {
+        Self { after: self.after.max(Some(sequence)), ..self.clone() }
+    }
+
     fn read_parameter(
         &mut self,
         model: &Model,
@@ -205,6 +265,16 @@ fn read_sequence(text: &str) -> Result<i64, String> {
     let number = is_number.then(|| text.parse().ok()).flatten();
     number.ok_or_else(|| {
         format!("expected the number of a change, or 0, got {}", quote_for_message(text))
+    })
+}
+
+fn read_wait(text: &str) -> Result<Duration, String> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = is_number.then(|| text.parse().ok()).flatten();
+    let seconds = seconds.filter(|seconds| *seconds <= WAIT_SECONDS_MAX);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        let got = quote_for_message(text);
+        format!("wait: expected a number of seconds up to {WAIT_SECONDS_MAX}, got {got}")
     })
 }
 

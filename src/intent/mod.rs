@@ -19,7 +19,7 @@ mod webhook_events;
 
 pub use attribute::{Attribute, SortKey, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
-pub use changes::{ChangesQuery, LogFilter};
+pub use changes::{ChangesQuery, LogFilter, LogWatchQuery};
 pub use filter::{Filter, FilterTest};
 pub use filter_match::matches;
 pub use list::ListQuery;
@@ -56,6 +56,8 @@ pub enum Intent<'a> {
     List(ResourcePath, Arc<ListQuery>),
     /// An event stream of a collection or an item.
     Watch(ResourcePath, WatchQuery),
+    /// An event stream of the change log.
+    WatchChanges(LogWatchQuery),
     Create(ResourcePath, CreateBody<'a>),
     Replace(ResourcePath, ItemBody<'a>),
     Patch(ResourcePath, Patch),
@@ -84,6 +86,10 @@ pub fn read<'a>(
         }
         (_, RouteTarget::Home) => Intent::Home,
         (_, RouteTarget::Metrics) => Intent::Metrics,
+        (RequestVerb::Watch { last_event_id }, RouteTarget::Changes) => {
+            let query = changes::read_watch(model, query, last_event_id)?;
+            return Ok(Intent::WatchChanges(query));
+        }
         (_, RouteTarget::Changes) => {
             return Ok(Intent::Changes(Arc::new(changes::read(model, query)?)));
         }

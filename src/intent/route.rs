@@ -79,10 +79,10 @@ impl Route {
         match (self.verb, &self.target) {
             (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
-            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Changes) => ResponseOffer::List,
-            (RequestVerb::Get | RequestVerb::Head, RouteTarget::Collection(_)) => {
-                ResponseOffer::ListOrEvents
-            }
+            (
+                RequestVerb::Get | RequestVerb::Head,
+                RouteTarget::Collection(_) | RouteTarget::Changes,
+            ) => ResponseOffer::ListOrEvents,
             (RequestVerb::Get | RequestVerb::Head, RouteTarget::Item(_)) => {
                 ResponseOffer::DataOrEvents
             }

@@ -38,6 +38,17 @@ pub struct WatchQuery {
     pub start: StartPosition,
 }
 
+impl StartPosition {
+    /// A client that reconnects cannot change its query, so the header `Last-Event-ID` is stronger than `since`.
+    pub(super) fn of_changes(last_event_id: Option<i64>, since: Option<i64>) -> Self {
+        match (last_event_id, since) {
+            (None, None) => Self::Now,
+            (None, Some(0)) => Self::Oldest,
+            (Some(after), _) | (None, Some(after)) => Self::After(after),
+        }
+    }
+}
+
 /// The position in the header `Last-Event-ID`.
 pub fn read_last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     let mut lines = headers.get_all(LAST_EVENT_ID).iter();
@@ -54,8 +65,7 @@ pub fn read_last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     }
 }
 
-/// Reads the query of a stream of a collection, or of an item. A client that reconnects cannot change its query, so
-/// the header is stronger than `since`.
+/// Reads the query of a stream of a collection, or of an item.
 pub(super) fn read(
     model: &Model,
     address: &ResourcePath,
@@ -94,9 +104,7 @@ pub(super) fn read(
             return Err(bad_query(detail.to_owned()));
         }
         (true, resume, None) => StartPosition::Snapshot { resume },
-        (false, None, None) => StartPosition::Now,
-        (false, None, Some(0)) => StartPosition::Oldest,
-        (false, Some(after), _) | (false, None, Some(after)) => StartPosition::After(after),
+        (false, last_event_id, since) => StartPosition::of_changes(last_event_id, since),
     };
     Ok(WatchQuery { list, start })
 }

@@ -98,7 +98,8 @@ families! {
 
     /// The change feed and its event streams.
     struct FeedMetrics {
-        "nouns_event_streams" gauge "Event streams in flight": streams Gauge;
+        "nouns_event_streams" gauge
+            "Event streams in flight, with the requests that wait for changes": streams Gauge;
         "nouns_events_sent_total" counter "Events sent in event streams": events_sent Counter;
         "nouns_event_stream_bytes_total" counter "Bytes sent in event streams": stream_bytes Counter;
         "nouns_feed_views" gauge "Distinct subscriptions of event streams": views Gauge;
@@ -106,11 +107,15 @@ families! {
             "Change log number up to which the feed has handed out changes": position Gauge;
         "nouns_feed_delay_seconds" histogram
             "Time from a change to the moment when its events can be sent": delay TimeHistogram;
-        "nouns_feed_log_reads_total" counter
-            "Reads of the change log by the feed: of new entries for all streams (tail), of older ones for one stream \
-             (catch_up)":
+        "nouns_feed_polls_total" counter
+            "Reads of the change log by the feed: of new entries for all streams (tail), of older ones for streams \
+             that are behind (catch_up), of the states of ancestors (ancestors)":
             tail_reads Counter ["kind" "tail"],
-            catch_up_reads Counter ["kind" "catch_up"];
+            catch_up_reads Counter ["kind" "catch_up"],
+            ancestor_reads Counter ["kind" "ancestors"];
+        "nouns_feed_failed_polls_total" counter
+            "Reads of the change log by the feed that failed and are repeated; the log has the cause":
+            failed_reads Counter;
     }
 
     /// Metrics of a backend with one writer thread.

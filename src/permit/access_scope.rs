@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::caller::Caller;
 use super::rights::Access;
-use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
+use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
 use crate::value::{Item, hash_u32};
 
 /// The fields of one item that GET does not show to the caller. A write may still be granted for them, and
@@ -162,6 +162,17 @@ impl AccessScope {
     /// Equal for equal scopes within one model, except for the user's name.
     pub fn rights_key(&self) -> Option<(u128, GrantVerb)> {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
+    }
+
+    /// The user's name, if it decides which items of these resources GET shows.
+    pub fn deciding_user<'r>(
+        &self,
+        mut resources: impl Iterator<Item = &'r Resource>,
+    ) -> Option<&str> {
+        let is_by_user = |level: &Resource| {
+            self.read_access(level.index).row_filters.iter().any(Expr::uses_user)
+        };
+        self.user_name().filter(|_| resources.any(is_by_user))
     }
 
     /// The value of `$user` in expressions.

@@ -10,7 +10,7 @@ use super::access_scope::AccessScope;
 use crate::formats::ItemView;
 use crate::formats::logged_item::LoggedView;
 use crate::intent::{Filter, ItemPath, ListQuery, LogFilter, LoggedChange, matches};
-use crate::model::{Model, Resource, ResourceIndex};
+use crate::model::{ChangeLogDetail, Model, Resource, ResourceIndex};
 use crate::value::{ChangeKind, EventKind, Id, Item};
 
 /// The changes that one reader follows.
@@ -46,6 +46,15 @@ impl ChangeTarget {
                 .as_ref()
                 .is_some_and(|path| path.resource == *resource && path.ancestors == *ancestors),
             Self::Item(path, _) => logged.path.as_ref() == Some(path),
+        }
+    }
+
+    /// The resource of the items; `None`: items of every resource.
+    pub fn resource(&self) -> Option<ResourceIndex> {
+        match self {
+            Self::All(_) => None,
+            Self::Resource(resource, _) | Self::Collection(resource, ..) => Some(*resource),
+            Self::Item(path, _) => Some(path.resource),
         }
     }
 
@@ -110,6 +119,10 @@ pub enum AncestorState<'a> {
 
 /// For readers whose ancestors need no states, and to find out which states are needed.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the history of items, which uses it, is being built")
+)]
 pub struct NoAncestorStates;
 
 impl AncestorStates for NoAncestorStates {
@@ -203,6 +216,10 @@ pub fn judge_ancestors(
     for (resource, id) in model.lineage(path.resource).into_iter().zip(&path.ancestors) {
         if access.read_access(resource.index).row_filters.is_empty() {
             continue;
+        }
+        // Without values in the log, nothing could tell what the ancestor was like.
+        if resource.changes == ChangeLogDetail::Ids {
+            return AncestorVisibility::Hidden;
         }
         match states.state(resource.index, *id) {
             AncestorState::Unknown => needed.push((resource.index, *id)),

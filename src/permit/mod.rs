@@ -6,6 +6,7 @@
 //! no row filters and no hidden fields.
 
 mod access_scope;
+mod ancestor_cache;
 mod caller;
 pub mod change_visibility;
 mod rights;
@@ -15,6 +16,7 @@ use crate::intent::{RequestVerb, Route, RouteTarget};
 use crate::model::{GrantVerb, ResourceIndex};
 use crate::problem::{self, Problem};
 pub use access_scope::{AccessScope, UnreadableFields};
+pub use ancestor_cache::{AncestorCache, ItemState};
 pub use caller::Caller;
 pub use rights::{Access, Rights};
 pub use warnings::warnings;

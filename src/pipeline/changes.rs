@@ -1,18 +1,27 @@
-//! `/-/changes`: a page of the change log.
+//! `/-/changes`: a page of the change log, at once or as soon as it has something (long polling).
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::context::{RequestContext, RequestFacts, run_blocking, too_many_responses};
+use super::context::{
+    App, RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses,
+};
 use super::identity::{self, ChangedRights};
-use super::write;
+use super::watch;
+use crate::admission::CallerKey;
+use crate::clock;
+use crate::events::{LogWait, Subscription, WaitEnd};
 use crate::fault::bug;
 use crate::formats::Format;
-use crate::intent::RouteError;
 use crate::intent::preconditions::{PreconditionResult, Preconditions};
+use crate::intent::{ChangesQuery, RouteError};
 use crate::log::StageTimes;
-use crate::plan::{ChangesRead, Outcome, ReadPlan};
+use crate::plan::{ChangesPage, ChangesRead, Outcome, ReadPlan};
 use crate::problem::{self, Problem};
 use crate::reply::{self, Reply};
+
+/// How often the rights of a caller who waits are checked.
+const RIGHTS_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Answers a request for a page. The log has no validators, because every page may be different.
 pub(super) async fn answer(
@@ -23,11 +32,17 @@ pub(super) async fn answer(
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
     let shared = &request.app.shared;
-    let again = ChangesRead { scope: read.scope.clone(), query: Arc::clone(&read.query) };
-    let done = write::fetch(request, ReadPlan::Changes(Box::new(again))).await;
+    let page = read_page(request, &read, Arc::clone(&read.query), facts).await?;
     stages.mark("store");
-    identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
-    let outcome = done.map_err(|error| reply::failure(&shared.model, None, error))?;
+    let page = match read.query.wait {
+        Some(time) if page.changes.is_empty() && page.next.is_none() => {
+            let waited = Box::pin(wait_for_changes(request, (&read, page), time, facts)).await?;
+            stages.mark("wait");
+            waited
+        }
+        _ => page,
+    };
+    let outcome = Outcome::Changes(page);
     match conditions.evaluate(None, true) {
         PreconditionResult::Holds => {}
         PreconditionResult::NotModified => return Ok(reply::not_modified(None)),
@@ -52,5 +67,64 @@ pub(super) async fn answer(
     match shared.admission.has_memory_for(reply.body.len()) {
         true => Ok(reply),
         false => Err(too_many_responses().into()),
+    }
+}
+
+/// Reads a page, and refuses it if the caller's rights have changed meanwhile.
+async fn read_page(
+    request: &RequestContext<'_>,
+    read: &ChangesRead,
+    query: Arc<ChangesQuery>,
+    facts: &mut RequestFacts,
+) -> Result<ChangesPage, RouteError> {
+    let App { shared, store, .. } = request.app;
+    let read = ReadPlan::Changes(Box::new(ChangesRead { scope: read.scope.clone(), query }));
+    // The time that a client waits for changes is not time of the store.
+    let seconds = shared.model.server.limits.request_seconds_max;
+    let deadline = clock::now() + Duration::from_secs(seconds.into());
+    let done = match shared.admission.admit(deadline).await {
+        Ok(permit) => store.read_in(Some(permit), read).await,
+        Err(error) => Err(error),
+    };
+    identity::confirm_rights(request, facts, clock::now(), ChangedRights::Refuse).await?;
+    match done.map_err(|error| request.store_problem(error))? {
+        Outcome::Changes(page) => Ok(page),
+        _ => bug("the outcome of a read of the change log is a page of it"),
+    }
+}
+
+/// Waits until the log has something for the caller, or the time is over, or the server shuts down. A wait is a
+/// stream for the limits, and ends when the rights of the caller change.
+async fn wait_for_changes(
+    request: &RequestContext<'_>,
+    (read, mut page): (&ChangesRead, ChangesPage),
+    time: Duration,
+    facts: &mut RequestFacts,
+) -> Result<ChangesPage, RouteError> {
+    let SharedState { model, feed, .. } = &*request.app.shared;
+    let over_at = clock::now() + time;
+    let caller = CallerKey::new(facts.user_name(), request.sender.address);
+    let _permit = watch::acquire_stream(request, &caller).await?;
+    let subscription = Subscription::new(model, read.scope.clone());
+    let mut wait = LogWait::begin(feed, subscription, caller, page.position);
+    loop {
+        let now = clock::now();
+        identity::confirm_rights(request, facts, now, ChangedRights::Refuse).await?;
+        let left = over_at.saturating_duration_since(now);
+        match wait.changed(left.min(RIGHTS_CHECK_EVERY)).await {
+            Some(WaitEnd::Changed) => {
+                let query = Arc::new(read.query.continued_after(wait.position()));
+                page = read_page(request, read, query, facts).await?;
+                if !page.changes.is_empty() || page.next.is_some() {
+                    return Ok(page);
+                }
+                wait.go_on_after(page.position).await;
+            }
+            None if left > RIGHTS_CHECK_EVERY => {}
+            Some(WaitEnd::Closed) | None => {
+                page.position = page.position.max(wait.position());
+                return Ok(page);
+            }
+        }
     }
 }

@@ -193,7 +193,7 @@ impl StreamingResponse {
 
     /// Whether it is an event stream, which is never compressed: an encoder for each of thousands of streams is
     /// much memory.
-    pub(super) fn is_event_stream(&self) -> bool {
+    pub fn is_event_stream(&self) -> bool {
         matches!(&self.source, Some(StreamSource { chunks: StreamChunks::Events(_), .. }))
     }
 

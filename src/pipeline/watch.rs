@@ -5,23 +5,28 @@
 
 use std::sync::{Arc, OnceLock};
 
+use http::Method;
+
 use super::context::{App, RequestContext, RequestFacts, SharedState};
 use super::export::{begin_export, too_many_streams};
 use super::identity::{self, ChangedRights};
 use super::streaming::{ResponseBody, StreamChunks, StreamingResponse};
 use crate::admission::{CallerKey, StreamLimit, StreamPermit};
 use crate::events::{EventStream, SnapshotSource, StreamStart, Subscription, write_snapshot_item};
+use crate::fault::OrBug;
 use crate::formats::event_stream;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{self, ItemPath, ListQuery, RouteError, StartPosition};
 use crate::log::StageTimes;
 use crate::model::{ChangeLogDetail, Model, Resource};
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
-use crate::plan::{Collection, LogMarks, Outcome, ReadPlan, RequestRefusal, WatchPlan};
+use crate::plan::{
+    Collection, LogMarks, Outcome, ReadPlan, RequestRefusal, WatchPlan, WatchTarget,
+};
 use crate::problem::{self, Problem};
 use crate::reply::{self, Reply, ResponseContext};
 use crate::store::{ExportBody, ExportRequest, StoreError};
-use crate::value::Item;
+use crate::value::{Id, Item};
 
 /// Starts an event stream.
 pub(super) async fn start(
@@ -30,46 +35,107 @@ pub(super) async fn start(
     facts: &mut RequestFacts,
     stages: &mut StageTimes,
 ) -> Result<Reply<ResponseBody>, RouteError> {
-    let SharedState { model, replies, feed, .. } = &*request.app.shared;
     let caller = CallerKey::new(facts.user_name(), request.sender.address);
     let permit = acquire_stream(request, &caller).await?;
-    let WatchPlan { collection, item, list, start } = plan;
-    check_observable(model, &collection, !list.filters.is_empty())?;
-    let conditions = Preconditions::default();
-    let about = ResponseContext {
-        model,
-        collection: &collection,
-        list: Some(&list),
-        conditions: &conditions,
-        format: &event_stream::FORMAT,
-    };
-    let marks = read_marks(request, ReadPlan::WatchStart(collection.clone(), item)).await;
-    let start = match marks.and_then(|marks| find_start(start, marks)) {
-        Ok(Some(position)) => Ok(StreamStart::After(position)),
-        Ok(None) => begin_snapshot(request, &collection, &list).await.map(StreamStart::Snapshot),
-        Err(error) => Err(error),
-    };
-    stages.mark("store");
-    identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
-    let start = start.map_err(|error| replies.failure(&about, error))?;
-    let (resource, ancestors) = (collection.resource, collection.ancestors.clone());
-    let target = match item {
-        Some(id) => {
-            let path = ItemPath { resource, ancestors, id };
-            ChangeTarget::Item(path, Some(list.clone()))
+    let opening = StreamOpening { caller, permit, start: plan.start };
+    match plan.target {
+        WatchTarget::Items { collection, item, list } => {
+            opening.follow_items(request, (collection, item, list), facts, stages).await
         }
-        None => ChangeTarget::Collection(resource, ancestors, list.clone()),
-    };
-    let scope = ChangeScope { access: collection.scope.clone(), target };
-    let events = EventStream::open(feed, Subscription::new(scope), caller, start);
-    let known = &facts.identity().known;
-    let stream = StreamingResponse::new(known, StreamChunks::Events(events), permit);
-    Ok(replies.event_stream(&about, ResponseBody::Stream(Box::new(stream))))
+        WatchTarget::Log(scope) => opening.follow_log(request, scope, facts, stages).await,
+    }
+}
+
+/// A stream that is not open yet.
+struct StreamOpening {
+    caller: CallerKey,
+    permit: StreamPermit,
+    start: StartPosition,
+}
+
+impl StreamOpening {
+    /// Follows a collection, or one item of it.
+    async fn follow_items(
+        self,
+        request: &RequestContext<'_>,
+        (collection, item, list): (Collection, Option<Id>, Arc<ListQuery>),
+        facts: &mut RequestFacts,
+        stages: &mut StageTimes,
+    ) -> Result<Reply<ResponseBody>, RouteError> {
+        let SharedState { model, replies, .. } = &*request.app.shared;
+        check_observable(model, &collection, !list.filters.is_empty())?;
+        let conditions = Preconditions::default();
+        let about = ResponseContext {
+            model,
+            collection: &collection,
+            list: Some(&list),
+            conditions: &conditions,
+            format: &event_stream::FORMAT,
+        };
+        let marks = read_marks(request, ReadPlan::WatchStart(collection.clone(), item)).await;
+        let start = match marks.and_then(|marks| Ok((find_start(self.start, marks)?, marks))) {
+            Ok((Some(position), _)) => Ok(StreamStart::After(position)),
+            // Nothing would read the items.
+            Ok((None, marks)) if request.parts.method == Method::HEAD => {
+                Ok(StreamStart::After(marks.settled))
+            }
+            Ok((None, _)) => {
+                begin_snapshot(request, &collection, &list).await.map(StreamStart::Snapshot)
+            }
+            Err(error) => Err(error),
+        };
+        stages.mark("store");
+        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+        let start = start.map_err(|error| replies.failure(&about, error))?;
+        let (resource, ancestors) = (collection.resource, collection.ancestors.clone());
+        let target = match item {
+            Some(id) => {
+                let path = ItemPath { resource, ancestors, id };
+                ChangeTarget::Item(path, Some(list.clone()))
+            }
+            None => ChangeTarget::Collection(resource, ancestors, list.clone()),
+        };
+        let scope = ChangeScope { access: collection.scope.clone(), target };
+        let stream = self.open(request, scope, start, facts);
+        Ok(replies.event_stream(&about, stream))
+    }
+
+    /// Follows the change log.
+    async fn follow_log(
+        self,
+        request: &RequestContext<'_>,
+        scope: ChangeScope,
+        facts: &mut RequestFacts,
+        stages: &mut StageTimes,
+    ) -> Result<Reply<ResponseBody>, RouteError> {
+        let marks = read_marks(request, ReadPlan::LogMarks).await;
+        let position = marks.and_then(|marks| find_start(self.start, marks));
+        stages.mark("store");
+        identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+        let position = position.map_err(|error| request.store_problem(error))?;
+        let position = position.or_bug("a stream of the log has no snapshot");
+        let stream = self.open(request, scope, StreamStart::After(position), facts);
+        Ok(reply::event_stream(stream))
+    }
+
+    fn open(
+        self,
+        request: &RequestContext<'_>,
+        scope: ChangeScope,
+        start: StreamStart,
+        facts: &mut RequestFacts,
+    ) -> ResponseBody {
+        let SharedState { model, feed, .. } = &*request.app.shared;
+        let events = EventStream::open(feed, Subscription::new(model, scope), self.caller, start);
+        let known = &facts.identity().known;
+        let stream = StreamingResponse::new(known, StreamChunks::Events(events), self.permit);
+        ResponseBody::Stream(Box::new(stream))
+    }
 }
 
 /// A stream permit. At the limit of a caller, the server first finds out which of its clients have gone: a page
 /// that is loaded again leaves streams behind that nobody reads.
-async fn acquire_stream(
+pub(super) async fn acquire_stream(
     request: &RequestContext<'_>,
     caller: &CallerKey,
 ) -> Result<StreamPermit, Problem> {
@@ -111,10 +177,7 @@ fn check_observable(
     }
     let is_filtered =
         |level: &Resource| !collection.scope.read_access(level.index).row_filters.is_empty();
-    let is_hidden = |level: &Resource| {
-        is_filtered(level)
-            && (level.changes == ChangeLogDetail::Ids || level.index != resource.index)
-    };
+    let is_hidden = |level: &Resource| is_filtered(level) && level.changes == ChangeLogDetail::Ids;
     match model.lineage(resource.index).into_iter().any(is_hidden) {
         true => Err(Problem::new(&problem::NOT_OBSERVABLE)),
         false => Ok(()),

@@ -34,8 +34,8 @@ use std::sync::Arc;
 
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{
-    CreateBody, Intent, ItemBody, JsonMembers, ListQuery, PathIds, ResourcePath, RouteTarget,
-    StartPosition, WatchQuery,
+    CreateBody, Intent, ItemBody, JsonMembers, ListQuery, LogFilter, LogWatchQuery, PathIds,
+    ResourcePath, RouteTarget, StartPosition, WatchQuery,
 };
 use crate::model::{GrantVerb, Model};
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
@@ -70,6 +70,8 @@ impl Plan {
             Self::Read(
                 ReadPlan::Ready
                 | ReadPlan::ChangeLogBounds
+                | ReadPlan::LogMarks
+                | ReadPlan::ItemStates { .. }
                 | ReadPlan::Changes(_)
                 | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)
@@ -80,7 +82,10 @@ impl Plan {
                 | ReadPlan::Page(collection, _)
                 | ReadPlan::WatchStart(collection, _),
             ) => Some(collection),
-            Self::Watch(watch) => Some(&watch.collection),
+            Self::Watch(WatchPlan { target: WatchTarget::Items { collection, .. }, .. }) => {
+                Some(collection)
+            }
+            Self::Watch(WatchPlan { target: WatchTarget::Log(_), .. }) => None,
             Self::Read(ReadPlan::IdempotentResponse(_)) => None,
             Self::Read(ReadPlan::InvalidWrite(refuse)) => Some(&refuse.collection),
             Self::Write(write) => Some(&write.collection),
@@ -92,8 +97,9 @@ impl Plan {
         match self {
             Self::Read(ReadPlan::Page(_, list)) => Some(list),
             Self::Read(ReadPlan::Item(_, _, selection)) => selection.as_ref(),
-            Self::Watch(watch) => Some(&watch.list),
-            Self::Static(_) | Self::Metrics | Self::Read(_) | Self::Write(_) => None,
+            Self::Watch(WatchPlan { target: WatchTarget::Items { list, .. }, .. }) => Some(list),
+            Self::Static(_) | Self::Metrics => None,
+            Self::Read(_) | Self::Watch(_) | Self::Write(_) => None,
         }
     }
 
@@ -114,14 +120,25 @@ impl Plan {
     }
 }
 
-/// An event stream of a collection or an item.
+/// An event stream.
 #[derive(Debug)]
 pub struct WatchPlan {
-    pub collection: Collection,
-    pub item: Option<Id>,
-    /// The filters and the selected members.
-    pub list: Arc<ListQuery>,
+    pub target: WatchTarget,
     pub start: StartPosition,
+}
+
+/// What an event stream follows.
+#[derive(Debug)]
+pub enum WatchTarget {
+    /// A collection or one of its items.
+    Items {
+        collection: Collection,
+        item: Option<Id>,
+        /// The filters and the selected members.
+        list: Arc<ListQuery>,
+    },
+    /// The change log.
+    Log(ChangeScope),
 }
 
 /// Content that depends on the model alone.
@@ -157,8 +174,7 @@ pub fn make(
         Intent::Metrics => Plan::Metrics,
         Intent::Ready => Plan::Read(ReadPlan::Ready),
         Intent::Changes(query) => {
-            let target = ChangeTarget::All(Arc::new(query.filter.clone()));
-            let scope = ChangeScope { access: AccessScope::new(caller, GrantVerb::Get), target };
+            let scope = log_scope(caller, query.filter.clone());
             Plan::Read(ReadPlan::Changes(Box::new(ChangesRead { scope, query })))
         }
         Intent::Get(address, selection) => {
@@ -170,7 +186,12 @@ pub fn make(
         }
         Intent::Watch(address, WatchQuery { list, start }) => {
             let (collection, item) = collection(address, GrantVerb::Get)?;
-            Plan::Watch(WatchPlan { collection, item, list: Arc::new(list), start })
+            let target = WatchTarget::Items { collection, item, list: Arc::new(list) };
+            Plan::Watch(WatchPlan { target, start })
+        }
+        Intent::WatchChanges(LogWatchQuery { filter, start }) => {
+            let target = WatchTarget::Log(log_scope(caller, filter));
+            Plan::Watch(WatchPlan { target, start })
         }
         Intent::Create(address, bodies) => {
             plan_create(model, collection(address, GrantVerb::Post)?.0, bodies, by())
@@ -191,6 +212,12 @@ pub fn make(
             Plan::Write(Box::new(WritePlan::new(collection, action, by())))
         }
     })
+}
+
+/// The changes of the log that a caller sees.
+fn log_scope(caller: &Caller, filter: LogFilter) -> ChangeScope {
+    let access = AccessScope::new(caller, GrantVerb::Get);
+    ChangeScope { access, target: ChangeTarget::All(Arc::new(filter)) }
 }
 
 fn plan_create(

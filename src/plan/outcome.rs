@@ -3,6 +3,7 @@
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
+use crate::permit::ItemState;
 use crate::problem::FieldFault;
 use crate::value::{Change, EventKind, Item, Page};
 
@@ -14,6 +15,7 @@ pub enum Outcome {
     Changes(ChangesPage),
     ChangeBatch(ChangeBatch),
     LogMarks(LogMarks),
+    ItemStates(Vec<ItemState>),
     User(Option<Item>),
     Stamp(i64),
     Item(Item),
@@ -120,7 +122,8 @@ impl Outcome {
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
             Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
-            Self::User(_) | Self::Stamp(_) | Self::ChangeBatch(_) | Self::LogMarks(_) => &[],
+            Self::User(_) | Self::Stamp(_) => &[],
+            Self::ChangeBatch(_) | Self::LogMarks(_) | Self::ItemStates(_) => &[],
         }
     }
 }

@@ -6,7 +6,7 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, ListQuery};
+use crate::intent::{ChangesQuery, ItemPath, ListQuery};
 use crate::model::Model;
 use crate::permit::change_visibility::ChangeScope;
 use crate::problem::FieldFault;
@@ -20,9 +20,17 @@ pub enum ReadPlan {
     ChangeLogBounds,
     /// A page of the change log.
     Changes(Box<ChangesRead>),
-    /// The entries of the change log after a position.
+    /// The entries of the change log after a position, of limited number and size.
     ChangeBatch {
         after: i64,
+        bytes_max: usize,
+    },
+    /// The marks of the change log.
+    LogMarks,
+    /// The states of some items directly after the entry with this number.
+    ItemStates {
+        paths: Vec<ItemPath>,
+        sequence: i64,
     },
     /// Whether the items of a collection, or one item, can be watched, and the marks of the change log.
     WatchStart(Collection, Option<Id>),
@@ -59,9 +67,9 @@ impl ReadPlan {
     /// much head-of-line blocking. Health checks use a separate connection.
     pub fn is_point_lookup(&self) -> bool {
         match self {
-            Self::Ready | Self::ChangeLogBounds | Self::Changes(_) => false,
+            Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
             Self::Page(..) | Self::InvalidWrite(_) => false,
-            Self::ChangeBatch { .. } | Self::WatchStart(..) => false,
+            Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }

@@ -8,13 +8,14 @@
 //! body and no tag.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::header::{ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
+use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::failure;
 use super::parts::{
-    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, formatted_reply, http_date, insert_header,
+    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
+    insert_header,
 };
 use super::{deprecation, slow_query_hint};
 use crate::fault::{OrBug as _, bug};
@@ -27,9 +28,6 @@ use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::Problem;
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
-
-/// Tells nginx not to buffer a response.
-const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// What a response is about: the collection, what was asked of it, and how it is written.
 #[derive(Debug, Clone, Copy)]
@@ -199,13 +197,9 @@ impl ReplyBuilder {
         Ok(reply.map(|_| body))
     }
 
-    /// Builds the reply that streams events. No cache and no proxy may hold them back or change them.
+    /// Builds the reply that streams the events of a collection or an item.
     pub fn event_stream<B>(&self, about: &ResponseContext<'_>, body: B) -> Reply<B> {
-        let mut reply = formatted_reply(StatusCode::OK, about.format, Vec::new());
-        let headers = &mut reply.headers;
-        let uncached = HeaderValue::from_static("private, no-cache, no-transform");
-        headers.insert(CACHE_CONTROL, uncached);
-        headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        let mut reply = event_stream(Bytes::new());
         self.add_deprecation(&mut reply, about, None);
         reply.map(|_| body)
     }
@@ -241,6 +235,7 @@ impl ReplyBuilder {
             | Outcome::Changes(_)
             | Outcome::ChangeBatch(_)
             | Outcome::LogMarks(_)
+            | Outcome::ItemStates(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),

@@ -15,7 +15,7 @@ pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};
 pub use changes::changes_page;
 pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
-pub use parts::Reply;
+pub use parts::{Reply, event_stream};
 
 use http::header::{ALLOW, LOCATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};

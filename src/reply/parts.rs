@@ -6,12 +6,15 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::formats::{Format, json};
+use crate::formats::{Format, event_stream, json};
 
 /// The headers that every response with a body varies by, also one that is too small to be compressed: the
 /// next one from the same URL may be large.
 pub const VARY_ACCEPT_AND_ENCODING: HeaderValue =
     HeaderValue::from_static("Accept, Accept-Encoding");
+
+/// Makes nginx pass on each chunk at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// A response before the server sends it.
 #[derive(Debug)]
@@ -55,6 +58,16 @@ pub fn with_body(status: StatusCode, content_type: HeaderValue, body: Vec<u8>) -
     reply.headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply.body = body.into();
     reply
+}
+
+/// A response that streams events. No cache and no proxy may hold them back or change them.
+pub fn event_stream<B>(body: B) -> Reply<B> {
+    let mut reply = formatted_reply(StatusCode::OK, &event_stream::FORMAT, Vec::new());
+    let headers = &mut reply.headers;
+    let uncached = HeaderValue::from_static("private, no-cache, no-transform");
+    headers.insert(CACHE_CONTROL, uncached);
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    reply.map(|_| body)
 }
 
 pub fn formatted_reply(status: StatusCode, format: &Format, body: Vec<u8>) -> Reply {

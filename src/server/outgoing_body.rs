@@ -77,7 +77,7 @@ impl OutgoingBody {
                 Self::Whole(Some(OutgoingChunk { bytes, _guard: kept }))
             }
             ResponseBody::Stream(stream) => {
-                exchange.mark_streaming(stream.rights().cloned());
+                exchange.mark_streaming(stream.rights().cloned(), stream.is_event_stream());
                 let (stream, app) = (*stream, Rc::clone(app));
                 Self::Stream(Box::new(OutgoingStream { stream, exchange, app }))
             }

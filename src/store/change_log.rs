@@ -34,8 +34,6 @@ use crate::value::{Change, ChangeKind, Id, Item, Moment, Page};
 
 /// Changes per batch.
 pub const BATCH_CHANGES_MAX: i64 = 500;
-/// A batch of large items ends early.
-const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The columns that all change log entries of one write share.
 #[derive(Debug)]
@@ -287,11 +285,12 @@ pub async fn read_numbers_after<D: Driver>(
     driver.query(&numbers_after(D::DIALECT), &binds, |row| row.required_integer(0)).await
 }
 
-/// Reads the entries after a position, of limited number and size. As in `read_batch`, the low-water mark comes
-/// first.
+/// Reads the entries after a position, of limited number and size: a batch of large items ends early. As in
+/// `read_batch`, the low-water mark comes first.
 pub async fn read_log_batch<D: Driver>(
     driver: &mut D,
     after: i64,
+    bytes_max: usize,
 ) -> Result<ChangeBatch, StatementError> {
     let marks = read_marks(driver).await?;
     let mut batch = ChangeBatch { changes: Vec::new(), end: after.max(marks.settled), marks };
@@ -305,15 +304,19 @@ pub async fn read_log_batch<D: Driver>(
     let is_enough = |change: &Change| {
         let texts = [&change.changed, &change.before, &change.after];
         bytes += texts.into_iter().flatten().map(String::len).sum::<usize>();
-        bytes > BATCH_BYTES_MAX
+        bytes > bytes_max
     };
     let read = |_, row: &dyn Columns| read_change(row);
     let rows = driver.query_all(std::slice::from_ref(&statement), read, is_enough).await?;
     batch.changes = rows.into_iter().flatten().collect();
-    let is_full = bytes > BATCH_BYTES_MAX
+    let is_full = bytes > bytes_max
         || i64::try_from(batch.changes.len()).is_ok_and(|count| count >= BATCH_CHANGES_MAX);
     if let Some(last) = batch.changes.last().filter(|_| is_full) {
         batch.end = last.sequence;
+    }
+    // A sweep after the marks were read may have removed entries, the oldest ones first.
+    if batch.changes.first().is_none_or(|first| first.sequence > after + 1) {
+        batch.marks.swept = read_log_bounds(driver).await?.swept.max(marks.swept);
     }
     Ok(batch)
 }

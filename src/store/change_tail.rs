@@ -22,6 +22,9 @@ use crate::value::Change;
 /// How often the tail polls while entries are visible above the low-water mark.
 const IN_FLIGHT_POLLS_MS: [u64; 4] = [5, 10, 20, 50];
 
+/// A batch of large items ends early.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
 /// How often the log is polled for commits that gave no hint.
 #[derive(Debug, Clone, Copy)]
 pub struct PollIntervals {
@@ -48,6 +51,8 @@ pub struct TailBatch {
     pub end: i64,
     /// Whether the log has more to read at once.
     pub has_more: bool,
+    /// The largest number that was deleted.
+    pub swept: i64,
 }
 
 /// Reads the change log as it grows.
@@ -55,7 +60,8 @@ pub struct TailBatch {
 pub struct ChangeTail {
     reader: TailReader,
     hint: Arc<ChangeHint>,
-    commits: Receiver<u64>,
+    /// `None` while nobody follows the log, so that commits need not tell.
+    commits: Option<Receiver<u64>>,
     poll: PollIntervals,
     /// How often in a row a read found entries that transactions in flight hold back.
     in_flight_reads: usize,
@@ -80,8 +86,12 @@ impl ChangeTail {
     }
 
     fn new(reader: TailReader, hint: &Arc<ChangeHint>, poll: PollIntervals) -> Self {
-        let commits = hint.subscribe();
-        Self { reader, hint: Arc::clone(hint), commits, poll, in_flight_reads: 0 }
+        Self { reader, hint: Arc::clone(hint), commits: None, poll, in_flight_reads: 0 }
+    }
+
+    /// Asks for no more hints, until the next read.
+    pub fn rest(&mut self) {
+        self.commits = None;
     }
 
     /// Waits until the log may have new entries.
@@ -97,8 +107,9 @@ impl ChangeTail {
         });
         let poll = sleep(soon.map_or(usual, |soon| soon.min(usual)));
         tokio::pin!(poll);
+        let Some(commits) = &mut self.commits else { return poll.await };
         tokio::select! {
-            changed = self.commits.changed() => if changed.is_err() {
+            changed = commits.changed() => if changed.is_err() {
                 // The store is closed.
                 poll.await;
             },
@@ -106,9 +117,11 @@ impl ChangeTail {
         }
     }
 
-    /// The position of the log's end.
-    pub async fn mark(&mut self) -> Result<i64, StoreError> {
-        Ok(self.read(i64::MAX).await?.marks.settled)
+    /// The position of the log's end, as a batch without entries.
+    pub async fn read_mark(&mut self) -> Result<TailBatch, StoreError> {
+        let marks = self.read(i64::MAX).await?.marks;
+        let (end, swept) = (marks.settled, marks.swept);
+        Ok(TailBatch { changes: Vec::new(), end, has_more: false, swept })
     }
 
     /// Reads the entries after a position, up to the low-water mark.
@@ -117,11 +130,14 @@ impl ChangeTail {
         let has_in_flight = batch.marks.reached > batch.marks.settled;
         self.in_flight_reads = if has_in_flight { self.in_flight_reads + 1 } else { 0 };
         let has_more = batch.has_more();
-        Ok(TailBatch { changes: batch.changes, end: batch.end, has_more })
+        let swept = batch.marks.swept;
+        Ok(TailBatch { changes: batch.changes, end: batch.end, has_more, swept })
     }
 
     async fn read(&mut self, after: i64) -> Result<ChangeBatch, StoreError> {
-        let read = ReadPlan::ChangeBatch { after };
+        // Before the read, so that what it does not see gives a hint.
+        self.commits.get_or_insert_with(|| self.hint.subscribe());
+        let read = ReadPlan::ChangeBatch { after, bytes_max: BATCH_BYTES_MAX };
         let outcome = match &self.reader {
             TailReader::Sqlite(worker) => worker.read(read, None).await?,
             TailReader::Postgres(worker) => worker.read(read, None).await?,

@@ -43,9 +43,11 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::intent::ItemPath;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::permit::ItemState;
 use crate::plan::{ChangeBatch, ChangeLogBounds, Outcome, ReadPlan, WritePlan};
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
@@ -205,10 +207,26 @@ impl StoreWorker {
     }
 
     /// The entries of the change log after a position, of limited number and size.
-    pub async fn read_log_batch(&self, after: i64) -> Result<ChangeBatch, StoreError> {
-        match self.read(ReadPlan::ChangeBatch { after }).await? {
+    pub async fn read_log_batch(
+        &self,
+        after: i64,
+        bytes_max: usize,
+    ) -> Result<ChangeBatch, StoreError> {
+        match self.read(ReadPlan::ChangeBatch { after, bytes_max }).await? {
             Outcome::ChangeBatch(batch) => Ok(batch),
             _ => Err(StoreError::internal("a read of the change log had another outcome")),
+        }
+    }
+
+    /// The states of items directly after the entry of the change log with this number, in the order of the paths.
+    pub async fn read_item_states(
+        &self,
+        paths: Vec<ItemPath>,
+        sequence: i64,
+    ) -> Result<Vec<ItemState>, StoreError> {
+        match self.read(ReadPlan::ItemStates { paths, sequence }).await? {
+            Outcome::ItemStates(states) => Ok(states),
+            _ => Err(StoreError::internal("a read of items had another outcome")),
         }
     }
 

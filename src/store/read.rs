@@ -7,6 +7,7 @@ use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
+use crate::store::change_log::item_log::item_at;
 use crate::store::change_log::page::read_page;
 use crate::store::change_log::{
     self, CollectionKey, LogPosition, not_modified_page, read_position, stable_version,
@@ -40,8 +41,17 @@ pub async fn read<D: Driver>(
         ReadPlan::Changes(read) => {
             Ok(Outcome::Changes(Box::pin(read_page(driver, context, read)).await?))
         }
-        ReadPlan::ChangeBatch { after } => {
-            Ok(Outcome::ChangeBatch(change_log::read_log_batch(driver, *after).await?))
+        ReadPlan::ChangeBatch { after, bytes_max } => {
+            let batch = change_log::read_log_batch(driver, *after, *bytes_max).await?;
+            Ok(Outcome::ChangeBatch(batch))
+        }
+        ReadPlan::LogMarks => Ok(Outcome::LogMarks(change_log::read_marks(driver).await?)),
+        ReadPlan::ItemStates { paths, sequence } => {
+            let mut states = Vec::with_capacity(paths.len());
+            for path in paths {
+                states.push(Box::pin(item_at(driver, context, path, *sequence)).await?);
+            }
+            Ok(Outcome::ItemStates(states))
         }
         ReadPlan::WatchStart(collection, item) => {
             // The marks come first: a deletion that the check does not see has a larger number.

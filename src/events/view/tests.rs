@@ -5,14 +5,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::clock;
 use crate::intent::ListQuery;
-use crate::model::ResourceIndex;
+use crate::model::{self, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
+
+const MODEL: &str = "title = \"Log\"\n[resources.entry.fields]\ntext = { type = \"text\" }\n";
 
 fn view() -> Arc<View> {
     let list = Arc::new(ListQuery::by_id(1, None));
     let target = ChangeTarget::Collection(ResourceIndex(0), Vec::new(), list);
-    View::new(Subscription::new(ChangeScope { access: AccessScope::default(), target }))
+    let model = model::read("m.toml", MODEL).unwrap();
+    View::new(Subscription::new(&model, ChangeScope { access: AccessScope::default(), target }))
 }
 
 /// The event of a number; some are large, so that the ring forgets others.

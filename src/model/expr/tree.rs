@@ -22,6 +22,11 @@ impl Expr {
         Self { text: "false".into(), root, result: ExprResult::Boolean }
     }
 
+    /// Whether its value depends on who the caller is (`$user`).
+    pub fn uses_user(&self) -> bool {
+        self.root.uses_user()
+    }
+
     /// Whether it reads a field of the resource, by index.
     pub fn reads_field(&self, field: usize) -> bool {
         let mut is_read = false;
@@ -31,6 +36,20 @@ impl Expr {
 }
 
 impl ExprNode {
+    fn uses_user(&self) -> bool {
+        match self {
+            Self::User => true,
+            Self::Literal(_) | Self::Field(_) | Self::Count(_) => false,
+            Self::Negate(one) | Self::Not(one) | Self::In(one, _) | Self::Sum(_, one) => {
+                one.uses_user()
+            }
+            Self::Arithmetic(_, one, other)
+            | Self::Compare(_, one, other)
+            | Self::And(one, other)
+            | Self::Or(one, other) => one.uses_user() || other.uses_user(),
+        }
+    }
+
     /// Visits the paths of all fields that it reads.
     pub fn for_each_path(&self, visit: &mut dyn FnMut(&Path)) {
         match self {

@@ -34,6 +34,8 @@ pub struct InFlightRequest {
     /// The whole response, or chunks of a stream in their order.
     unread: RefCell<VecDeque<UnreadBytes>>,
     is_streaming: Cell<bool>,
+    /// Whether the response is an event stream, which may have nothing to send for long.
+    is_event_stream: Cell<bool>,
     /// Its exchange has ended; chunks of the response may still be unread.
     is_done: Cell<bool>,
     rights: OnceCell<Arc<StreamRights>>,
@@ -48,15 +50,17 @@ impl InFlightRequest {
             head_bytes: Cell::new(0),
             unread: RefCell::default(),
             is_streaming: Cell::new(false),
+            is_event_stream: Cell::new(false),
             is_done: Cell::new(false),
             rights: OnceCell::new(),
             task: RefCell::new(None),
         }
     }
 
-    /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread.
+    /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread. Of
+    /// an event stream only unread chunks count: it is open because its client wants it to be.
     pub(super) fn unfinished_since(&self) -> Option<SweepTime> {
-        if self.is_open() {
+        if self.is_open() && !self.is_event_stream.get() {
             return Some(self.begun);
         }
         self.unread.borrow().front().map(|chunk| chunk.since)
@@ -70,8 +74,9 @@ impl InFlightRequest {
         *self.unread.borrow_mut() = VecDeque::from([UnreadBytes { since, bytes }]);
     }
 
-    pub(super) fn begin_stream(&self, rights: Option<Arc<StreamRights>>) {
+    pub(super) fn begin_stream(&self, rights: Option<Arc<StreamRights>>, is_event_stream: bool) {
         self.is_streaming.set(true);
+        self.is_event_stream.set(is_event_stream);
         if let Some(rights) = rights {
             self.rights.get_or_init(|| rights);
         }
@@ -97,6 +102,11 @@ impl InFlightRequest {
     /// Whether the request is not answered, or its answer not handed over.
     pub(super) fn is_open(&self) -> bool {
         !self.is_done.get()
+    }
+
+    /// Whether it is an event stream whose client has read everything.
+    pub(super) fn is_idle_event_stream(&self) -> bool {
+        self.is_event_stream.get() && !self.has_buffered_bytes()
     }
 
     /// Whether the connection still has to remember it.

@@ -415,11 +415,14 @@ impl ConnectionWatchdog {
             && self.in_flight.borrow().iter().any(is_old)
     }
 
-    /// Whether the connection has more streams in flight than every connection may have.
+    /// Whether the connection has more streams in flight than every connection may have. Event streams with nothing
+    /// to send do not count: they have limits of their own.
     pub fn has_many_streams(&self) -> bool {
         let in_flight = self.in_flight.borrow();
+        let counts =
+            |request: &&Rc<InFlightRequest>| request.is_open() && !request.is_idle_event_stream();
         self.phase.get() == ConnectionPhase::Streams
-            && in_flight.iter().filter(|request| request.is_open()).count() > STREAMS_FAIR_SHARE
+            && in_flight.iter().filter(counts).count() > STREAMS_FAIR_SHARE
     }
 
     /// Whether one more request is within the limit; HTTP/1 has one per connection.

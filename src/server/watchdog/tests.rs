@@ -379,7 +379,7 @@ fn watchdog_stream_times_out_while_unread_but_not_while_produced() {
 /// A streaming response, after something was done with it.
 fn flowing(watch: &Rc<ConnectionWatchdog>, with: impl FnOnce(&Exchange)) {
     let exchange = Exchange::begin(watch);
-    exchange.mark_streaming(None);
+    exchange.mark_streaming(None, false);
     with(&exchange);
     assert!(watch.has_unfinished_response());
     std::mem::forget(exchange);
@@ -390,7 +390,7 @@ fn chunks_do_not_count_as_requests_and_may_outlive_their_request() {
     let mut watches = WorkerConnections::new(100);
     let watch = watches.add();
     let exchange = Exchange::begin(&watch);
-    exchange.mark_streaming(None);
+    exchange.mark_streaming(None, false);
     let (first, last) = (exchange.begin_chunk(10), exchange.begin_chunk(10));
     assert_eq!((watch.phase(), watch.in_flight.borrow().len()), (ConnectionPhase::Sending, 1));
     drop(first);

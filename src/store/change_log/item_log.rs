@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fault::OrBug as _;
 use crate::intent::{ItemPath, LoggedChange};
-use crate::permit::AccessScope;
+use crate::permit::{AccessScope, ItemState};
 use crate::store::change_log::{LogBounds, read_change};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -19,15 +19,6 @@ use crate::value::{Change, Item, Moment};
 /// How far the times of neighbouring entries may be out of order: a transaction takes its time before it waits
 /// for locks, and the clocks of servers differ.
 pub const TIME_DISORDER_MAX: Duration = Duration::from_secs(60);
-
-/// The state of an item at some number of the log.
-#[derive(Debug)]
-pub struct ItemState {
-    /// `None`: there was no such item, or its values are not stored or not readable.
-    pub item: Option<Item>,
-    /// The number of the entry that ended this state; `None` if it has not ended.
-    pub until: Option<i64>,
-}
 
 pub fn log_item<'a>(context: &'a StoreContext, path: &ItemPath) -> LogItem<'a> {
     LogItem { resource: &context.model.resource(path.resource).label, id: path.id.text() }

@@ -3,21 +3,17 @@
 //! A page examines a bounded range of numbers, whatever its filters and the caller's rights leave of it. So a
 //! page may be short, or empty, although there is a next one; in return no filter needs an index.
 
-use std::collections::HashMap;
-
-use crate::intent::{ItemPath, LoggedChange};
-use crate::model::ResourceIndex;
-use crate::permit::change_visibility::{AncestorState, AncestorStates, Visibility, judge};
+use crate::intent::LoggedChange;
+use crate::permit::AncestorCache;
+use crate::permit::change_visibility::{Visibility, judge};
 use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
-use crate::store::change_log::item_log::{
-    ItemState, bisect_range, find_creation, item_at, log_item,
-};
+use crate::store::change_log::item_log::{bisect_range, find_creation, item_at, log_item};
 use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
 use crate::store::sql::changes::{LogItem, LogRange, entries_in_range};
-use crate::value::{Change, Id};
+use crate::value::Change;
 
 /// Numbers that a page examines.
 const EXAMINED_MAX: i64 = 20_000;
@@ -40,7 +36,7 @@ pub async fn read_page<D: Driver>(
         highest: last.min(bounds.mark),
     };
     let mut scan =
-        PageScan { context, read, states: StateCache::default(), changes: Vec::new(), bytes: 0 };
+        PageScan { context, read, states: AncestorCache::default(), changes: Vec::new(), bytes: 0 };
     let mut after = window.lowest.max(read.query.after.unwrap_or(0));
     let next = match (&filter.subject, read.query.is_descending) {
         (None, false) => scan.ascend(driver, (after, window.highest), None).await?,
@@ -108,7 +104,7 @@ struct LogWindow {
 struct PageScan<'a> {
     context: &'a StoreContext,
     read: &'a ChangesRead,
-    states: StateCache,
+    states: AncestorCache,
     changes: Vec<VisibleChange>,
     bytes: usize,
 }
@@ -230,13 +226,11 @@ impl PageScan<'_> {
         let model = &self.context.model;
         let sequence = change.sequence;
         let logged = LoggedChange::new(model, change);
-        self.states.sequence = sequence;
+        self.states.move_to(sequence);
         let mut found = judge(model, &self.read.scope, &logged, &self.states);
         if let (Visibility::NeedsAncestors(of), Some(path)) = (&found, &logged.path) {
             for (resource, id) in of {
-                let depth = model.resource(*resource).depth;
-                let ancestors = path.ancestors.iter().take(depth).copied().collect();
-                let ancestor = ItemPath { resource: *resource, ancestors, id: *id };
+                let ancestor = path.ancestor(model, *resource, *id);
                 let state = item_at(driver, self.context, &ancestor, sequence).await?;
                 self.states.insert((*resource, *id), state);
             }
@@ -248,33 +242,5 @@ impl PageScan<'_> {
             self.changes.push(visible);
         }
         Ok(())
-    }
-}
-
-/// The states of ancestors that are known, each for a range of numbers.
-#[derive(Default)]
-struct StateCache {
-    /// The number of the change that is judged.
-    sequence: i64,
-    known: HashMap<(ResourceIndex, Id), (i64, ItemState)>,
-}
-
-impl StateCache {
-    fn insert(&mut self, of: (ResourceIndex, Id), state: ItemState) {
-        self.known.insert(of, (self.sequence, state));
-    }
-}
-
-impl AncestorStates for StateCache {
-    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
-        match self.known.get(&(resource, id)) {
-            Some((from, state))
-                if *from <= self.sequence
-                    && state.until.is_none_or(|until| self.sequence < until) =>
-            {
-                state.item.as_ref().map_or(AncestorState::Absent, AncestorState::Present)
-            }
-            _ => AncestorState::Unknown,
-        }
     }
 }

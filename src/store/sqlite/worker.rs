@@ -224,13 +224,14 @@ fn is_short(read: &ReadPlan) -> bool {
     match read {
         ReadPlan::Ready
         | ReadPlan::ChangeLogBounds
+        | ReadPlan::LogMarks
         | ReadPlan::WatchStart(..)
         | ReadPlan::Item(..)
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) => false,
         // The change feed reads it, and its thread need not wait for the disk.
-        ReadPlan::ChangeBatch { .. } => false,
+        ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

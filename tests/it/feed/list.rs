@@ -174,7 +174,7 @@ on_every_backend! {
             ("subject=/nothing/7", "subject: expected the path of an item, got \"/nothing/7\""),
             ("sort=time", "sort: expected sequence or -sequence, got \"time\""),
             ("limit=0", "limit: expected a whole number from 1 to 500, got \"0\""),
-            ("resorce=order", "resorce: no such parameter here (there are since, limit, cursor, sort, resource, subject, kind, actor, time); did you mean \"resource\"?"),
+            ("resorce=order", "resorce: no such parameter here (there are since, limit, cursor, sort, wait, resource, subject, kind, actor, time); did you mean \"resource\"?"),
         ] {
             let answer = server.get(&format!("/-/changes?{query}"));
             assert_eq!((answer.status, answer.problem().as_str()), (400, "bad-query"), "{query}");

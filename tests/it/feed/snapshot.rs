@@ -45,6 +45,18 @@ fn lines(events: &[StreamEvent]) -> String {
 }
 
 on_every_backend! {
+    /// The fault would break an export.
+    fn snapshot_with_head_reads_no_items(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).fault("export:1-").start();
+        create(&server, 1);
+        let accept = ("Accept", "text/event-stream");
+        let head = server.request("HEAD /entries?snapshot=true", &[accept], "");
+        assert_eq!((head.status, head.header("Content-Type")), (200, Some("text/event-stream")));
+        assert!(!server.log().contains("planted"), "{}", server.log());
+        let get = EventSource::new("/entries?snapshot=true").connect(server.address);
+        assert!(get.is_err() || server.log().contains("planted"), "{get:?}");
+    }
+
     fn snapshot_sends_the_items_and_then_follows(backend: Backend) {
         let server = start(backend);
         for number in 1..=3 {

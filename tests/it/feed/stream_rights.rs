@@ -30,6 +30,8 @@ id = "integer"
 changes = "ids"
 [resources.visit.fields]
 by = { type = "text" }
+[roles.anyone]
+"/-/metrics" = ["get"]
 [roles.lead]
 team = { verbs = ["get"], where = "lead = $user", hide = ["budget"] }
 task = ["get"]
@@ -127,6 +129,22 @@ on_every_backend! {
         office.team("ann");
         assert_eq!(of_ann.next_event().json()["subject"], "/teams/2");
         assert_eq!(of_bob.next_event().json()["subject"], "/teams/1");
+    }
+
+    /// The name of a user matters only where a row filter asks for it.
+    fn streams_of_users_with_equal_rights_share_a_view(backend: Backend) {
+        let office = Office::start(backend);
+        let people = ["bob", "cid"].map(|name| Person::new(name, "a password of each"));
+        people.iter().for_each(|person| drop(office.server.add_user(person, &["reader"])));
+        let sources = people.iter().map(|person| office.follow(person, "/teams").unwrap());
+        let mut sources: Vec<_> = sources.collect();
+        assert_eq!(office.server.metric("nouns_feed_views"), Some(1));
+        let mut of_ann = office.follow(&office.ann, "/teams").unwrap();
+        assert_eq!(office.server.metric("nouns_feed_views"), Some(2));
+        office.team("ann");
+        for source in sources.iter_mut().chain([&mut of_ann]) {
+            assert_eq!(source.next_event().json()["subject"], "/teams/1");
+        }
     }
 
     fn stream_is_refused_without_a_grant_and_with_a_hidden_filter(backend: Backend) {

@@ -75,11 +75,32 @@ fn watchdog_fair_share_counts_the_age_of_unread_chunks_not_of_their_ended_reques
     let watch = watches.add();
     watch.on(ConnectionEvent::Http2);
     let long = Exchange::begin(&watch);
-    long.mark_streaming(None);
+    long.mark_streaming(None, false);
     (0..5).for_each(|_| sweep(&mut watches, MemoryPressure::None));
     let _last = long.begin_chunk(10);
     drop(long);
     let _others: Vec<_> = (0..60).map(|_| Exchange::begin(&watch)).collect();
+    let aborted_at = (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.is_aborted()
+    });
+    assert_eq!(aborted_at, Some(3));
+}
+
+/// An event stream is open for hours, with nothing to send.
+#[test]
+fn watchdog_fair_share_counts_event_streams_with_unread_chunks_only() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.on(ConnectionEvent::Http2);
+    let streams: Vec<_> = (0..60).map(|_| Exchange::begin(&watch)).collect();
+    streams.iter().for_each(|stream| stream.mark_streaming(None, true));
+    for _ in 0..20 {
+        sweep(&mut watches, MemoryPressure::None);
+        assert!(!watch.is_aborted() && !watch.has_many_streams());
+    }
+    let _chunks: Vec<_> = streams.iter().map(|stream| stream.begin_chunk(10)).collect();
+    assert!(watch.has_many_streams());
     let aborted_at = (1..100).find(|_| {
         sweep(&mut watches, MemoryPressure::None);
         watch.is_aborted()

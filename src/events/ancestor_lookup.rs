@@ -1,0 +1,111 @@
+//! Evaluation of changes that depend on the items above, whose states are looked up in the store.
+//!
+//! A caller whose roles show some parents only sees what is below those. The lookups of a batch are limited, so that
+//! the streams of such callers do not delay the others.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::evaluate::{Evaluation, EventSource, Subscription, evaluate};
+use crate::fault;
+use crate::intent::LoggedChange;
+use crate::metrics::FeedMetrics;
+use crate::model::{Model, ResourceIndex};
+use crate::permit::AncestorCache;
+use crate::store::{StoreError, StoreWorker};
+use crate::value::Id;
+
+/// Items that are looked up for one batch or page.
+const LOOKUPS_MAX: usize = 128;
+
+/// The states of ancestors, and how many may still be looked up.
+#[derive(Debug)]
+pub struct AncestorLookup {
+    pub states: AncestorCache,
+    left: usize,
+}
+
+impl AncestorLookup {
+    pub fn new() -> Self {
+        Self { states: AncestorCache::default(), left: LOOKUPS_MAX }
+    }
+
+    /// Allows the lookups of another batch.
+    pub fn begin_batch(&mut self) {
+        self.left = LOOKUPS_MAX;
+    }
+}
+
+/// Why a change is not evaluated.
+#[derive(Debug)]
+pub enum EvaluationFailure {
+    Panicked(String),
+    /// The batch has had its lookups.
+    TooManyLookups,
+    Store(StoreError),
+}
+
+/// What evaluations share.
+#[derive(Debug, Clone, Copy)]
+pub struct Evaluator<'a> {
+    pub model: &'a Model,
+    pub source: &'a EventSource,
+    pub worker: &'a StoreWorker,
+    pub metrics: &'a FeedMetrics,
+}
+
+impl Evaluator<'_> {
+    /// Evaluates a change, which the states of ancestors have moved to, and appends its event.
+    pub async fn evaluate(
+        &self,
+        out: &mut Vec<u8>,
+        subscription: &Subscription,
+        logged: &LoggedChange,
+        lookup: &mut AncestorLookup,
+    ) -> Result<Evaluation, EvaluationFailure> {
+        let known = self.evaluate_known(out, subscription, logged, lookup)?;
+        let Evaluation::NeedsAncestors(of) = known else { return Ok(known) };
+        self.look_up(logged, &of, lookup).await?;
+        match self.evaluate_known(out, subscription, logged, lookup)? {
+            Evaluation::NeedsAncestors(_) => fault::bug("the states of all ancestors are known"),
+            known => Ok(known),
+        }
+    }
+
+    fn evaluate_known(
+        &self,
+        out: &mut Vec<u8>,
+        subscription: &Subscription,
+        logged: &LoggedChange,
+        lookup: &AncestorLookup,
+    ) -> Result<Evaluation, EvaluationFailure> {
+        let begin = out.len();
+        let work = AssertUnwindSafe(|| {
+            evaluate(out, (self.model, self.source), subscription, logged, &lookup.states)
+        });
+        catch_unwind(work).map_err(|panic| {
+            out.truncate(begin);
+            EvaluationFailure::Panicked(fault::panic_message(&*panic))
+        })
+    }
+
+    async fn look_up(
+        &self,
+        logged: &LoggedChange,
+        of: &[(ResourceIndex, Id)],
+        lookup: &mut AncestorLookup,
+    ) -> Result<(), EvaluationFailure> {
+        let left = lookup.left.checked_sub(of.len()).ok_or(EvaluationFailure::TooManyLookups)?;
+        let Some(path) = &logged.path else {
+            fault::bug("a change with ancestors has a path");
+        };
+        lookup.left = left;
+        let paths = of.iter().map(|(resource, id)| path.ancestor(self.model, *resource, *id));
+        self.metrics.ancestor_reads.add(1);
+        let read = self.worker.read_item_states(paths.collect(), logged.change.sequence).await;
+        let states = read.map_err(EvaluationFailure::Store)?;
+        for (of, state) in of.iter().zip(states) {
+            lookup.states.insert(*of, state);
+        }
+        Ok(())
+    }
+}

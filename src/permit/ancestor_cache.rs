@@ -1,0 +1,174 @@
+//! The states of ancestors that readers of the change log have looked up, each for a range of numbers.
+//!
+//! Whether a caller sees the change of an item may depend on the items above it, as they were then. A lookup costs
+//! a read of the store, and changes below one parent mostly come together, so the states are kept. No I/O here.
+
+use std::collections::HashMap;
+
+use super::change_visibility::{AncestorState, AncestorStates};
+use crate::intent::LoggedChange;
+use crate::model::{Model, ResourceIndex};
+use crate::value::{ChangeKind, Id, Item};
+
+/// All states are forgotten when they are larger than this together.
+const BYTES_MAX: usize = 4 << 20;
+/// What an entry takes up beside the values of its item.
+const ENTRY_BYTES: usize = 128;
+
+/// The state of an item at some number of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemState {
+    /// `None`: there was no such item, or its values are not stored or not readable.
+    pub item: Option<Item>,
+    /// The number of the entry that ended this state; `None` if it has not ended.
+    pub until: Option<i64>,
+}
+
+impl ItemState {
+    fn approximate_bytes(&self) -> usize {
+        ENTRY_BYTES + self.item.as_ref().map_or(0, Item::approximate_bytes)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct AncestorCache {
+    /// The number of the change that is judged.
+    sequence: i64,
+    known: HashMap<(ResourceIndex, Id), (i64, ItemState)>,
+    bytes: usize,
+}
+
+impl AncestorCache {
+    /// Prepares for another change. The states that it needs stay until the next one, whatever their size is.
+    pub fn move_to(&mut self, sequence: i64) {
+        if self.bytes > BYTES_MAX {
+            self.clear();
+        }
+        self.sequence = sequence;
+    }
+
+    /// As `move_to`, for a reader that passes every change of the log in order, also those that happened after a
+    /// state was looked up.
+    pub fn pass(&mut self, model: &Model, logged: &LoggedChange) {
+        self.move_to(logged.change.sequence);
+        let Some(path) = &logged.path else { return };
+        if let Some((_, state)) = self.known.remove(&(path.resource, path.id)) {
+            self.bytes = self.bytes.saturating_sub(state.approximate_bytes());
+            let item = match logged.kind {
+                Some(ChangeKind::Created | ChangeKind::Updated) => logged.after(model).cloned(),
+                Some(ChangeKind::Deleted) | None => None,
+            };
+            self.insert((path.resource, path.id), ItemState { item, until: None });
+        }
+    }
+
+    /// Adds the state at the number of the change that is judged.
+    pub fn insert(&mut self, of: (ResourceIndex, Id), state: ItemState) {
+        self.bytes += state.approximate_bytes();
+        if let Some((_, former)) = self.known.insert(of, (self.sequence, state)) {
+            self.bytes = self.bytes.saturating_sub(former.approximate_bytes());
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.known.clear();
+        self.bytes = 0;
+    }
+}
+
+impl AncestorStates for AncestorCache {
+    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
+        match self.known.get(&(resource, id)) {
+            Some((from, state))
+                if *from <= self.sequence
+                    && state.until.is_none_or(|until| self.sequence < until) =>
+            {
+                state.item.as_ref().map_or(AncestorState::Absent, AncestorState::Present)
+            }
+            _ => AncestorState::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model;
+    use crate::value::{Change, Moment};
+
+    const MODEL: &str = "title = \"Shop\"\n[resources.team]\nid = \"integer\"\n[resources.team.fields]\n\
+        lead = { type = \"text\" }\n";
+    const TEAM: ResourceIndex = ResourceIndex(0);
+
+    fn change(sequence: i64, kind: &str, lead: Option<&str>) -> Change {
+        Change {
+            sequence,
+            time: Moment::parse("2026-11-17T03:20:01Z").unwrap(),
+            resource: "team".to_owned(),
+            id: "1".to_owned(),
+            subject: "/teams/1".to_owned(),
+            kind: kind.to_owned(),
+            actor: "ann".to_owned(),
+            request_id: "r".to_owned(),
+            changed: None,
+            before: None,
+            after: lead.map(|lead| {
+                format!(
+                    r#"{{"id":1,"lead":"{lead}","created_at":"2026-11-17T03:20:01Z","updated_at":"2026-11-17T03:20:01Z","version":3}}"#
+                )
+            }),
+        }
+    }
+
+    fn item(model: &Model, lead: &str) -> Option<Item> {
+        LoggedChange::new(model, change(1, "created", Some(lead))).after(model).cloned()
+    }
+
+    #[test]
+    fn ancestor_cache_knows_a_state_for_its_range_of_numbers_only() {
+        let model = model::read("m.toml", MODEL).unwrap();
+        let (mut cache, ann) = (AncestorCache::default(), item(&model, "ann"));
+        cache.move_to(5);
+        cache.insert((TEAM, Id::Integer(1)), ItemState { item: ann, until: Some(8) });
+        for (sequence, is_known) in [(4, false), (5, true), (7, true), (8, false)] {
+            cache.move_to(sequence);
+            let state = cache.state(TEAM, Id::Integer(1));
+            assert_eq!(state != AncestorState::Unknown, is_known, "{sequence}");
+            assert_eq!(cache.state(TEAM, Id::Integer(2)), AncestorState::Unknown);
+        }
+    }
+
+    #[test]
+    fn ancestor_cache_follows_the_changes_that_pass() {
+        let model = model::read("m.toml", MODEL).unwrap();
+        let mut cache = AncestorCache::default();
+        let pass = |cache: &mut AncestorCache, sequence, kind, lead| {
+            cache.pass(&model, &LoggedChange::new(&model, change(sequence, kind, lead)));
+        };
+        // What nobody has looked up is not kept.
+        pass(&mut cache, 4, "updated", Some("ann"));
+        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        let state = ItemState { item: item(&model, "ann"), until: None };
+        cache.insert((TEAM, Id::Integer(1)), state);
+        pass(&mut cache, 6, "updated", Some("bob"));
+        let bob = item(&model, "bob").unwrap();
+        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Present(&bob));
+        pass(&mut cache, 7, "deleted", None);
+        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Absent);
+    }
+
+    #[test]
+    fn ancestor_cache_over_its_size_forgets_everything_at_the_next_change() {
+        let model = model::read("m.toml", MODEL).unwrap();
+        let (mut cache, large) = (AncestorCache::default(), item(&model, &"x".repeat(3 << 20)));
+        cache.move_to(1);
+        for id in 1..=2 {
+            let state = ItemState { item: large.clone(), until: None };
+            cache.insert((TEAM, Id::Integer(id)), state);
+        }
+        assert_ne!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        cache.move_to(2);
+        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        assert_eq!(cache.bytes, 0);
+    }
+}
