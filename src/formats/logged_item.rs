@@ -1,7 +1,8 @@
 //! Items in the change log: parsing the stored text of a change, and writing what a caller may see of it.
 //!
-//! An entry may be older than the model. A field that the entry does not have is null; a value that its field
-//! cannot have today makes the item unreadable, so that row filters and list filters fail closed.
+//! An entry may be older than the model. A field that the entry does not have has its default, as the column of a
+//! new field has. A value that its field cannot have today stays JSON text (`Value::Json`), which is shown as it
+//! was, and which no row filter and no list filter that reads the field accepts: they fail closed.
 
 use std::borrow::Cow;
 
@@ -60,7 +61,8 @@ fn find_member(resource: &Resource, name: &str) -> Option<ItemMember> {
     resource.field(name).map(|(at, _)| ItemMember::Field(at))
 }
 
-/// Parses the text that `json::item_text` wrote. Secrets, which are not in the text, are null.
+/// Parses the text that `json::item_text` wrote. Secrets, which are not in the text, are null. `None`: not the text
+/// of an item.
 pub fn parse(model: &Model, resource: &Resource, text: &str) -> Option<Item> {
     let Json::Object(members) = json::parse(text.as_bytes(), DEPTH_MAX).ok()? else { return None };
     let member = |name: &str| {
@@ -74,9 +76,15 @@ pub fn parse(model: &Model, resource: &Resource, text: &str) -> Option<Item> {
         (Some(key), Some(parent)) => Some(parse_id(model.resource(parent).id, member(key))?),
         _ => None,
     };
-    let values = resource.fields.iter().map(|field| match field.secret {
-        true => Some(Value::Null),
-        false => value_from_json(field, member(&field.name)).map(canonicalize),
+    let values = resource.fields.iter().map(|field| {
+        match members.iter().find(|(known, _)| **known == *field.name) {
+            _ if field.secret => Value::Null,
+            None => field.default.clone().map_or(Value::Null, canonicalize),
+            Some((_, json)) => match value_from_json(field, json) {
+                Some(value) => canonicalize(value),
+                None => Value::Json(json::to_text(json).into()),
+            },
+        }
     });
     let Json::Number(version) = member("version") else { return None };
     Some(Item {
@@ -85,7 +93,7 @@ pub fn parse(model: &Model, resource: &Resource, text: &str) -> Option<Item> {
         created_at: moment("created_at")?,
         updated_at: moment("updated_at")?,
         version: json::integer(version)?,
-        values: values.collect::<Option<_>>()?,
+        values: values.collect(),
     })
 }
 
@@ -161,6 +169,7 @@ shelf_before = { type = "ref", to = "shelf" }
 tags = { type = "list", of = { type = "text" } }
 place = { type = "object", fields = { city = { type = "text" }, rent = { type = "decimal" } } }
 extra = { type = "json" }
+marks = { type = "list", of = { type = "text" }, default = ["new"], nullable = true }
 "#;
 
     fn thing() -> Item {
@@ -180,6 +189,7 @@ extra = { type = "json" }
             Value::Json(r#"["a","b"]"#.into()),
             Value::Json(r#"{"city":"Ulm","rent":"1.50"}"#.into()),
             Value::Json(r#"{"z":[1.50,null],"a":"é"}"#.into()),
+            Value::Json("[]".into()),
         ];
         let id = Id::Uuid(uuid.parse().unwrap());
         let parent = Some(Id::Integer(7));
@@ -201,7 +211,7 @@ extra = { type = "json" }
     }
 
     #[test]
-    fn logged_item_parse_of_an_older_model_has_null_or_fails() {
+    fn logged_item_parse_of_an_older_model_has_defaults_and_values_as_they_were() {
         let model = shop();
         let resource = model.resource(ResourceIndex(1));
         let text = |members: &str| {
@@ -211,10 +221,17 @@ extra = { type = "json" }
         };
         let item = parse(&model, resource, &text(r#""gone":1,"price":"1.5","#)).unwrap();
         assert_eq!(item.values[2], Value::Decimal(Decimal { units: 150, scale: 2 }));
+        assert_eq!(item.values[13], Value::Json(r#"["new"]"#.into()));
         assert_eq!(item.values.iter().filter(|value| value.is_null()).count(), 12);
-        for bad in [r#""stock":"7","#, r#""price":"1.505","#, r#""tags":["a",1],"#, r#""tags":{},"#]
-        {
-            assert_eq!(parse(&model, resource, &text(bad)), None, "{bad}");
+        for (name, at, old) in [
+            ("stock", 1, r#""7""#),
+            ("price", 2, r#""1.505""#),
+            ("tags", 10, r#"["a",1]"#),
+            ("tags", 10, "{}"),
+        ] {
+            let item = parse(&model, resource, &text(&format!(r#""{name}":{old},"#))).unwrap();
+            assert_eq!(item.values[at], Value::Json(old.into()));
+            assert_eq!(item.values.iter().filter(|value| value.is_null()).count(), 12, "{old}");
         }
         for bad in ["", "[]", "null", "{}", r#"{"id":7}"#, &text("").replace("7,", "\"7\",")] {
             assert_eq!(parse(&model, resource, bad), None, "{bad}");

@@ -278,7 +278,7 @@ fn read_wait(text: &str) -> Result<Duration, String> {
     })
 }
 
-fn read_time(text: &str) -> Result<Moment, String> {
+pub(super) fn read_time(text: &str) -> Result<Moment, String> {
     Moment::parse(text).ok_or_else(|| {
         let expected = "expected a timestamp such as \"2026-11-15T02:28:14Z\"";
         add_plus_hint(text, format!("{expected}, got {}", quote_for_message(text)))

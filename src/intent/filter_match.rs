@@ -19,7 +19,7 @@ pub fn matches(filters: &[Filter], resource: &Resource, item: &Item) -> bool {
     })
 }
 
-/// The whole value of an attribute; `None` if it is inside an object that cannot be parsed.
+/// The whole value of an attribute; `None` if it cannot be parsed, or is inside an object that cannot be.
 fn find_value<'i>(
     attribute: &Attribute,
     resource: &Resource,
@@ -34,9 +34,13 @@ fn find_value<'i>(
         Attribute::UpdatedAt => Cow::Owned(Value::Moment(item.updated_at)),
         Attribute::Field(at, inner) => {
             let (field, value) = resource.fields.get(*at).zip(item.values.get(*at))?;
-            match inner.is_empty() {
-                true => Cow::Borrowed(value),
-                false => {
+            match (inner.is_empty(), value) {
+                // Of another class than its field: the log has it from an older model.
+                (true, Value::Json(_)) => {
+                    Cow::Owned(types::try_parse_canonical(field, value.clone()).ok()?)
+                }
+                (true, value) => Cow::Borrowed(value),
+                (false, value) => {
                     let object = types::try_parse_canonical(field, value.clone()).ok()?;
                     Cow::Owned(nested_value(object, inner))
                 }

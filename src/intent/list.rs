@@ -164,28 +164,18 @@ pub(super) fn read_parameters(
     Ok(list)
 }
 
-/// Reads the query of a single item, which may only have `fields`.
+/// The members of a single item that the parameter `fields` selects.
 pub(super) fn read_selection(
     model: &Model,
     address: &ResourcePath,
-    (query, hidden): (Option<&str>, &[usize]),
-) -> Result<Option<ListQuery>, Problem> {
+    (fields, hidden): (&str, &[usize]),
+) -> Result<ListQuery, Problem> {
     let known = VisibleResource { resource: model.resource(address.resource), hidden };
-    let mut selection: Option<ListQuery> = None;
-    for (name, value) in split_query(query)? {
-        if name != "fields" {
-            return Err(bad_query(no_such_parameter_message(&name, &["fields"])));
-        }
-        if selection.is_some() {
-            return Err(bad_query("fields: given twice".to_owned()));
-        }
-        let mut list = ListQuery::by_id(1, None);
-        list.read_fields(known, &value).map_err(bad_query)?;
-        list.query_hash =
-            hash_selection(list.selected_members.as_deref().or_bug("`read_fields` sets it"));
-        selection = Some(list);
-    }
-    Ok(selection)
+    let mut list = ListQuery::by_id(1, None);
+    list.read_fields(known, fields).map_err(bad_query)?;
+    list.query_hash =
+        hash_selection(list.selected_members.as_deref().or_bug("`read_fields` sets it"));
+    Ok(list)
 }
 
 /// A hash of a selection of members, independent of their order; never zero.

@@ -10,6 +10,7 @@ mod body;
 mod changes;
 mod filter;
 mod filter_match;
+mod item_query;
 mod list;
 mod logged_change;
 mod query;
@@ -22,6 +23,7 @@ pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_jso
 pub use changes::{ChangesQuery, LogFilter, LogWatchQuery};
 pub use filter::{Filter, FilterTest};
 pub use filter_match::matches;
+pub use item_query::PastState;
 pub use list::ListQuery;
 pub use logged_change::{ItemPath, LoggedChange};
 pub use route::{
@@ -37,6 +39,7 @@ use std::sync::Arc;
 use crate::fault;
 use crate::model::Model;
 use crate::problem::{Problem, ProblemKind};
+use item_query::ItemQuery;
 use query::{bad_query, split_query};
 
 /// The operation that the client asks for.
@@ -53,6 +56,8 @@ pub enum Intent<'a> {
     Options(RouteTarget),
     /// With a list query if only some of the members are selected.
     Get(ResourcePath, Option<Arc<ListQuery>>),
+    /// An item as it was, with a list query as for `Get`.
+    GetPast(ResourcePath, PastState, Option<Arc<ListQuery>>),
     List(ResourcePath, Arc<ListQuery>),
     /// An event stream of a collection or an item.
     Watch(ResourcePath, WatchQuery),
@@ -126,8 +131,12 @@ pub fn read<'a>(
         }
         (RequestVerb::Delete, RouteTarget::Item(address)) => Intent::Remove(address),
         (_, RouteTarget::Item(address)) => {
-            let list = list::read_selection(model, &address, (query, hidden))?;
-            return Ok(Intent::Get(address, list.map(Arc::new)));
+            let ItemQuery { past, selection } = item_query::read(model, &address, (query, hidden))?;
+            let selection = selection.map(Arc::new);
+            return Ok(match past {
+                None => Intent::Get(address, selection),
+                Some(past) => Intent::GetPast(address, past, selection),
+            });
         }
     };
     refuse_parameters(query)?;

@@ -105,6 +105,11 @@ impl AccessScope {
         })
     }
 
+    /// Whether the caller may read `/-/changes`.
+    pub fn can_read_changes(&self) -> bool {
+        self.0.as_ref().is_none_or(|limited| limited.caller.rights().can_read_changes())
+    }
+
     /// Whether the caller may use any verb on the resource.
     pub fn has_any_grant(&self, resource: ResourceIndex) -> bool {
         self.0.as_ref().is_none_or(|limited| limited.caller.rights().has_any_grant(resource))

@@ -55,15 +55,22 @@ impl Access {
         Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
 
-    /// Whether the row filters allow a row with these stored values.
+    /// Whether the row filters allow a row with these stored values. A filter that reads a value which cannot be
+    /// parsed does not hold.
     pub fn allows_row(&self, resource: &Resource, values: &[Value], user: Option<&str>) -> bool {
         if self.row_filters.is_empty() {
             return true;
         }
-        let values = resource.fields.iter().zip(values);
-        let values: Vec<Value> =
-            values.map(|(field, value)| types::parse_canonical(field, value.clone())).collect();
-        self.row_filters.iter().any(|only| holds(only, &values, user))
+        let mut damaged = Vec::new();
+        let values = resource.fields.iter().zip(values).enumerate().map(|(at, (field, value))| {
+            types::try_parse_canonical(field, value.clone()).unwrap_or_else(|_| {
+                damaged.push(at);
+                Value::Null
+            })
+        });
+        let values: Vec<Value> = values.collect();
+        let is_readable = |only: &Expr| !damaged.iter().any(|at| only.reads_field(*at));
+        self.row_filters.iter().any(|only| is_readable(only) && holds(only, &values, user))
     }
 
     fn from_grants<'g>(

@@ -136,7 +136,8 @@ async fn build_reply(
     // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
     let has_room = reservation.grow(outcome.approximate_bytes());
-    if !has_room && matches!(outcome, Outcome::Item(_) | Outcome::Page(_)) {
+    let is_read = matches!(outcome, Outcome::Item(_) | Outcome::PastItem(_) | Outcome::Page(_));
+    if !has_room && is_read {
         return Err(too_many_responses());
     }
     let (shared, memory) = (Arc::clone(&request.app.shared), reservation.share());

@@ -18,11 +18,11 @@ pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use outcome::{
-    ChangeBatch, ChangeLogBounds, ChangesPage, IdempotentResponse, LogMarks, Outcome,
+    ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks, Outcome,
     RequestRefusal, VisibleChange,
 };
 pub use patch::apply_patch;
-pub use read_plan::{ChangesRead, InvalidWrite, ReadPlan};
+pub use read_plan::{ChangesRead, InvalidWrite, PastRead, ReadPlan};
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;
 pub use validate::{ItemDraft, Reference};
@@ -37,7 +37,7 @@ use crate::intent::{
     CreateBody, Intent, ItemBody, JsonMembers, ListQuery, LogFilter, LogWatchQuery, PathIds,
     ResourcePath, RouteTarget, StartPosition, WatchQuery,
 };
-use crate::model::{GrantVerb, Model};
+use crate::model::{ChangeLogDetail, GrantVerb, Model};
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
 use crate::permit::{AccessScope, Caller};
 use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
@@ -82,6 +82,7 @@ impl Plan {
                 | ReadPlan::Page(collection, _)
                 | ReadPlan::WatchStart(collection, _),
             ) => Some(collection),
+            Self::Read(ReadPlan::PastItem(read)) => Some(&read.collection),
             Self::Watch(WatchPlan { target: WatchTarget::Items { collection, .. }, .. }) => {
                 Some(collection)
             }
@@ -97,6 +98,7 @@ impl Plan {
         match self {
             Self::Read(ReadPlan::Page(_, list)) => Some(list),
             Self::Read(ReadPlan::Item(_, _, selection)) => selection.as_ref(),
+            Self::Read(ReadPlan::PastItem(read)) => read.selection.as_ref(),
             Self::Watch(WatchPlan { target: WatchTarget::Items { list, .. }, .. }) => Some(list),
             Self::Static(_) | Self::Metrics => None,
             Self::Read(_) | Self::Watch(_) | Self::Write(_) => None,
@@ -180,6 +182,14 @@ pub fn make(
         Intent::Get(address, selection) => {
             let (collection, id) = item(address, GrantVerb::Get)?;
             Plan::Read(ReadPlan::Item(collection, id, selection))
+        }
+        Intent::GetPast(address, state, selection) => {
+            let (collection, id) = item(address, GrantVerb::Get)?;
+            if model.resource(collection.resource).changes == ChangeLogDetail::Ids {
+                return Err(Problem::new(&problem::NO_HISTORY));
+            }
+            let read = PastRead { collection, id, state, selection };
+            Plan::Read(ReadPlan::PastItem(Box::new(read)))
         }
         Intent::List(address, list) => {
             Plan::Read(ReadPlan::Page(collection(address, GrantVerb::Get)?.0, list))

@@ -5,7 +5,7 @@ use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
 use crate::permit::ItemState;
 use crate::problem::FieldFault;
-use crate::value::{Change, EventKind, Item, Page};
+use crate::value::{Change, EventKind, Item, Moment, Page};
 
 /// The result of the store: what it has written or read.
 #[derive(Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub enum Outcome {
     User(Option<Item>),
     Stamp(i64),
     Item(Item),
+    /// An item as it was.
+    PastItem(Item),
     Page(Page),
     Created(Item),
     CreatedMany(Vec<Item>),
@@ -114,7 +116,8 @@ impl Outcome {
     /// The items of the outcome.
     pub fn items(&self) -> &[Item] {
         match self {
-            Self::Item(item) | Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {
+            Self::Item(item) | Self::PastItem(item) => std::slice::from_ref(item),
+            Self::Created(item) | Self::Updated(item) | Self::Patched(item) => {
                 std::slice::from_ref(item)
             }
             Self::Page(page) => &page.items,
@@ -184,8 +187,32 @@ pub enum RequestRefusal {
     PositionNotReached {
         reached: i64,
     },
+    /// The item was not as the request asks for it, or the log does not have it any more.
+    History(HistoryRefusal),
     /// Another request was sent with the same idempotency key.
     IdempotencyKeyReused,
     /// A request with the same idempotency key is in flight.
     IdempotencyKeyInFlight,
+}
+
+/// Why there is no past state of an item that the caller may know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HistoryRefusal {
+    /// The log has no values of that time.
+    NoValues,
+    /// The item has, or had, fewer versions.
+    NoSuchVersion {
+        latest: i64,
+    },
+    NotYetCreated {
+        created_at: Moment,
+    },
+    AlreadyDeleted {
+        deleted_at: Moment,
+    },
+    /// The log was swept; has the oldest version that can still be read, and since when the item had it.
+    Swept {
+        oldest: i64,
+        since: Moment,
+    },
 }

@@ -6,7 +6,7 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, ItemPath, ListQuery};
+use crate::intent::{ChangesQuery, ItemPath, ListQuery, PastState};
 use crate::model::Model;
 use crate::permit::change_visibility::ChangeScope;
 use crate::problem::FieldFault;
@@ -42,6 +42,8 @@ pub enum ReadPlan {
     IdempotentResponse(Box<IdempotentRequest>),
     /// With a list query if only some of the members are shown.
     Item(Collection, Id, Option<Arc<ListQuery>>),
+    /// An item as it was.
+    PastItem(Box<PastRead>),
     Page(Collection, Arc<ListQuery>),
     /// The body has faults, but 404 comes before 422 in the order of checks.
     InvalidWrite(Box<InvalidWrite>),
@@ -58,7 +60,7 @@ impl ReadPlan {
         match self {
             Self::Page(_, list) => !list.is_whole_by_id() || list.is_counted,
             // Bounded, but not short.
-            Self::Changes(_) => true,
+            Self::Changes(_) | Self::PastItem(_) => true,
             _ => false,
         }
     }
@@ -68,7 +70,7 @@ impl ReadPlan {
     pub fn is_point_lookup(&self) -> bool {
         match self {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
-            Self::Page(..) | Self::InvalidWrite(_) => false,
+            Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
@@ -80,6 +82,16 @@ impl ReadPlan {
 pub struct ChangesRead {
     pub scope: ChangeScope,
     pub query: Arc<ChangesQuery>,
+}
+
+/// An item as it was, as one caller sees it.
+#[derive(Debug)]
+pub struct PastRead {
+    pub collection: Collection,
+    pub id: Id,
+    pub state: PastState,
+    /// With a list query if only some of the members are shown.
+    pub selection: Option<Arc<ListQuery>>,
 }
 
 /// A write that is refused because its body has faults.

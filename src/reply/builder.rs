@@ -17,6 +17,7 @@ use super::parts::{
     Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
     insert_header,
 };
+use super::history::HistoryLinks;
 use super::{deprecation, slow_query_hint};
 use crate::fault::{OrBug as _, bug};
 use crate::formats::coding::CodingChoice;
@@ -73,6 +74,7 @@ pub struct ReplyBuilder {
     form_hashes: Vec<(&'static str, u32)>,
     /// For each resource: whether a response about it may involve something deprecated.
     may_be_deprecated: Vec<bool>,
+    history: HistoryLinks,
 }
 
 impl ReplyBuilder {
@@ -85,6 +87,7 @@ impl ReplyBuilder {
         Self {
             form_hashes: formats::ALL.iter().map(form).collect(),
             may_be_deprecated: deprecation::flags_by_resource(model),
+            history: HistoryLinks::new(model),
         }
     }
 
@@ -158,17 +161,27 @@ impl ReplyBuilder {
         crate::fault::point("reply");
         let mut reply = match outcome {
             Outcome::Page(page) => self.page_or_not_modified(about, page)?,
-            Outcome::Item(item) => {
+            Outcome::Item(item) | Outcome::PastItem(item) => {
                 let now = Validators::of_item(item);
-                match about.conditions.evaluate(Some(now), true) {
+                let is_past = matches!(outcome, Outcome::PastItem(_));
+                let mut reply = match about.conditions.evaluate(Some(now), true) {
                     PreconditionResult::Holds => self.success(about, outcome),
                     PreconditionResult::NotModified => {
                         let mut reply = not_modified(Some(self.etag(about, now.version)));
                         insert_header(&mut reply, LAST_MODIFIED, http_date(now.updated_seconds));
                         reply
                     }
-                    PreconditionResult::Fails => return Err(self.unmet(about, Some(now))),
+                    // The validators of a past state are not those that a retry needs.
+                    PreconditionResult::Fails => {
+                        return Err(self.unmet(about, Some(now).filter(|_| !is_past)));
+                    }
+                };
+                if is_past {
+                    let selection = about.list.and_then(|list| list.selected_members.as_deref());
+                    let place = (about.model, about.collection);
+                    self.history.add_memento(&mut reply, place, selection, item);
                 }
+                reply
             }
             _ if !is_readable(about, outcome) => {
                 let mut reply = write_only(about, outcome);
@@ -220,9 +233,8 @@ impl ReplyBuilder {
         let (format, view) = (about.format, about.view().with_secrets_of(outcome.items()));
         let mut body = Vec::with_capacity(512);
         let (status, item) = match outcome {
-            Outcome::Item(item) | Outcome::Updated(item) | Outcome::Patched(item) => {
-                (StatusCode::OK, item)
-            }
+            Outcome::Item(item) | Outcome::PastItem(item) => (StatusCode::OK, item),
+            Outcome::Updated(item) | Outcome::Patched(item) => (StatusCode::OK, item),
             Outcome::Created(item) => (StatusCode::CREATED, item),
             Outcome::CreatedMany(items) => {
                 (format.items)(&mut body, view, items);
@@ -249,8 +261,11 @@ impl ReplyBuilder {
         if !matches!(outcome, Outcome::Updated(_)) {
             reply.headers.insert(ETAG, self.etag(about, item.version));
         }
-        if let Outcome::Item(_) = outcome {
+        if let Outcome::Item(_) | Outcome::PastItem(_) = outcome {
             insert_header(&mut reply, LAST_MODIFIED, http_date(item.updated_at.seconds()));
+        }
+        if let Outcome::Item(_) = outcome {
+            self.history.add_link(&mut reply, about.model, about.collection, item.id);
         }
         reply
     }

@@ -5,7 +5,7 @@
 use http::{HeaderName, HeaderValue, header};
 
 use crate::model::{Model, ResourceIndex};
-use crate::plan::{Collection, RequestRefusal};
+use crate::plan::{Collection, HistoryRefusal, RequestRefusal};
 use crate::problem::{self, ExtensionValue, Problem};
 use crate::store::{InternalError, StoreError};
 
@@ -72,6 +72,7 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             Problem::new(&problem::POSITION_NOT_REACHED)
                 .detail(format!("expected a position up to {reached}, got a larger one"))
         }
+        RequestRefusal::History(refusal) => history_problem(name, refusal),
         RequestRefusal::IdempotencyKeyReused => Problem::new(&problem::IDEMPOTENCY_KEY_USED),
         RequestRefusal::IdempotencyKeyInFlight => Problem::new(&problem::REQUEST_UNDER_WAY)
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
@@ -90,6 +91,21 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             };
             problem.member("allowed", ExtensionValue::Texts(texts))
         }
+    }
+}
+
+/// Why an item cannot be shown as it was.
+fn history_problem(name: &str, refusal: HistoryRefusal) -> Problem {
+    match refusal {
+        HistoryRefusal::NoValues => Problem::new(&problem::NO_HISTORY),
+        HistoryRefusal::NoSuchVersion { latest } => Problem::new(&problem::NO_SUCH_VERSION)
+            .detail(format!("the last version of the {name} is {latest}")),
+        HistoryRefusal::NotYetCreated { created_at } => Problem::new(&problem::NO_SUCH_VERSION)
+            .detail(format!("the {name} was created later, at {created_at}")),
+        HistoryRefusal::AlreadyDeleted { deleted_at } => Problem::new(&problem::NO_SUCH_VERSION)
+            .detail(format!("the {name} was deleted before, at {deleted_at}")),
+        HistoryRefusal::Swept { oldest, since } => Problem::new(&problem::VERSION_GONE)
+            .detail(format!("the oldest version that is kept is {oldest}, of {since}")),
     }
 }
 

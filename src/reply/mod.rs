@@ -8,6 +8,7 @@ mod changes;
 mod content_coding;
 mod deprecation;
 mod failure;
+mod history;
 mod parts;
 mod slow_query_hint;
 

@@ -1,6 +1,7 @@
 //! The change log: its entries, its bounds, the version of a collection, and reading it in order.
 //!
-//! Written once for both backends. `page` reads it for `/-/changes`, `item_log` by item and by time.
+//! Written once for both backends. `page` reads it for `/-/changes`, `item_log` by item and by time, `history` for
+//! an item as it was.
 //!
 //! The version of a collection is the number of its last entry, from which list ETags are made. The invariant: a
 //! version is given out only at or below the low-water mark, which is read before the list. So the list contains
@@ -9,6 +10,7 @@
 //! A reader never misses a change that commits late with a smaller number: it reads only up to the low-water mark
 //! (`Dialect::low_watermark`).
 
+pub mod history;
 pub mod item_log;
 pub mod page;
 

@@ -7,6 +7,7 @@ use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
+use crate::store::change_log::history::read_past_item;
 use crate::store::change_log::item_log::item_at;
 use crate::store::change_log::page::read_page;
 use crate::store::change_log::{
@@ -79,6 +80,9 @@ pub async fn read<D: Driver>(
                 false => load_item(driver, context, collection.resource, statement).await?,
             };
             item.map(Outcome::Item).ok_or(StoreError::Refused(RequestRefusal::Missing))
+        }
+        ReadPlan::PastItem(read) => {
+            Ok(Outcome::PastItem(Box::pin(read_past_item(driver, context, read)).await?))
         }
         ReadPlan::Page(collection, list) => {
             let known = not_modified_page(driver, context, collection, list).await?;

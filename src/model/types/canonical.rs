@@ -29,9 +29,13 @@ pub fn parse_canonical(field: &Field, value: Value) -> Value {
     try_parse_canonical(field, value).or_bug("the store checks the lists and objects that it reads")
 }
 
-/// The inverse of `canonicalize` for a stored value of `field`; the value of a `json` field stays text.
+/// The inverse of `canonicalize` for a stored value of `field`; the value of a `json` field stays text. A field of
+/// another class has no JSON text, except one that the change log has from an older model.
 pub fn try_parse_canonical(field: &Field, value: Value) -> Result<Value, DamagedValue> {
     let Value::Json(text) = &value else { return Ok(value) };
+    if field.storage_class() != StorageClass::Json {
+        return Err(DamagedValue);
+    }
     if field.rules.element.is_none() && field.rules.fields.is_empty() {
         return Ok(value);
     }

@@ -97,6 +97,26 @@ pub fn next_item_entry(dialect: &Dialect) -> String {
     )
 }
 
+/// The last entry of an item up to a number, or one before it, without that of its creation. 1: the resource, 2:
+/// the id, 3: the number, 4: how many entries are between.
+pub fn earlier_item_entry(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT {COLUMNS} FROM nouns_changes WHERE {} AND sequence <= {p}3 \
+         ORDER BY sequence DESC LIMIT 1 OFFSET {p}4",
+        item_condition(dialect, 1)
+    )
+}
+
+/// The first entry of an item after a time, without that of its creation. 1: the resource, 2: the id, 3: the time.
+pub fn next_item_entry_by_time(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!(
+        "SELECT {COLUMNS} FROM nouns_changes WHERE {} AND time > {p}3 ORDER BY sequence LIMIT 1",
+        item_condition(dialect, 1)
+    )
+}
+
 /// The entry of an item's creation in a range. 1: the first number, 2: the last one, 3: the resource, 4: the id.
 pub fn creation_entry(dialect: &Dialect) -> String {
     let p = dialect.placeholder;

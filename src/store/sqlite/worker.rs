@@ -229,7 +229,7 @@ fn is_short(read: &ReadPlan) -> bool {
         | ReadPlan::Item(..)
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
-        ReadPlan::Changes(_) => false,
+        ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
         // The change feed reads it, and its thread need not wait for the disk.
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),

@@ -2,6 +2,8 @@
 
 mod command;
 mod event_source;
+mod history;
+mod history_replay;
 mod list;
 mod list_copy;
 mod log_stream;

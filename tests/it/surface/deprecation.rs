@@ -22,8 +22,12 @@ parent = "person"
 number = { type = "integer", deprecated = { since = "2025-01-01", sunset = "2026-12-31" } }
 "#;
 
+/// `Deprecation`, `Sunset`, and the link that is not the one to the history of an item.
 fn deprecation_headers(answer: &Answer) -> [Option<&str>; 3] {
-    ["Deprecation", "Sunset", "Link"].map(|name| answer.header(name))
+    let mut links = answer.all("Link");
+    links.retain(|link| !link.ends_with("rel=\"version-history\""));
+    assert!(links.len() < 2, "{answer:?}");
+    [answer.header("Deprecation"), answer.header("Sunset"), links.first().copied()]
 }
 
 on_every_backend! {

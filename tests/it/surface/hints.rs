@@ -52,7 +52,7 @@ on_every_backend! {
             assert_eq!(detail(&refused), format!("{name}: {PARAMETERS}{hint}"), "{query}");
         }
         let path = server.create("/customers", ANN);
-        assert_eq!(detail(&server.get(&format!("{path}?page=2"))), "page: no such parameter here (there are fields)");
+        assert_eq!(detail(&server.get(&format!("{path}?page=2"))), "page: no such parameter here (there are fields, version, as_of)");
         assert_eq!(detail(&server.put(&format!("{path}?page=2"), ANN)), "page: no such parameter here (none is taken)");
     }
 
