@@ -152,7 +152,9 @@ pub fn evaluate(
             let before = change.before.as_deref().filter(|_| shows_before);
             let before = shown(before, logged_item::write_visible);
             let after = shown(change.after.as_deref(), logged_item::write_visible);
-            let changed = shown(change.changed.as_deref(), logged_item::write_visible_names);
+            // The names compare the two items: they would tell of values that are not shown.
+            let changed = change.changed.as_deref().filter(|_| shows_before);
+            let changed = shown(changed, logged_item::write_visible_names);
             let data = match kind {
                 EventKind::Left => EventData::Id,
                 EventKind::Created | EventKind::Updated | EventKind::Deleted => EventData::Values {

@@ -41,8 +41,9 @@ impl<'a> ChangeView<'a> {
             ChangeValue::After => &change.after,
         };
         let is_shown = match value {
-            ChangeValue::Before => self.shows_before,
-            ChangeValue::Changed | ChangeValue::After => true,
+            // The names of the changed fields compare the two: they would tell of values that are not shown.
+            ChangeValue::Before | ChangeValue::Changed => self.shows_before,
+            ChangeValue::After => true,
         };
         let Some(text) = text.as_deref().filter(|_| is_shown && !self.has_left()) else {
             return false;

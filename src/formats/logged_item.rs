@@ -25,14 +25,15 @@ pub struct LoggedView<'a> {
 }
 
 impl LoggedView<'_> {
-    /// Whether a stored text is shown as it is.
-    fn is_whole(&self) -> bool {
+    /// Whether a stored text is shown as it is. Another program may have stored control characters, which would break
+    /// the lines of NDJSON and of events.
+    fn is_whole(&self, text: &str) -> bool {
         let is_item_whole = self.item.is_none_or(|view| {
             view.hidden.is_empty()
                 && view.selected_members.is_none()
                 && !view.resource.fields.iter().any(|field| field.secret)
         });
-        is_item_whole && self.shows_undeclared
+        is_item_whole && self.shows_undeclared && !text.bytes().any(|byte| byte < 0x20)
     }
 
     fn is_shown(&self, name: &str) -> bool {
@@ -44,6 +45,17 @@ impl LoggedView<'_> {
             Some(member) => view.is_shown(member),
             None => self.shows_undeclared && view.selected_members.is_none(),
         }
+    }
+
+    /// Whether the name of a changed field is shown: that of a secret is, unlike its value.
+    fn is_name_shown(&self, name: &str) -> bool {
+        let secret = self.item.and_then(|view| {
+            let (at, field) = view.resource.field(name)?;
+            let is_selected =
+                view.selected_members.is_none_or(|chosen| chosen.contains(&ItemMember::Field(at)));
+            field.secret.then_some(is_selected && !view.hidden.contains(&at))
+        });
+        secret.unwrap_or_else(|| self.is_shown(name))
     }
 }
 
@@ -107,7 +119,7 @@ fn parse_id(kind: IdKind, json: &Json<'_>) -> Option<Id> {
 
 /// Writes the visible members of a stored `before` or `after`, in their stored order; numbers keep their text.
 pub fn write_visible(out: &mut Vec<u8>, view: LoggedView<'_>, text: &str) {
-    if view.is_whole() {
+    if view.is_whole(text) {
         return out.extend_from_slice(text.as_bytes());
     }
     match json::parse(text.as_bytes(), DEPTH_MAX) {
@@ -121,7 +133,7 @@ pub fn write_visible(out: &mut Vec<u8>, view: LoggedView<'_>, text: &str) {
 
 /// Writes the visible names of a stored `changed`.
 pub fn write_visible_names(out: &mut Vec<u8>, view: LoggedView<'_>, text: &str) {
-    if view.is_whole() {
+    if view.is_whole(text) {
         return out.extend_from_slice(text.as_bytes());
     }
     match json::parse(text.as_bytes(), DEPTH_MAX) {
@@ -130,7 +142,7 @@ pub fn write_visible_names(out: &mut Vec<u8>, view: LoggedView<'_>, text: &str) 
                 Json::Text(name) => Some(name),
                 _ => None,
             });
-            let shown = shown.filter(|name| view.is_shown(name));
+            let shown = shown.filter(|name| view.is_name_shown(name));
             write_list(out, shown, |out, name: &Cow<'_, str>| write_text(out, name));
         }
         _ => out.extend_from_slice(b"null"),
@@ -291,6 +303,26 @@ marks = { type = "list", of = { type = "text" }, default = ["new"], nullable = t
         let mut out = Vec::new();
         let view = LoggedView { item, shows_undeclared: true };
         write_visible(&mut out, view, r#"{"id":"x","name":"ann","password":"hash"}"#);
-        assert_eq!(String::from_utf8(out).unwrap(), r#"{"id":"x","name":"ann"}"#);
+        write_visible_names(&mut out, view, r#"["name","password"]"#);
+        let expected = r#"{"id":"x","name":"ann"}["name","password"]"#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        // A hidden secret has no name either.
+        let hidden = [model::builtin::PASSWORD];
+        let item = Some(ItemView { hidden: &hidden, ..ItemView::all_fields(users) });
+        let mut out = Vec::new();
+        let view = LoggedView { item, shows_undeclared: true };
+        write_visible_names(&mut out, view, r#"["name","password"]"#);
+        assert_eq!(out, br#"["name"]"#);
+    }
+
+    /// One line of text stays one line, whoever has written it.
+    #[test]
+    fn logged_item_write_has_no_control_characters() {
+        let view = LoggedView { item: None, shows_undeclared: true };
+        let mut out = Vec::new();
+        write_visible(&mut out, view, "{\n\t\"a\": 1.50}");
+        write_visible_names(&mut out, view, "[\r\"a\"]");
+        write_visible(&mut out, view, "{\"a\":\n");
+        assert_eq!(String::from_utf8(out).unwrap(), r#"{"a":1.50}["a"]null"#);
     }
 }

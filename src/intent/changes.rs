@@ -15,15 +15,15 @@ use crate::model::{Model, nearest};
 use crate::problem::{self, Problem};
 use crate::value::{EventKind, Moment, truncate_for_message};
 
-/// The filters of `/-/changes`, combined by AND; an empty list of values selects all.
+/// The filters of `/-/changes`, combined by AND; `None` selects all, an empty list of values nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogFilter {
     /// The names of resources in the log (`Resource::label`).
-    pub resources: Vec<Box<str>>,
+    pub resources: Option<Vec<Box<str>>>,
     pub subject: Option<ItemPath>,
     /// As the reader sees them.
-    pub kinds: Vec<EventKind>,
-    pub actors: Vec<Box<str>>,
+    pub kinds: Option<Vec<EventKind>>,
+    pub actors: Option<Vec<Box<str>>>,
     /// The first and the last moment, both included.
     pub from: Option<Moment>,
     pub until: Option<Moment>,
@@ -33,8 +33,9 @@ impl LogFilter {
     /// Whether a change is selected. Its kind depends on the reader: `selects_kind`.
     pub fn selects(&self, logged: &LoggedChange) -> bool {
         let change = &logged.change;
-        let is_among =
-            |all: &[Box<str>], one: &str| all.is_empty() || all.iter().any(|known| **known == *one);
+        let is_among = |all: &Option<Vec<Box<str>>>, one: &str| {
+            all.as_ref().is_none_or(|all| all.iter().any(|known| **known == *one))
+        };
         is_among(&self.resources, &change.resource)
             && is_among(&self.actors, &change.actor)
             && self.subject.as_ref().is_none_or(|path| logged.path.as_ref() == Some(path))
@@ -43,7 +44,7 @@ impl LogFilter {
     }
 
     pub fn selects_kind(&self, kind: EventKind) -> bool {
-        self.kinds.is_empty() || self.kinds.contains(&kind)
+        self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind))
     }
 }
 
@@ -218,17 +219,19 @@ impl ChangesQuery {
             "resource" => {
                 check_operator(VALUE_OPERATORS)?;
                 let known = |value: String| find_label(model, &value).map_err(wrong);
-                self.filter.resources =
-                    values()?.into_iter().map(known).collect::<Result<_, _>>()?;
+                let values = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
+                intersect(&mut self.filter.resources, values);
             }
             "kind" => {
                 check_operator(VALUE_OPERATORS)?;
                 let known = |value: String| find_kind(&value).map_err(wrong);
-                self.filter.kinds = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
+                let values = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
+                intersect(&mut self.filter.kinds, values);
             }
             "actor" => {
                 check_operator(VALUE_OPERATORS)?;
-                self.filter.actors = values()?.into_iter().map(Into::into).collect();
+                let values = values()?.into_iter().map(Into::into).collect();
+                intersect(&mut self.filter.actors, values);
             }
             "time" => {
                 check_operator(TIME_OPERATORS)?;
@@ -252,6 +255,17 @@ impl ChangesQuery {
             _ => *until = lower(time),
         }
     }
+}
+
+/// Adds a condition on the same values: `resource` and `resource:in` must both hold.
+fn intersect<T: PartialEq>(known: &mut Option<Vec<T>>, values: Vec<T>) {
+    *known = Some(match known.take() {
+        None => values,
+        Some(mut known) => {
+            known.retain(|value| values.contains(value));
+            known
+        }
+    });
 }
 
 fn unknown_operator_message(operator: &str, known: &[&str]) -> String {

@@ -8,9 +8,7 @@ use std::fmt::Write;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::attribute::{
-    Attribute, SortKey, UnusableName, VisibleResource, no_such_message, no_such_parameter_message,
-};
+use super::attribute::{Attribute, SortKey, UnusableName, VisibleResource, no_such_message};
 use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::{self, Filter};
 use super::preconditions::Preconditions;

@@ -75,9 +75,11 @@ impl ChangeTarget {
 }
 
 impl ChangeScope {
-    /// The members that the reader sees of an item; `None`: the model does not declare its resource any more.
+    /// The members that the reader sees of an item; `None`: the model does not declare its resource any more. There
+    /// are none of a resource that the reader may not read.
     pub fn view<'a>(&'a self, resource: Option<&'a Resource>) -> LoggedView<'a> {
-        let item = resource.map(|resource| ItemView {
+        let readable = resource.filter(|resource| self.access.can_read(resource.index));
+        let item = readable.map(|resource| ItemView {
             resource,
             hidden: &self.access.read_access(resource.index).hidden,
             selected_members: self.target.list().and_then(|list| list.selected_members.as_deref()),
@@ -119,10 +121,6 @@ pub enum AncestorState<'a> {
 
 /// For readers whose ancestors need no states, and to find out which states are needed.
 #[derive(Debug, Clone, Copy)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the history of items, which uses it, is being built")
-)]
 pub struct NoAncestorStates;
 
 impl AncestorStates for NoAncestorStates {

@@ -64,6 +64,7 @@ impl IdempotentRequest {
                 | RequestRefusal::ReadOnly(_)
                 | RequestRefusal::OutsideRowFilter(_)
                 | RequestRefusal::PositionGone { .. }
+                | RequestRefusal::History(_)
                 | RequestRefusal::PositionNotReached { .. }
                 | RequestRefusal::IdempotencyKeyReused
                 | RequestRefusal::IdempotencyKeyInFlight => false,

@@ -18,8 +18,8 @@ pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use outcome::{
-    ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks, Outcome,
-    RequestRefusal, VisibleChange,
+    ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks,
+    Outcome, RequestRefusal, VisibleChange,
 };
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, InvalidWrite, PastRead, ReadPlan};

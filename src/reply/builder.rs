@@ -13,11 +13,11 @@ use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::failure;
+use super::history::HistoryLinks;
 use super::parts::{
     Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
     insert_header,
 };
-use super::history::HistoryLinks;
 use super::{deprecation, slow_query_hint};
 use crate::fault::{OrBug as _, bug};
 use crate::formats::coding::CodingChoice;

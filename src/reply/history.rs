@@ -27,8 +27,7 @@ pub struct HistoryLinks {
 impl HistoryLinks {
     pub fn new(model: &Model) -> Self {
         let base_path = model.server.base_path.as_deref().unwrap_or("");
-        let has_values =
-            |resource: &Resource| matches!(resource.changes, ChangeLogDetail::Values);
+        let has_values = |resource: &Resource| matches!(resource.changes, ChangeLogDetail::Values);
         Self {
             start: format!("<{base_path}/-/changes?subject={base_path}").into(),
             has_values: model.resources.iter().map(has_values).collect(),

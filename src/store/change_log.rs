@@ -28,7 +28,8 @@ use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, StoreError};
 use crate::store::sql::insert::ENTRY_BINDS;
 use crate::store::sql::statements::{
-    CHANGE_LOG_BOUNDS, CHANGES_SWEPT, changes_between, numbers_after, raise_system_number,
+    CHANGE_LOG_BOUNDS, CHANGES_OLDEST, CHANGES_SWEPT, changes_between, numbers_after,
+    raise_system_number,
 };
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::system_values;
@@ -159,6 +160,22 @@ pub async fn record_swept_if_absent<D: Driver>(driver: &mut D) -> Result<(), Sta
     }
     let oldest = read_log_bounds(driver).await?.oldest;
     raise_swept(driver, oldest.map_or(0, |oldest| oldest - 1)).await
+}
+
+/// Notices what a server of an earlier version has deleted without recording it: the entry that was the oldest is
+/// gone. The number of the oldest entry alone does not tell, because rolled-back transactions leave gaps.
+pub async fn record_foreign_sweep<D: Driver>(driver: &mut D) -> Result<(), StatementError> {
+    let LogBounds { oldest, swept, .. } = read_log_bounds(driver).await?;
+    let Some(oldest) = oldest else { return Ok(()) };
+    let stored = system_values::read(driver, CHANGES_OLDEST).await?;
+    let stored: Option<i64> = stored.and_then(|text| text.parse().ok());
+    if stored.is_some_and(|stored| swept < stored && stored < oldest) {
+        raise_swept(driver, oldest - 1).await?;
+    }
+    if stored != Some(oldest) {
+        system_values::write(driver, CHANGES_OLDEST, &oldest.to_string()).await?;
+    }
+    Ok(())
 }
 
 /// A collection as the change log identifies it.

@@ -8,7 +8,7 @@ use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
 use crate::store::change_log::history::read_past_item;
-use crate::store::change_log::item_log::item_at;
+use crate::store::change_log::item_log::ancestor_at;
 use crate::store::change_log::page::read_page;
 use crate::store::change_log::{
     self, CollectionKey, LogPosition, not_modified_page, read_position, stable_version,
@@ -50,7 +50,7 @@ pub async fn read<D: Driver>(
         ReadPlan::ItemStates { paths, sequence } => {
             let mut states = Vec::with_capacity(paths.len());
             for path in paths {
-                states.push(Box::pin(item_at(driver, context, path, *sequence)).await?);
+                states.push(Box::pin(ancestor_at(driver, context, path, *sequence)).await?);
             }
             Ok(Outcome::ItemStates(states))
         }

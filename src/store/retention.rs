@@ -174,6 +174,7 @@ pub async fn sweep_batch<D: Driver>(
         sweep: TableSweep::ByTime(&sql.keys.sweep),
     };
     let mut step = SweepResult::default();
+    change_log::record_foreign_sweep(driver).await?;
     step.changes = sweep_table(driver, &changes, (now, &mut step.doubts)).await?;
     step.keys = sweep_table(driver, &keys, (now, &mut step.doubts)).await?;
     let deliveries = webhooks::sweep_orphans(driver, SWEEP_BATCH_ROWS).await?;

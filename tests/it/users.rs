@@ -111,6 +111,7 @@ on_every_backend! {
             x-content-type-options: nosniff
             etag: "1-<tag-1>"
             last-modified: <date>
+            link: </-/changes?subject=/-/users/<id-1>>; rel="version-history"
             x-request-id: <request-2>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin

@@ -167,9 +167,10 @@ fn change_visibility_of_targets_and_grants() {
     let list = |query: &str| list(&model, "/customers/1/orders", query);
     let path = |id| ItemPath { resource: order, ancestors: vec![Id::Integer(1)], id };
     let all = |filter: LogFilter| ChangeTarget::All(Arc::new(filter));
-    let left = LogFilter { kinds: vec![EventKind::Left], ..LogFilter::default() };
-    let by = |actor: &str| LogFilter { actors: vec![actor.into()], ..LogFilter::default() };
-    let of = |label: &str| LogFilter { resources: vec![label.into()], ..LogFilter::default() };
+    let left = LogFilter { kinds: Some(vec![EventKind::Left]), ..LogFilter::default() };
+    let by = |actor: &str| LogFilter { actors: Some(vec![actor.into()]), ..LogFilter::default() };
+    let of =
+        |label: &str| LogFilter { resources: Some(vec![label.into()]), ..LogFilter::default() };
     let subject = |id| LogFilter { subject: Some(path(id)), ..LogFilter::default() };
     let at = |text: &str| Moment::parse(text);
     let since = |text: &str| LogFilter { from: at(text), ..LogFilter::default() };

@@ -14,14 +14,12 @@ use crate::permit::change_visibility::{
     AncestorState, AncestorStates, AncestorVisibility, NoAncestorStates, judge_ancestors,
 };
 use crate::plan::{Collection, HistoryRefusal, PastRead, RequestRefusal};
-use crate::store::change_log::item_log::{item_at, log_item, read_item_row};
+use crate::store::change_log::item_log::{ancestor_at, log_item, read_item_row};
 use crate::store::change_log::read_change;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
-use crate::store::sql::changes::{
-    earlier_item_entry, next_item_entry, next_item_entry_by_time,
-};
+use crate::store::sql::changes::{earlier_item_entry, next_item_entry, next_item_entry_by_time};
 use crate::store::statement::Bind;
 use crate::value::{ChangeKind, Id, Item, Moment};
 
@@ -246,18 +244,22 @@ async fn is_visible<D: Driver>(
     };
     let mut states = AncestorList(Vec::new());
     for (resource, id) in needed {
-        let depth = model.resource(resource).depth;
-        let ancestors = path.ancestors.iter().take(depth).copied().collect();
-        let ancestor = ItemPath { resource, ancestors, id };
+        let ancestor = path.ancestor(model, resource, id);
         let item = match state.at {
-            LogMoment::Now => read_item_row(driver, context, &ancestor).await?,
+            LogMoment::Now => ancestor_at(driver, context, &ancestor, i64::MAX).await?.item,
             LogMoment::Before(number) => {
-                item_at(driver, context, &ancestor, number - 1).await?.item
+                ancestor_at(driver, context, &ancestor, number - 1).await?.item
             }
             LogMoment::Time(time) => {
                 let mut history = ItemHistory { driver, context, path: &ancestor };
-                let found = history.find_as_of(time).await?;
-                found.filter(|found| found.refusal.is_none()).and_then(|found| found.item)
+                match history.find_as_of(time).await {
+                    Ok(found) => {
+                        found.filter(|found| found.refusal.is_none()).and_then(|found| found.item)
+                    }
+                    // As in `ancestor_at`: what is damaged shows nothing.
+                    Err(StoreError::Broken(_)) => None,
+                    Err(error) => return Err(error),
+                }
             }
         };
         states.0.push(((resource, id), item));

@@ -19,6 +19,8 @@ use crate::value::{Change, Item, Moment};
 /// How far the times of neighbouring entries may be out of order: a transaction takes its time before it waits
 /// for locks, and the clocks of servers differ.
 pub const TIME_DISORDER_MAX: Duration = Duration::from_secs(60);
+/// The numbers that a search for the creation of an item examines.
+const CREATION_SEARCH_MAX: i64 = 20_000;
 
 pub fn log_item<'a>(context: &'a StoreContext, path: &ItemPath) -> LogItem<'a> {
     LogItem { resource: &context.model.resource(path.resource).label, id: path.id.text() }
@@ -46,7 +48,8 @@ pub async fn item_at<D: Driver>(
     })
 }
 
-/// The stored item, for any caller.
+/// The stored item, for any caller. Its lists and objects are not checked: a row filter that reads a damaged one
+/// does not hold.
 pub async fn read_item_row<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
@@ -56,11 +59,21 @@ pub async fn read_item_row<D: Driver>(
     let reached = context.scoped_statements(path.resource, &scope);
     let statement = reached.item(path.id, &path.ancestors);
     let read = |row: &dyn Columns| context.read_item(path.resource, row);
-    let item = driver.query_statement(&statement, read).await?.pop();
-    if let Some(item) = &item {
-        context.check_lists_and_objects(path.resource, item)?;
+    Ok(driver.query_statement(&statement, read).await?.pop())
+}
+
+/// The state of an ancestor, which decides whether what is below it is visible. One that is damaged is counted, and
+/// shows nothing.
+pub async fn ancestor_at<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+    sequence: i64,
+) -> Result<ItemState, StatementError> {
+    match item_at(driver, context, path, sequence).await {
+        Err(StatementError::Internal(_)) => Ok(ItemState { item: None, until: None }),
+        state => state,
     }
-    Ok(item)
 }
 
 /// The first number from which on entries are at `time` or later, as far as the order of numbers is that of
@@ -102,27 +115,71 @@ pub async fn bisect_range<D: Driver>(
     Ok((first, last))
 }
 
-/// The entry of an item's creation, if it is kept.
+/// The entry of an item's creation, if it is kept and near the time of creation, or, where that is unknown, near the
+/// first of its other entries. The search examines a bounded range of numbers.
 pub async fn find_creation<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     path: &ItemPath,
     bounds: LogBounds,
 ) -> Result<Option<Change>, StatementError> {
-    let created_at = match path.id.created_at() {
-        Some(created_at) => Some(created_at),
-        None => item_at(driver, context, path, 0).await?.item.map(|item| item.created_at),
+    let range = match path.id.created_at() {
+        Some(created_at) => numbers_near(driver, bounds, created_at).await?,
+        None => match find_creation_time(driver, context, path).await? {
+            CreationTime::Known(created_at) => numbers_near(driver, bounds, created_at).await?,
+            CreationTime::Before(number) => (number - CREATION_SEARCH_MAX, number),
+            CreationTime::Unknown => return Ok(None),
+        },
     };
-    let Some(created_at) = created_at else { return Ok(None) };
-    let range = (Some(created_at), Some(created_at));
-    let (first, last) = bisect_range(driver, bounds, range).await?;
     let item = log_item(context, path);
     let binds = vec![
-        Bind::Integer(first),
-        Bind::Integer(last),
+        Bind::Integer(range.0),
+        Bind::Integer(range.1),
         Bind::Text(item.resource),
         Bind::Text(&item.id),
     ];
     let statement = Statement::new(creation_entry(D::DIALECT), binds);
     Ok(driver.query_statement(&statement, read_change).await?.pop())
+}
+
+/// The numbers of entries at about this time, of limited count.
+async fn numbers_near<D: Driver>(
+    driver: &mut D,
+    bounds: LogBounds,
+    time: Moment,
+) -> Result<(i64, i64), StatementError> {
+    let middle = bisect(driver, bounds, time).await?;
+    let (first, last) = bisect_range(driver, bounds, (Some(time), Some(time))).await?;
+    let half = CREATION_SEARCH_MAX / 2;
+    Ok((first.max(middle - half), last.min(middle + half)))
+}
+
+/// When an item with an integer id was created.
+enum CreationTime {
+    Known(Moment),
+    /// Before the entry with this number, which has no values.
+    Before(i64),
+    /// There is no such item, and no entry of one.
+    Unknown,
+}
+
+async fn find_creation_time<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+) -> Result<CreationTime, StatementError> {
+    let row = read_item_row(driver, context, path).await?;
+    if let Some(row) = row {
+        return Ok(CreationTime::Known(row.created_at));
+    }
+    let item = log_item(context, path);
+    let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(0)];
+    let first = driver.query_one(&next_item_entry(D::DIALECT), &binds, read_change).await?;
+    let Some(first) = first else { return Ok(CreationTime::Unknown) };
+    let number = first.sequence;
+    let first = LoggedChange::new(&context.model, first);
+    Ok(match first.before(&context.model) {
+        Some(before) => CreationTime::Known(before.created_at),
+        None => CreationTime::Before(number),
+    })
 }

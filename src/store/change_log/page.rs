@@ -7,7 +7,7 @@ use crate::intent::LoggedChange;
 use crate::permit::AncestorCache;
 use crate::permit::change_visibility::{Visibility, judge};
 use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
-use crate::store::change_log::item_log::{bisect_range, find_creation, item_at, log_item};
+use crate::store::change_log::item_log::{ancestor_at, bisect_range, find_creation, log_item};
 use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -19,6 +19,8 @@ use crate::value::Change;
 const EXAMINED_MAX: i64 = 20_000;
 /// A page of large values ends early, and so does a batch.
 const PAGE_BYTES_MAX: usize = 8 << 20;
+/// A page that needs the states of more ancestors ends early.
+const ANCESTOR_LOOKUPS_MAX: usize = 1_000;
 
 pub async fn read_page<D: Driver>(
     driver: &mut D,
@@ -35,8 +37,8 @@ pub async fn read_page<D: Driver>(
         lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
         highest: last.min(bounds.mark),
     };
-    let mut scan =
-        PageScan { context, read, states: AncestorCache::default(), changes: Vec::new(), bytes: 0 };
+    let states = AncestorCache::default();
+    let mut scan = PageScan { context, read, states, lookups: 0, changes: Vec::new(), bytes: 0 };
     let mut after = window.lowest.max(read.query.after.unwrap_or(0));
     let next = match (&filter.subject, read.query.is_descending) {
         (None, false) => scan.ascend(driver, (after, window.highest), None).await?,
@@ -105,6 +107,8 @@ struct PageScan<'a> {
     context: &'a StoreContext,
     read: &'a ChangesRead,
     states: AncestorCache,
+    /// The states of ancestors that were looked up.
+    lookups: usize,
     changes: Vec<VisibleChange>,
     bytes: usize,
 }
@@ -118,7 +122,9 @@ struct LogBatch {
 
 impl PageScan<'_> {
     fn is_full(&self) -> bool {
-        self.changes.len() >= self.read.query.limit || self.bytes > PAGE_BYTES_MAX
+        self.changes.len() >= self.read.query.limit
+            || self.bytes > PAGE_BYTES_MAX
+            || self.lookups >= ANCESTOR_LOOKUPS_MAX
     }
 
     /// Returns the number up to which entries were examined, if there may be more.
@@ -231,7 +237,8 @@ impl PageScan<'_> {
         if let (Visibility::NeedsAncestors(of), Some(path)) = (&found, &logged.path) {
             for (resource, id) in of {
                 let ancestor = path.ancestor(model, *resource, *id);
-                let state = item_at(driver, self.context, &ancestor, sequence).await?;
+                let state = ancestor_at(driver, self.context, &ancestor, sequence).await?;
+                self.lookups += 1;
                 self.states.insert((*resource, *id), state);
             }
             found = judge(model, &self.read.scope, &logged, &self.states);

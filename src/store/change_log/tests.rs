@@ -1,7 +1,8 @@
-//! PostgreSQL's query plan for a collection's version in a large change log. SQLite's plan is in
-//! `sql/tests.rs`.
+//! PostgreSQL's query plans for a collection's version and for the entries of an item, in a large change log.
+//! SQLite's plans are in `sql/tests.rs`.
 
 use crate::store::postgres::connect::tests::cluster::TestCluster;
+use crate::store::sql::changes::item_statements;
 use crate::store::sql::dialect::POSTGRES;
 
 /// Entries of customers, of their orders, and one that is older than all of them.
@@ -34,6 +35,32 @@ fn collection_version_on_postgres_is_one_index_scan() {
         for plan in [show("force_generic_plan"), show("force_custom_plan")] {
             assert!(plan.contains("Index Scan using nouns_changes_place"), "{values}: {plan}");
             assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{values}: {plan}");
+        }
+    }
+}
+
+/// Every third entry is an update of one of 500 items.
+#[test]
+fn entries_of_an_item_on_postgres_are_one_index_scan() {
+    let cluster = TestCluster::start();
+    let indexes = POSTGRES.log_indexes.iter().map(|index| &index.create);
+    POSTGRES.system_tables.iter().chain(indexes).for_each(|text| {
+        cluster.sql(text);
+    });
+    cluster.sql(FILL);
+    cluster.sql("UPDATE nouns_changes SET kind = 'updated', id = (sequence % 500)::text WHERE sequence % 3 = 1");
+    cluster.sql("VACUUM ANALYZE nouns_changes");
+    for (text, values) in item_statements(&POSTGRES) {
+        let show = |how: &str| {
+            cluster.sql(&format!("SET plan_cache_mode = {how}; PREPARE entry AS {text}; EXPLAIN EXECUTE entry({values})"))
+        };
+        for plan in [show("force_generic_plan"), show("force_custom_plan")] {
+            let scans = [
+                "Index Scan using nouns_changes_item",
+                "Index Scan Backward using nouns_changes_item",
+            ];
+            assert!(scans.iter().any(|scan| plan.contains(scan)), "{text}: {plan}");
+            assert!(!plan.contains("Sort") && !plan.contains("Seq Scan"), "{text}: {plan}");
         }
     }
 }

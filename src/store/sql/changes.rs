@@ -43,18 +43,22 @@ pub fn entries_in_range<'a>(
         binds.extend([Bind::Text(item.resource), Bind::Text(&item.id)]);
         let _ = write!(sql, " AND {}", item_condition(dialect, 3));
     }
-    let mut any_of = |column: &str, values: Vec<&'a str>| {
+    let mut any_of = |column: &str, values: Option<Vec<&'a str>>| {
+        let Some(values) = values else { return };
         if values.is_empty() {
-            return;
+            return sql.push_str(" AND 1 = 0");
         }
         let first = binds.len() + 1;
         let numbers = (first..first + values.len()).map(|number| format!("{p}{number}"));
         let _ = write!(sql, " AND {column} IN ({})", numbers.collect::<Vec<_>>().join(", "));
         binds.extend(values.into_iter().map(Bind::Text));
     };
-    any_of("resource", filter.resources.iter().map(|text| &**text).collect());
-    any_of("kind", stored_kinds(&filter.kinds));
-    any_of("actor", filter.actors.iter().map(|text| &**text).collect());
+    let texts = |all: &'a Option<Vec<Box<str>>>| {
+        all.as_ref().map(|all| all.iter().map(|text| &**text).collect())
+    };
+    any_of("resource", texts(&filter.resources));
+    any_of("kind", filter.kinds.as_deref().map(stored_kinds));
+    any_of("actor", texts(&filter.actors));
     for (sign, bound) in [(">=", filter.from), ("<=", filter.until)] {
         if let Some(bound) = bound {
             binds.push(Bind::Moment(bound));
@@ -132,4 +136,23 @@ pub fn entry_time(dialect: &Dialect) -> String {
     format!(
         "SELECT sequence, time FROM nouns_changes WHERE sequence >= {p}1 ORDER BY sequence LIMIT 1"
     )
+}
+
+/// The statements that find entries of one item, with the values of their parameters.
+#[cfg(test)]
+pub fn item_statements(dialect: &Dialect) -> [(String, &'static str); 5] {
+    let item = LogItem { resource: "order", id: "7".to_owned() };
+    let range = |is_descending| LogRange { after: 0, up_to: 9, is_descending, entries_max: 5 };
+    let filter = LogFilter::default();
+    let entries = |is_descending| {
+        let statement = entries_in_range(dialect, &filter, Some(&item), range(is_descending));
+        statement.sql.into_owned()
+    };
+    [
+        (next_item_entry(dialect), "'order', '7', 9"),
+        (earlier_item_entry(dialect), "'order', '7', 29000, 3"),
+        (next_item_entry_by_time(dialect), "'order', '7', '2026-11-17T03:20:01Z'"),
+        (entries(false), "0, 29000, 'order', '7', 5"),
+        (entries(true), "0, 29000, 'order', '7', 5"),
+    ]
 }

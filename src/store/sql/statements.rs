@@ -40,6 +40,8 @@ pub fn changes_between(dialect: &Dialect) -> String {
 
 /// The key in `nouns_system` of the largest number that was deleted from the change log.
 pub const CHANGES_SWEPT: &str = "changes_swept";
+/// The key in `nouns_system` of the oldest entry that the last sweep has seen.
+pub const CHANGES_OLDEST: &str = "changes_oldest";
 
 /// Raises a number in `nouns_system`, never lowers it. 1: name, 2: value.
 pub fn raise_system_number(dialect: &Dialect) -> String {

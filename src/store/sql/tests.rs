@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 
 use crate::model::{self, Model, ResourceIndex, UniqueRule, UniqueScope};
+use crate::store::sql::changes::item_statements;
 use crate::store::sql::ddl::{add_column, create_table, foreign_key_names, indexes, literal};
 use crate::store::sql::dialect::{Dialect, POSTGRES, SQLITE};
 use crate::store::sql::read_statements::ReadStatements;
@@ -168,6 +169,23 @@ fn sql_collection_version_is_one_index_lookup() {
         let is_used = |step: &String| step.contains("USING COVERING INDEX nouns_changes_place");
         assert!(steps.iter().any(is_used), "{steps:?}");
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+    }
+}
+
+/// The entries of an item are found by their index, and need no sort.
+#[test]
+fn sql_entries_of_an_item_are_found_by_their_index() {
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
+    let define = SQLITE.system_tables.iter().chain(indexes);
+    define.for_each(|text| connection.execute_batch(text).unwrap());
+    for (text, _) in item_statements(&SQLITE) {
+        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let count = plan.parameter_count();
+        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
+        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        assert_eq!(steps.len(), 1, "{text}: {steps:?}");
+        assert!(steps[0].contains("USING INDEX nouns_changes_item"), "{text}: {steps:?}");
     }
 }
 

@@ -94,7 +94,7 @@ on_every_backend! {
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
-            content-length: 191
+            content-length: 193
             date: <date>
 
             {"customer":{"id":"<id-1>","name":"Ann","owner":"ann","score":7,"created_at":"<time-1>","updated_at":"<time-1>","version":1}}"#]]
@@ -199,7 +199,7 @@ on_every_backend! {
             ("as_of=2026-11-15T02:28:14Z&version=1", "expected version or as_of, got both"),
             ("as_of=2026-11-15", "as_of: expected a timestamp such as \"2026-11-15T02:28:14Z\", got \"2026-11-15\""),
             ("version=1&limit=1", "limit: no such parameter here (there are fields, version, as_of)"),
-            ("version=1&fields=naem", "fields: there is no \"naem\"; did you mean \"name\"?"),
+            ("version=1&fields=naem", "fields: naem: no such field here; did you mean \"name\"?"),
         ] {
             let answer = server.get(&format!("{path}?{query}"));
             assert_eq!((answer.status, answer.json()["detail"].as_str().unwrap()), (400, detail), "{query}");

@@ -369,7 +369,7 @@ on_every_backend! {
             created /customers/<id-1> null null {"id":"<id-1>","name":"Ann","owner":"own-ann","created_at":"<time-1>","updated_at":"<time-1>","version":1}
             created /customers/<id-1>/orders/<id-2> null null {"id":"<id-2>","customer_id":"<id-1>","text":"tea","secret_note":"psst","created_at":"<time-2>","updated_at":"<time-2>","version":1}
             left /customers/<id-1> null null null
-            updated /customers/<id-3> ["owner"] null {"id":"<id-3>","name":"Bob","owner":"own-ann","created_at":"<time-3>","updated_at":"<time-4>","version":2}
+            updated /customers/<id-3> null null {"id":"<id-3>","name":"Bob","owner":"own-ann","created_at":"<time-3>","updated_at":"<time-4>","version":2}
             deleted /customers/<id-3>/orders/<id-4> null {"id":"<id-4>","customer_id":"<id-3>","text":"rum","secret_note":"psst","created_at":"<time-5>","updated_at":"<time-5>","version":1} null
             deleted /customers/<id-3> null {"id":"<id-3>","name":"Bob","owner":"own-ann","created_at":"<time-3>","updated_at":"<time-4>","version":2} null
         "#]].assert_eq(&mask(&listed));

@@ -6,6 +6,7 @@ mod history;
 mod history_replay;
 mod list;
 mod list_copy;
+mod log_rights;
 mod log_stream;
 mod long_poll;
 mod replicas;

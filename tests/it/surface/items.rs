@@ -55,6 +55,7 @@ on_every_backend! {
             x-content-type-options: nosniff
             etag: "1-<tag-1>"
             last-modified: <date>
+            link: </-/changes?subject=/customers/<id-1>>; rel="version-history"
             x-request-id: <request-2>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
@@ -85,6 +86,7 @@ on_every_backend! {
             x-content-type-options: nosniff
             etag: "2-<tag-1>"
             last-modified: <date>
+            link: </-/changes?subject=/customers/<id-1>>; rel="version-history"
             x-request-id: <request-4>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
