@@ -84,8 +84,11 @@ fn stream_goes_on_when_its_listening_session_is_terminated_on_postgres() {
         wait_for_listener(&first);
         second.create("/customers", ANN);
         assert_eq!(source.next_event().kind, "created");
-        let ended = sql(&first, &format!("SELECT count(pg_terminate_backend(pid)) {NOTIFYING}"));
-        assert_ne!(ended, "0");
+        // A session is known by its last statement, which may be another one for a moment.
+        wait_until("a session is terminated", || {
+            let ended = format!("SELECT count(pg_terminate_backend(pid)) {NOTIFYING}");
+            (sql(&first, &ended) != "0").then_some(())
+        });
         // Until there is a new session, polling finds it.
         second.create("/customers", ANN);
         let written = Stopwatch::start();
