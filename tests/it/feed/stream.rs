@@ -156,7 +156,7 @@ on_every_backend! {
             .collect();
         expect![[r#"
             2 created {"changed":null,"before":null,"after":{"id":2,"name":"Bob"}}
-            3 updated {"changed":[],"before":null,"after":{"id":1,"name":"Ann"}}
+            3 updated {"changed":null,"before":null,"after":{"id":1,"name":"Ann"}}
             4 left {"id":1}
             7 deleted {"changed":null,"before":{"id":2,"name":"Bob"},"after":null}"#]]
         .assert_eq(&lines.join("\n"));

@@ -75,7 +75,7 @@ on_every_backend! {
         assert_eq!(stored(), now);
         let changes = session.get("/-/changes?resource=-/webhook");
         assert!(!changes.to_string().contains("whsec_"), "{changes}");
-        assert_eq!(changes["changes"][1]["changed"], json!(["previous_secret_expires"]));
+        assert_eq!(changes["changes"][1]["changed"], json!(["secret", "previous_secret_expires"]));
     }
 
     fn webhook_request_with_an_idempotency_key_gets_the_secret_again(backend: Backend) {
