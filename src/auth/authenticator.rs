@@ -22,7 +22,34 @@ use crate::permit::{Caller, Rights};
 use crate::plan::WritePlan;
 use crate::problem::{self, Problem, ProblemKind};
 use crate::store::{StoreError, StoreWorker};
-use crate::value::Value;
+use crate::value::{Moment, Value};
+
+/// Opens the secrets of webhooks.
+#[derive(Debug, Clone)]
+pub struct WebhookSecretOpener {
+    signer: Option<Arc<Signer>>,
+}
+
+impl WebhookSecretOpener {
+    /// The secrets that sign at this time, the current one first. `None`: there is no key that opens them.
+    pub fn open(
+        &self,
+        stored: &str,
+        previous_expires: Option<Moment>,
+        now: Moment,
+    ) -> Option<Vec<WebhookSecret>> {
+        let keyring = &self.signer.as_ref()?.keyring;
+        let opened = webhook_secret::open_stored(&keyring.keys(), stored).or_else(|_| {
+            // The key may have been rotated.
+            webhook_secret::open_stored(&keyring.reload_if_changed(), stored)
+        });
+        let mut secrets = opened.ok()?;
+        if previous_expires.is_none_or(|expires| expires <= now) {
+            secrets.truncate(1);
+        }
+        Some(secrets)
+    }
+}
 
 /// The state of authentication, shared by all threads.
 #[derive(Debug)]
@@ -210,6 +237,11 @@ impl Authenticator {
     pub fn open_webhook_secret(&self, stored: &str) -> Option<WebhookSecret> {
         let keys = self.signer.as_ref()?.keyring.keys();
         webhook_secret::open_stored(&keys, stored).ok()?.into_iter().next()
+    }
+
+    /// Opens the secrets of webhooks for their signatures.
+    pub fn webhook_secret_opener(&self) -> WebhookSecretOpener {
+        WebhookSecretOpener { signer: self.signer.clone() }
     }
 
     /// Seals a response that has a secret in it, for its retries.

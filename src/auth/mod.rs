@@ -33,5 +33,5 @@ mod userhash;
 pub mod webhook_secret;
 
 pub use account::LEASE;
-pub use authenticator::Authenticator;
+pub use authenticator::{Authenticator, WebhookSecretOpener};
 pub use request::{AuthError, AuthRequest, CallerStatus, Identification, IdentifiedCaller};

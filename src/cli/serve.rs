@@ -21,6 +21,7 @@ use crate::admission::AdmissionControl;
 use crate::auth::Authenticator;
 use crate::auth::key::FINGERPRINT_NAME;
 use crate::auth::key_source::{KeySource, Keyring};
+use crate::events::webhook::{WebhookContext, WebhookEngine};
 use crate::events::{Feed, FeedContext};
 use crate::fault::OrBug as _;
 use crate::log::{Level, LogStyle, Logger};
@@ -123,12 +124,20 @@ fn serve(
     let context =
         FeedContext { model: Arc::clone(model), log: log.clone(), metrics: Arc::clone(metrics) };
     let (feed, feed_thread) = Feed::start(store, context)?;
+    let context = WebhookContext {
+        model: Arc::clone(model),
+        secrets: auth.webhook_secret_opener(),
+        log: log.clone(),
+        metrics: Arc::clone(&metrics.webhooks),
+    };
+    let (webhooks, webhooks_thread) = WebhookEngine::start(store, context)?;
     let shared = Arc::new(SharedState {
         model: Arc::clone(model),
         auth,
         replies: ReplyBuilder::new(model),
         admission: AdmissionControl::new(limits),
         feed: Arc::clone(&feed),
+        webhooks: Arc::clone(&webhooks),
         log: log.clone(),
         metrics: Arc::clone(metrics),
         listen_names: listen,
@@ -153,9 +162,11 @@ fn serve(
         }
     });
     feed.close();
+    webhooks.close();
     if !matches!(outcome, ExitOutcome::Forced(_)) {
         // A thread that panicked has logged it.
         let _ = feed_thread.join();
+        let _ = webhooks_thread.join();
     }
     Ok(outcome)
 }

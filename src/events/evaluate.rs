@@ -131,7 +131,9 @@ pub fn evaluate(
     let scope = &subscription.scope;
     if let Some(is_gone) = ancestor_change(model, subscription, logged) {
         if is_gone {
-            write_event(out, source, subscription, (logged, EventKind::Left, EventData::Id));
+            let (kind, author) = (EventKind::Left, subscription.shows_author);
+            let event = encode_data(source, author, logged, (kind, EventData::Id));
+            event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
             return Evaluation::LastEvent;
         }
         return Evaluation::Nothing;
@@ -140,30 +142,9 @@ pub fn evaluate(
         Visibility::Hidden => Evaluation::Nothing,
         Visibility::NeedsAncestors(of) => Evaluation::NeedsAncestors(of),
         Visibility::Visible { kind, shows_before } => {
-            let view = scope.view(logged.resource.map(|index| model.resource(index)));
-            let shown = |text: Option<&str>, write: fn(&mut Vec<u8>, _, &str)| {
-                text.map(|text| {
-                    let mut out = Vec::with_capacity(text.len());
-                    write(&mut out, view, text);
-                    crate::json::written_text(out)
-                })
-            };
-            let change = &logged.change;
-            let before = change.before.as_deref().filter(|_| shows_before);
-            let before = shown(before, logged_item::write_visible);
-            let after = shown(change.after.as_deref(), logged_item::write_visible);
-            // The names compare the two items: they would tell of values that are not shown.
-            let changed = change.changed.as_deref().filter(|_| shows_before);
-            let changed = shown(changed, logged_item::write_visible_names);
-            let data = match kind {
-                EventKind::Left => EventData::Id,
-                EventKind::Created | EventKind::Updated | EventKind::Deleted => EventData::Values {
-                    changed: changed.as_deref(),
-                    before: before.as_deref(),
-                    after: after.as_deref(),
-                },
-            };
-            write_event(out, source, subscription, (logged, kind, data));
+            let reader = (scope, subscription.shows_author);
+            let event = encode_event((model, source), reader, logged, (kind, shows_before));
+            event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
             let is_item = matches!(scope.target, ChangeTarget::Item(..));
             match is_item && matches!(kind, EventKind::Deleted | EventKind::Left) {
                 true => Evaluation::LastEvent,
@@ -200,20 +181,53 @@ fn ancestor_change(
     Some(is_deleted || (has_row_filter && !is_visible))
 }
 
-fn write_event(
-    out: &mut Vec<u8>,
+/// The event of a change, as `judge` says that a reader sees it.
+pub fn encode_event(
+    (model, source): (&Model, &EventSource),
+    (scope, shows_author): (&ChangeScope, bool),
+    logged: &LoggedChange,
+    (kind, shows_before): (EventKind, bool),
+) -> Vec<u8> {
+    let view = scope.view(logged.resource.map(|index| model.resource(index)));
+    let shown = |text: Option<&str>, write: fn(&mut Vec<u8>, _, &str)| {
+        text.map(|text| {
+            let mut out = Vec::with_capacity(text.len());
+            write(&mut out, view, text);
+            crate::json::written_text(out)
+        })
+    };
+    let change = &logged.change;
+    let before = change.before.as_deref().filter(|_| shows_before);
+    let before = shown(before, logged_item::write_visible);
+    let after = shown(change.after.as_deref(), logged_item::write_visible);
+    // The names compare the two items: they would tell of values that are not shown.
+    let changed = change.changed.as_deref().filter(|_| shows_before);
+    let changed = shown(changed, logged_item::write_visible_names);
+    let data = match kind {
+        EventKind::Left => EventData::Id,
+        EventKind::Created | EventKind::Updated | EventKind::Deleted => EventData::Values {
+            changed: changed.as_deref(),
+            before: before.as_deref(),
+            after: after.as_deref(),
+        },
+    };
+    encode_data(source, shows_author, logged, (kind, data))
+}
+
+fn encode_data(
     source: &EventSource,
-    subscription: &Subscription,
-    (logged, kind, data): (&LoggedChange, EventKind, EventData<'_>),
-) {
+    shows_author: bool,
+    logged: &LoggedChange,
+    (kind, data): (EventKind, EventData<'_>),
+) -> Vec<u8> {
     let view = EventView {
         source: &source.source,
         base_path: &source.base_path,
         kind: kind.as_str(),
-        shows_author: subscription.shows_author,
+        shows_author,
         data,
     };
     let mut event = Vec::with_capacity(512);
     write_cloud_event(&mut event, view, &logged.change);
-    event_stream::write_event(out, Some(logged.change.sequence), kind.as_str(), &event);
+    event
 }

@@ -40,8 +40,7 @@ pub fn write_cloud_event(out: &mut Vec<u8>, view: EventView<'_>, change: &Change
     object.text("specversion", "1.0");
     write_number_text(object.name("id"), change.sequence, 1);
     object.text("source", view.source);
-    let resource = change.resource.strip_prefix("-/").unwrap_or(&change.resource);
-    object.text("type", &["nouns.", resource, ".", view.kind].concat());
+    object.text("type", &event_type(&change.resource, view.kind));
     object.text("subject", &[view.base_path, &change.subject].concat());
     write_moment(object.name("time"), change.time);
     object.text("datacontenttype", "application/json");
@@ -62,6 +61,11 @@ pub fn write_cloud_event(out: &mut Vec<u8>, view: EventView<'_>, change: &Change
     }
     data.close();
     object.close();
+}
+
+/// The type of an event, by the name of the resource in the change log.
+pub fn event_type(resource: &str, kind: &str) -> String {
+    ["nouns.", resource.strip_prefix("-/").unwrap_or(resource), ".", kind].concat()
 }
 
 /// Writes the event of an item as it is, for a snapshot. Its id names the version, because no change has made it.

@@ -59,7 +59,6 @@ impl EventSelection {
     }
 
     /// Whether an event is selected, regardless of the filter.
-    #[cfg_attr(not(test), expect(dead_code, reason = "deliveries, which use it, are being built"))]
     pub fn selects(&self, resource: ResourceIndex, kind: EventKind) -> bool {
         self.patterns.iter().any(|pattern| {
             pattern.resource.is_none_or(|own| own == resource)

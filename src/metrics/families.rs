@@ -118,6 +118,27 @@ families! {
             failed_reads Counter;
     }
 
+    /// Webhooks, as this server sends them.
+    struct WebhookMetrics {
+        "nouns_webhook_deliveries_created_total" counter
+            "Deliveries made from changes: one for each event and webhook": created Counter;
+        "nouns_webhook_attempts_total" counter
+            "Attempts to deliver an event: accepted (delivered), failed and tried again later (retried), failed for \
+             the last time (dead), not sent because the claim had expired (released)":
+            delivered Counter ["result" "delivered"],
+            retried Counter ["result" "retried"],
+            dead Counter ["result" "dead"],
+            released Counter ["result" "released"];
+        "nouns_webhook_attempt_seconds" histogram "Time of an attempt": attempt_time TimeHistogram;
+        "nouns_webhook_attempts_in_flight" gauge "Attempts in flight": in_flight Gauge;
+        "nouns_webhook_deliveries_pending" gauge
+            "Pending deliveries of all webhooks, at most 10,000 for each": pending Gauge;
+        "nouns_webhook_lag_seconds" gauge "Age of the oldest pending delivery": lag Gauge;
+        "nouns_webhook_gaps_total" counter
+            "Times that changes were removed from the change log before a webhook got them": gaps Counter;
+        "nouns_webhook_panics_total" counter "Panics while sending webhooks": panics Counter;
+    }
+
     /// Metrics of a backend with one writer thread.
     struct WriterMetrics {
         "nouns_sqlite_writes_queued" gauge "Writes queued for the writer thread": waiting Gauge;

@@ -14,7 +14,9 @@ mod text;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use families::{FeedMetrics, PoolMetrics, ScrapeGauges, ServerMetrics, WriterMetrics};
+pub use families::{
+    FeedMetrics, PoolMetrics, ScrapeGauges, ServerMetrics, WebhookMetrics, WriterMetrics,
+};
 pub use instruments::{Counter, Gauge};
 pub use requests::{RequestSample, ThreadMetrics};
 
@@ -32,6 +34,7 @@ pub struct Metrics {
     pub server: ServerMetrics,
     pub store: StoreMetrics,
     pub feed: Arc<FeedMetrics>,
+    pub webhooks: Arc<WebhookMetrics>,
     writer: OnceLock<Arc<WriterMetrics>>,
     pool: OnceLock<Arc<PoolMetrics>>,
 }
@@ -44,6 +47,7 @@ impl Metrics {
             server: ServerMetrics::default(),
             store: StoreMetrics::default(),
             feed: Arc::default(),
+            webhooks: Arc::default(),
             writer: OnceLock::new(),
             pool: OnceLock::new(),
         })
@@ -79,6 +83,7 @@ impl Metrics {
         ServerMetrics::write(Some(&self.server), &mut text);
         StoreMetrics::write(Some(&self.store), &mut text);
         FeedMetrics::write(Some(&self.feed), &mut text);
+        WebhookMetrics::write(Some(&self.webhooks), &mut text);
         WriterMetrics::write(self.writer.get().map(|writer| &**writer), &mut text);
         PoolMetrics::write(self.pool.get().map(|pool| &**pool), &mut text);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();

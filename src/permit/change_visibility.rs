@@ -27,7 +27,6 @@ pub enum ChangeTarget {
     /// Everything in the log that the filter selects.
     All(Arc<LogFilter>),
     /// The items of a resource, under any parent, that match the list query's filters.
-    #[cfg_attr(not(test), expect(dead_code, reason = "webhooks, which use it, are being built"))]
     Resource(ResourceIndex, Arc<ListQuery>),
     /// A collection, with the ids of its ancestors, the top-level one first.
     Collection(ResourceIndex, Vec<Id>, Arc<ListQuery>),

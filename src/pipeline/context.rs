@@ -11,6 +11,7 @@ use crate::admission::{self, AdmissionControl, MemoryReservation};
 use crate::auth::{AuthError, AuthRequest, Authenticator, IdentifiedCaller};
 use crate::clock;
 use crate::events::Feed;
+use crate::events::webhook::WebhookEngine;
 use crate::fault::OrBug;
 use crate::formats::accept::{self, Accept};
 use crate::formats::coding::{self, CodingChoice};
@@ -39,6 +40,8 @@ pub struct SharedState {
     pub replies: ReplyBuilder,
     pub admission: AdmissionControl,
     pub feed: Arc<Feed>,
+    /// Sends the webhooks.
+    pub webhooks: Arc<WebhookEngine>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
     /// The `--listen` addresses: names that an open server accepts in `Host`.

@@ -403,8 +403,11 @@ fn refuse_fixed_changes(
     values: &[Value],
 ) -> Result<(), RequestRefusal> {
     let fields = resource.fields.iter().zip(stored.iter().zip(values));
-    let other =
-        fields.filter(|(field, (old, new))| (field.fixed || field.server_set) && old != new);
+    // Only a draft of the server itself has no place in a body.
+    let is_by_server = root.is_empty();
+    let other = fields.filter(|(field, (old, new))| {
+        (field.fixed || (field.server_set && !is_by_server)) && old != new
+    });
     let fault = |field: &Field| FieldFault {
         pointer: format!("{root}/{}", field.name),
         code: FaultCode::ReadOnly,

@@ -12,10 +12,16 @@ mod read_plan;
 mod write_plan;
 mod idempotency;
 mod collection;
+mod delivery;
 mod outcome;
 
 pub use collection::Collection;
 pub use decide::{Dependent, ScriptStep, StoredState, decide};
+pub use delivery::{
+    AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,
+    DeliveryOutcome, DeliveryTask, FanOut, NewDelivery, PENDING_COUNTED_MAX, WebhookPosition,
+    WebhookQueue,
+};
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use outcome::{
     ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks,
@@ -75,7 +81,9 @@ impl Plan {
                 | ReadPlan::Changes(_)
                 | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)
-                | ReadPlan::UsersStamp,
+                | ReadPlan::UsersStamp
+                | ReadPlan::WebhookQueues
+                | ReadPlan::WebhookStart(_),
             ) => None,
             Self::Read(
                 ReadPlan::Item(collection, ..)

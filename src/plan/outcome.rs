@@ -1,5 +1,6 @@
 //! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
 
+use super::delivery::{DeliveryOutcome, WebhookPosition, WebhookQueue};
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
@@ -18,6 +19,10 @@ pub enum Outcome {
     ItemStates(Vec<ItemState>),
     User(Option<Item>),
     Stamp(i64),
+    WebhookQueues(Vec<WebhookQueue>),
+    /// `None`: not known yet.
+    WebhookStart(Option<WebhookPosition>),
+    Delivery(DeliveryOutcome),
     Item(Item),
     /// An item as it was.
     PastItem(Item),
@@ -127,6 +132,7 @@ impl Outcome {
             // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) => &[],
             Self::ChangeBatch(_) | Self::LogMarks(_) | Self::ItemStates(_) => &[],
+            Self::WebhookQueues(_) | Self::WebhookStart(_) | Self::Delivery(_) => &[],
         }
     }
 }

@@ -38,6 +38,10 @@ pub enum ReadPlan {
     User(Box<str>),
     /// A number that changes with every change of the users.
     UsersStamp,
+    /// The position and the queue of each webhook.
+    WebhookQueues,
+    /// Where the deliveries of a webhook begin.
+    WebhookStart(Id),
     /// The stored response of an idempotent request.
     IdempotentResponse(Box<IdempotentRequest>),
     /// With a list query if only some of the members are shown.
@@ -72,6 +76,7 @@ impl ReadPlan {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
+            Self::WebhookQueues | Self::WebhookStart(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }

@@ -20,7 +20,8 @@ pub(super) const SET_BY_SERVER: &str = "set by the server";
 /// An item that a request wants to create or replace, as far as the request alone determines it.
 #[derive(Debug, Clone)]
 pub struct ItemDraft {
-    /// The JSON pointer of its object in the body.
+    /// The JSON pointer of its object in the body; empty for a draft of the server itself, which may also change what
+    /// only the server sets.
     pub root: String,
     pub values: DraftValues,
     pub references: Vec<Reference>,

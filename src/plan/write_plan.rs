@@ -13,9 +13,10 @@ use super::validate::{DraftValues, ItemDraft};
 use crate::fault::OrBug;
 use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
-use crate::model::builtin::webhook::SECRET;
+use crate::model::builtin::webhook::{DISABLED_REASON, ENABLED, SECRET};
 use crate::model::builtin::{NAME, PASSWORD};
 use crate::model::{Model, Resource};
+use crate::permit::AccessScope;
 use crate::value::{Id, Item, Value};
 
 const USER_FIELDS: &str = "a user has a name and a password";
@@ -71,6 +72,30 @@ impl WritePlan {
         let action = WriteAction::Replace { id, draft };
         let preconditions = Preconditions::if_version(version);
         Self { preconditions, ..Self::new(Collection::users(model), action, by) }
+    }
+
+    /// The write that disables a webhook, unless it has changed since that version.
+    pub fn disable_webhook(
+        model: &Model,
+        (id, version): (Id, i64),
+        reason: &str,
+        by: ChangeAuthor,
+    ) -> Self {
+        let fields = &model.resource(model.webhooks).fields;
+        let value = |at: usize| match at {
+            ENABLED => Some(Value::Boolean(false)),
+            DISABLED_REASON => Some(Value::text(reason)),
+            _ => None,
+        };
+        let values = DraftValues::Partial((0..fields.len()).map(value).collect());
+        let draft = ItemDraft { root: String::new(), values, references: Vec::new() };
+        let collection = Collection {
+            resource: model.webhooks,
+            ancestors: Vec::new(),
+            scope: AccessScope::default(),
+        };
+        let preconditions = Preconditions::if_version(version);
+        Self { preconditions, ..Self::new(collection, WriteAction::Replace { id, draft }, by) }
     }
 
     /// Whether it is a patch that may hold a secret, and is not yet applied.

@@ -250,6 +250,9 @@ impl ReplyBuilder {
             | Outcome::ItemStates(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
+            | Outcome::WebhookQueues(_)
+            | Outcome::WebhookStart(_)
+            | Outcome::Delivery(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),
         };
         (format.item)(&mut body, view, item);

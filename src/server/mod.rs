@@ -189,6 +189,7 @@ async fn serve_until_signal(
     certificate_watch.abort();
     // Event streams end first: they would not end by themselves.
     acceptor.shared.feed.close();
+    acceptor.shared.webhooks.close();
     // This fails only when all workers have died.
     let _ = stage.send(ShutdownStage::Draining);
     let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);

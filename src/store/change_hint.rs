@@ -20,6 +20,8 @@ pub struct ChangeHint {
     wanted: Notify,
     /// Whether commits of other servers give hints.
     has_remote_hints: AtomicBool,
+    /// A webhook was written by this process.
+    webhook_written: Notify,
 }
 
 impl ChangeHint {
@@ -40,6 +42,16 @@ impl ChangeHint {
 
     pub fn subscribe_to_local(&self) -> Receiver<u64> {
         self.local_commits.subscribe()
+    }
+
+    /// Called after a webhook was written.
+    pub fn notify_webhook(&self) {
+        self.webhook_written.notify_one();
+    }
+
+    /// Waits until this process has written a webhook.
+    pub async fn webhook_written(&self) {
+        self.webhook_written.notified().await;
     }
 
     /// Asks for the hints of other servers. They are requested until nobody has asked for a while. Returns

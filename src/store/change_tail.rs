@@ -117,6 +117,11 @@ impl ChangeTail {
         }
     }
 
+    /// What announces commits.
+    pub fn hint(&self) -> Arc<ChangeHint> {
+        Arc::clone(&self.hint)
+    }
+
     /// The position of the log's end, as a batch without entries.
     pub async fn read_mark(&mut self) -> Result<TailBatch, StoreError> {
         let marks = self.read(i64::MAX).await?.marks;

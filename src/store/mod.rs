@@ -11,6 +11,7 @@ mod change_log;
 mod change_tail;
 mod context;
 mod database;
+mod deliveries;
 mod driver;
 mod empty_tables;
 mod error;
@@ -43,12 +44,15 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::clock;
 use crate::intent::ItemPath;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::permit::ItemState;
-use crate::plan::{ChangeBatch, ChangeLogBounds, Outcome, ReadPlan, WritePlan};
+use crate::plan::{
+    ChangeBatch, ChangeLogBounds, DeliveryOutcome, DeliveryTask, Outcome, ReadPlan, WritePlan,
+};
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 
@@ -67,8 +71,13 @@ pub use write::WriteOptions;
 /// The timeout for the bounds of the change log: scrapes are far apart, and have their own timeouts.
 const BOUNDS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The connections of the thread that sends webhooks.
+const DELIVERY_CONNECTIONS: usize = 2;
+/// The timeout of a task of the delivery queue.
+const DELIVERY_TASK_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// An open store, shared by all threads.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Store {
     Sqlite(Arc<SqliteStore>),
     Postgres(Arc<PostgresStore>),
@@ -118,6 +127,22 @@ impl Store {
                 StoreWorker::Postgres(PostgresWorker::with_connections(shared, 1))
             }
         })
+    }
+
+    /// A handle for the thread that sends webhooks.
+    pub fn delivery_worker(&self) -> Result<StoreWorker, OpenError> {
+        Ok(match self {
+            Self::Sqlite(shared) => StoreWorker::Sqlite(Box::new(SqliteWorker::for_feed(shared)?)),
+            Self::Postgres(shared) => {
+                let worker = PostgresWorker::with_connections(shared, DELIVERY_CONNECTIONS);
+                StoreWorker::Postgres(worker)
+            }
+        })
+    }
+
+    /// Whether no other process can have claimed deliveries.
+    pub fn is_sole_server(&self) -> bool {
+        matches!(self, Self::Sqlite(_))
     }
 
     /// Reads the change log in order, as it grows.
@@ -200,9 +225,29 @@ impl StoreWorker {
         write: Box<WritePlan>,
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
-        match self {
-            Self::Sqlite(worker) => worker.write(write, options).await,
-            Self::Postgres(worker) => worker.write(write, options).await,
+        let resource = write.collection.resource;
+        let (outcome, context) = match self {
+            Self::Sqlite(worker) => (worker.write(write, options).await, worker.context()),
+            Self::Postgres(worker) => (worker.write(write, options).await, &*worker.state.context),
+        };
+        if outcome.is_ok() && resource == context.model.webhooks {
+            context.change_hint.notify_webhook();
+        }
+        outcome
+    }
+
+    /// Runs a task of the delivery queue of webhooks.
+    pub async fn deliver(&self, task: DeliveryTask) -> Result<DeliveryOutcome, StoreError> {
+        let until = clock::now() + DELIVERY_TASK_TIMEOUT;
+        let outcome = match self {
+            Self::Sqlite(worker) => {
+                worker.deliver(task, WriteOptions::with_deadline(until)).await?
+            }
+            Self::Postgres(worker) => worker.deliver(task, until).await?,
+        };
+        match outcome {
+            Outcome::Delivery(outcome) => Ok(outcome),
+            _ => Err(StoreError::internal("a task of the delivery queue had another outcome")),
         }
     }
 

@@ -20,7 +20,7 @@ use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
 use crate::store::sql::list::ListStatements;
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
-use crate::store::{idempotency, users};
+use crate::store::{deliveries, idempotency, users};
 use crate::value::{Id, IdKind, Item, Page, Value};
 
 /// A page of large items ends early: the size of a response is bounded too.
@@ -69,6 +69,8 @@ pub async fn read<D: Driver>(
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
         }
+        ReadPlan::WebhookQueues => deliveries::read_queues(driver).await,
+        ReadPlan::WebhookStart(id) => Box::pin(deliveries::find_start(driver, context, *id)).await,
         ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver).await?)),
         ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,
         ReadPlan::Item(collection, id, _) => {

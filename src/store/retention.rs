@@ -1,7 +1,7 @@
-//! Retention: deletes expired change log entries, expired idempotency keys and the deliveries of deleted webhooks on
-//! both backends, in small batches, so that writers never wait for more than one.
+//! Retention: deletes expired change log entries, expired idempotency keys, old deliveries and those of deleted
+//! webhooks on both backends, in small batches, so that writers never wait for more than one.
 //!
-//! A sweep cannot be undone, so a clock that jumps ahead is not trusted immediately. For each of the two
+//! A sweep cannot be undone, so a clock that jumps ahead is not trusted immediately. For each of the
 //! tables the database stores the last time at which a server swept it (`ClockMark`). If the clock is further
 //! ahead of the mark than a usual downtime, and something would be deleted, nothing is swept until the clock
 //! has stayed ahead for a day by its own count. So a database unused for a month is swept a day after its
@@ -18,6 +18,7 @@ use crate::model::settings::ChangeRetention;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::StatementError;
+use crate::store::sql::deliveries::{DEAD_CLOCK, DELIVERED_CLOCK, EndedDeliveries};
 use crate::store::sql::idempotency::{IDEMPOTENCY_CLOCK, NEWEST_IDEMPOTENCY_KEY};
 use crate::store::sql::statements::{CHANGES_CLOCK, NEWEST_CHANGE};
 use crate::store::statement::Bind;
@@ -36,6 +37,11 @@ const DOUBT_DURATION: Duration = DAY;
 const TOLERANCE_MIN: Duration = Duration::from_secs(60 * 60);
 /// The retention of the change log, unless the model sets another one.
 const CHANGES_RETENTION: Duration = DAY.saturating_mul(30);
+/// How much longer entries are kept that a webhook has not read yet.
+const UNREAD_RETENTION: Duration = DAY.saturating_mul(3);
+/// The retention of deliveries after their end.
+const DELIVERED_RETENTION: Duration = DAY;
+const DEAD_RETENTION: Duration = DAY.saturating_mul(30);
 
 /// Counts and logs the result of a batch; returns the delay before the next one.
 pub fn report_batch(
@@ -63,7 +69,7 @@ pub fn report_batch(
 pub struct SweepResult {
     changes: u64,
     keys: u64,
-    /// Deliveries of webhooks that were deleted.
+    /// Old deliveries, and those of webhooks that were deleted.
     deliveries: u64,
     doubts: Vec<ClockDoubt>,
 }
@@ -118,7 +124,7 @@ struct SweptTable<'a> {
     retention: Option<Duration>,
     /// Whether something would be deleted. 1: the cutoff time, 2: how many rows a batch examines.
     due: &'a str,
-    newest: &'static str,
+    newest: &'a str,
     sweep: TableSweep<'a>,
 }
 
@@ -127,7 +133,8 @@ enum TableSweep<'a> {
     /// 1: the cutoff time, 2: how many at most.
     ByTime(&'a str),
     /// First the number up to which entries have expired, which is recorded, then their deletion.
-    Log { bound: &'a str, delete: &'a str },
+    /// `unread_cut`: the cutoff time of entries that a webhook has not read yet.
+    Log { bound: &'a str, delete: &'a str, unread_cut: Option<Moment> },
 }
 
 impl TableSweep<'_> {
@@ -139,8 +146,10 @@ impl TableSweep<'_> {
     ) -> Result<usize, StatementError> {
         match self {
             Self::ByTime(sql) => driver.execute(sql, binds).await,
-            Self::Log { bound, delete } => {
-                let bound = driver.query_one(bound, binds, |row| row.integer(0)).await?;
+            Self::Log { bound, delete, unread_cut } => {
+                let unread_cut = unread_cut.map_or(Bind::Null, Bind::Moment);
+                let binds = [binds, &[unread_cut]].concat();
+                let bound = driver.query_one(bound, &binds, |row| row.integer(0)).await?;
                 let Some(bound) = bound.flatten() else { return Ok(0) };
                 let count = driver.execute(delete, &[Bind::Integer(bound)]).await?;
                 change_log::raise_swept(driver, bound).await?;
@@ -157,13 +166,15 @@ pub async fn sweep_batch<D: Driver>(
     now: Moment,
 ) -> Result<SweepResult, StatementError> {
     let sql = &context.sql;
+    let retention = changes_retention(context.model.server.changes_keep);
+    let unread_cut = retention.and_then(|keep| now.checked_sub(keep + UNREAD_RETENTION));
     let changes = SweptTable {
         what: "the change log is",
         mark: CHANGES_CLOCK,
-        retention: changes_retention(context.model.server.changes_keep),
+        retention,
         due: &sql.sweep_due,
         newest: NEWEST_CHANGE,
-        sweep: TableSweep::Log { bound: &sql.sweep_bound, delete: &sql.sweep },
+        sweep: TableSweep::Log { bound: &sql.sweep_bound, delete: &sql.sweep, unread_cut },
     };
     let keys = SweptTable {
         what: "the idempotency keys are",
@@ -177,9 +188,33 @@ pub async fn sweep_batch<D: Driver>(
     change_log::record_foreign_sweep(driver).await?;
     step.changes = sweep_table(driver, &changes, (now, &mut step.doubts)).await?;
     step.keys = sweep_table(driver, &keys, (now, &mut step.doubts)).await?;
-    let deliveries = webhooks::sweep_orphans(driver, SWEEP_BATCH_ROWS).await?;
-    step.deliveries = u64::try_from(deliveries).unwrap_or(0);
+    step.deliveries = sweep_deliveries(driver, (now, &mut step.doubts)).await?;
     Ok(step)
+}
+
+/// Returns the number of deleted rows.
+async fn sweep_deliveries<D: Driver>(
+    driver: &mut D,
+    (now, doubts): (Moment, &mut Vec<ClockDoubt>),
+) -> Result<u64, StatementError> {
+    let orphans = webhooks::sweep_orphans(driver, SWEEP_BATCH_ROWS).await?;
+    let mut count = u64::try_from(orphans).unwrap_or(0);
+    for (status, what, mark, retention) in [
+        ("delivered", "the deliveries of webhooks are", DELIVERED_CLOCK, DELIVERED_RETENTION),
+        ("dead", "the dead letters of webhooks are", DEAD_CLOCK, DEAD_RETENTION),
+    ] {
+        let sql = EndedDeliveries::new(D::DIALECT, status);
+        let table = SweptTable {
+            what,
+            mark,
+            retention: Some(retention),
+            due: &sql.due,
+            newest: &sql.newest,
+            sweep: TableSweep::ByTime(&sql.sweep),
+        };
+        count += sweep_table(driver, &table, (now, doubts)).await?;
+    }
+    Ok(count)
 }
 
 /// Returns the number of deleted rows.

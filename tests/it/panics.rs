@@ -76,6 +76,8 @@ const THREADS: &[PanicRow] = &[
     ("sweep:1", PanicRequest::Create, PanicResponse::Success, true),
     ("sweep:1-", PanicRequest::Create, PanicResponse::Success, true),
     ("log:1", PanicRequest::Create, PanicResponse::Success, true),
+    ("webhooks:1", PanicRequest::Create, PanicResponse::Success, true),
+    ("webhooks:1-", PanicRequest::Create, PanicResponse::Success, true),
     // Before the first byte; in the middle it is a cut: `exports::limits`.
     ("export:1", PanicRequest::Export, INTERNAL, false),
     // The other client's connection is the first.

@@ -4,21 +4,27 @@
 //! network that this server is in (SSRF). So the connector resolves the host once, checks every address, and
 //! connects to these addresses alone; redirects are not followed, and no proxy of the environment is used.
 
+mod attempt;
 mod client;
 mod connector;
+mod definition;
+mod dispatcher;
+mod engine;
+mod engine_state;
+mod fan_out;
+mod schedule;
 mod signature;
 
 pub use client::{ReceiverAnswer, SendError, is_address_refused, printable_answer};
+pub use engine::{WebhookContext, WebhookEngine};
 pub use signature::SignedRequest;
 
 use std::time::Duration;
 
 use crate::clock;
 use crate::model::types::AddressPolicy;
+use attempt::ATTEMPT_MAX;
 use client::{SendDeadline, SendLimits, WebhookClient};
-
-/// The duration of one attempt, from the resolution of the name to the last byte of the answer.
-pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 
 /// Sends one request and waits for the answer, for commands: the caller has no runtime. Returns the duration
 /// as well.

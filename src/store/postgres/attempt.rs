@@ -75,7 +75,12 @@ impl PostgresWorkerState {
                     tokio::time::sleep(RETRY_DELAY * key_retries).await;
                     continue;
                 }
-                WriteAttempt::Done(done) => return done,
+                WriteAttempt::Done(done) => {
+                    if done.is_ok() {
+                        self.context.change_hint.notify();
+                    }
+                    return done;
+                }
                 WriteAttempt::Retry(RollbackCause { violated_key: Some(key), .. })
                     if self.is_delete_refused(write, &key) =>
                 {
@@ -98,6 +103,7 @@ impl PostgresWorkerState {
             && !is_declared_foreign_key(&self.context.model, table, constraint)
     }
 
+    /// One attempt. Whoever writes to the change log notifies `change_hint` when it succeeds.
     pub async fn attempt_write<T>(
         &self,
         stage: TransactionStage,
@@ -116,7 +122,6 @@ impl PostgresWorkerState {
         let error = match done {
             Ok(Ok(outcome)) => {
                 fault::point("answer");
-                self.context.change_hint.notify();
                 lease.return_to_pool();
                 return WriteAttempt::Done(Ok(outcome));
             }

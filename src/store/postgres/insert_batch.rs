@@ -287,6 +287,7 @@ impl InsertBatches {
         // Without a connection the batch was never closed.
         members.append(&mut group.close());
         if matches!(done, WriteAttempt::Done(Ok(_))) {
+            self.state.context.change_hint.notify();
             turn.record_success(members.len());
             self.state.pool.record_batch_size(members.len());
         }

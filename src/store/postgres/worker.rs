@@ -10,12 +10,12 @@ use tokio::time::timeout_at;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
-use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::plan::{DeliveryTask, Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
 use crate::store::export::ExportRequest;
 use crate::store::export_stream::{ExportBody, Exports};
-use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState};
+use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, WriteAttempt};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::database_clock::DatabaseClock;
@@ -28,9 +28,9 @@ use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
 use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
 use crate::store::postgres::replay_protection::NonceClaims;
 use crate::store::postgres::replay_protection::claim_queue::ClaimQueue;
-use crate::store::read;
 use crate::store::sql::dialect::POSTGRES;
 use crate::store::write::WriteOptions;
+use crate::store::{deliveries, read};
 use crate::{clock, fault};
 
 /// State that all worker threads share.
@@ -158,6 +158,26 @@ impl PostgresWorker {
         fault::point("queue");
         let batches = Arc::clone(&self.batches);
         DetachOnDrop::new(|| run_write(batches, write, options))
+    }
+
+    /// Runs a task of the delivery queue to its end. It is not retried: the caller finds out what is stored.
+    pub fn deliver(
+        &self,
+        task: DeliveryTask,
+        until: Instant,
+    ) -> impl Future<Output = Result<Outcome, StoreError>> + use<> {
+        let state = Arc::clone(&self.state);
+        DetachOnDrop::new(|| async move {
+            let work = async |driver: &mut PostgresDriver<'_>| {
+                let done = deliveries::run(driver, &task).await?;
+                driver.commit().await?;
+                Ok(Outcome::Delivery(done))
+            };
+            match state.attempt_write(TransactionStage::BeginPending, until, work).await {
+                WriteAttempt::Done(done) => done,
+                WriteAttempt::Retry(undone) => Err(undone.error),
+            }
+        })
     }
 
     /// Starts an export, and returns when its first chunk is ready.

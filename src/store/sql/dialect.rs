@@ -35,6 +35,8 @@ pub struct Dialect {
     /// is about to be deleted.
     pub lock_for_update: &'static str,
     pub lock_for_delete: &'static str,
+    /// The clause of a read that locks rows and skips those that others have locked.
+    pub skip_locked: &'static str,
     /// The function that numbers a change log entry, where the engine needs one. Its parameter says whether
     /// the entry is the first of its transaction. A row and its entry are then written by one statement.
     pub next_change_function: Option<&'static str>,
@@ -135,6 +137,7 @@ pub static SQLITE: Dialect = Dialect {
     // There is a single writer.
     lock_for_update: "",
     lock_for_delete: "",
+    skip_locked: "",
     next_change_function: None,
     // With a single writer, entries commit in the order of their numbers.
     low_watermark: "SELECT coalesce(max(sequence), 0) FROM nouns_changes",
@@ -194,12 +197,17 @@ END",
         "CREATE TABLE nouns_delivery_queue (
   delivery_id TEXT NOT NULL PRIMARY KEY REFERENCES nouns_deliveries (id) ON DELETE CASCADE,
   webhook_id TEXT NOT NULL, subject TEXT NOT NULL, sequence INTEGER NOT NULL, body TEXT NOT NULL,
-  due TEXT, claim_token TEXT, claimed_until TEXT
+  tries INTEGER NOT NULL, waiting INTEGER NOT NULL, due TEXT, claim_token TEXT
 ) STRICT, WITHOUT ROWID",
-        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (due) WHERE due IS NOT NULL",
-        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (webhook_id, due) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL OR waiting",
+        "CREATE INDEX nouns_delivery_queue_claims ON nouns_delivery_queue (claim_token) WHERE claim_token IS NOT NULL",
+        "CREATE UNIQUE INDEX nouns_deliveries_sequence ON nouns_deliveries (webhook_id, sequence)",
+        "CREATE INDEX nouns_deliveries_delivered ON nouns_deliveries (updated_at) WHERE status = 'delivered'",
+        "CREATE INDEX nouns_deliveries_dead ON nouns_deliveries (updated_at) WHERE status = 'dead'",
         "CREATE TABLE nouns_webhook_positions (
-  webhook_id TEXT NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE, position INTEGER NOT NULL
+  webhook_id TEXT NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE,
+  position INTEGER NOT NULL, active INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID",
     ],
     webhooks_lock: None,
@@ -246,6 +254,7 @@ pub static POSTGRES: Dialect = Dialect {
     // parent FOR KEY SHARE.
     lock_for_update: " FOR NO KEY UPDATE OF t0",
     lock_for_delete: " FOR UPDATE OF t0",
+    skip_locked: " FOR UPDATE SKIP LOCKED",
     next_change_function: Some("nouns_next_change"),
     low_watermark: "SELECT nouns_settled_change()",
     // The function costs as much as eight version lookups, so it is called only if the known mark is too low.
@@ -337,12 +346,17 @@ END $$",
         "CREATE TABLE nouns_delivery_queue (
   delivery_id uuid NOT NULL PRIMARY KEY REFERENCES nouns_deliveries (id) ON DELETE CASCADE,
   webhook_id uuid NOT NULL, subject text COLLATE \"C\" NOT NULL, sequence bigint NOT NULL, body text NOT NULL,
-  due timestamptz, claim_token text, claimed_until timestamptz
+  tries bigint NOT NULL, waiting boolean NOT NULL, due timestamptz, claim_token text
 )",
-        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (due) WHERE due IS NOT NULL",
-        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_due ON nouns_delivery_queue (webhook_id, due) WHERE due IS NOT NULL",
+        "CREATE INDEX nouns_delivery_queue_item ON nouns_delivery_queue (webhook_id, subject, sequence) WHERE due IS NOT NULL OR waiting",
+        "CREATE INDEX nouns_delivery_queue_claims ON nouns_delivery_queue (claim_token) WHERE claim_token IS NOT NULL",
+        "CREATE UNIQUE INDEX nouns_deliveries_sequence ON nouns_deliveries (webhook_id, sequence)",
+        "CREATE INDEX nouns_deliveries_delivered ON nouns_deliveries (updated_at) WHERE status = 'delivered'",
+        "CREATE INDEX nouns_deliveries_dead ON nouns_deliveries (updated_at) WHERE status = 'dead'",
         "CREATE TABLE nouns_webhook_positions (
-  webhook_id uuid NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE, position bigint NOT NULL
+  webhook_id uuid NOT NULL PRIMARY KEY REFERENCES nouns_webhooks (id) ON DELETE CASCADE,
+  position bigint NOT NULL, active boolean NOT NULL
 )",
     ],
     webhooks_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'webhooks' FOR UPDATE"),

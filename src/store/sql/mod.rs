@@ -8,6 +8,7 @@ pub mod changes;
 pub mod columns;
 pub mod condition;
 pub mod ddl;
+pub mod deliveries;
 pub mod dialect;
 pub mod expressions;
 pub mod idempotency;

@@ -77,7 +77,8 @@ pub struct SqlStatements {
     pub other_admin: String,
     /// Whether entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
     pub sweep_due: String,
-    /// The number up to which entries have expired. 1: the cutoff time, 2: how many entries a batch examines.
+    /// The number up to which entries have expired. Those that a webhook has not read yet are kept for longer.
+    /// 1: the cutoff time, 2: how many entries a batch examines, 3: the cutoff time for those.
     pub sweep_bound: String,
     /// Deletes entries. 1: up to which number.
     pub sweep: String,
@@ -170,7 +171,8 @@ impl SqlStatements {
             // The newest entry stays: the next one is numbered after it.
             sweep_bound: format!(
                 "SELECT max(sequence) FROM (SELECT sequence, time FROM nouns_changes ORDER BY sequence LIMIT {p}2) AS oldest \
-                 WHERE time < {p}1 AND sequence < (SELECT max(sequence) FROM nouns_changes)"
+                 WHERE time < {p}1 AND sequence < (SELECT max(sequence) FROM nouns_changes) \
+                 AND (time < {p}3 OR NOT EXISTS (SELECT 1 FROM nouns_webhook_positions WHERE position < oldest.sequence))"
             ),
             sweep: format!("DELETE FROM nouns_changes WHERE sequence <= {p}1"),
         }

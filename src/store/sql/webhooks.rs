@@ -25,9 +25,9 @@ pub fn drop_secret(dialect: &Dialect) -> String {
 
 /// Makes a delivery due again. 1: its id, 2: the time.
 pub fn queue_again(dialect: &Dialect) -> String {
-    let p = dialect.placeholder;
+    let (p, [no, _]) = (dialect.placeholder, dialect.booleans);
     format!(
-        "UPDATE nouns_delivery_queue SET due = {p}2, claim_token = NULL, claimed_until = NULL \
+        "UPDATE nouns_delivery_queue SET due = {p}2, claim_token = NULL, tries = 0, waiting = {no} \
          WHERE delivery_id = {p}1"
     )
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
-use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::plan::{DeliveryTask, Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError, writer_stopped_error};
 use crate::store::export::ExportRequest;
@@ -19,7 +19,7 @@ use crate::store::replay_protection::{NonceClaim, NonceClaimResult, UsedNonces};
 use crate::store::sqlite::completions::CompletionQueue;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::reader::{PROGRESS_STEPS, PooledReadResult, ReaderPool, SqliteReader};
-use crate::store::sqlite::write_queue::{QueuedWrite, WriteQueue};
+use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteQueue};
 use crate::store::write::WriteOptions;
 
 /// A read that takes longer suggests a slow disk.
@@ -112,6 +112,10 @@ impl SqliteWorker {
         })
     }
 
+    pub fn context(&self) -> &StoreContext {
+        &self.shared.context
+    }
+
     pub async fn read(
         &self,
         read: ReadPlan,
@@ -189,6 +193,23 @@ impl SqliteWorker {
         options: WriteOptions,
     ) -> Result<Outcome, StoreError> {
         crate::fault::point("queue");
+        self.run_queued(QueuedWork::Write(write), options).await
+    }
+
+    /// Runs a task of the delivery queue.
+    pub async fn deliver(
+        &self,
+        task: DeliveryTask,
+        options: WriteOptions,
+    ) -> Result<Outcome, StoreError> {
+        self.run_queued(QueuedWork::Delivery(Box::new(task)), options).await
+    }
+
+    async fn run_queued(
+        &self,
+        work: QueuedWork,
+        options: WriteOptions,
+    ) -> Result<Outcome, StoreError> {
         // The queue has its own limit: only the memory reservation stays with a write whose client
         // disconnects.
         let WriteOptions { bytes, deadline, memory, place: _place } = options;
@@ -198,7 +219,7 @@ impl SqliteWorker {
         let (answer, mut answered) = self.completions.reply_handle();
         let claimed = Arc::new(AtomicBool::new(false));
         let job = QueuedWrite {
-            write,
+            work,
             bytes,
             is_claimed: Arc::clone(&claimed),
             reply_handle: answer,
@@ -232,6 +253,7 @@ fn is_short(read: &ReadPlan) -> bool {
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
         // The change feed reads it, and its thread need not wait for the disk.
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
+        ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

@@ -8,17 +8,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::metrics;
-use crate::plan::WritePlan;
+use crate::plan::{DeliveryTask, WritePlan};
 use crate::reservation::SharedReservation;
 use crate::store::error::{StoreError, writer_stopped_error};
 use crate::store::sqlite::completions::ReplyHandle;
 
 const QUEUED_WRITES_MAX: usize = 4_096;
 
+/// What a queued write does.
+#[derive(Debug)]
+pub enum QueuedWork {
+    Write(Box<WritePlan>),
+    Delivery(Box<DeliveryTask>),
+}
+
 /// A queued write.
 #[derive(Debug)]
 pub struct QueuedWrite {
-    pub write: Box<WritePlan>,
+    pub work: QueuedWork,
     pub bytes: usize,
     /// Set by the writer that starts the write, or by its deadline, whichever is first.
     pub is_claimed: Arc<AtomicBool>,

@@ -17,7 +17,7 @@ use rusqlite::{Connection, Error, ErrorCode};
 
 use crate::log::{Level, Logger};
 use crate::metrics::{self, Metrics};
-use crate::plan::{WriteAction, WritePlan};
+use crate::plan::{Outcome, WriteAction, WritePlan};
 use crate::store::context::{CommitMode, StoreContext};
 use crate::store::driver::{Driver, poll_once};
 use crate::store::error::{StatementError, StoreError, WriteError, writer_stopped_error};
@@ -27,8 +27,8 @@ use crate::store::sqlite::connection::BUSY_TIMEOUT;
 use crate::store::sqlite::driver::{RELEASE, ROLLBACK_TO, SAVEPOINT, SqliteDriver, classify_error};
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_reset::{WalAction, WalBlocker, WalReset};
-use crate::store::sqlite::write_queue::{QueuedWrite, WriteReceiver};
-use crate::store::write;
+use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteReceiver};
+use crate::store::{deliveries, write};
 use crate::{clock, fault};
 
 const GROUP_REQUESTS_MAX: usize = 512;
@@ -71,6 +71,13 @@ enum RollbackScope {
 }
 
 impl RollbackScope {
+    fn for_work(work: &QueuedWork, mode: CommitMode) -> Self {
+        match work {
+            QueuedWork::Write(write) => Self::for_write(write, mode),
+            QueuedWork::Delivery(_) => Self::Savepoint,
+        }
+    }
+
     fn for_write(write: &WritePlan, mode: CommitMode) -> Self {
         match &write.action {
             // The stored response of a refusal outlives the rolled-back writes.
@@ -232,14 +239,22 @@ impl SqliteWriter {
         if !is_mine || job.reply_handle.is_closed() {
             return QueuedWriteOutcome::Skipped;
         }
-        let undoing = RollbackScope::for_write(&job.write, mode);
+        let undoing = RollbackScope::for_work(&job.work, mode);
         if let Err(error) = self.begin_request(undoing) {
             return QueuedWriteOutcome::Failed(error.to_string());
         }
         let changes_before = self.connection.total_changes();
         let mut driver = self.driver();
-        let work = write::write(&mut driver, &self.context, &job.write, mode);
-        let outcome = match catch_unwind(AssertUnwindSafe(|| poll_once(work))) {
+        let run = AssertUnwindSafe(|| match &job.work {
+            QueuedWork::Write(write) => {
+                poll_once(write::write(&mut driver, &self.context, write, mode))
+            }
+            QueuedWork::Delivery(task) => {
+                let done = poll_once(deliveries::run(&mut driver, task))?;
+                Some(done.map(Outcome::Delivery).map_err(WriteError::from))
+            }
+        });
+        let outcome = match catch_unwind(run) {
             Ok(Some(outcome)) => outcome,
             Ok(None) => Err(StoreError::internal("the SQLite driver blocked in a write").into()),
             Err(panic) => Err(StoreError::internal(fault::panic_message(&*panic)).into()),
@@ -307,8 +322,14 @@ impl SqliteWriter {
         }
         match &committed {
             Ok(()) => {
+                let is_delivery = |result: &WriteResult| matches!(result, Ok(Outcome::Delivery(_)));
+                // Deliveries have no entries in the change log.
+                let has_changes =
+                    done.is_empty() || !done.iter().all(|(_, result)| is_delivery(result));
                 complete_all(done);
-                self.context.change_hint.notify();
+                if has_changes {
+                    self.context.change_hint.notify();
+                }
                 self.checkpoint_when_due();
             }
             Err(error) => self.handle_commit_failure(done, error),

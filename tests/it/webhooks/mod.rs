@@ -5,12 +5,15 @@
 //! implementation of Standard Webhooks, here and by the published libraries.
 
 mod deliveries;
+mod hooks;
 mod name_resolution;
 mod published_libraries;
 mod receiver;
 mod refused_addresses;
+mod replicas;
 mod resources;
 mod secrets;
+mod sending;
 mod session;
 mod test_command;
 

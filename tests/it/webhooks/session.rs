@@ -88,9 +88,10 @@ impl Session {
              next_attempt, response_status, error) VALUES ('{id}', '{webhook}', '{time}', '{time}', 1, {number}, \
              'nouns.customer.created', '/customers/1', '{status}', 7, NULL, 500, 'answered 500')"
         ));
+        let no = if self.server.backend() == Backend::Sqlite { "0" } else { "false" };
         self.sql(&format!(
-            "INSERT INTO nouns_delivery_queue (delivery_id, webhook_id, subject, sequence, body, due, claim_token, claimed_until) \
-             VALUES ('{id}', '{webhook}', '/customers/1', {number}, '{{}}', NULL, 'x', '{time}')"
+            "INSERT INTO nouns_delivery_queue (delivery_id, webhook_id, subject, sequence, body, tries, waiting, due, claim_token) \
+             VALUES ('{id}', '{webhook}', '/customers/1', {number}, '{{}}', 3, {no}, NULL, NULL)"
         ));
         id
     }

@@ -36,7 +36,7 @@ use crate::store::sqlite::completions::{CompletionQueue, WriteResult};
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
-use crate::store::sqlite::write_queue::{QueuedWrite, WriteQueue};
+use crate::store::sqlite::write_queue::{QueuedWork, QueuedWrite, WriteQueue};
 use crate::store::sqlite::writer::SqliteWriter;
 use crate::store::{fault_injection, schema};
 use crate::value::{Id, IdKind};
@@ -138,7 +138,7 @@ impl WriterHarness {
                 let claimed = Arc::new(AtomicBool::new(false));
                 self.queue
                     .push(QueuedWrite {
-                        write,
+                        work: QueuedWork::Write(write),
                         bytes: 1,
                         is_claimed: claimed,
                         reply_handle: answer,

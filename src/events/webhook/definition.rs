@@ -1,0 +1,133 @@
+//! A stored webhook, parsed: where it sends which events.
+//!
+//! A webhook sees what an administrator sees, so its events have no row filters and no hidden fields. The model may
+//! have changed since it was stored: patterns that do not fit any more select nothing.
+
+use std::sync::Arc;
+
+use crate::events::evaluate::{EventSource, encode_event};
+use crate::fault::OrBug as _;
+use crate::formats::cloud_event::event_type;
+use crate::intent::{EventSelection, ListQuery, LoggedChange};
+use crate::json::{self, Json};
+use crate::model::Model;
+use crate::model::builtin::webhook;
+use crate::permit::AccessScope;
+use crate::permit::change_visibility::{
+    ChangeScope, ChangeTarget, NoAncestorStates, Visibility, judge,
+};
+use crate::plan::NewDelivery;
+use crate::value::{EventKind, Id, Item, Moment, Value};
+
+/// A webhook.
+#[derive(Debug)]
+pub struct WebhookDefinition {
+    pub id: Id,
+    pub version: i64,
+    pub url: Box<str>,
+    pub is_enabled: bool,
+    /// The sealed secrets, as they are stored.
+    pub sealed_secrets: Box<str>,
+    /// Until when the previous secret signs too.
+    pub previous_secret_expires: Option<Moment>,
+    selected: Option<SelectedEvents>,
+}
+
+#[derive(Debug)]
+struct SelectedEvents {
+    selection: EventSelection,
+    /// By the index of the resource.
+    scopes: Vec<Option<ChangeScope>>,
+}
+
+impl WebhookDefinition {
+    /// Also returns why its events cannot be used.
+    pub fn parse(model: &Model, item: &Item) -> (Self, Option<String>) {
+        let text = |at: usize| match item.values.get(at) {
+            Some(Value::Text(text) | Value::Json(text)) => Some(&**text),
+            _ => None,
+        };
+        let selected = select_events(model, text(webhook::EVENTS), text(webhook::FILTER));
+        let (selected, fault) = match selected {
+            Ok(selected) => (Some(selected), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let definition = Self {
+            id: item.id,
+            version: item.version,
+            url: text(webhook::URL).unwrap_or_default().into(),
+            is_enabled: is_enabled(item),
+            sealed_secrets: text(webhook::SECRET).unwrap_or_default().into(),
+            previous_secret_expires: match item.values.get(webhook::PREVIOUS_SECRET_EXPIRES) {
+                Some(Value::Moment(expires)) => Some(*expires),
+                _ => None,
+            },
+            selected,
+        };
+        (definition, fault)
+    }
+
+    /// The delivery of a change, if it is selected.
+    pub fn delivery(
+        &self,
+        (model, source): (&Model, &EventSource),
+        logged: &LoggedChange,
+    ) -> Option<NewDelivery> {
+        let selected = self.selected.as_ref()?;
+        let resource = logged.resource?;
+        let scope = selected.scopes.get(resource.0)?.as_ref()?;
+        let Visibility::Visible { kind, shows_before } =
+            judge(model, scope, logged, &NoAncestorStates)
+        else {
+            return None;
+        };
+        if !selected.selection.selects(resource, kind) {
+            return None;
+        }
+        let body = encode_event((model, source), (scope, false), logged, (kind, shows_before));
+        Some(NewDelivery {
+            sequence: logged.change.sequence,
+            event_type: event_type(&logged.change.resource, kind.as_str()),
+            subject: [&*source.base_path, &*logged.change.subject].concat(),
+            body: String::from_utf8(body).or_bug("an event is JSON"),
+        })
+    }
+}
+
+fn select_events(
+    model: &Model,
+    events: Option<&str>,
+    filter: Option<&str>,
+) -> Result<SelectedEvents, String> {
+    let events = events.and_then(|events| json::parse(events.as_bytes(), 1).ok());
+    fn text<'a>(pattern: &'a Json<'_>) -> Option<&'a str> {
+        match pattern {
+            Json::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+    let patterns = match &events {
+        Some(Json::List(patterns)) => patterns.iter().map(text).collect(),
+        _ => None,
+    };
+    let patterns: Vec<&str> = patterns.ok_or("the events are not a list of texts")?;
+    let selection =
+        EventSelection::parse(model, &patterns, filter).map_err(|faults| format!("{faults:?}"))?;
+    let list = selection.list.clone().unwrap_or_else(|| ListQuery::by_id(1, None));
+    let list = Arc::new(list);
+    let scope = |at: usize| {
+        let resource = model.resources.get(at).filter(|resource| !resource.is_builtin)?;
+        let mut kinds = EventKind::ALL.into_iter();
+        kinds.any(|kind| selection.selects(resource.index, kind)).then(|| ChangeScope {
+            access: AccessScope::default(),
+            target: ChangeTarget::Resource(resource.index, Arc::clone(&list)),
+        })
+    };
+    let scopes = (0..model.resources.len()).map(scope).collect();
+    Ok(SelectedEvents { selection, scopes })
+}
+
+/// Whether a webhook is enabled.
+pub fn is_enabled(item: &Item) -> bool {
+    item.values.get(webhook::ENABLED) == Some(&Value::Boolean(true))
+}

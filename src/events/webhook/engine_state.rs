@@ -1,0 +1,96 @@
+//! The state of the delivery engine: what outlives a panic, and what it knows of a webhook between two reads of its
+//! queue.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::definition::WebhookDefinition;
+use crate::events::evaluate::EventSource;
+use crate::log::Logger;
+use crate::metrics::WebhookMetrics;
+use crate::model::Model;
+use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition};
+
+/// Attempts in flight of one webhook, and of one whose last attempt has failed.
+const WEBHOOK_IN_FLIGHT_MAX: usize = 4;
+const FAILING_WEBHOOK_IN_FLIGHT_MAX: usize = 1;
+/// A webhook with more pending deliveries gets no new ones until it has fewer.
+const PENDING_MAX: usize = 10_000;
+const _: () = assert!(PENDING_MAX as i64 <= PENDING_COUNTED_MAX);
+
+/// What outlives a panic of the loop.
+#[derive(Debug)]
+pub struct EngineState {
+    pub model: Arc<Model>,
+    pub source: EventSource,
+    pub log: Logger,
+    pub metrics: Arc<WebhookMetrics>,
+    is_closed: AtomicBool,
+    closed: Notify,
+}
+
+impl EngineState {
+    pub fn new(
+        (model, source): (Arc<Model>, EventSource),
+        log: Logger,
+        metrics: Arc<WebhookMetrics>,
+    ) -> Self {
+        let (is_closed, closed) = (AtomicBool::new(false), Notify::new());
+        Self { model, source, log, metrics, is_closed, closed }
+    }
+
+    /// Ends the loop.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        self.closed.notify_one();
+    }
+
+    /// Waits until it is closed; for one task.
+    pub async fn closed(&self) {
+        self.closed.notified().await;
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+/// A webhook and the state of its queue.
+#[derive(Debug)]
+pub struct WebhookState {
+    pub definition: Rc<WebhookDefinition>,
+    /// As it is stored.
+    pub stored: WebhookPosition,
+    /// Up to here there is nothing else to deliver.
+    pub evaluated: WebhookPosition,
+    /// An estimate between two refreshes.
+    pub pending: usize,
+    /// When a delivery may be due.
+    pub due_at: Option<Instant>,
+    pub in_flight: usize,
+    pub is_failing: bool,
+    /// Another server fans out to this webhook; this one looks again at this time.
+    pub left_until: Option<Instant>,
+}
+
+impl WebhookState {
+    pub fn wants_changes(&self) -> bool {
+        !self.is_full() && self.left_until.is_none()
+    }
+
+    fn is_full(&self) -> bool {
+        self.pending >= PENDING_MAX
+    }
+
+    pub fn in_flight_max(&self) -> usize {
+        if self.is_failing { FAILING_WEBHOOK_IN_FLIGHT_MAX } else { WEBHOOK_IN_FLIGHT_MAX }
+    }
+
+    pub fn can_send(&self) -> bool {
+        self.definition.is_enabled && self.in_flight < self.in_flight_max()
+    }
+}
