@@ -22,6 +22,8 @@ mod plan;
 mod admission;
 // Stage 3: execution, the only stage with I/O.
 mod store;
+// The OpenAPI document.
+mod openapi;
 // Stage 4: responses and their formats.
 mod reply;
 mod formats;

@@ -14,6 +14,7 @@ mod generate;
 mod init;
 mod key;
 mod model_source;
+mod openapi;
 mod prompt;
 mod report;
 mod roles;
@@ -63,6 +64,8 @@ enum Command {
     Init(init::InitArgs),
     /// Check a model file and list all mistakes
     Check(check::CheckArgs),
+    /// Print the OpenAPI document of a model
+    Openapi(openapi::OpenapiArgs),
     /// Print the change log, one line per change
     Changes(changes::ChangesArgs),
     /// Manage users
@@ -100,6 +103,7 @@ pub fn run() -> ExitCode {
             Command::Serve(flags) => serve::run(flags, &unknown_variables),
             Command::Init(flags) => init::run(&flags),
             Command::Check(flags) => check::run(&flags),
+            Command::Openapi(flags) => openapi::run(&flags),
             Command::Changes(flags) => changes::run(&flags),
             Command::User(command) => user::run(&command),
             Command::Cert(flags) => cert::run(&flags),

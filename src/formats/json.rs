@@ -46,6 +46,20 @@ pub static FORMAT: Format = Format {
     stream_writer: None,
 };
 
+/// The OpenAPI document.
+pub static OPENAPI_FORMAT: Format = Format {
+    media: MediaType { essence: "application/openapi+json", parameters: &[] },
+    content_type: HeaderValue::from_static("application/openapi+json"),
+    ..FORMAT
+};
+
+/// A JSON Schema.
+pub static SCHEMA_FORMAT: Format = Format {
+    media: MediaType { essence: "application/schema+json", parameters: &[] },
+    content_type: HeaderValue::from_static("application/schema+json"),
+    ..FORMAT
+};
+
 pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     crate::fault::point("format");
     let resource = view.resource;

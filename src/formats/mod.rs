@@ -36,6 +36,10 @@ pub enum ResponseOffer {
     ListOrEvents,
     /// As `Data`, or an event stream of the item.
     DataOrEvents,
+    /// The OpenAPI document.
+    OpenApi,
+    /// The JSON Schema of a resource.
+    Schema,
     /// Metrics in the text format of Prometheus.
     Metrics,
 }
@@ -55,6 +59,10 @@ static ITEM_FORMATS: &[&Format] = &[&json::FORMAT];
 static LIST_FORMATS_AND_EVENTS: &[&Format] =
     &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT, &event_stream::FORMAT];
 static ITEM_FORMATS_AND_EVENTS: &[&Format] = &[&json::FORMAT, &event_stream::FORMAT];
+
+/// The documents that describe the interface: JSON, also under the names that their standards have registered.
+static OPENAPI_FORMATS: &[&Format] = &[&json::FORMAT, &json::OPENAPI_FORMAT];
+static SCHEMA_FORMATS: &[&Format] = &[&json::FORMAT, &json::SCHEMA_FORMAT];
 
 /// Writes a page of the change log in one of the formats of lists.
 pub fn write_changes(out: &mut Vec<u8>, format: &Format, page: &ChangesView<'_>) {
@@ -77,6 +85,8 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::Metrics if accept.choose(&[METRICS]).is_some() => return Ok(&json::FORMAT),
         ResponseOffer::Metrics => &[],
         ResponseOffer::Data => ITEM_FORMATS,
+        ResponseOffer::OpenApi => OPENAPI_FORMATS,
+        ResponseOffer::Schema => SCHEMA_FORMATS,
         ResponseOffer::List => ALL,
         ResponseOffer::ListOrEvents => LIST_FORMATS_AND_EVENTS,
         ResponseOffer::DataOrEvents => ITEM_FORMATS_AND_EVENTS,
@@ -145,17 +155,19 @@ pub enum PatchForm {
     JsonPatch,
 }
 
-/// The media types of a patch. Plain JSON is treated as a merge patch.
-const PATCH_TYPES: [(&str, PatchForm); 3] = [
-    ("application/merge-patch+json", PatchForm::MergePatch),
-    ("application/json-patch+json", PatchForm::JsonPatch),
-    ("application/json", PatchForm::MergePatch),
-];
+impl PatchForm {
+    /// The media types of a patch. Plain JSON is treated as a merge patch.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("application/merge-patch+json", Self::MergePatch),
+        ("application/json-patch+json", Self::JsonPatch),
+        ("application/json", Self::MergePatch),
+    ];
+}
 
 /// The media types of a patch, as `Accept-Patch` lists them (RFC 5789 §3.1).
 pub const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 pub fn accepted_patch_types() -> HeaderValue {
-    join_types(&PATCH_TYPES)
+    join_types(&PatchForm::ALL)
 }
 
 fn join_types<T>(types: &[(&str, T)]) -> HeaderValue {
@@ -176,8 +188,9 @@ pub fn check_json_type(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// Step 7, for a patch.
 pub fn check_patch_type(headers: &HeaderMap) -> Result<PatchForm, Problem> {
-    find_body_form(headers, &PATCH_TYPES)?
-        .ok_or_else(|| unsupported_type(&PATCH_TYPES).header(ACCEPT_PATCH, accepted_patch_types()))
+    find_body_form(headers, &PatchForm::ALL)?.ok_or_else(|| {
+        unsupported_type(&PatchForm::ALL).header(ACCEPT_PATCH, accepted_patch_types())
+    })
 }
 
 /// 415, with the accepted types: in a response, `Accept` lists them (RFC 9110 §12.5.1).

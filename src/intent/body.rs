@@ -5,7 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::route::{RequestVerb, Route};
+use super::route::Route;
+use super::target::RequestVerb;
 use crate::formats::{BodyForm, ItemView, PatchForm, csv_input};
 use crate::json::{self, Json};
 use crate::model::settings::ServerLimits;

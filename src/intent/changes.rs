@@ -74,12 +74,24 @@ pub struct LogWatchQuery {
     pub start: StartPosition,
 }
 
-const PARAMETERS: [&str; 10] =
-    ["since", "limit", "cursor", "sort", "wait", "resource", "subject", "kind", "actor", "time"];
 /// The longest wait of a long poll. Proxies often end a request after a minute without a response.
-const WAIT_SECONDS_MAX: u64 = 60;
+pub const WAIT_SECONDS_MAX: u64 = 60;
+
 const VALUE_OPERATORS: &[&str] = &["eq", "in"];
-const TIME_OPERATORS: &[&str] = &["gt", "gte", "lt", "lte"];
+
+/// The parameters, with the operators that each of them takes after a colon.
+pub const CHANGES_PARAMETERS: [(&str, &[&str]); 10] = [
+    ("since", &[]),
+    ("limit", &[]),
+    ("cursor", &[]),
+    ("sort", &[]),
+    ("wait", &[]),
+    ("resource", VALUE_OPERATORS),
+    ("subject", &[]),
+    ("kind", VALUE_OPERATORS),
+    ("actor", VALUE_OPERATORS),
+    ("time", &["gt", "gte", "lt", "lte"]),
+];
 
 impl ChangesQuery {
     /// The cursor of the page after an entry, and the URL of that page.
@@ -192,9 +204,10 @@ impl ChangesQuery {
     ) -> Result<(), String> {
         let name = parameter.rsplit_once(':').map_or(parameter, |(name, _)| name);
         let wrong = |detail: String| format!("{}: {detail}", truncate_for_message(parameter));
-        let check_operator = |known: &[&str]| match known.contains(&operator) {
-            true => Ok(()),
-            false => Err(wrong(unknown_operator_message(operator, known))),
+        let known = CHANGES_PARAMETERS.iter().find(|(known, _)| *known == name);
+        let check_operator = || match known.map_or(&[][..], |(_, operators)| operators) {
+            known if known.contains(&operator) => Ok(()),
+            known => Err(wrong(unknown_operator_message(operator, known))),
         };
         let values_max = model.server.limits.filter_values_max;
         let values = || match operator {
@@ -217,27 +230,30 @@ impl ChangesQuery {
                 self.filter.subject = Some(read_subject(model, value).map_err(wrong)?);
             }
             "resource" => {
-                check_operator(VALUE_OPERATORS)?;
+                check_operator()?;
                 let known = |value: String| find_label(model, &value).map_err(wrong);
                 let values = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
                 intersect(&mut self.filter.resources, values);
             }
             "kind" => {
-                check_operator(VALUE_OPERATORS)?;
+                check_operator()?;
                 let known = |value: String| find_kind(&value).map_err(wrong);
                 let values = values()?.into_iter().map(known).collect::<Result<_, _>>()?;
                 intersect(&mut self.filter.kinds, values);
             }
             "actor" => {
-                check_operator(VALUE_OPERATORS)?;
+                check_operator()?;
                 let values = values()?.into_iter().map(Into::into).collect();
                 intersect(&mut self.filter.actors, values);
             }
             "time" => {
-                check_operator(TIME_OPERATORS)?;
+                check_operator()?;
                 self.add_time_bound(operator, read_time(value).map_err(wrong)?);
             }
-            _ => return Err(no_such_parameter_message(parameter, &PARAMETERS)),
+            _ => {
+                let known = CHANGES_PARAMETERS.map(|(known, _)| known);
+                return Err(no_such_parameter_message(parameter, &known));
+            }
         }
         Ok(())
     }

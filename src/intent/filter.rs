@@ -30,7 +30,7 @@ pub enum FilterTest {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FilterOperator {
+pub enum FilterOperator {
     Compare(Comparison),
     In,
     Prefix,
@@ -66,6 +66,36 @@ impl FilterOperator {
             }
         }
     }
+}
+
+/// A filter that a list accepts.
+#[derive(Debug)]
+pub struct FilterParameter<'a> {
+    /// Its name in a query. The operator `eq` is left out, except for a field that is named like a control
+    /// parameter.
+    pub name: String,
+    pub attribute: Attribute,
+    /// `None` for the members that every item has.
+    pub field: Option<&'a Field>,
+    pub operator: FilterOperator,
+}
+
+/// All filters that a list of the resource accepts.
+pub fn filter_parameters<'a>(
+    known: VisibleResource<'a>,
+    controls: &[&str],
+) -> Vec<FilterParameter<'a>> {
+    let mut all = Vec::new();
+    for name in known.names() {
+        let Ok(attribute) = known.find(&name) else { continue };
+        let field = attribute.field(known.resource);
+        for (word, operator) in OPERATORS.into_iter().filter(|(_, one)| one.is_applicable(field)) {
+            let is_plain = word == "eq" && !controls.contains(&&*name);
+            let name = if is_plain { name.clone() } else { format!("{name}:{word}") };
+            all.push(FilterParameter { name, attribute: attribute.clone(), field, operator });
+        }
+    }
+    all
 }
 
 /// Parses a filter. An error message begins with the parameter as it was sent.

@@ -78,7 +78,7 @@ fn compare(comparison: Comparison, value: &Value, other: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::intent::list;
-    use crate::intent::route::{PathIds, ResourcePath};
+    use crate::intent::target::{PathIds, ResourcePath};
     use crate::model::{self, Model, ResourceIndex};
     use crate::value::{Decimal, Moment};
 

@@ -4,11 +4,14 @@ use super::attribute::no_such_parameter_message;
 use super::changes::read_time;
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
-use super::route::ResourcePath;
+use super::target::ResourcePath;
 use crate::json::quote_for_message;
 use crate::model::Model;
 use crate::problem::Problem;
 use crate::value::Moment;
+
+/// The parameters of an item.
+pub const ITEM_PARAMETERS: [&str; 3] = ["fields", "version", "as_of"];
 
 /// A past state of an item, as a request asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +52,7 @@ pub(super) fn read(
                 item.past = Some(PastState::AsOf(time.map_err(bad_query)?));
             }
             _ => {
-                let known = ["fields", "version", "as_of"];
-                return Err(bad_query(no_such_parameter_message(&name, &known)));
+                return Err(bad_query(no_such_parameter_message(&name, &ITEM_PARAMETERS)));
             }
         }
         seen.push(name);

@@ -13,7 +13,7 @@ use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
 use super::query::{QueryParameter, bad_query, split_query};
-use super::route::{ResourcePath, format_path};
+use super::target::{ResourcePath, format_path};
 use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
 use crate::json;
@@ -22,7 +22,8 @@ use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
 use crate::value::{Id, IdKind, Item, truncate_for_message};
 
-const CONTROL_PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
+/// The parameters of a list that are no filters.
+pub const CONTROL_PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
 
 const EMPTY_NAME_MESSAGE: &str = "expected names with commas between them, got an empty one";
 

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use super::route::{PathIds, RouteTarget, find_unprefixed_target};
+use super::target::{PathIds, RouteTarget, find_unprefixed_target};
 use crate::formats::logged_item;
 use crate::model::{Model, ResourceIndex};
 use crate::value::{Change, ChangeKind, Id, Item};

@@ -15,29 +15,32 @@ mod list;
 mod logged_change;
 mod query;
 mod route;
+mod target;
 mod watch;
 mod webhook_events;
 
-pub use attribute::{Attribute, SortKey, sort_prefix};
+pub use attribute::{Attribute, SortKey, VisibleResource, sort_prefix};
 pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
-pub use changes::{ChangesQuery, LogFilter, LogWatchQuery};
-pub use filter::{Filter, FilterTest};
+pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WAIT_SECONDS_MAX};
+pub use filter::{Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters};
 pub use filter_match::matches;
-pub use item_query::PastState;
-pub use list::ListQuery;
+pub use item_query::{ITEM_PARAMETERS, PastState};
+pub use list::{CONTROL_PARAMETERS, ListQuery};
 pub use logged_change::{ItemPath, LoggedChange};
-pub use route::{
-    PathIds, RequestVerb, ResourcePath, Route, RouteError, RouteTarget, allow_header,
-    find_nested_by_plural, format_path, preflight_methods, push_unprefixed_path, route,
+pub use route::{Route, RouteError, find_nested_by_plural, preflight_methods, route};
+pub use target::{
+    PathIds, RequestVerb, ResourcePath, RouteTarget, RouteTemplate, allow_header, format_path,
+    push_unprefixed_path, route_templates,
 };
-
-pub use watch::{StartPosition, WatchQuery, read_last_event_id};
+pub use watch::{
+    LIST_STREAM_PARAMETERS, STREAM_PARAMETERS, StartPosition, WatchQuery, read_last_event_id,
+};
 pub use webhook_events::{EventSelection, SelectionFault};
 
 use std::sync::Arc;
 
 use crate::fault;
-use crate::model::Model;
+use crate::model::{Model, ResourceIndex};
 use crate::problem::{Problem, ProblemKind};
 use item_query::ItemQuery;
 use query::{bad_query, split_query};
@@ -51,6 +54,8 @@ pub enum Intent<'a> {
     Ready,
     Metrics,
     Changes(Arc<ChangesQuery>),
+    OpenApi,
+    Schema(ResourceIndex),
     ExplainProblem(&'static ProblemKind),
     /// The methods that a target allows.
     Options(RouteTarget),
@@ -91,6 +96,8 @@ pub fn read<'a>(
         }
         (_, RouteTarget::Home) => Intent::Home,
         (_, RouteTarget::Metrics) => Intent::Metrics,
+        (_, RouteTarget::OpenApi) => Intent::OpenApi,
+        (_, RouteTarget::Schema(resource)) => Intent::Schema(resource),
         (RequestVerb::Watch { last_event_id }, RouteTarget::Changes) => {
             let query = changes::read_watch(model, query, last_event_id)?;
             return Ok(Intent::WatchChanges(query));

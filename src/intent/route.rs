@@ -1,70 +1,17 @@
 //! Routing: from a method and a path to a target.
 //!
-//! Routes are data: a path is matched segment by segment against the model's tree of resources. A segment
-//! that cannot be an id does not make the path unknown: the target exists and the item does not, and a later
-//! step of the order of checks answers 404, as for any missing item.
-
-use std::borrow::Cow;
+//! `target` has the table of what exists. A segment that cannot be an id leads to a target all the same, and a
+//! later step of the order of checks answers 404, as for any missing item.
 
 use http::{HeaderMap, HeaderValue, Method, header};
-use percent_encoding::percent_decode_str;
 
-use crate::fault::OrBug;
-use crate::formats::{self, BodyForm, PatchForm, ResponseOffer};
+use super::target::{
+    RequestVerb, RouteTarget, allow_header, allowed_verbs, decode_segment, find_target,
+};
+use crate::formats::{self, BodyForm, ResponseOffer};
 use crate::model::settings::ServerLimits;
-use crate::model::{Model, RealmIndex, Resource, ResourceIndex};
-use crate::problem::{self, Problem, ProblemKind};
-use crate::value::Id;
-
-/// The target of a path.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RouteTarget {
-    Home,
-    Health,
-    Ready,
-    Metrics,
-    /// The change log.
-    Changes,
-    /// The path at which a browser drops its stored credentials for a realm.
-    Logout(RealmIndex),
-    ProblemPage(&'static ProblemKind),
-    /// `OPTIONS *`: the server as a whole.
-    Server,
-    Collection(ResourcePath),
-    Item(ResourcePath),
-}
-
-/// The path of a collection or an item in the tree of resources.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ResourcePath {
-    pub resource: ResourceIndex,
-    /// `None` when a segment cannot be an id.
-    pub ids: Option<PathIds>,
-}
-
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct PathIds {
-    /// The ids of the items in the path, the top-level one first.
-    pub ancestors: Vec<Id>,
-    pub item: Option<Id>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestVerb {
-    Get,
-    Head,
-    /// A GET or HEAD that is answered with an event stream.
-    Watch {
-        last_event_id: Option<i64>,
-    },
-    Post,
-    /// A POST of items without a wrapper.
-    PostItems(BodyForm),
-    Put,
-    Patch(PatchForm),
-    Delete,
-    Options,
-}
+use crate::model::{Model, Resource, ResourceIndex};
+use crate::problem::{self, Problem};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
@@ -79,6 +26,8 @@ impl Route {
         match (self.verb, &self.target) {
             (RequestVerb::Delete | RequestVerb::Options, _) => ResponseOffer::NoBody,
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
+            (_, RouteTarget::OpenApi) => ResponseOffer::OpenApi,
+            (_, RouteTarget::Schema(_)) => ResponseOffer::Schema,
             (
                 RequestVerb::Get | RequestVerb::Head,
                 RouteTarget::Collection(_) | RouteTarget::Changes,
@@ -137,6 +86,8 @@ impl Route {
             | RouteTarget::Ready
             | RouteTarget::Metrics
             | RouteTarget::Changes
+            | RouteTarget::OpenApi
+            | RouteTarget::Schema(_)
             | RouteTarget::Logout(_)
             | RouteTarget::ProblemPage(_)
             | RouteTarget::Server => None,
@@ -202,144 +153,11 @@ fn is_known(method: &Method) -> bool {
     known.contains(&method.as_str())
 }
 
-const GET: (&str, RequestVerb) = ("GET", RequestVerb::Get);
-const HEAD: (&str, RequestVerb) = ("HEAD", RequestVerb::Head);
-const POST: (&str, RequestVerb) = ("POST", RequestVerb::Post);
-const PUT: (&str, RequestVerb) = ("PUT", RequestVerb::Put);
-const PATCH: (&str, RequestVerb) = ("PATCH", RequestVerb::Patch(PatchForm::MergePatch));
-const DELETE: (&str, RequestVerb) = ("DELETE", RequestVerb::Delete);
-const OPTIONS: (&str, RequestVerb) = ("OPTIONS", RequestVerb::Options);
-
-/// All methods that any target allows.
-const ALL_VERBS: &[(&str, RequestVerb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
-
-fn allowed_verbs(model: &Model, place: &RouteTarget) -> &'static [(&'static str, RequestVerb)] {
-    match place {
-        RouteTarget::Home
-        | RouteTarget::Health
-        | RouteTarget::Ready
-        | RouteTarget::Metrics
-        | RouteTarget::Changes
-        | RouteTarget::Logout(_)
-        | RouteTarget::ProblemPage(_) => &[GET, HEAD, OPTIONS],
-        RouteTarget::Server => &[OPTIONS],
-        RouteTarget::Collection(path) if model.resource(path.resource).is_server_made => {
-            &[GET, HEAD, OPTIONS]
-        }
-        RouteTarget::Item(path) if model.resource(path.resource).is_server_made => {
-            &[GET, HEAD, PATCH, DELETE, OPTIONS]
-        }
-        RouteTarget::Collection(_) => &[GET, HEAD, POST, OPTIONS],
-        RouteTarget::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
-    }
-}
-
-/// The value of `Allow` for a target.
-pub fn allow_header(model: &Model, place: &RouteTarget) -> HeaderValue {
-    // RFC 9110 §9.3.7: `OPTIONS *` applies to the server as a whole.
-    let verbs = if *place == RouteTarget::Server { ALL_VERBS } else { allowed_verbs(model, place) };
-    let names: Vec<&str> = verbs.iter().map(|(name, _)| *name).collect();
-    HeaderValue::try_from(names.join(", ")).or_bug("the names of methods are ASCII")
-}
-
 /// The methods of a path for a CORS preflight; all of them for an unknown path, so that the preflight
 /// succeeds and the page can read the 404 of its actual request.
 pub fn preflight_methods(model: &Model, path: &str) -> HeaderValue {
     let place = find_target(model, path).or_else(|| find_target(model, path.strip_suffix('/')?));
     allow_header(model, &place.unwrap_or(RouteTarget::Server))
-}
-
-fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {
-    // RFC 9112 §3.2.3: only CONNECT has a target without a path.
-    if matches!(path, "*" | "") {
-        return Some(RouteTarget::Server);
-    }
-    let prefix = model.server.base_path.as_deref().unwrap_or("");
-    let path = path
-        .strip_prefix(prefix)
-        .filter(|rest| !rest.is_empty())
-        .or((path == prefix).then_some("/"))?;
-    find_unprefixed_target(model, path)
-}
-
-/// The target of a path without the deployment's prefix, as the change log records it.
-pub(super) fn find_unprefixed_target(model: &Model, path: &str) -> Option<RouteTarget> {
-    let mut segments = path.strip_prefix('/')?.split('/');
-    let first = decode_segment(segments.next()?)?;
-    match &*first {
-        "" => segments.next().is_none().then_some(RouteTarget::Home),
-        "-" => find_server_target(model, segments),
-        first => find_resource(model, find_top_level(model, first, false)?, segments),
-    }
-}
-
-fn find_server_target<'a>(
-    model: &'a Model,
-    mut segments: impl Iterator<Item = &'a str>,
-) -> Option<RouteTarget> {
-    let name = decode_segment(segments.next()?)?;
-    let place = match &*name {
-        "health" => RouteTarget::Health,
-        "ready" => RouteTarget::Ready,
-        "metrics" => RouteTarget::Metrics,
-        "changes" => RouteTarget::Changes,
-        "logout" => RouteTarget::Logout(match segments.next() {
-            None => model.server_realm(),
-            Some(segment) => model.find_realm(&decode_segment(segment)?)?,
-        }),
-        "problems" => {
-            RouteTarget::ProblemPage(problem::find_by_slug(&decode_segment(segments.next()?)?)?)
-        }
-        plural => return find_resource(model, find_top_level(model, plural, true)?, segments),
-    };
-    segments.next().is_none().then_some(place)
-}
-
-fn find_resource<'a>(
-    model: &'a Model,
-    mut resource: &'a Resource,
-    mut segments: impl Iterator<Item = &'a str>,
-) -> Option<RouteTarget> {
-    let mut ancestors = Some(Vec::new());
-    loop {
-        let Some(segment) = segments.next() else {
-            let ids = ancestors.map(|ancestors| PathIds { ancestors, item: None });
-            return Some(RouteTarget::Collection(ResourcePath { resource: resource.index, ids }));
-        };
-        let segment = decode_segment(segment)?;
-        if segment.is_empty() {
-            return None;
-        }
-        let id = resource.id.parse(&segment);
-        let Some(child) = segments.next() else {
-            let ids =
-                ancestors.zip(id).map(|(ancestors, id)| PathIds { ancestors, item: Some(id) });
-            return Some(RouteTarget::Item(ResourcePath { resource: resource.index, ids }));
-        };
-        ancestors = ancestors.zip(id).map(|(mut ancestors, id)| {
-            ancestors.push(id);
-            ancestors
-        });
-        let child = decode_segment(child)?;
-        resource = resource
-            .children
-            .iter()
-            .map(|index| model.resource(*index))
-            .find(|resource| *resource.plural == *child)?;
-    }
-}
-
-fn find_top_level<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
-    let mut tops = model.resources.iter().filter(|resource| resource.parent.is_none());
-    tops.find(|resource| resource.is_builtin == is_own && &*resource.plural == plural)
-}
-
-/// RFC 3986 §6.2.2.2: `%63ustomers` is `customers`.
-fn decode_segment(segment: &str) -> Option<Cow<'_, str>> {
-    if !segment.as_bytes().contains(&b'%') {
-        return Some(Cow::Borrowed(segment));
-    }
-    percent_decode_str(segment).decode_utf8().ok()
 }
 
 /// Redirects a known path with one trailing slash too many; every other path is 404.
@@ -361,43 +179,6 @@ pub fn find_nested_by_plural<'a>(model: &'a Model, path: &str) -> Option<&'a Res
     let first = path.strip_prefix(prefix)?.strip_prefix('/')?.split('/').next()?;
     let first = decode_segment(first)?;
     model.declared().find(|resource| resource.parent.is_some() && *resource.plural == *first)
-}
-
-/// The path of a collection or an item, as in `Location` and `Link`.
-pub fn format_path(
-    model: &Model,
-    resource: ResourceIndex,
-    ancestors: &[Id],
-    item: Option<Id>,
-) -> String {
-    let mut path = String::with_capacity(64);
-    path.push_str(model.server.base_path.as_deref().unwrap_or(""));
-    push_unprefixed_path(&mut path, model, resource, (ancestors, item));
-    path
-}
-
-/// Appends the path of an item as the change log records it: without the deployment's prefix.
-pub fn push_unprefixed_path(
-    path: &mut String,
-    model: &Model,
-    resource: ResourceIndex,
-    (ancestors, item): (&[Id], Option<Id>),
-) {
-    let resource = model.resource(resource);
-    match (resource.parent, ancestors.split_last()) {
-        (None, _) if resource.is_builtin => path.push_str("/-"),
-        (None, _) => {}
-        (Some(parent), Some((id, above))) => {
-            push_unprefixed_path(path, model, parent, (above, Some(*id)));
-        }
-        (Some(parent), None) => push_unprefixed_path(path, model, parent, (&[], None)),
-    }
-    path.push('/');
-    path.push_str(&resource.plural);
-    if let Some(id) = item {
-        path.push('/');
-        id.with_text(|text| path.push_str(text));
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,17 @@ use http::{HeaderMap, HeaderName};
 use super::attribute::no_such_parameter_message;
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
-use super::route::ResourcePath;
+use super::target::ResourcePath;
 use crate::json;
 use crate::model::Model;
 use crate::problem::Problem;
 
 /// The last position that the client has seen, when it reconnects (WHATWG HTML §9.2.4).
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// The parameters of event streams alone: of all of them, and of those of lists.
+pub const STREAM_PARAMETERS: [&str; 1] = ["since"];
+pub const LIST_STREAM_PARAMETERS: [&str; 2] = ["since", "snapshot"];
 
 /// Where a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

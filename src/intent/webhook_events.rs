@@ -5,7 +5,7 @@
 
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
-use super::route::ResourcePath;
+use super::target::ResourcePath;
 use crate::json::quote_for_message;
 use crate::model::{ChangeLogDetail, Model, ResourceIndex, nearest};
 use crate::problem::Problem;

@@ -14,8 +14,9 @@ pub use number::{decimal_units, integer, is_number, number_exact};
 pub use parse::{count_values, parse};
 pub use tree::Json;
 pub use write::{
-    ObjectWriter, quote_for_message, to_text, value_to_text, write, write_id, write_integer,
-    write_list, write_moment, write_moment_text, write_text, write_value, written_text,
+    ObjectWriter, quote_for_message, to_text, value_to_text, write, write_id, write_indented,
+    write_integer, write_list, write_moment, write_moment_text, write_text, write_value,
+    written_text,
 };
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::number::is_same_number;
 use super::tree::Json;
 
 /// Maximum operations of one patch.
-const OPERATIONS_MAX: usize = 1_000;
+pub const OPERATIONS_MAX: usize = 1_000;
 /// Maximum nesting depth of the result; a scalar has depth 1.
 const DEPTH_MAX: usize = 32;
 /// Maximum list elements that a patch may shift.

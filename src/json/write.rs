@@ -61,6 +61,52 @@ pub fn write(out: &mut Vec<u8>, json: &Json<'_>) {
     }
 }
 
+/// Writes a value with one member or element a line, from this level of indentation on. Lists and objects whose
+/// text is not longer than `inline_bytes_max` are on one line.
+pub fn write_indented(
+    out: &mut Vec<u8>,
+    json: &Json<'_>,
+    (level, inline_bytes_max): (usize, usize),
+) {
+    if json.approximate_bytes() <= inline_bytes_max {
+        return write(out, json);
+    }
+    let line = |out: &mut Vec<u8>, level: usize| {
+        out.push(b'\n');
+        out.extend(std::iter::repeat_n(b' ', level * 2));
+    };
+    match json {
+        Json::List(elements) if !elements.is_empty() => {
+            out.push(b'[');
+            for (index, element) in elements.iter().enumerate() {
+                out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                line(out, level + 1);
+                write_indented(out, element, (level + 1, inline_bytes_max));
+            }
+            line(out, level);
+            out.push(b']');
+        }
+        Json::Object(members) if !members.is_empty() => {
+            out.push(b'{');
+            for (index, (key, member)) in members.iter().enumerate() {
+                out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                line(out, level + 1);
+                write_text(out, key);
+                out.extend_from_slice(b": ");
+                write_indented(out, member, (level + 1, inline_bytes_max));
+            }
+            line(out, level);
+            out.push(b'}');
+        }
+        Json::Null
+        | Json::Boolean(_)
+        | Json::Number(_)
+        | Json::Text(_)
+        | Json::List(_)
+        | Json::Object(_) => write(out, json),
+    }
+}
+
 /// Writes a value of an item. A number that JSON cannot represent is `null`; no field type accepts one.
 pub fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {

@@ -83,6 +83,12 @@ pub struct FieldType {
     pub is_searchable_text: bool,
     /// The maximum length of its texts, if the type itself limits it.
     pub chars_max: Option<usize>,
+    /// The `format` of its values in JSON Schema.
+    pub json_format: Option<&'static str>,
+    /// A regular expression (ECMA-262) that all its values match.
+    pub json_pattern: Option<&'static str>,
+    /// A text that it accepts, for documents.
+    pub example: Option<&'static str>,
     /// Parses a value that is not null, and adds the faults of its syntax. `types::read` checks null and the
     /// declared rules for all types.
     pub read: fn(&Field, &Json<'_>, &mut FaultCollector) -> Option<Value>,
@@ -111,6 +117,9 @@ impl FieldType {
             synonyms: &[],
             is_searchable_text: false,
             chars_max: None,
+            json_format: None,
+            json_pattern: None,
+            example: None,
             read,
             refuse_new: |_| None,
         }

@@ -31,7 +31,7 @@ pub fn json_schema() -> String {
     extend(&mut root, table_schema(&keys::ROOT, &["title", "resources"]));
     extend(&mut root, object! { "$defs": definitions() });
     let mut out = Vec::new();
-    write_indented(&mut out, &root, 0);
+    json::write_indented(&mut out, &root, (0, 0));
     out.push(b'\n');
     json::written_text(out)
 }
@@ -218,43 +218,6 @@ fn described(mut schema: JsonSchema, about: impl Into<JsonSchema>) -> JsonSchema
 fn extend(schema: &mut JsonSchema, other: JsonSchema) {
     if let (Json::Object(members), Json::Object(more)) = (schema, other) {
         members.extend(more);
-    }
-}
-
-fn write_indented(out: &mut Vec<u8>, json: &Json<'_>, level: usize) {
-    let line = |out: &mut Vec<u8>, level: usize| {
-        out.push(b'\n');
-        out.extend(std::iter::repeat_n(b' ', level * 2));
-    };
-    match json {
-        Json::List(elements) if !elements.is_empty() => {
-            out.push(b'[');
-            for (index, element) in elements.iter().enumerate() {
-                out.extend_from_slice(if index == 0 { b"" } else { b"," });
-                line(out, level + 1);
-                write_indented(out, element, level + 1);
-            }
-            line(out, level);
-            out.push(b']');
-        }
-        Json::Object(members) if !members.is_empty() => {
-            out.push(b'{');
-            for (index, (key, member)) in members.iter().enumerate() {
-                out.extend_from_slice(if index == 0 { b"" } else { b"," });
-                line(out, level + 1);
-                json::write_text(out, key);
-                out.extend_from_slice(b": ");
-                write_indented(out, member, level + 1);
-            }
-            line(out, level);
-            out.push(b'}');
-        }
-        Json::Null
-        | Json::Boolean(_)
-        | Json::Number(_)
-        | Json::Text(_)
-        | Json::List(_)
-        | Json::Object(_) => json::write(out, json),
     }
 }
 

@@ -35,6 +35,11 @@ impl Caller {
         Self { identity: CallerKind::User(name), rights }
     }
 
+    /// Whether the server requires no credentials at all.
+    pub fn is_open(&self) -> bool {
+        matches!(self.identity, CallerKind::Open)
+    }
+
     /// The caller's name in the log and in the change log.
     pub fn name(&self) -> &str {
         match &self.identity {

@@ -51,8 +51,10 @@ pub fn hidden_fields<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
 enum RouteRequirement {
     /// Not even credentials.
     Nothing,
-    /// A caller with any grant may see the list of resources.
+    /// A caller with any grant may see the list of resources, and the description of what it grants.
     AnyGrant,
+    /// Any grant of this resource.
+    AnyGrantOf(ResourceIndex),
     Metrics,
     Changes,
     Verb(ResourceIndex, GrantVerb),
@@ -69,7 +71,8 @@ fn requirement(route: &Route) -> RouteRequirement {
             | RouteTarget::Logout(_),
             _,
         ) => RouteRequirement::Nothing,
-        (RouteTarget::Home, _) => RouteRequirement::AnyGrant,
+        (RouteTarget::Home | RouteTarget::OpenApi, _) => RouteRequirement::AnyGrant,
+        (RouteTarget::Schema(resource), _) => RouteRequirement::AnyGrantOf(*resource),
         (RouteTarget::Metrics, _) => RouteRequirement::Metrics,
         (RouteTarget::Changes, _) => RouteRequirement::Changes,
         (RouteTarget::Collection(address) | RouteTarget::Item(address), Some(verb)) => {
@@ -91,6 +94,7 @@ pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
     let is_granted = match requirement(route) {
         RouteRequirement::Nothing => true,
         RouteRequirement::AnyGrant => rights.has_any(),
+        RouteRequirement::AnyGrantOf(resource) => rights.has_any_grant(resource),
         RouteRequirement::Metrics => rights.can_read_metrics(),
         RouteRequirement::Changes => rights.can_read_changes(),
         RouteRequirement::Verb(resource, verb) => rights.access(resource, verb).is_some(),

@@ -71,7 +71,10 @@ pub(super) async fn execute(
     let ResponseChoice { format, key } = choice;
     let shared = &request.app.shared;
     match plan {
-        Plan::Static(content) => Ok(reply::static_reply(&shared.model, &content).into()),
+        Plan::Static(content) => {
+            let form = (format, &subject.conditions);
+            Ok(reply::static_reply(&shared.model, &content, form)?.into())
+        }
         Plan::Metrics => Ok(reply::metrics(Box::pin(respond::scrape(request.app)).await).into()),
         Plan::Watch(plan) => Box::pin(watch::start(request, plan, facts, stages)).await,
         Plan::Read(ReadPlan::Page(collection, list))

@@ -65,7 +65,10 @@ impl<'a> GrantsServer<'a> {
         let plan = plan::make(model, intent, caller, by)?;
         let (about, list) = (plan.collection().cloned(), plan.list().cloned());
         let done = match plan {
-            Plan::Static(saying) => return Ok(reply::static_reply(model, &saying)),
+            Plan::Static(saying) => {
+                let form = (&FORMAT, &Preconditions::default());
+                return Ok(reply::static_reply(model, &saying, form)?);
+            }
             Plan::Watch(_) => unreachable!("no test asks for an event stream"),
             Plan::Metrics => return Ok(reply::metrics(String::new())),
             Plan::Read(ReadPlan::Changes(read)) => {

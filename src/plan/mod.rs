@@ -43,7 +43,7 @@ use crate::intent::{
     CreateBody, Intent, ItemBody, JsonMembers, ListQuery, LogFilter, LogWatchQuery, PathIds,
     ResourcePath, RouteTarget, StartPosition, WatchQuery,
 };
-use crate::model::{ChangeLogDetail, GrantVerb, Model};
+use crate::model::{ChangeLogDetail, GrantVerb, Model, ResourceIndex};
 use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
 use crate::permit::{AccessScope, Caller};
 use crate::problem::{self, FaultCode, FieldFault, Problem, ProblemKind};
@@ -156,6 +156,10 @@ pub enum WatchTarget {
 pub enum StaticContent {
     /// The resources that this caller may access.
     Home(AccessScope),
+    /// The OpenAPI document of what this caller may use.
+    OpenApi(Caller),
+    /// The JSON Schema of a resource, as this caller sees it.
+    Schema(Caller, ResourceIndex),
     Health,
     ExplainProblem(&'static ProblemKind),
     Options(RouteTarget),
@@ -178,6 +182,8 @@ pub fn make(
     };
     Ok(match intent {
         Intent::Home => Plan::Static(StaticContent::Home(AccessScope::new(caller, GrantVerb::Get))),
+        Intent::OpenApi => Plan::Static(StaticContent::OpenApi(caller.clone())),
+        Intent::Schema(resource) => Plan::Static(StaticContent::Schema(caller.clone(), resource)),
         Intent::Health => Plan::Static(StaticContent::Health),
         Intent::ExplainProblem(kind) => Plan::Static(StaticContent::ExplainProblem(kind)),
         Intent::Options(place) => Plan::Static(StaticContent::Options(place)),

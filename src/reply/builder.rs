@@ -26,7 +26,7 @@ use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators
 use crate::intent::{ListQuery, format_path};
 use crate::model::Model;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
-use crate::problem::Problem;
+use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
 
@@ -120,6 +120,7 @@ impl ReplyBuilder {
             (Plan::Read(ReadPlan::Page(..)), Some(list)) => {
                 format!("{:08x}{:08x}", hash(0), list.query_hash)
             }
+            (Plan::Static(_), _) => DOCUMENT_FORM.to_owned(),
             (_, list) => {
                 let coding = coding.map_or(0, CodingChoice::tag_number);
                 format!("{:08x}", hash(list.map_or(0, |list| list.query_hash) ^ coding))
@@ -297,6 +298,31 @@ impl ReplyBuilder {
             }
             PreconditionResult::NotModified => Ok(not_modified(Some(tag))),
             PreconditionResult::Fails => Err(self.unmet(about, None).header(ETAG, tag)),
+        }
+    }
+}
+
+/// The part of a document's tag after its number.
+const DOCUMENT_FORM: &str = "document";
+
+/// A document that describes the interface. Its tag is weak, so that it is the same in every coding.
+pub fn document(
+    body: Vec<u8>,
+    format: &Format,
+    conditions: &Preconditions,
+) -> Result<Reply, Problem> {
+    let number = body_number(&body);
+    let tag = HeaderValue::try_from(format!("W/\"{number}-{DOCUMENT_FORM}\""));
+    let tag = tag.or_bug("digits and letters are valid in a header");
+    match conditions.evaluate_for_list(Some(number)) {
+        PreconditionResult::Holds => {
+            let mut reply = formatted_reply(StatusCode::OK, format, body);
+            reply.headers.insert(ETAG, tag);
+            Ok(reply)
+        }
+        PreconditionResult::NotModified => Ok(not_modified(Some(tag))),
+        PreconditionResult::Fails => {
+            Err(Problem::new(&problem::PRECONDITION_FAILED).header(ETAG, tag))
         }
     }
 }

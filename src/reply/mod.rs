@@ -22,9 +22,11 @@ use http::header::{ALLOW, LOCATION, VARY, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::formats::accept::Accept;
-use crate::formats::{self, json};
+use crate::formats::{self, Format, json};
+use crate::intent::preconditions::Preconditions;
 use crate::intent::{RouteTarget, allow_header};
 use crate::model::Model;
+use crate::openapi;
 use crate::plan::StaticContent;
 use crate::problem::{self, Problem};
 use parts::{empty_reply, insert_header, json_reply, with_body};
@@ -44,10 +46,21 @@ pub fn metrics(text: String) -> Reply {
 }
 
 /// Builds a reply that needs only the model.
-pub fn static_reply(model: &Model, saying: &StaticContent) -> Reply {
-    match saying {
+pub fn static_reply(
+    model: &Model,
+    saying: &StaticContent,
+    (format, conditions): (&Format, &Preconditions),
+) -> Result<Reply, Problem> {
+    Ok(match saying {
         StaticContent::Home(reach) => {
             json_reply(json::home(model, |index| reach.has_any_grant(index)))
+        }
+        StaticContent::OpenApi(caller) => {
+            return builder::document(openapi::document(model, caller), format, conditions);
+        }
+        StaticContent::Schema(caller, resource) => {
+            let schema = openapi::resource_schema(model, caller, *resource);
+            return builder::document(schema, format, conditions);
         }
         StaticContent::Health => json_reply(json::health_status("ok")),
         StaticContent::ExplainProblem(kind) => json_reply(json::problem_page(kind)),
@@ -65,7 +78,7 @@ pub fn static_reply(model: &Model, saying: &StaticContent) -> Reply {
             }
             reply
         }
-    }
+    })
 }
 
 /// 204, with the given headers.

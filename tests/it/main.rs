@@ -55,6 +55,8 @@ mod message_ends;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod openapi;
+#[cfg(test)]
 mod operate;
 #[cfg(test)]
 mod order;

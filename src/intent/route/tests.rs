@@ -1,6 +1,7 @@
 //! Tests of routing.
 
 use super::*;
+use crate::intent::target::{ResourcePath, format_path};
 use crate::model;
 
 const MODEL: &str = r#"

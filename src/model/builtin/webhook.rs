@@ -1,6 +1,7 @@
 //! The built-in resource of the webhooks: who is told of which changes, by signed requests.
 
 use super::text_field;
+use crate::model::field::FieldType;
 use crate::model::{
     ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex, types,
 };
@@ -49,9 +50,16 @@ pub fn webhooks_resource(
     }
 }
 
+/// A pattern of events.
+static EVENT_PATTERN: FieldType = FieldType { example: Some("*"), ..types::TEXT };
+
+/// The query of a list; which ones are valid depends on the events, so that documents have no example.
+static EVENT_FILTER: FieldType = FieldType { example: Some(""), ..types::TEXT };
+
 fn fields() -> Vec<Field> {
     let url = Field { required: true, ..Field::new("url", &types::WEBHOOK_URL) };
-    let filter = Field { nullable: true, ..text_field("filter", FILTER_CHARS_MAX) };
+    let filter =
+        Field { kind: &EVENT_FILTER, nullable: true, ..text_field("filter", FILTER_CHARS_MAX) };
     let enabled = Field {
         default: Some(Value::Boolean(true)),
         filter: true,
@@ -73,7 +81,10 @@ fn fields() -> Vec<Field> {
 /// The names in the patterns are checked against the model by `plan`.
 fn events_field() -> Field {
     let rules = FieldRules {
-        element: Some(Box::new(text_field("of", EVENT_CHARS_MAX))),
+        element: Some(Box::new(Field {
+            kind: &EVENT_PATTERN,
+            ..text_field("of", EVENT_CHARS_MAX)
+        })),
         min_items: Some(1),
         max_items: Some(EVENTS_MAX),
         ..FieldRules::default()

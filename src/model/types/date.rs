@@ -9,6 +9,8 @@ const ABOUT: &str = "a date such as \"2026-11-15\"";
 pub static DATE: FieldType = FieldType {
     chars_max: Some(10),
     keys: &["min", "max", "one_of", "unique", "filter"],
+    json_format: Some("date"),
+    example: Some("2026-11-15"),
     ..FieldType::new("date", ABOUT, StorageClass::Text, |_, json, faults| {
         expect_form(json, ABOUT, is_date, faults)
     })

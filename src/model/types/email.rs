@@ -13,6 +13,8 @@ pub static EMAIL: FieldType = FieldType {
     is_searchable_text: true,
     chars_max: Some(EMAIL_BYTES_MAX),
     keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
+    json_format: Some("email"),
+    example: Some("ann@example.com"),
     ..FieldType::new("email", "an e-mail address", StorageClass::Text, |_, json, faults| {
         expect_form(json, "an e-mail address", is_email, faults)
     })

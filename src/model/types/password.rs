@@ -10,8 +10,11 @@ use crate::value::Value;
 /// The maximum size. A longer password is refused, never truncated.
 pub const PASSWORD_BYTES_MAX: usize = 4096;
 
-pub static PASSWORD: FieldType =
-    FieldType::new("password", "a text", StorageClass::Text, |_, json, faults| {
+pub static PASSWORD: FieldType = FieldType {
+    json_format: Some("password"),
+    json_pattern: Some(r"^[^\u0000-\u001f\u007f-\u009f]*$"),
+    example: Some("correct horse battery"),
+    ..FieldType::new("password", "a text", StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, "a text", faults)?;
         if text.len() > PASSWORD_BYTES_MAX {
             faults.add(FaultCode::Length, format!("expected at most {PASSWORD_BYTES_MAX} bytes"));
@@ -22,4 +25,5 @@ pub static PASSWORD: FieldType =
             return Some(Value::text(text));
         }
         None
-    });
+    })
+};

@@ -11,6 +11,8 @@ const ABOUT: &str = "a timestamp such as \"2026-11-15T02:28:14Z\"";
 pub static TIMESTAMP: FieldType = FieldType {
     keys: &["min", "max", "one_of", "unique", "filter"],
     synonyms: &["datetime", "time"],
+    json_format: Some("date-time"),
+    example: Some("2026-11-15T02:28:14Z"),
     ..FieldType::new("timestamp", ABOUT, StorageClass::Moment, |_, json, faults| {
         let text = expect_text(json, ABOUT, faults)?;
         Moment::parse(text).map(Value::Moment).or_else(|| {

@@ -20,6 +20,8 @@ const RESERVED_NAMES: &[&str] = &["-", "anyone", "command line", "nouns", "open"
 
 pub static USER_NAME: FieldType = FieldType {
     refuse_new: new_name_fault,
+    json_pattern: Some(r"^[^:\u0000-\u001f\u007f-\u009f]*$"),
+    example: Some("ann"),
     ..FieldType::new("user_name", "a text", StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, "a text", faults)?;
         let fault = if text.contains(':') {

@@ -11,6 +11,8 @@ use crate::value::Value;
 pub static UUID: FieldType = FieldType {
     chars_max: Some(Hyphenated::LENGTH),
     keys: &["one_of", "unique", "filter"],
+    json_format: Some("uuid"),
+    example: Some("01890a5d-ac96-774b-bcce-b302099a8057"),
     ..FieldType::new("uuid", "a UUID", StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, "a UUID", faults)?;
         canonical(text).or_else(|| {

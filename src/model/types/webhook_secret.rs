@@ -15,15 +15,17 @@ const BYTES_MIN: usize = 24;
 const BYTES_MAX: usize = 64;
 const ABOUT: &str = "whsec_ and 24 to 64 bytes in base64";
 
-pub static WEBHOOK_SECRET: FieldType =
-    FieldType::new("secret", ABOUT, StorageClass::Text, |_, json, faults| {
+pub static WEBHOOK_SECRET: FieldType = FieldType {
+    json_pattern: Some("^whsec_[A-Za-z0-9+/]+=*$"),
+    ..FieldType::new("secret", ABOUT, StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, ABOUT, faults)?;
         if decode_webhook_secret(text).is_none() {
             faults.add(FaultCode::Format, format!("expected {ABOUT}"));
             return None;
         }
         Some(Value::text(text))
-    });
+    })
+};
 
 /// The bytes of a secret; `None` if the text is not one.
 pub fn decode_webhook_secret(text: &str) -> Option<Vec<u8>> {

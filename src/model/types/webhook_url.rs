@@ -18,15 +18,19 @@ use crate::value::Value;
 
 const CHARS_MAX: usize = 2000;
 
-pub static WEBHOOK_URL: FieldType =
-    FieldType::new("url", "an https address", StorageClass::Text, |_, json, faults| {
+pub static WEBHOOK_URL: FieldType = FieldType {
+    json_format: Some("uri"),
+    json_pattern: Some("^https?://"),
+    example: Some("https://example.com/hook"),
+    ..FieldType::new("url", "an https address", StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, "an https address", faults)?;
         if let Some(fault) = find_url_fault(text, true) {
             faults.add(FaultCode::Format, fault);
             return None;
         }
         Some(Value::text(text))
-    });
+    })
+};
 
 /// Why a text is not the URL of a webhook, as what was expected instead.
 pub fn find_url_fault(text: &str, allows_http: bool) -> Option<&'static str> {

@@ -24,6 +24,7 @@ const LAYERED: &[&str] = &[
     "log",
     "metrics",
     "model",
+    "openapi",
     "permit",
     "pipeline",
     "plan",

@@ -1,0 +1,27 @@
+//! The OpenAPI 3.1 document of a model, and the JSON Schema of each resource, as one caller may use them.
+//!
+//! Pure: made from the model and the caller's rights alone. The paths and methods come from the table of
+//! `intent::route_templates`, by which requests are routed; query parameters from the tables of their parsers;
+//! what a caller may not use is left out by the checks of `permit` that admit requests. HEAD and OPTIONS, which
+//! every path has, are not listed. The order is stable, so that documents can be compared.
+
+#[macro_use]
+mod tree;
+mod components;
+mod document;
+mod examples;
+mod field_schema;
+mod operations;
+mod parameters;
+mod pattern;
+mod problems;
+mod responses;
+mod schemas;
+mod security;
+mod server_operations;
+mod viewer;
+
+pub use document::{document, resource_schema};
+
+#[cfg(test)]
+mod tests;

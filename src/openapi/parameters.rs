@@ -1,0 +1,456 @@
+//! Parameters of operations: in paths, queries and headers, as `intent` reads them.
+
+use super::components::{ComponentKind, Components};
+use super::examples;
+use super::field_schema::id_schema;
+use super::schemas::component;
+use super::tree::JsonNode;
+use super::viewer::Viewer;
+use crate::intent::{
+    Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, FilterOperator, FilterParameter,
+    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, STREAM_PARAMETERS, VisibleResource, WAIT_SECONDS_MAX,
+    filter_parameters,
+};
+use crate::model::expr::Comparison;
+use crate::model::{Field, Resource, StorageClass};
+use crate::value::{EventKind, INTEGER_MAX, IdKind};
+
+/// The characters of a value between the commas of `in`: a comma or a backslash has a backslash before it.
+const ESCAPED_VALUES: &str = r"^([^\\]|\\[\\,])*$";
+
+/// The key in quotes, or a bare word.
+const IDEMPOTENCY_KEY_PATTERN: &str =
+    r#"^("([ !#-\[\]-~]|\\["\\]){1,255}"|[A-Za-z0-9!#$%&'*+.^_`|~:/-]{1,255})$"#;
+
+const STREAMS_ONLY: &str = "Only with `Accept: text/event-stream`.";
+
+/// The ids in the path of a collection, and of an item if it has one.
+pub fn path_parameters(viewer: &Viewer<'_>, resource: &Resource, is_item: bool) -> Vec<JsonNode> {
+    let levels = viewer.model.lineage(resource.index).into_iter();
+    let levels = levels.filter(|level| is_item || level.index != resource.index);
+    levels
+        .map(|level| {
+            object! {
+                "name": format!("{}_id", level.name),
+                "in": "path",
+                "required": true,
+                "description": format!("The id of the {}.", level.name),
+                "schema": id_schema(level.id),
+                "example": examples::id(level.id),
+            }
+        })
+        .collect()
+}
+
+/// The parameter of a path that stands for one of a few values.
+pub fn choice_parameter(name: &str, values: &[&str]) -> JsonNode {
+    object! {
+        "name": name,
+        "in": "path",
+        "required": true,
+        "schema": object! { "type": "string", "enum": JsonNode::texts(values) },
+    }
+    .with_some("example", values.first().copied())
+}
+
+/// The parameters of a list, by their names in the query.
+pub fn list_parameters(
+    viewer: &Viewer<'_>,
+    resource: &Resource,
+    components: &mut Components,
+) -> Vec<JsonNode> {
+    let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
+    let mut all = Vec::new();
+    for name in CONTROL_PARAMETERS {
+        let (owner, parameter) = control_parameter(viewer, known, name);
+        all.push(
+            components.refer(ComponentKind::Parameters, format!("{owner}.{name}"), |_| parameter),
+        );
+    }
+    for name in LIST_STREAM_PARAMETERS {
+        all.push(stream_parameter(name, components));
+    }
+    // A filter that is named like a parameter of streams is described with its operator.
+    let controls = [&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS].concat();
+    for filter in filter_parameters(known, &controls) {
+        let owner = match (&filter.attribute, resource.id) {
+            (Attribute::Field(..), _) => component(resource),
+            (Attribute::Id, IdKind::Uuid) => "server.uuid".to_owned(),
+            (Attribute::Id, IdKind::Integer) => "server.integer".to_owned(),
+            (Attribute::CreatedAt | Attribute::UpdatedAt, _) => "server".to_owned(),
+        };
+        let key = format!("{owner}.{}", filter.name.replace(':', "-"));
+        let values_max = viewer.model.server.limits.filter_values_max;
+        all.push(components.refer(ComponentKind::Parameters, key, |_| {
+            filter_parameter(&filter, resource, values_max)
+        }));
+    }
+    all
+}
+
+/// The parameters of a single item.
+pub fn item_parameters(
+    viewer: &Viewer<'_>,
+    resource: &Resource,
+    components: &mut Components,
+) -> Vec<JsonNode> {
+    let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
+    let mut all = Vec::new();
+    for name in ITEM_PARAMETERS {
+        let (owner, parameter) = control_parameter(viewer, known, name);
+        all.push(
+            components.refer(ComponentKind::Parameters, format!("{owner}.{name}"), |_| parameter),
+        );
+    }
+    for name in STREAM_PARAMETERS {
+        all.push(stream_parameter(name, components));
+    }
+    all
+}
+
+/// A parameter that is no filter, and the owner of its component.
+fn control_parameter(
+    viewer: &Viewer<'_>,
+    known: VisibleResource<'_>,
+    name: &str,
+) -> (String, JsonNode) {
+    let limits = &viewer.model.server.limits;
+    let resource = known.resource;
+    let list = |values: Vec<String>, values_max: Option<usize>| {
+        object! {
+            "type": "array", "minItems": 1_i64, "uniqueItems": true,
+            "items": object! { "type": "string", "enum": JsonNode::texts(values) },
+        }
+        .with_some("maxItems", values_max)
+    };
+    let parameter = |about: &str, schema| query_parameter(name, about, schema);
+    let with_commas = |parameter: JsonNode| parameter.with("style", "form").with("explode", false);
+    match name {
+        "sort" => {
+            let names: Vec<String> = known.names().collect();
+            let values = names.iter().flat_map(|name| [name.clone(), format!("-{name}")]).collect();
+            let about = "The fields to sort by, each once; `-` sorts in descending order. Without it, by `id`.";
+            let schema = list(values, Some(limits.sort_keys_max));
+            (component(resource), with_commas(parameter(about, schema)))
+        }
+        "fields" => {
+            let own = ["created_at", "updated_at", "version"];
+            let parent = resource.parent_key.as_deref();
+            let fields = known.fields().map(|(_, field)| &*field.name);
+            let values = ["id"].into_iter().chain(parent).chain(fields).chain(own);
+            let about = "The members to show; `id` is always shown.";
+            let schema = list(values.map(str::to_owned).collect(), None);
+            (component(resource), with_commas(parameter(about, schema)))
+        }
+        name => {
+            let (about, schema) = shared_control(viewer, name);
+            ("server".to_owned(), query_parameter(name, about, schema))
+        }
+    }
+}
+
+/// A parameter that is the same for every list.
+fn shared_control(viewer: &Viewer<'_>, name: &str) -> (&'static str, JsonNode) {
+    let limits = &viewer.model.server.limits;
+    match name {
+        "limit" => (
+            "The largest number of items on a page.",
+            object! {
+                "type": "integer", "minimum": 1_i64, "maximum": limits.page_items_max,
+                "default": limits.page_items_default,
+            },
+        ),
+        "cursor" => (
+            "Where the page begins: `page.next` of the page before it. It belongs to the filters and the order.",
+            object! { "type": "string" },
+        ),
+        "count" => (
+            "`exact` adds `page.total`, the number of items on all pages. Only with JSON.",
+            object! { "type": "string", "enum": JsonNode::texts(["exact"]) },
+        ),
+        "version" => (
+            "The item as it was in this version. Not with `as_of`.",
+            object! { "type": "integer", "format": "int64", "minimum": 1_i64 },
+        ),
+        "as_of" => (
+            "The item as it was at this time. Not with `version`.",
+            object! { "type": "string", "format": "date-time" },
+        ),
+        "since" => (
+            "The number of a change: only changes after it. `0` is everything that is kept.",
+            object! { "type": "integer", "format": "int64", "minimum": 0_i64 },
+        ),
+        "snapshot" => (
+            "`true` begins the stream with all items as they are.",
+            object! { "type": "string", "enum": JsonNode::texts(["true"]) },
+        ),
+        _ => ("", object! { "type": "string" }),
+    }
+}
+
+fn stream_parameter(name: &str, components: &mut Components) -> JsonNode {
+    components.refer(ComponentKind::Parameters, format!("server.stream.{name}"), |_| {
+        let (about, schema) = match name {
+            "since" => (
+                "The position after which the stream begins; `0` is everything that is kept. Without it, it begins now.",
+                object! { "type": "integer", "format": "int64", "minimum": 0_i64 },
+            ),
+            _ => (
+                "`true` begins the stream with all items as they are.",
+                object! { "type": "string", "enum": JsonNode::texts(["true"]) },
+            ),
+        };
+        query_parameter(name, &format!("{about} {STREAMS_ONLY}"), schema)
+    })
+}
+
+fn query_parameter(name: &str, about: &str, schema: JsonNode) -> JsonNode {
+    object! { "name": name, "in": "query", "description": about, "schema": schema }
+}
+
+fn filter_parameter(
+    filter: &FilterParameter<'_>,
+    resource: &Resource,
+    values_max: usize,
+) -> JsonNode {
+    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
+    let attribute = filter.attribute.name(resource);
+    let about = match filter.operator {
+        FilterOperator::Compare(Equal) => format!("`{attribute}` has this value."),
+        FilterOperator::Compare(NotEqual) => format!("`{attribute}` has another value."),
+        FilterOperator::Compare(Greater) => format!("`{attribute}` is greater."),
+        FilterOperator::Compare(GreaterOrEqual) => format!("`{attribute}` is greater or equal."),
+        FilterOperator::Compare(Less) => format!("`{attribute}` is less."),
+        FilterOperator::Compare(LessOrEqual) => format!("`{attribute}` is less or equal."),
+        FilterOperator::In => format!("`{attribute}` is one of these values."),
+        FilterOperator::Prefix => format!("`{attribute}` begins with this text."),
+        FilterOperator::Contains => format!("`{attribute}` contains this text."),
+        FilterOperator::Exists => format!("`{attribute}` has a value (`true`) or none (`false`)."),
+    };
+    let is_ordered =
+        !matches!(filter.operator, FilterOperator::Compare(Equal | NotEqual) | FilterOperator::In);
+    let text = || object! { "type": "string" };
+    match filter.operator {
+        FilterOperator::Exists => {
+            query_parameter(&filter.name, &about, object! { "type": "boolean" })
+        }
+        FilterOperator::Prefix | FilterOperator::Contains => {
+            query_parameter(&filter.name, &about, text())
+        }
+        FilterOperator::Compare(_) => {
+            let schema = filter_value(filter, resource, is_ordered);
+            query_parameter(&filter.name, &about, schema)
+        }
+        FilterOperator::In if has_commas(filter.field) => {
+            let about = format!(
+                "{about} At most {values_max}, with commas between them; `\\,` is a comma in a value, `\\\\` a backslash."
+            );
+            query_parameter(&filter.name, &about, text().with("pattern", ESCAPED_VALUES))
+        }
+        FilterOperator::In => {
+            let schema = object! {
+                "type": "array", "minItems": 1_i64, "maxItems": values_max,
+                "items": filter_value(filter, resource, false),
+            };
+            let parameter = query_parameter(&filter.name, &about, schema);
+            parameter.with("style", "form").with("explode", false)
+        }
+    }
+}
+
+/// Whether values may have commas or backslashes, which are then escaped.
+fn has_commas(field: Option<&Field>) -> bool {
+    field.is_some_and(|field| {
+        field.storage_class() == StorageClass::Text
+            && field.rules.states.is_none()
+            && field.rules.reference.is_none()
+            && !matches!(field.kind.json_format, Some("date" | "email" | "uuid"))
+    })
+}
+
+/// The value of a comparison: one of the type of the field, without its rules.
+fn filter_value(filter: &FilterParameter<'_>, resource: &Resource, is_ordered: bool) -> JsonNode {
+    let integer = |min: i64| {
+        object! { "type": "integer", "format": "int64", "minimum": min, "maximum": INTEGER_MAX }
+    };
+    let Some(field) = filter.field else {
+        return match (&filter.attribute, resource.id) {
+            (Attribute::Id, IdKind::Integer) if is_ordered => object! { "type": "integer" },
+            (Attribute::Id, kind) => id_schema(kind),
+            _ => object! { "type": "string", "format": "date-time" },
+        };
+    };
+    let text = || object! { "type": "string" };
+    match field.storage_class() {
+        StorageClass::Boolean => object! { "type": "boolean" },
+        StorageClass::Integer if field.rules.reference.is_some() => integer(1),
+        StorageClass::Integer => integer(-INTEGER_MAX),
+        StorageClass::Real => object! { "type": "number", "format": "double" },
+        StorageClass::Decimal => {
+            let scale = usize::from(field.rules.scale);
+            let fraction =
+                if scale == 0 { String::new() } else { format!("(\\.[0-9]{{1,{scale}}})?") };
+            let pattern = format!("^-?(0|[1-9][0-9]{{0,{}}}){fraction}$", 17 - scale);
+            text().with("format", "decimal").with("pattern", pattern)
+        }
+        StorageClass::Moment => text().with("format", "date-time"),
+        StorageClass::Text if is_ordered && field.kind.is_searchable_text => text(),
+        StorageClass::Text if field.rules.reference.is_some() => text().with("format", "uuid"),
+        StorageClass::Text | StorageClass::Json => match &field.rules.states {
+            Some(states) => {
+                text().with("enum", JsonNode::texts(states.next.iter().map(|(state, _)| state)))
+            }
+            None => text()
+                .with_some("format", field.kind.json_format)
+                .with_some("pattern", field.kind.json_pattern),
+        },
+    }
+}
+
+/// The parameters of the change log.
+pub fn changes_parameters(viewer: &Viewer<'_>, components: &mut Components) -> Vec<JsonNode> {
+    let mut all = Vec::new();
+    for (name, operators) in CHANGES_PARAMETERS {
+        if operators.is_empty() {
+            let key = match name {
+                "limit" | "cursor" => format!("server.{name}"),
+                name => format!("server.changes.{name}"),
+            };
+            all.push(
+                components.refer(ComponentKind::Parameters, key, |_| changes_control(viewer, name)),
+            );
+            continue;
+        }
+        for operator in operators {
+            let spelled =
+                if *operator == "eq" { name.to_owned() } else { format!("{name}:{operator}") };
+            let key = format!("server.changes.{}", spelled.replace(':', "-"));
+            all.push(components.refer(ComponentKind::Parameters, key, |_| {
+                changes_filter(viewer, (name, operator), &spelled)
+            }));
+        }
+    }
+    all
+}
+
+fn changes_control(viewer: &Viewer<'_>, name: &str) -> JsonNode {
+    match name {
+        "sort" => query_parameter(
+            name,
+            "The order; the oldest change is first unless it is `-sequence`.",
+            object! { "type": "string", "enum": JsonNode::texts(["sequence", "-sequence"]) },
+        ),
+        "wait" => query_parameter(
+            name,
+            "The number of seconds to wait for a change, if there is none (long polling). Not with `sort=-sequence`, nor with `time:lt` and `time:lte`.",
+            object! { "type": "integer", "minimum": 0_i64, "maximum": WAIT_SECONDS_MAX },
+        ),
+        "subject" => query_parameter(
+            name,
+            "The path of an item: only its changes.",
+            object! { "type": "string", "format": "uri-reference" },
+        ),
+        name => {
+            let (about, schema) = shared_control(viewer, name);
+            query_parameter(name, about, schema)
+        }
+    }
+}
+
+fn changes_filter(viewer: &Viewer<'_>, (name, operator): (&str, &str), spelled: &str) -> JsonNode {
+    let text = || object! { "type": "string" };
+    let about = match (name, operator) {
+        ("resource", _) => "Changes of items of this resource.",
+        ("kind", _) => "Changes of this kind.",
+        ("actor", _) => "Changes that this user has made.",
+        (_, "gt") => "Changes after this time.",
+        (_, "gte") => "Changes at this time or after it.",
+        (_, "lt") => "Changes before this time.",
+        _ => "Changes at this time or before it.",
+    };
+    let value = match name {
+        "resource" => {
+            let readable = viewer.model.resources.iter();
+            let readable = readable.filter(|resource| viewer.can_read(resource.index));
+            text().with("enum", JsonNode::texts(readable.map(|resource| &resource.label)))
+        }
+        "kind" => text().with("enum", JsonNode::texts(EventKind::ALL.map(EventKind::as_str))),
+        "time" => text().with("format", "date-time"),
+        _ => text(),
+    };
+    match operator {
+        "in" if name == "actor" => {
+            query_parameter(spelled, about, value.with("pattern", ESCAPED_VALUES))
+        }
+        "in" => {
+            let values_max = viewer.model.server.limits.filter_values_max;
+            let list = object! {
+                "type": "array", "minItems": 1_i64, "maxItems": values_max, "items": value
+            };
+            let parameter = query_parameter(spelled, about, list);
+            parameter.with("style", "form").with("explode", false)
+        }
+        _ => query_parameter(spelled, about, value),
+    }
+}
+
+/// A header of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestHeader {
+    IfMatch,
+    RequiredIfMatch,
+    IfNoneMatch,
+    IfModifiedSince,
+    IfUnmodifiedSince,
+    IdempotencyKey,
+    LastEventId,
+}
+
+/// A header parameter.
+pub fn header_parameter(header: RequestHeader, components: &mut Components) -> JsonNode {
+    let text = || object! { "type": "string" };
+    let (key, name, about, schema) = match header {
+        RequestHeader::IfMatch | RequestHeader::RequiredIfMatch => (
+            if header == RequestHeader::IfMatch { "if-match" } else { "if-match-required" },
+            "If-Match",
+            "The `ETag` or the version in quotes that the item must still have, else 412.",
+            text(),
+        ),
+        RequestHeader::IfNoneMatch => (
+            "if-none-match",
+            "If-None-Match",
+            "The `ETag` of a response that the client has: 304 if it is still the same.",
+            text(),
+        ),
+        RequestHeader::IfModifiedSince => (
+            "if-modified-since",
+            "If-Modified-Since",
+            "304 if the item was not changed after this HTTP date.",
+            text(),
+        ),
+        RequestHeader::IfUnmodifiedSince => (
+            "if-unmodified-since",
+            "If-Unmodified-Since",
+            "412 if the item was changed after this HTTP date.",
+            text(),
+        ),
+        RequestHeader::IdempotencyKey => (
+            "idempotency-key",
+            "Idempotency-Key",
+            "A new name for the request: if it is sent again with the same key, it is not executed again, and the first response is repeated.",
+            text().with("pattern", IDEMPOTENCY_KEY_PATTERN),
+        ),
+        RequestHeader::LastEventId => (
+            "last-event-id",
+            "Last-Event-ID",
+            "The position at which an event stream continues; browsers send it by themselves. Only with `Accept: text/event-stream`.",
+            text(),
+        ),
+    };
+    let is_required = header == RequestHeader::RequiredIfMatch;
+    components.refer(ComponentKind::Parameters, format!("server.{key}"), |_| {
+        object! { "name": name, "in": "header", "description": about }
+            .with_some("required", is_required.then_some(true))
+            .with("schema", schema)
+    })
+}

@@ -1,0 +1,357 @@
+//! Operations on the server's own paths, and their schemas.
+
+use super::components::Components;
+use super::examples;
+use super::parameters::{RequestHeader, changes_parameters, choice_parameter, header_parameter};
+use super::responses::{
+    CHANGES_OLDEST, CHANGES_POSITION, DescribedBody, ETAG, LINK_NEXT, Responses, problem_schema,
+};
+use super::schemas::schema_reference;
+use super::tree::JsonNode;
+use super::viewer::Viewer;
+use crate::intent::{RequestVerb, Route, RouteTarget, RouteTemplate};
+use crate::value::EventKind;
+
+/// The tag of these operations. Names of resources have no capitals.
+pub const TAG: &str = "Server";
+
+/// A GET of one of the server's own paths; `None` for other methods, and for targets that are no such path.
+pub fn operation(
+    viewer: &Viewer<'_>,
+    template: &RouteTemplate<'_>,
+    verb: RequestVerb,
+    components: &mut Components,
+) -> Option<JsonNode> {
+    if verb != RequestVerb::Get {
+        return None;
+    }
+    let (id, summary) = match template.target {
+        RouteTarget::Home => ("resources", "List the resources"),
+        RouteTarget::OpenApi => ("openapi", "Get this document"),
+        RouteTarget::Schema(_) if template.choice.is_some() => {
+            ("schema", "Get the JSON Schema of a resource")
+        }
+        RouteTarget::Schema(resource) => {
+            let name = &viewer.model.resource(resource).name;
+            return Some(build(
+                (viewer, template),
+                &format!("schema_{name}"),
+                "Get the JSON Schema of a resource of the server",
+                components,
+            ));
+        }
+        RouteTarget::Changes => ("changes", "List the changes of all items"),
+        RouteTarget::ProblemPage(_) => ("problem", "Get the explanation of a problem"),
+        RouteTarget::Logout(_) if template.choice.is_some() => {
+            ("logout_realm", "Make a browser forget its credentials for a realm")
+        }
+        RouteTarget::Logout(_) => ("logout", "Make a browser forget its credentials"),
+        RouteTarget::Health => ("health", "Check that the server is running"),
+        RouteTarget::Ready => ("ready", "Check that the server can serve requests"),
+        RouteTarget::Metrics => ("metrics", "Get the metrics, in the text format of Prometheus"),
+        RouteTarget::Server | RouteTarget::Collection(_) | RouteTarget::Item(_) => return None,
+    };
+    Some(build((viewer, template), id, summary, components))
+}
+
+fn build(
+    (viewer, template): (&Viewer<'_>, &RouteTemplate<'_>),
+    id: &str,
+    summary: &str,
+    components: &mut Components,
+) -> JsonNode {
+    let route = Route { verb: RequestVerb::Get, target: template.target.clone() };
+    let choice = template.choice.as_ref();
+    let mut parameters: Vec<JsonNode> = choice
+        .map(|(name, values)| {
+            choice_parameter(name, &known_values(viewer, &template.target, values))
+        })
+        .into_iter()
+        .collect();
+    match template.target {
+        RouteTarget::Changes => {
+            parameters.extend(changes_parameters(viewer, components));
+            parameters.push(header_parameter(RequestHeader::LastEventId, components));
+        }
+        RouteTarget::OpenApi | RouteTarget::Schema(_) => {
+            parameters.push(header_parameter(RequestHeader::IfNoneMatch, components));
+        }
+        _ => {}
+    }
+    let responses = responses(viewer, &route, components);
+    object! { "operationId": format!("server_{id}"), "summary": summary }
+        .with("tags", JsonNode::texts([TAG]))
+        .with_some("parameters", (!parameters.is_empty()).then_some(parameters))
+        .with("responses", responses)
+}
+
+/// The values of a path parameter that the caller may use.
+fn known_values<'m>(viewer: &Viewer<'_>, target: &RouteTarget, values: &[&'m str]) -> Vec<&'m str> {
+    let is_known = |value: &&&str| match target {
+        RouteTarget::Schema(_) => {
+            let mut resources = viewer.model.declared();
+            resources.any(|resource| *resource.name == ***value && viewer.knows(resource.index))
+        }
+        RouteTarget::Logout(_) => {
+            let realm = viewer.model.find_realm(value);
+            let mut resources = viewer.model.resources.iter();
+            realm == Some(viewer.model.server_realm())
+                || resources
+                    .any(|resource| Some(resource.realm) == realm && viewer.knows(resource.index))
+        }
+        _ => true,
+    };
+    values.iter().filter(is_known).copied().collect()
+}
+
+fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) -> JsonNode {
+    let mut responses = Responses::new(viewer);
+    let object_schema = || object! { "type": "object" };
+    let not_modified = (304, "The client has the document already.");
+    let (about, headers, body): (&str, &[_], _) = match route.target {
+        RouteTarget::Home => {
+            ("The resources that you may use.", &[], DescribedBody::json(home_schema(), None))
+        }
+        RouteTarget::OpenApi => {
+            responses.add(components, not_modified, &[ETAG], DescribedBody::default());
+            let body = DescribedBody::json(object_schema(), None)
+                .and("application/openapi+json", object_schema(), None);
+            ("What you may use, as OpenAPI 3.1.", &[ETAG], body)
+        }
+        RouteTarget::Schema(_) => {
+            responses.add(components, not_modified, &[ETAG], DescribedBody::default());
+            let body = DescribedBody::json(object_schema(), None)
+                .and("application/schema+json", object_schema(), None);
+            ("The schema of the items (JSON Schema 2020-12).", &[ETAG], body)
+        }
+        RouteTarget::Changes => (
+            "A page of the change log.",
+            &[LINK_NEXT, CHANGES_POSITION, CHANGES_OLDEST],
+            DescribedBody::json(changes_schema(), None)
+                .and_items(
+                    "application/x-ndjson",
+                    "One change a line, as JSON.",
+                    Some(schema_reference("server.change")),
+                )
+                .and_items(
+                    "text/csv",
+                    "A line with the names of the members, then one line for each change (RFC 4180).",
+                    None,
+                )
+                .and_items(
+                    "text/event-stream",
+                    "An event for each change, without an end (Server-Sent Events).",
+                    Some(schema_reference("server.event")),
+                ),
+        ),
+        RouteTarget::ProblemPage(_) => {
+            ("The explanation.", &[], DescribedBody::json(problem_page_schema(), None))
+        }
+        RouteTarget::Health => {
+            ("It is running.", &[], DescribedBody::json(status_schema("ok"), None))
+        }
+        RouteTarget::Ready => {
+            ("It can serve requests.", &[], DescribedBody::json(status_schema("ready"), None))
+        }
+        RouteTarget::Metrics => {
+            let text = object! { "type": "string" };
+            ("The metrics.", &[], DescribedBody::default().and("text/plain", text, None))
+        }
+        // The answer is a problem, so that browsers drop the credentials.
+        _ => return responses.finish(route, components),
+    };
+    responses.add(components, (200, about), headers, body);
+    responses.finish(route, components)
+}
+
+fn required_object(properties: JsonNode) -> JsonNode {
+    let names = match &properties {
+        JsonNode::Object(members) => JsonNode::texts(members.iter().map(|(name, _)| name)),
+        _ => JsonNode::List(Vec::new()),
+    };
+    object! { "type": "object", "required": names, "properties": properties }
+}
+
+fn text() -> JsonNode {
+    object! { "type": "string" }
+}
+
+fn home_schema() -> JsonNode {
+    let resource = required_object(object! {
+        "name": text(),
+        "plural": text(),
+        "path": text().with("description", "The path of the collection, a URI template (RFC 6570)."),
+    });
+    required_object(object! {
+        "title": text(),
+        "resources": object! { "type": "array", "items": resource },
+    })
+}
+
+fn status_schema(word: &str) -> JsonNode {
+    required_object(object! { "status": text().with("enum", JsonNode::texts([word])) })
+}
+
+fn problem_page_schema() -> JsonNode {
+    let mut problem = required_object(object! {
+        "slug": text(),
+        "status": object! { "type": "integer" },
+        "title": text(),
+        "help": text(),
+    });
+    if let JsonNode::Object(members) = &mut problem
+        && let Some((_, properties)) = members.iter_mut().find(|(name, _)| name == "properties")
+    {
+        let codes = object! {
+            "type": "object",
+            "description": "The codes of `errors`, with their meaning.",
+            "additionalProperties": text(),
+        };
+        properties.add("codes", codes);
+    }
+    required_object(object! { "problem": problem })
+}
+
+fn changes_schema() -> JsonNode {
+    let number = || object! { "type": "integer", "format": "int64" };
+    let nullable = |kind: &str| object! { "type": JsonNode::texts([kind, "null"]) };
+    let page = required_object(object! {
+        "limit": number(),
+        "next": nullable("string").with("description", "The cursor of the next page."),
+        "oldest": nullable("integer").with("description", "The number of the oldest change that is kept."),
+        "position": number().with("description", "The number of a change up to which the page is complete."),
+    });
+    required_object(object! {
+        "changes": object! { "type": "array", "items": schema_reference("server.change") },
+        "page": page,
+    })
+}
+
+/// The schemas that the operations on all resources share.
+pub fn shared_schemas() -> Vec<(&'static str, JsonNode)> {
+    vec![
+        ("server.problem", problem_schema()),
+        ("server.page", page_schema()),
+        ("server.json-patch", json_patch_schema()),
+        ("server.change", change_schema()),
+        ("server.event", event_schema()),
+    ]
+}
+
+fn page_schema() -> JsonNode {
+    let number = |about: &str| object! { "type": "integer", "description": about };
+    object! {
+        "type": "object",
+        "required": JsonNode::texts(["limit", "next"]),
+        "properties": object! {
+            "limit": number("The largest number of items on the page."),
+            "next": object! {
+                "type": JsonNode::texts(["string", "null"]),
+                "description": "The cursor of the next page, or null on the last one.",
+            },
+            "total": number("The number of items on all pages, with `count=exact`."),
+        },
+    }
+}
+
+fn json_patch_schema() -> JsonNode {
+    let pointer = || {
+        let about = "A JSON pointer (RFC 6901), which begins with the wrapper.";
+        text().with("description", about).with("pattern", "^(/([^/~]|~[01])*)*$")
+    };
+    let operation = |words: &[&str], member: Option<(&'static str, JsonNode)>| {
+        let names = ["op", "path"].into_iter().chain(member.as_ref().map(|(name, _)| *name));
+        let required = JsonNode::texts(names);
+        let mut properties = object! {
+            "op": text().with("enum", JsonNode::texts(words)),
+            "path": pointer(),
+        };
+        if let Some((name, schema)) = member {
+            properties.add(name, schema);
+        }
+        object! { "type": "object", "required": required, "properties": properties }
+    };
+    let with_value = operation(&["add", "replace", "test"], Some(("value", object! {})));
+    let with_source = operation(&["move", "copy"], Some(("from", pointer())));
+    object! {
+        "type": "array",
+        "description": "A JSON Patch (RFC 6902) of the document that GET shows, with its wrapper.",
+        "maxItems": crate::json::patch::OPERATIONS_MAX,
+        "items": object! { "oneOf": vec![with_value, with_source, operation(&["remove"], None)] },
+    }
+}
+
+fn item_id() -> JsonNode {
+    object! { "type": JsonNode::texts(["string", "integer"]) }
+}
+
+fn kinds() -> JsonNode {
+    text().with("enum", JsonNode::texts(EventKind::ALL.map(EventKind::as_str)))
+}
+
+fn change_schema() -> JsonNode {
+    let time = text().with("format", "date-time");
+    let object_or_null = |about: &str| {
+        object! { "type": JsonNode::texts(["object", "null"]), "description": about }
+    };
+    required_object(object! {
+        "sequence": object! { "type": "integer", "format": "int64" },
+        "resource": text(),
+        "id": item_id(),
+        "subject": text().with("description", "The path of the item."),
+        "kind": kinds(),
+        "time": time,
+        "actor": text().with("description", "The user who made the change."),
+        "request_id": text(),
+        "changed": object! {
+            "type": JsonNode::texts(["array", "null"]),
+            "items": text(),
+            "description": "The names of the changed fields.",
+        },
+        "before": object_or_null("The item before the change."),
+        "after": object_or_null("The item after the change."),
+    })
+}
+
+/// A CloudEvents 1.0 event.
+fn event_schema() -> JsonNode {
+    object! {
+        "type": "object",
+        "description": "The data of one event of an event stream (CloudEvents 1.0).",
+        "required": JsonNode::texts(
+            ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "data"]
+        ),
+        "properties": object! {
+            "specversion": text().with("enum", JsonNode::texts(["1.0"])),
+            "id": text(),
+            "source": text().with("format", "uri-reference"),
+            "type": text().with("description", "`nouns.RESOURCE.KIND`"),
+            "subject": text().with("description", "The path of the item."),
+            "time": text().with("format", "date-time"),
+            "datacontenttype": text(),
+            "sequence": text().with("description", "The number of the change, with leading zeros."),
+            "actor": text(),
+            "requestid": text(),
+            "data": object! {
+                "type": "object",
+                "properties": object! {
+                    "id": item_id(),
+                    "changed": object! { "type": JsonNode::texts(["array", "null"]), "items": text() },
+                    "before": object! { "type": JsonNode::texts(["object", "null"]) },
+                    "after": object! { "type": JsonNode::texts(["object", "null"]) },
+                },
+            },
+        },
+        "examples": vec![object! {
+            "specversion": "1.0",
+            "id": "7",
+            "source": "/",
+            "type": "nouns.item.deleted",
+            "subject": "/items/1",
+            "time": examples::time(),
+            "datacontenttype": "application/json",
+            "sequence": "0000000000000000007",
+            "data": object! { "id": 1_i64 },
+        }],
+    }
+}

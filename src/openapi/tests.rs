@@ -1,0 +1,432 @@
+//! Tests of the document against the tables that requests are routed and parsed with: a path, a method or a
+//! query parameter that only one of them has is a fault.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::Value;
+
+use super::*;
+use crate::formats::PatchForm;
+use crate::intent::{self, RequestVerb, Route, RouteTarget, RouteTemplate, route_templates};
+use crate::model::{self, Model};
+use crate::permit::{self, AccessScope, Caller, Rights};
+use crate::problem;
+
+const UUID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+const MODELS: [&str; 3] = [
+    include_str!("../../examples/store/nouns.toml"),
+    include_str!("../../examples/library/nouns.toml"),
+    include_str!("../../tests/it/models/strange.toml"),
+];
+
+fn models() -> Vec<Model> {
+    let read =
+        |text: &&str| model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    MODELS.iter().map(read).collect()
+}
+
+/// A caller for each role, one with all rights, one without a role, and one of an open server.
+fn callers(model: &Model) -> Vec<(String, Caller)> {
+    let user = |roles: &[&str]| {
+        let rights = Rights::of_roles(model, roles.iter().copied());
+        Caller::user("ann".into(), Arc::new(rights))
+    };
+    let mut all = vec![
+        ("admin".to_owned(), user(&["admin"])),
+        ("nobody".to_owned(), user(&[])),
+        ("open".to_owned(), Caller::open()),
+    ];
+    all.extend(model.roles.iter().map(|role| (role.name.to_string(), user(&[&role.name]))));
+    all
+}
+
+fn read_document(model: &Model, caller: &Caller) -> Value {
+    serde_json::from_slice(&document(model, caller)).unwrap()
+}
+
+/// The template with a value for each parameter.
+fn concrete_path(model: &Model, template: &RouteTemplate<'_>) -> String {
+    let mut path = model.server.base_path.clone().unwrap_or_default();
+    for segment in template.path.split('/').skip(1) {
+        path.push('/');
+        match segment.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+            None => path.push_str(segment),
+            Some(name) => match &template.choice {
+                Some((known, values)) if *known == name => {
+                    let encoded = percent_encoding::utf8_percent_encode(
+                        values[0],
+                        percent_encoding::NON_ALPHANUMERIC,
+                    );
+                    path.push_str(&encoded.to_string());
+                }
+                _ => {
+                    let name = name.strip_suffix("_id").unwrap();
+                    let resource = model.resources.iter().find(|resource| *resource.name == *name);
+                    let is_uuid = resource.unwrap().id == crate::value::IdKind::Uuid;
+                    path.push_str(if is_uuid { UUID } else { "1" });
+                }
+            },
+        }
+    }
+    path
+}
+
+/// A target without its ids.
+fn form(target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Collection(path) => format!("collection {:?}", path.resource),
+        RouteTarget::Item(path) => format!("item {:?}", path.resource),
+        RouteTarget::ProblemPage(_) => "problem".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn route_templates_lead_to_their_targets() {
+    for model in models() {
+        let templates = route_templates(&model);
+        let paths: BTreeSet<&str> = templates.iter().map(|template| &*template.path).collect();
+        assert_eq!(paths.len(), templates.len(), "each path once");
+        for template in &templates {
+            let path = concrete_path(&model, template);
+            for (method, verb) in template.verbs {
+                let method = Method::from_bytes(method.as_bytes()).unwrap();
+                let route = intent::route(&model, &method, &path, None)
+                    .unwrap_or_else(|_| panic!("{method} {path}"));
+                assert_eq!(route.verb, *verb, "{method} {path}");
+                assert_eq!(form(&route.target), form(&template.target), "{path}");
+            }
+        }
+    }
+}
+
+/// The operations of the document are the routes that the request checks admit, for every caller.
+#[test]
+fn document_operations_equal_the_admitted_routes() {
+    for model in models() {
+        for (name, caller) in callers(&model) {
+            let scope = AccessScope::new(&caller, model::GrantVerb::Get);
+            let mut expected = BTreeSet::new();
+            for template in route_templates(&model) {
+                let path = concrete_path(&model, &template);
+                for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                    let parsed = Method::from_bytes(method.as_bytes()).unwrap();
+                    let Ok(route) = intent::route(&model, &parsed, &path, None) else { continue };
+                    let is_reachable = route
+                        .resource()
+                        .is_none_or(|resource| scope.can_read_ancestors(&model, resource));
+                    if is_reachable && permit::check(&caller, &route).is_ok() {
+                        expected.insert(format!("{method} {}", template.path));
+                    }
+                }
+            }
+            let document = read_document(&model, &caller);
+            let mut described = BTreeSet::new();
+            for (path, item) in document["paths"].as_object().unwrap() {
+                for method in item.as_object().unwrap().keys() {
+                    described.insert(format!("{} {path}", method.to_uppercase()));
+                }
+            }
+            assert_eq!(described, expected, "{} as {name}", model.title);
+        }
+    }
+}
+
+/// The names of the query parameters of an operation.
+fn query_parameters(document: &Value, operation: &Value) -> BTreeSet<String> {
+    let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+    let resolve = |parameter: &Value| match parameter["$ref"].as_str() {
+        Some(reference) => document.pointer(&reference[1..]).unwrap().clone(),
+        None => parameter.clone(),
+    };
+    let parameters = parameters.iter().map(resolve);
+    let in_query = parameters.filter(|parameter| parameter["in"] == "query");
+    in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Whether the parser takes a parameter with any value.
+fn is_accepted(model: &Model, (caller, route): (&Caller, &Route), name: &str) -> bool {
+    let values = [
+        "1",
+        "0",
+        "true",
+        "exact",
+        "id",
+        "-id",
+        "sequence",
+        "2026-11-15",
+        "2026-11-15T02:28:14Z",
+        UUID,
+        "ann@example.com",
+        "https://example.com/",
+        "1.5",
+        "0.25",
+        "placed",
+        "ordered",
+        "new",
+        "created",
+        "customer",
+        "person",
+        "house",
+        "customers",
+        "/customers/",
+        "/people/",
+        "/api/v1/houses/1",
+        "plain",
+    ];
+    let subjects = ["/customers/", "/people/"].map(|path| format!("{path}{UUID}"));
+    let hidden = permit::hidden_fields(caller, route);
+    for value in values.iter().copied().chain(subjects.iter().map(String::as_str)) {
+        let query = format!("{name}={value}");
+        let Err(problem) = intent::read(model, route.clone(), (Some(&query), hidden), b"") else {
+            return true;
+        };
+        // No cursor is known here, but it is read.
+        if problem.kind() == &problem::BAD_CURSOR {
+            return true;
+        }
+        // Only where a value does not fit, another one may.
+        let detail = problem.parts().detail.as_deref().unwrap_or("");
+        if !detail.contains("expected") && !detail.contains("no such field here") {
+            return false;
+        }
+    }
+    false
+}
+
+/// The names that the message about an unknown parameter lists.
+fn listed_names(model: &Model, (caller, route): (&Caller, &Route)) -> Vec<String> {
+    let hidden = permit::hidden_fields(caller, route);
+    let refused = intent::read(model, route.clone(), (Some("zzzz=1"), hidden), b"");
+    let Err(refused) = refused else { panic!("an unknown parameter was accepted") };
+    let detail = refused.parts().detail.clone().unwrap();
+    let Some((_, listed)) = detail.split_once("(there are ") else { return Vec::new() };
+    let listed = listed.split_once(')').unwrap().0;
+    let listed = listed.split_once(" and ").map_or(listed, |(names, _)| names);
+    listed.split(", ").map(str::to_owned).collect()
+}
+
+/// All names that could be parameters.
+fn candidates(model: &Model) -> BTreeSet<String> {
+    fn add_fields(all: &mut BTreeSet<String>, before: &str, fields: &[model::Field]) {
+        for field in fields {
+            let name = format!("{before}{}", field.name);
+            add_fields(all, &format!("{name}."), &field.rules.fields);
+            all.insert(name);
+        }
+    }
+    let mut names: BTreeSet<String> = [
+        "id",
+        "created_at",
+        "updated_at",
+        "version",
+        "limit",
+        "cursor",
+        "sort",
+        "fields",
+        "count",
+        "since",
+        "snapshot",
+        "q",
+        "expand",
+        "as_of",
+        "wait",
+        "resource",
+        "subject",
+        "kind",
+        "actor",
+        "time",
+        "page",
+        "offset",
+    ]
+    .map(str::to_owned)
+    .into();
+    for resource in &model.resources {
+        add_fields(&mut names, "", &resource.fields);
+        names.extend(resource.parent_key.iter().map(ToString::to_string));
+    }
+    let operators = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
+    let with_operators = names
+        .iter()
+        .flat_map(|name| operators.map(|operator| format!("{name}:{operator}")))
+        .collect::<Vec<_>>();
+    names.extend(with_operators);
+    names
+}
+
+/// The query parameters of the document are those that the parsers accept, for every caller.
+#[test]
+fn document_query_parameters_equal_the_parsers() {
+    for model in models() {
+        for (name, caller) in callers(&model) {
+            let document = read_document(&model, &caller);
+            for template in route_templates(&model) {
+                let operation = &document["paths"][&template.path]["get"];
+                if operation.is_null() || permit_ignores_queries(&template) {
+                    continue;
+                }
+                let described = query_parameters(&document, operation);
+                let path = concrete_path(&model, &template);
+                let route = intent::route(&model, &Method::GET, &path, None).unwrap();
+                let is_stream = matches!(
+                    template.target,
+                    RouteTarget::Collection(_) | RouteTarget::Item(_) | RouteTarget::Changes
+                );
+                let streamed =
+                    Route { verb: RequestVerb::Watch { last_event_id: None }, ..route.clone() };
+                let routes = if is_stream { vec![route, streamed] } else { vec![route] };
+                let plain = |name: &str| name.strip_suffix(":eq").unwrap_or(name).to_owned();
+                let described: BTreeSet<String> =
+                    described.iter().map(|name| plain(name)).collect();
+                let mut accepted = BTreeSet::new();
+                for route in &routes {
+                    let context = (&caller, route);
+                    for candidate in candidates(&model) {
+                        if is_accepted(&model, context, &candidate) {
+                            accepted.insert(plain(&candidate));
+                        }
+                    }
+                    for listed in listed_names(&model, context) {
+                        let is_described = described.iter().any(|known| {
+                            *known == listed || known.starts_with(&format!("{listed}:"))
+                        });
+                        assert!(is_described, "{path} as {name}: {listed} is not described");
+                    }
+                }
+                assert_eq!(described, accepted, "{path} as {name}");
+            }
+        }
+    }
+}
+
+/// Public paths ignore their query.
+fn permit_ignores_queries(template: &RouteTemplate<'_>) -> bool {
+    let route = Route { verb: RequestVerb::Get, target: template.target.clone() };
+    permit::is_public(&route)
+}
+
+/// Methods that write take no query at all.
+#[test]
+fn writes_take_no_query_parameters() {
+    let verbs = [
+        RequestVerb::Post,
+        RequestVerb::Put,
+        RequestVerb::Patch(PatchForm::MergePatch),
+        RequestVerb::Delete,
+    ];
+    for model in models() {
+        let document = read_document(&model, &Caller::open());
+        for template in route_templates(&model) {
+            for (method, verb) in template.verbs.iter().filter(|(_, verb)| verbs.contains(verb)) {
+                let operation = &document["paths"][&template.path][method.to_lowercase()];
+                assert_eq!(
+                    query_parameters(&document, operation).len(),
+                    0,
+                    "{verb:?} {}",
+                    template.path
+                );
+            }
+        }
+    }
+}
+
+fn check_references(document: &Value, node: &Value, used: &mut BTreeSet<String>) {
+    match node {
+        Value::Object(members) => {
+            if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
+                assert!(document.pointer(&reference[1..]).is_some(), "{reference}");
+                used.insert(reference.to_owned());
+            }
+            members.values().for_each(|inner| check_references(document, inner, used));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| check_references(document, inner, used)),
+        _ => {}
+    }
+}
+
+#[test]
+fn document_references_resolve_and_operation_ids_are_unique() {
+    for model in models() {
+        for (name, caller) in callers(&model) {
+            let document = read_document(&model, &caller);
+            let mut used = BTreeSet::new();
+            check_references(&document, &document, &mut used);
+            for kind in ["parameters", "headers", "responses"] {
+                let Some(known) = document["components"][kind].as_object() else { continue };
+                for component in known.keys() {
+                    let reference = format!("#/components/{kind}/{component}");
+                    assert!(used.contains(&reference), "{name}: {reference} is not used");
+                }
+            }
+            let mut ids = BTreeSet::new();
+            for item in document["paths"].as_object().unwrap().values() {
+                for operation in item.as_object().unwrap().values() {
+                    let id = operation["operationId"].as_str().unwrap();
+                    assert!(ids.insert(id.to_owned()), "{name}: {id} twice");
+                }
+            }
+        }
+    }
+}
+
+/// The same caller gets the same bytes, and a role's document is a function of its rights alone.
+#[test]
+fn document_is_the_same_each_time() {
+    for model in models() {
+        for (_, caller) in callers(&model) {
+            assert_eq!(document(&model, &caller), document(&model, &caller));
+        }
+    }
+}
+
+/// Nothing of what a role may not see is in its document or in its schemas.
+#[test]
+fn document_of_a_role_names_nothing_hidden() {
+    let model = model::read("m.toml", MODELS[2]).unwrap_or_else(|errors| panic!("{errors}"));
+    let callers = callers(&model);
+    let (_, keeper) = callers.iter().find(|(name, _)| name == "keeper").unwrap();
+    let mut texts = vec![document(&model, keeper)];
+    for resource in model.declared().filter(|resource| *resource.name != *"archive") {
+        texts.push(resource_schema(&model, keeper, resource.index));
+    }
+    for text in texts {
+        let text = String::from_utf8(text).unwrap();
+        for hidden in [
+            "secret",
+            "price",
+            "owner",
+            "labels",
+            "amount",
+            "\"total\":{\"type\":[",
+            "$user",
+            ">= 0",
+            "'used'",
+        ] {
+            assert!(!text.contains(hidden), "{hidden}");
+        }
+    }
+    let (_, nobody) = callers.iter().find(|(name, _)| name == "nobody").unwrap();
+    let text = String::from_utf8(document(&model, nobody)).unwrap();
+    for unknown in ["houses", "room", "Räume"] {
+        assert!(!text.contains(unknown), "{unknown}");
+    }
+}
+
+/// Every problem is described for some operation, apart from those of other methods and paths.
+#[test]
+fn document_has_every_problem() {
+    let mut texts = String::new();
+    for model in models() {
+        for (_, caller) in callers(&model) {
+            texts.push_str(&read_document(&model, &caller)["components"]["responses"].to_string());
+        }
+    }
+    let others =
+        [&problem::UNKNOWN_METHOD, &problem::METHOD_NOT_ALLOWED, &problem::TOO_MANY_REQUESTS];
+    for kind in problem::ALL.iter().filter(|kind| !others.contains(kind)) {
+        assert!(texts.contains(&format!("`{}`", kind.slug)), "{}", kind.slug);
+    }
+}

@@ -1,0 +1,122 @@
+//! What one caller may use: the same checks that admit a request decide what a document describes.
+
+use std::sync::Arc;
+
+use crate::formats::{ItemMember, ItemView};
+use crate::intent::{RequestVerb, ResourcePath, Route, RouteTarget, RouteTemplate};
+use crate::model::{Deprecated, Field, GrantVerb, Model, RealmIndex, Resource, ResourceIndex};
+use crate::permit::{self, Access, AccessScope, Caller, Rights};
+
+/// A caller, for whom a document is made.
+#[derive(Debug)]
+pub struct Viewer<'a> {
+    pub model: &'a Model,
+    pub caller: &'a Caller,
+    anyone: Caller,
+    scope: AccessScope,
+}
+
+impl<'a> Viewer<'a> {
+    pub fn new(model: &'a Model, caller: &'a Caller) -> Self {
+        let anyone = Rights::of_roles(model, std::iter::empty());
+        let scope = AccessScope::new(caller, GrantVerb::Get);
+        Self { model, caller, anyone: Caller::anonymous(Arc::new(anyone)), scope }
+    }
+
+    /// Whether a request of this form can succeed. Below a resource that the caller may not read nothing is found.
+    pub fn may_use(&self, template: &RouteTemplate<'_>, verb: RequestVerb) -> bool {
+        let route = Route { verb, target: template.target.clone() };
+        let has_ancestors = route
+            .resource()
+            .is_none_or(|resource| self.scope.can_read_ancestors(self.model, resource));
+        has_ancestors && permit::check(self.caller, &route).is_ok()
+    }
+
+    /// Whether a caller without credentials may send the request.
+    pub fn is_public(&self, template: &RouteTemplate<'_>, verb: RequestVerb) -> bool {
+        let route = Route { verb, target: template.target.clone() };
+        permit::is_public(&route) || permit::check(&self.anyone, &route).is_ok()
+    }
+
+    /// The access of a verb, if it is granted.
+    pub fn access(&self, resource: ResourceIndex, verb: GrantVerb) -> Option<&Access> {
+        self.caller.rights().access(resource, verb)
+    }
+
+    /// Whether the caller may use the resource at all, so that its name is no news.
+    pub fn knows(&self, resource: ResourceIndex) -> bool {
+        self.caller.rights().has_any_grant(resource)
+            && self.scope.can_read_ancestors(self.model, resource)
+    }
+
+    /// Whether GET shows some of the items.
+    pub fn can_read(&self, resource: ResourceIndex) -> bool {
+        self.scope.can_read(resource) && self.scope.can_read_ancestors(self.model, resource)
+    }
+
+    /// The fields that the caller sees of a resource, with their indices.
+    pub fn readable_fields(
+        &self,
+        resource: &'a Resource,
+    ) -> impl Iterator<Item = (usize, &'a Field)> {
+        let hidden = self.hidden(resource.index).to_vec();
+        resource.fields.iter().enumerate().filter(move |(at, _)| {
+            ItemView { hidden: &hidden, ..ItemView::all_fields(resource) }
+                .is_shown(ItemMember::Field(*at))
+        })
+    }
+
+    /// The fields that GET hides.
+    pub fn hidden(&self, resource: ResourceIndex) -> &[usize] {
+        &self.scope.read_access(resource).hidden
+    }
+
+    /// Whether GET shows some rows only, or is not granted, so that the response to a write may have no body.
+    pub fn may_miss_rows(&self, resource: ResourceIndex) -> bool {
+        !self.scope.read_access(resource).row_filters.is_empty()
+    }
+
+    /// The realm of a target.
+    pub fn realm(&self, target: &RouteTarget) -> RealmIndex {
+        match target {
+            RouteTarget::Collection(ResourcePath { resource, .. })
+            | RouteTarget::Item(ResourcePath { resource, .. }) => {
+                self.model.resource(*resource).realm
+            }
+            RouteTarget::Logout(realm) => *realm,
+            _ => self.model.server_realm(),
+        }
+    }
+
+    /// What to use in place of a deprecated resource; one that the caller does not know is not named.
+    pub fn successor<'d>(&self, deprecated: &'d Deprecated) -> Option<&'d str> {
+        let name = deprecated.use_instead.as_deref()?;
+        let mut resources = self.model.resources.iter();
+        let known = resources.find(|resource| *resource.name == *name);
+        known.filter(|resource| self.knows(resource.index)).map(|_| name)
+    }
+}
+
+/// The fields of a resource that a caller may send with one verb.
+#[derive(Debug, Clone, Copy)]
+pub struct WritableFields<'a> {
+    pub access: &'a Access,
+    /// Fields that GET does not show: a body may leave them out.
+    pub unseen: &'a [usize],
+}
+
+impl<'a> WritableFields<'a> {
+    /// The fields, with their indices.
+    pub fn fields<'r>(
+        &self,
+        resource: &'r Resource,
+    ) -> impl Iterator<Item = (usize, &'r Field)> + use<'r, 'a> {
+        let access = self.access;
+        resource.fields.iter().enumerate().filter(move |(at, field)| {
+            field.computed.is_none()
+                && !field.server_set
+                && !access.hidden.contains(at)
+                && !access.readonly.contains(at)
+        })
+    }
+}

@@ -1,0 +1,6 @@
+//! The OpenAPI document and the JSON Schemas of resources: what they contain, who sees what of them, and what
+//! third-party programs make of them.
+
+mod document;
+mod roles;
+mod third_party;
