@@ -4,8 +4,10 @@
 //! the streams of such callers do not delay the others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 use super::evaluate::{Evaluation, EventSource, Subscription, evaluate};
+use crate::clock;
 use crate::fault;
 use crate::intent::LoggedChange;
 use crate::metrics::FeedMetrics;
@@ -16,22 +18,35 @@ use crate::value::Id;
 
 /// Items that are looked up for one batch or page.
 const LOOKUPS_MAX: usize = 128;
+/// The time for the lookups of one batch, while the events of all streams wait.
+const BATCH_LOOKUP_TIME: Duration = Duration::from_millis(200);
 
 /// The states of ancestors, and how many may still be looked up.
 #[derive(Debug)]
 pub struct AncestorLookup {
     pub states: AncestorCache,
     left: usize,
+    until: Option<Instant>,
 }
 
 impl AncestorLookup {
     pub fn new() -> Self {
-        Self { states: AncestorCache::default(), left: LOOKUPS_MAX }
+        Self { states: AncestorCache::default(), left: LOOKUPS_MAX, until: None }
     }
 
-    /// Allows the lookups of another batch.
+    /// Allows the lookups of another batch, for a limited time.
     pub fn begin_batch(&mut self) {
         self.left = LOOKUPS_MAX;
+        self.until = Some(clock::now() + BATCH_LOOKUP_TIME);
+    }
+
+    /// Whether anything was looked up.
+    pub fn has_read(&self) -> bool {
+        self.left < LOOKUPS_MAX
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| clock::now() >= until)
     }
 }
 
@@ -39,7 +54,7 @@ impl AncestorLookup {
 #[derive(Debug)]
 pub enum EvaluationFailure {
     Panicked(String),
-    /// The batch has had its lookups.
+    /// The batch has had its lookups, or its time for them.
     TooManyLookups,
     Store(StoreError),
 }
@@ -94,7 +109,8 @@ impl Evaluator<'_> {
         of: &[(ResourceIndex, Id)],
         lookup: &mut AncestorLookup,
     ) -> Result<(), EvaluationFailure> {
-        let left = lookup.left.checked_sub(of.len()).ok_or(EvaluationFailure::TooManyLookups)?;
+        let left = lookup.left.checked_sub(of.len()).filter(|_| !lookup.is_late());
+        let left = left.ok_or(EvaluationFailure::TooManyLookups)?;
         let Some(path) = &logged.path else {
             fault::bug("a change with ancestors has a path");
         };
@@ -102,7 +118,11 @@ impl Evaluator<'_> {
         let paths = of.iter().map(|(resource, id)| path.ancestor(self.model, *resource, *id));
         self.metrics.ancestor_reads.add(1);
         let read = self.worker.read_item_states(paths.collect(), logged.change.sequence).await;
-        let states = read.map_err(EvaluationFailure::Store)?;
+        let states = read.map_err(|error| {
+            // The next ones would wait as long for the same error.
+            lookup.left = 0;
+            EvaluationFailure::Store(error)
+        })?;
         for (of, state) in of.iter().zip(states) {
             lookup.states.insert(*of, state);
         }

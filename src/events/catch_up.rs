@@ -114,12 +114,13 @@ pub async fn make_page(
     subscription: &Subscription,
     (section, after): (&LogSection, i64),
     bridge: Option<&SnapshotBridge>,
+    lookup: &mut AncestorLookup,
 ) -> Result<CatchUpPage, EvaluationFailure> {
     let mut bytes = Vec::new();
     let position = bridge.map_or(section.end, |bridge| bridge.end.min(section.end));
     let mut page =
         CatchUpPage { bytes: Bytes::new(), count: 0, position, last_event: None, is_last: false };
-    let (mut lookup, mut examined) = (AncestorLookup::new(), after);
+    let mut examined = after;
     for logged in section.changes_after(after) {
         let sequence = logged.change.sequence;
         if sequence > position {
@@ -130,7 +131,7 @@ pub async fn make_page(
         }
         let mut event = Vec::new();
         lookup.states.move_to(sequence);
-        match evaluator.evaluate(&mut event, subscription, logged, &mut lookup).await {
+        match evaluator.evaluate(&mut event, subscription, logged, lookup).await {
             Ok(Evaluation::Event) => page.last_event = Some(sequence),
             Ok(Evaluation::LastEvent) => (page.last_event, page.is_last) = (Some(sequence), true),
             Ok(_) => {}

@@ -335,12 +335,12 @@ impl Feed {
             };
             failures.record_success();
             self.metrics.position.set(usize::try_from(batch.end).unwrap_or(0));
-            self.note_swept(batch.swept);
+            self.swept.fetch_max(batch.swept, Ordering::Relaxed);
             let Some(known) = position.replace(batch.end) else {
                 lookup.states.clear();
                 continue;
             };
-            let (has_more, has_changes) = (batch.has_more, !batch.changes.is_empty());
+            let has_more = batch.has_more;
             if batch.swept > known {
                 // Entries are missing. The streams find that out when they read the log.
                 lookup.states.clear();
@@ -350,25 +350,16 @@ impl Feed {
             {
                 self.registry().generation += 1;
             }
-            match (has_more, has_changes) {
-                (true, _) => tokio::task::yield_now().await,
-                (false, true) => sleep(BATCH_PAUSE).await,
-                (false, false) => {}
-            }
-            if !has_more {
+            if has_more {
+                tokio::task::yield_now().await;
+            } else {
+                // Also after a read that finds nothing: a transaction may hold back what others have written.
+                sleep(BATCH_PAUSE).await;
                 tokio::select! {
                     () = tail.wait() => {}
                     () = self.views_changed.notified() => {}
                 }
             }
-        }
-    }
-
-    /// Records up to which number entries were deleted. A client could not resume below it, so all streams send a
-    /// heartbeat with a larger position.
-    fn note_swept(&self, swept: i64) {
-        if self.swept.fetch_max(swept, Ordering::Relaxed) < swept {
-            self.send_heartbeats();
         }
     }
 
@@ -423,14 +414,14 @@ impl Feed {
         sections: &mut SectionCache,
     ) -> Result<Option<Result<CatchUpPage, String>>, StoreError> {
         let after = request.position;
+        let gone = || Ok(Some(Err("the log no longer has the position of the stream".to_owned())));
         let section = match sections.find(after) {
             Some(section) => section,
             None => {
                 let batch = worker.read_log_batch(after, BATCH_BYTES_MAX).await?;
                 self.metrics.catch_up_reads.add(1);
                 if batch.marks.swept > after {
-                    let cause = "the log no longer has the position of the stream";
-                    return Ok(Some(Err(cause.to_owned())));
+                    return gone();
                 }
                 let Some(section) = LogSection::new(&self.model, after, batch) else {
                     return Ok(None);
@@ -441,7 +432,14 @@ impl Feed {
         };
         let (subscription, bridge) = (&request.view.subscription, request.bridge.as_deref());
         let evaluator = self.evaluator(worker);
-        match make_page(&evaluator, subscription, (&section, after), bridge).await {
+        let mut lookup = AncestorLookup::new();
+        let page = make_page(&evaluator, subscription, (&section, after), bridge, &mut lookup);
+        let page = page.await;
+        // The log may have lost the states of then, and shown those of now.
+        if lookup.has_read() && self.swept() > after {
+            return gone();
+        }
+        match page {
             Ok(page) => Ok(Some(Ok(page))),
             Err(EvaluationFailure::Store(error)) => Err(error),
             Err(EvaluationFailure::Panicked(cause)) => Ok(Some(Err(cause))),
@@ -455,7 +453,7 @@ impl Feed {
     async fn tick(&self) {
         let seconds = self.model.server.limits.heartbeat_seconds.into();
         let mut heartbeat = interval(Duration::from_secs(seconds));
-        let mut trim = interval(TRIM_EVERY);
+        let (mut trim, mut swept) = (interval(TRIM_EVERY), self.swept());
         for timer in [&mut heartbeat, &mut trim] {
             timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }
@@ -466,6 +464,10 @@ impl Feed {
                     let now = clock::now();
                     for view in self.registry().views() {
                         view.trim(now);
+                    }
+                    // A client could not resume below it, so all streams send a larger position.
+                    if std::mem::replace(&mut swept, self.swept()) < self.swept() {
+                        self.send_heartbeats();
                     }
                 }
             }

@@ -115,7 +115,8 @@ async fn wait_for_changes(
             Some(WaitEnd::Changed) => {
                 let query = Arc::new(read.query.continued_after(wait.position()));
                 page = read_page(request, read, query, facts).await?;
-                if !page.changes.is_empty() || page.next.is_some() {
+                let is_over = clock::now() >= over_at;
+                if !page.changes.is_empty() || page.next.is_some() || is_over {
                     return Ok(page);
                 }
                 wait.go_on_after(page.position).await;
