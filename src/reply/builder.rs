@@ -8,7 +8,7 @@
 //! body and no tag.
 
 use bytes::Bytes;
-use http::header::{ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
+use http::header::{CACHE_CONTROL, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
 use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
@@ -239,7 +239,9 @@ impl ReplyBuilder {
             Outcome::Created(item) => (StatusCode::CREATED, item),
             Outcome::CreatedMany(items) => {
                 (format.items)(&mut body, view, items);
-                return formatted_reply(StatusCode::CREATED, format, body);
+                let mut reply = formatted_reply(StatusCode::CREATED, format, body);
+                forbid_storage_of_secrets(&mut reply, view);
+                return reply;
             }
             Outcome::Removed => return empty_reply(StatusCode::NO_CONTENT),
             Outcome::Page(_)
@@ -258,6 +260,7 @@ impl ReplyBuilder {
         };
         (format.item)(&mut body, view, item);
         let mut reply = formatted_reply(status, format, body);
+        forbid_storage_of_secrets(&mut reply, view);
         if let Outcome::Created(_) = outcome {
             insert_location(&mut reply, about, item.id);
         }
@@ -324,6 +327,13 @@ pub fn document(
         PreconditionResult::Fails => {
             Err(Problem::new(&problem::PRECONDITION_FAILED).header(ETAG, tag))
         }
+    }
+}
+
+/// RFC 9111 §5.2.2.5: no cache may store a response that shows a secret.
+fn forbid_storage_of_secrets(reply: &mut Reply, view: ItemView<'_>) {
+    if view.shows_secrets {
+        reply.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
 }
 

@@ -24,6 +24,7 @@ on_every_backend! {
         assert_eq!(answer.status, 201, "{answer:?}");
         assert!(answer.text().contains(&own(2)), "{answer:?}");
         assert_eq!(answer.text().matches("whsec_").count(), 2, "{answer:?}");
+        assert_eq!(answer.header("Cache-Control"), Some("no-store"));
         for accept in ["text/csv", "application/x-ndjson", "application/json"] {
             let answer = session.server.request("GET /-/webhooks", &[("Authorization", &session.login), ("Accept", accept)], "");
             assert_eq!(answer.status, 200);
@@ -70,6 +71,7 @@ on_every_backend! {
         let now = stored();
         let answer = session.request(&format!("PATCH {path}"), r#"{"webhook":{"enabled":false}}"#);
         assert_eq!(answer.json()["webhook"]["secret"], Value::Null, "{answer:?}");
+        assert_eq!(answer.header("Cache-Control"), Some("private, no-cache"));
         let shown = session.get(&path);
         assert_eq!(session.request(&format!("PUT {path}"), shown.to_string()).status, 200);
         assert_eq!(stored(), now);
@@ -90,6 +92,7 @@ on_every_backend! {
         assert_eq!((again.status, again.header("Idempotent-Replayed")), (201, Some("true")), "{again:?}");
         assert_eq!(again.json(), first.json());
         assert_eq!(again.header("Location"), first.header("Location"));
+        assert_eq!([&first, &again].map(|answer| answer.header("Cache-Control")), [Some("no-store"); 2]);
         assert!(again.json()["webhook"]["secret"].as_str().unwrap().starts_with("whsec_"));
         let path = first.header("Location").unwrap();
         let patch = r#"{"webhook":{"secret":null}}"#;
