@@ -199,6 +199,10 @@ fn start_fault_with_a_new_database() {
             CREATE TABLE
             CREATE INDEX
             CREATE INDEX
+            CREATE INDEX
+            CREATE UNIQUE
+            CREATE INDEX
+            CREATE INDEX
             CREATE TABLE
             INSERT nouns_system
             SELECT
