@@ -100,6 +100,11 @@ on_every_backend! {
             [resources.note]\nid = \"integer\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
         let server = Setup::new(backend).model(model).fault("feed:2").start();
         let mut source = follow(&server).unwrap();
+        // Otherwise each stream may have to catch up, and evaluates the first change for itself.
+        wait_until("the feed follows the log", || {
+            let polls: Option<u64> = server.metric("nouns_feed_polls_total{kind=\"tail\"}");
+            polls.filter(|polls| *polls >= 2)
+        });
         let mut notes = EventSource::new("/notes").connected(server.address);
         let client = &mut server.client();
         create(client, "a");
