@@ -88,6 +88,11 @@ pub enum AttemptResult {
     Failed(AttemptFailure),
     /// Nothing was sent: another server may try at once.
     Released,
+    /// Nothing was sent, because this server cannot. That is not the receiver's fault, so it is no try.
+    Postponed {
+        error: &'static str,
+        pause: Duration,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,5 +132,6 @@ pub struct WebhookQueue {
     pub oldest_pending: Option<Duration>,
 }
 
-/// More pending deliveries of a webhook are not counted.
-pub const PENDING_COUNTED_MAX: i64 = 10_000;
+/// More pending deliveries of a webhook are not counted. It is larger than the number at which a webhook gets no new
+/// ones, so that one delivery less does not let a full queue look as if it had room.
+pub const PENDING_COUNTED_MAX: i64 = 20_000;

@@ -143,6 +143,7 @@ async fn complete<D: Driver>(
     let [id, token] = [Bind::Id(*delivery), Bind::Text(token)];
     let retry = match result {
         AttemptResult::Released => Some((now, 0)),
+        AttemptResult::Postponed { pause, .. } => Some((later(now, *pause), 0)),
         AttemptResult::Delivered { .. } => None,
         AttemptResult::Failed(AttemptFailure { retry_after, .. }) => {
             retry_after.map(|after| (later(now, after), 1))
@@ -162,6 +163,7 @@ async fn complete<D: Driver>(
     let (status, answer, error) = match result {
         AttemptResult::Released => return Ok(DeliveryOutcome::Done),
         AttemptResult::Delivered { status } => ("delivered", Some(*status), None),
+        AttemptResult::Postponed { error, .. } => ("pending", None, Some(*error)),
         AttemptResult::Failed(AttemptFailure { status, error, retry_after }) => {
             let state = if retry_after.is_some() { "pending" } else { "dead" };
             (state, *status, Some(error.as_str()))
@@ -213,7 +215,8 @@ pub async fn read_queues<D: Driver>(driver: &mut D) -> Result<Outcome, StoreErro
     Ok(Outcome::WebhookQueues(driver.query(&sql::queues(), &[], read).await?))
 }
 
-/// Where a webhook begins: with its own creation, or with the oldest change that is kept. `None`: not known yet.
+/// Where a webhook begins: with its own creation or, if the log does not show that, with the next change. `None`: not
+/// known yet.
 pub async fn find_start<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
@@ -241,7 +244,7 @@ pub async fn find_start<D: Driver>(
         return Ok(Outcome::WebhookStart(None));
     }
     let is_active = is_enabled(&item);
-    let start = WebhookPosition { webhook: id, position: bounds.swept, is_active };
+    let start = WebhookPosition { webhook: id, position: bounds.mark, is_active };
     Ok(Outcome::WebhookStart(Some(start)))
 }
 

@@ -11,7 +11,9 @@ use bytes::Bytes;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::client::{ReceiverAnswer, SendDeadline, SendError, SendLimits, WebhookClient};
+use super::client::{
+    NO_SECRET, ReceiverAnswer, SendDeadline, SendError, SendLimits, WebhookClient,
+};
 use super::definition::WebhookDefinition;
 use super::schedule::{parse_retry_after, retry_delay};
 use super::signature::SignedRequest;
@@ -34,6 +36,8 @@ pub const ATTEMPT_MAX: Duration = Duration::from_secs(10);
 pub const LEASE: Duration = Duration::from_secs(60);
 /// The pause before a result is recorded again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// The pause before a delivery is tried again whose secret cannot be opened.
+const NO_SECRET_PAUSE: Duration = Duration::from_secs(60);
 /// The maximum length of a stored error.
 const ERROR_CHARS_MAX: usize = 200;
 /// The timeout of the write that disables a webhook.
@@ -110,14 +114,14 @@ pub async fn attempt(
             metrics.retried.add(1);
         }
         AttemptResult::Failed(AttemptFailure { retry_after: None, .. }) => metrics.dead.add(1),
-        AttemptResult::Released => metrics.released.add(1),
+        AttemptResult::Released | AttemptResult::Postponed { .. } => metrics.released.add(1),
     }
     let report = AttemptReport {
         has_failed: !matches!(result, AttemptResult::Delivered { .. }),
         is_final: match &result {
             AttemptResult::Delivered { .. } => true,
             AttemptResult::Failed(failure) => failure.retry_after.is_none(),
-            AttemptResult::Released => false,
+            AttemptResult::Released | AttemptResult::Postponed { .. } => false,
         },
         is_disabled: is_gone,
     };
@@ -146,7 +150,7 @@ async fn send(
     let expires = webhook.previous_secret_expires;
     let secrets = context.secrets.open(&webhook.sealed_secrets, expires, now);
     let Some(secrets) = secrets.filter(|secrets| !secrets.is_empty()) else {
-        return Err(SendError::Setup("the secret of the webhook cannot be opened".to_owned()));
+        return Err(SendError::NoSecret);
     };
     let request = SignedRequest::new(&secrets, request.id.text(), now.seconds(), request.body);
     let limits = SendLimits { attempt_max: ATTEMPT_MAX, send_until: lease.send_until };
@@ -164,6 +168,9 @@ fn judge_answer(
             return AttemptResult::Delivered { status: answer.status };
         }
         Err(SendError::TooLate) => return AttemptResult::Released,
+        Err(SendError::NoSecret) => {
+            return AttemptResult::Postponed { error: NO_SECRET, pause: NO_SECRET_PAUSE };
+        }
         Ok(answer) => {
             let error = match answer.status {
                 300..=399 => "the receiver redirects, which is not followed",
@@ -275,6 +282,9 @@ mod tests {
         }
         assert_eq!(failure(answer(500, None), 13).retry_after, None);
         assert_eq!(judge_answer(Err(SendError::TooLate), 0, 0), AttemptResult::Released);
+        // Not after the last try either: the receiver has not got it once.
+        let postponed = judge_answer(Err(SendError::NoSecret), 13, 0);
+        assert!(matches!(postponed, AttemptResult::Postponed { .. }), "{postponed:?}");
     }
 
     #[test]

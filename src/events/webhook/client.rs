@@ -52,11 +52,16 @@ impl ReceiverAnswer {
     }
 }
 
+/// Why nothing is sent if no key of the server opens the secret of a webhook.
+pub const NO_SECRET: &str = "the secret of the webhook cannot be opened";
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendError {
     /// The client cannot be made: no trust anchors, no runtime.
     Setup(String),
+    /// No key of the server opens the secret of the webhook.
+    NoSecret,
     InvalidUrl,
     Connect(ReceiverConnectError),
     Tls(String),
@@ -73,6 +78,7 @@ impl fmt::Display for SendError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Setup(cause) => write!(out, "the request cannot be sent ({cause})"),
+            Self::NoSecret => out.write_str(NO_SECRET),
             Self::InvalidUrl => out.write_str("the URL is not that of a webhook"),
             Self::Connect(error) => error.fmt(out),
             Self::Tls(cause) => write!(out, "the TLS handshake failed ({cause})"),

@@ -67,6 +67,15 @@ impl WebhookDefinition {
         (definition, fault)
     }
 
+    /// Whether it is that of this item. A rotation of the key seals the secrets again, and is no new version.
+    pub fn is_current(&self, item: &Item) -> bool {
+        let sealed_secrets = match item.values.get(webhook::SECRET) {
+            Some(Value::Text(text)) => &**text,
+            _ => "",
+        };
+        self.version == item.version && *self.sealed_secrets == *sealed_secrets
+    }
+
     /// The delivery of a change, if it is selected.
     pub fn delivery(
         &self,

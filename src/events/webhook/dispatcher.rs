@@ -134,6 +134,7 @@ impl Dispatcher<'_> {
     /// One round. Returns whether there is more to do at once.
     async fn step(&mut self) -> Result<bool, StoreError> {
         crate::fault::point("webhooks");
+        self.finish_attempts();
         let now = clock::now();
         for state in &mut self.webhooks {
             self.is_refresh_due |= state.left_until.take_if(|until| now >= *until).is_some();
@@ -157,11 +158,10 @@ impl Dispatcher<'_> {
 
     /// Sleeps until something may be to do.
     async fn wait(&mut self) {
-        let due = self.webhooks.iter().filter(|webhook| webhook.can_send());
-        let due = due.filter_map(|webhook| webhook.due_at).min();
-        let is_full = self.in_flight.len() >= IN_FLIGHT_MAX;
-        let left = self.webhooks.iter().filter_map(|webhook| webhook.left_until).min();
-        let wake = due.filter(|_| !is_full).into_iter().chain(left).min();
+        let due = self.webhooks.iter().filter(|webhook| self.room(webhook) > 0);
+        let due = due.filter_map(|webhook| webhook.due_at);
+        let left = self.webhooks.iter().filter_map(|webhook| webhook.left_until);
+        let wake = due.chain(left).min();
         let wake = wake.map_or(self.refresh_at, |wake| wake.min(self.refresh_at));
         let hint = self.tail.hint();
         let has_webhooks = !self.webhooks.is_empty();
@@ -172,6 +172,10 @@ impl Dispatcher<'_> {
             () = sleep_until(wake.into()) => {}
             () = self.engine.closed() => {}
         }
+        self.finish_attempts();
+    }
+
+    fn finish_attempts(&mut self) {
         while let Some(done) = self.in_flight.try_join_next_with_id() {
             self.finish_attempt(done);
         }
@@ -273,7 +277,7 @@ impl Dispatcher<'_> {
         former: Option<WebhookState>,
     ) -> Result<Option<WebhookState>, StoreError> {
         let definition = match &former {
-            Some(state) if state.definition.version == item.version => Rc::clone(&state.definition),
+            Some(state) if state.definition.is_current(item) => Rc::clone(&state.definition),
             _ => self.parse(item),
         };
         let stored = match queue.position {
@@ -441,22 +445,30 @@ impl Dispatcher<'_> {
         let count = self.webhooks.len();
         for offset in 0..count {
             let at = (self.turn + offset) % count.max(1);
-            let failing = self.webhooks.iter().filter(|state| state.is_failing);
-            let failing: usize = failing.map(|state| state.in_flight).sum();
             let Some(state) = self.webhooks.get(at) else { continue };
-            let room = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
-            let room = match state.is_failing {
-                true => room.min(FAILING_IN_FLIGHT_MAX.saturating_sub(failing)),
-                false => room,
-            };
-            let room = room.min(state.in_flight_max().saturating_sub(state.in_flight));
+            let room = self.room(state);
             let is_due = state.due_at.is_some_and(|due| clock::now() >= due);
-            if state.definition.is_enabled && is_due && room > 0 {
+            if is_due && room > 0 {
                 self.claim(at, room).await?;
             }
         }
         self.turn = self.turn.wrapping_add(1);
         Ok(())
+    }
+
+    /// How many more attempts a webhook may have in flight.
+    fn room(&self, state: &WebhookState) -> usize {
+        if !state.definition.is_enabled {
+            return 0;
+        }
+        let room = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
+        let room = room.min(state.in_flight_max().saturating_sub(state.in_flight));
+        if !state.is_failing {
+            return room;
+        }
+        let failing = self.webhooks.iter().filter(|state| state.is_failing);
+        let failing: usize = failing.map(|state| state.in_flight).sum();
+        room.min(FAILING_IN_FLIGHT_MAX.saturating_sub(failing))
     }
 
     async fn claim(&mut self, at: usize, count: usize) -> Result<(), StoreError> {

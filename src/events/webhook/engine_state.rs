@@ -20,7 +20,7 @@ const WEBHOOK_IN_FLIGHT_MAX: usize = 4;
 const FAILING_WEBHOOK_IN_FLIGHT_MAX: usize = 1;
 /// A webhook with more pending deliveries gets no new ones until it has fewer.
 const PENDING_MAX: usize = 10_000;
-const _: () = assert!(PENDING_MAX as i64 <= PENDING_COUNTED_MAX);
+const _: () = assert!(2 * PENDING_MAX as i64 <= PENDING_COUNTED_MAX);
 
 /// What outlives a panic of the loop.
 #[derive(Debug)]
@@ -88,9 +88,5 @@ impl WebhookState {
 
     pub fn in_flight_max(&self) -> usize {
         if self.is_failing { FAILING_WEBHOOK_IN_FLIGHT_MAX } else { WEBHOOK_IN_FLIGHT_MAX }
-    }
-
-    pub fn can_send(&self) -> bool {
-        self.definition.is_enabled && self.in_flight < self.in_flight_max()
     }
 }

@@ -15,10 +15,10 @@ pub fn queues() -> String {
     format!(
         "SELECT w.id, p.position, p.active, \
          (SELECT min(q.due) FROM nouns_delivery_queue q WHERE q.webhook_id = w.id AND q.due IS NOT NULL), \
-         (SELECT count(*) FROM (SELECT 1 FROM nouns_deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' \
-         LIMIT {PENDING_COUNTED_MAX}) AS counted), \
-         (SELECT d.created_at FROM nouns_deliveries d WHERE d.webhook_id = w.id AND d.status = 'pending' \
-         ORDER BY d.id LIMIT 1) \
+         (SELECT count(*) FROM (SELECT 1 FROM nouns_delivery_queue q WHERE q.webhook_id = w.id \
+         AND (q.due IS NOT NULL OR q.waiting) LIMIT {PENDING_COUNTED_MAX}) AS counted), \
+         (SELECT d.created_at FROM nouns_deliveries d WHERE d.id = (SELECT q.delivery_id FROM nouns_delivery_queue q \
+         WHERE q.webhook_id = w.id AND (q.due IS NOT NULL OR q.waiting) ORDER BY q.delivery_id LIMIT 1)) \
          FROM nouns_webhooks w LEFT JOIN nouns_webhook_positions p ON p.webhook_id = w.id"
     )
 }

@@ -1,5 +1,6 @@
 //! The statements of the webhooks and their deliveries that are not those of every resource.
 
+use crate::model::StorageClass;
 use crate::store::sql::dialect::Dialect;
 
 pub const COUNT: &str = "SELECT count(*) FROM nouns_webhooks";
@@ -23,12 +24,16 @@ pub fn drop_secret(dialect: &Dialect) -> String {
     )
 }
 
-/// Makes a delivery due again. 1: its id, 2: the time.
+/// Makes a delivery due again, or lets it wait for the other pending deliveries of its item. 1: its id, 2: the time.
 pub fn queue_again(dialect: &Dialect) -> String {
-    let (p, [no, _]) = (dialect.placeholder, dialect.booleans);
+    let p = dialect.placeholder;
+    let moment = (dialect.column_type)(StorageClass::Moment);
+    let is_blocked = "EXISTS (SELECT 1 FROM nouns_delivery_queue e \
+         WHERE e.webhook_id = nouns_delivery_queue.webhook_id AND e.subject = nouns_delivery_queue.subject \
+         AND e.delivery_id <> nouns_delivery_queue.delivery_id AND (e.due IS NOT NULL OR e.waiting))";
     format!(
-        "UPDATE nouns_delivery_queue SET due = {p}2, claim_token = NULL, tries = 0, waiting = {no} \
-         WHERE delivery_id = {p}1"
+        "UPDATE nouns_delivery_queue SET claim_token = NULL, tries = 0, waiting = {is_blocked}, \
+         due = CASE WHEN {is_blocked} THEN NULL ELSE CAST({p}2 AS {moment}) END WHERE delivery_id = {p}1"
     )
 }
 
