@@ -63,7 +63,7 @@ pub async fn run<D: Driver>(
     }
 }
 
-async fn lock_queue<D: Driver>(driver: &mut D, webhook: Id) -> Result<(), StatementError> {
+pub async fn lock_queue<D: Driver>(driver: &mut D, webhook: Id) -> Result<(), StatementError> {
     driver.query(&sql::lock_queue(D::DIALECT), &[Bind::Id(webhook)], |_| Ok(())).await.map(drop)
 }
 
@@ -228,7 +228,8 @@ pub async fn find_start<D: Driver>(
     if let Some(change) = find_creation(driver, context, &path, bounds).await? {
         let position = change.sequence;
         let logged = LoggedChange::new(model, change);
-        let is_active = logged.after(model).is_some_and(is_enabled);
+        // An entry that cannot be read says nothing about it.
+        let is_active = logged.after(model).is_none_or(is_enabled);
         return Ok(Outcome::WebhookStart(Some(WebhookPosition {
             webhook: id,
             position,

@@ -13,7 +13,7 @@ use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, WriteError};
 use crate::store::sql::{ddl, webhooks as sql};
 use crate::store::statement::{Bind, Columns};
-use crate::store::system_values;
+use crate::store::{deliveries, system_values};
 use crate::value::{Id, IdKind, Moment};
 
 /// The key in `nouns_system` that records that the tables exist.
@@ -55,6 +55,9 @@ pub async fn prepare_write<D: Driver>(
             require_room(driver, context, steps.len()).await
         }
         (_, Some(ScriptStep::Update { after, .. })) if resource == context.model.deliveries => {
+            if let Some(webhook) = after.parent {
+                deliveries::lock_queue(driver, webhook).await?;
+            }
             let binds = [Bind::Id(after.id), Bind::Moment(now)];
             driver.execute(&sql::queue_again(D::DIALECT), &binds).await?;
             Ok(())

@@ -22,6 +22,7 @@ use crate::clock;
 use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
 use crate::model::Model;
+use crate::model::types::find_url_fault;
 use crate::plan::{
     AttemptFailure, AttemptResult, ChangeAuthor, ClaimedDelivery, CompletedAttempt,
     DeliveryOutcome, DeliveryTask, RequestRefusal, WritePlan,
@@ -146,6 +147,10 @@ async fn send(
     lease: Lease,
 ) -> Result<ReceiverAnswer, SendError> {
     crate::fault::point("attempt");
+    // The settings may have changed since it was stored.
+    if find_url_fault(&webhook.url, context.model.server.allows_private_webhooks()).is_some() {
+        return Err(SendError::InvalidUrl);
+    }
     let now = clock::moment();
     let expires = webhook.previous_secret_expires;
     let secrets = context.secrets.open(&webhook.sealed_secrets, expires, now);

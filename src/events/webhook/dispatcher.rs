@@ -42,6 +42,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// How long the fan-out to a webhook is left to another server that was faster.
 const LEAVE_FOR: Duration = Duration::from_millis(200);
+/// The pause before the next claim, after one that has claimed all that could be claimed.
+const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 /// The pause after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// At a shutdown, how long attempts in flight may take. Those that take longer are sent again when their lease ends.
@@ -62,6 +64,8 @@ pub struct Dispatcher<'a> {
     housekeeping_at: Instant,
     /// The webhook that may claim first: each in turn.
     turn: usize,
+    /// Whether the next batch of changes is for the webhooks that are furthest behind.
+    is_catching_up: bool,
     /// Whether the last step failed, which was logged.
     is_failing: bool,
     /// Whether deliveries that a former process has claimed are due at once, because no other process can send them.
@@ -81,6 +85,7 @@ impl<'a> Dispatcher<'a> {
             refresh_at: clock::now(),
             housekeeping_at: clock::now() + HOUSEKEEPING_EVERY,
             turn: 0,
+            is_catching_up: false,
             is_failing: false,
             has_former_leases: false,
         }
@@ -341,12 +346,14 @@ fn unexpected_outcome() -> StoreError {
 
 /// Fan-out.
 impl Dispatcher<'_> {
-    /// Reads a batch of the change log for the webhooks that are furthest behind. Returns whether there is more.
+    /// Reads a batch of the change log for the webhooks at one position. Returns whether there is more.
     async fn fan_out_batch(&mut self) -> Result<bool, StoreError> {
         let open = self.webhooks.iter().filter(|state| state.wants_changes());
-        let Some(from) = open.map(|state| state.evaluated.position).min() else {
-            return Ok(false);
-        };
+        let open = open.map(|state| state.evaluated.position);
+        // In turn the webhooks that are behind and the others, which must not wait for them.
+        self.is_catching_up = !self.is_catching_up;
+        let from = if self.is_catching_up { open.min() } else { open.max() };
+        let Some(from) = from else { return Ok(false) };
         let TailBatch { changes, end, has_more, swept } = self.tail.read_after(from).await?;
         let model = Arc::clone(&self.engine.model);
         let is_about_webhooks = |label: &str| {
@@ -481,7 +488,9 @@ impl Dispatcher<'_> {
         else {
             return Err(unexpected_outcome());
         };
-        state.due_at = due_in.map(|due_in| clock::now() + due_in);
+        // Those that are due and were not claimed are locked by another server at this moment.
+        let pause = if deliveries.len() < count { CLAIM_PAUSE } else { Duration::ZERO };
+        state.due_at = due_in.map(|due_in| clock::now() + due_in.max(pause));
         for delivery in deliveries {
             let (context, definition) = (Rc::clone(&self.attempts), Rc::clone(&state.definition));
             let lease = lease.clone();
