@@ -200,6 +200,7 @@ fn start_fault_with_a_new_database() {
             CREATE INDEX
             CREATE INDEX
             CREATE INDEX
+            CREATE INDEX
             CREATE UNIQUE
             CREATE INDEX
             CREATE INDEX

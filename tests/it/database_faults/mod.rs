@@ -119,10 +119,15 @@ impl ProxiedServer {
         self.proxy.clear_fault();
         self.proxy.close_all();
         let session = &mut self.session;
-        wait_until("the database is quiet", || {
-            let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                 AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
-            (session.value(others) == "0").then_some(())
+        // Threads that read the change log connect again at any time.
+        let closed_at = session.value("SELECT clock_timestamp()");
+        wait_until("the closed connections have ended", || {
+            let others = format!(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND pid <> pg_backend_pid() AND backend_type = 'client backend' \
+                 AND backend_start < '{closed_at}'"
+            );
+            (session.value(&others) == "0").then_some(())
         });
     }
 

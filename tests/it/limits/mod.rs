@@ -65,6 +65,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ),
     ("idempotency_key_seconds", "retries/limits.rs", "idempotency_stored_response_expires"),
     ("idempotency_wait_seconds_max", "retries/limits.rs", "idempotency_wait_limit_exceeded_is_409"),
+    ("webhooks_max", "webhooks/resources.rs", "webhooks_max_holds_for_concurrent_requests"),
 ];
 
 /// A server of customers, with these lines in `[server.limits]`.

@@ -113,10 +113,11 @@ fn run_schemathesis(server: &Server, document: &str, examples: u32) -> FinishedP
     Process::spawn(command.current_dir(server.folder())).end()
 }
 
-/// A few requests for each operation; with `NOUNS_SOAK` more than 10,000.
+/// More than 10,000 requests, which take minutes: with `NOUNS_SOAK` alone.
 fn check_with_schemathesis(server: &Server, document: &str) {
-    let examples = if std::env::var_os("NOUNS_SOAK").is_some() { 400 } else { 3 };
-    assert_success(&run_schemathesis(server, document, examples));
+    if std::env::var_os("NOUNS_SOAK").is_some() {
+        assert_success(&run_schemathesis(server, document, 400));
+    }
 }
 
 on_every_backend! {

@@ -210,6 +210,7 @@ fn help_is_printed() {
           serve        Serve a model over HTTP
           init         Create a commented model file, nouns.toml
           check        Check a model file and list all mistakes
+          openapi      Print the OpenAPI document of a model
           changes      Print the change log, one line per change
           user         Manage users
           cert         Create a self-signed certificate to try HTTPS
