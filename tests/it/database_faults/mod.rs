@@ -117,10 +117,10 @@ impl ProxiedServer {
     /// Closes every connection to PostgreSQL, and waits until its backends have ended.
     fn close_database_connections(&mut self) {
         self.proxy.clear_fault();
-        self.proxy.close_all();
         let session = &mut self.session;
-        // Threads that read the change log connect again at any time.
+        // Threads that read the change log connect again at once.
         let closed_at = session.value("SELECT clock_timestamp()");
+        self.proxy.close_all();
         wait_until("the closed connections have ended", || {
             let others = format!(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
