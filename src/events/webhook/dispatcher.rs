@@ -465,17 +465,13 @@ impl Dispatcher<'_> {
 
     /// How many more attempts a webhook may have in flight.
     fn room(&self, state: &WebhookState) -> usize {
-        if !state.definition.is_enabled {
-            return 0;
-        }
-        let room = IN_FLIGHT_MAX.saturating_sub(self.in_flight.len());
-        let room = room.min(state.in_flight_max().saturating_sub(state.in_flight));
-        if !state.is_failing {
-            return room;
-        }
+        let room = state.room().min(IN_FLIGHT_MAX.saturating_sub(self.in_flight.len()));
         let failing = self.webhooks.iter().filter(|state| state.is_failing);
         let failing: usize = failing.map(|state| state.in_flight).sum();
-        room.min(FAILING_IN_FLIGHT_MAX.saturating_sub(failing))
+        match state.is_failing {
+            true => room.min(FAILING_IN_FLIGHT_MAX.saturating_sub(failing)),
+            false => room,
+        }
     }
 
     async fn claim(&mut self, at: usize, count: usize) -> Result<(), StoreError> {

@@ -86,7 +86,13 @@ impl WebhookState {
         self.pending >= PENDING_MAX
     }
 
-    pub fn in_flight_max(&self) -> usize {
-        if self.is_failing { FAILING_WEBHOOK_IN_FLIGHT_MAX } else { WEBHOOK_IN_FLIGHT_MAX }
+    /// How many more attempts may be in flight, as far as this webhook is concerned.
+    pub fn room(&self) -> usize {
+        let in_flight_max = match (self.definition.is_enabled, self.is_failing) {
+            (false, _) => 0,
+            (true, true) => FAILING_WEBHOOK_IN_FLIGHT_MAX,
+            (true, false) => WEBHOOK_IN_FLIGHT_MAX,
+        };
+        in_flight_max.saturating_sub(self.in_flight)
     }
 }
