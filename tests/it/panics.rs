@@ -221,7 +221,8 @@ fn panic_in_the_reader_pool_loses_no_thread() {
     let told: Vec<_> = (0..5)
         .map(|_| send(&server, PanicRequest::LongList, &start.path).unwrap().status)
         .collect();
-    assert_eq!(told, [503, 503, 503, 503, 200]);
+    // The thread that sends webhooks reads in the same pool, and may get some of the panics.
+    assert!(told.starts_with(&[503, 503]) && told.ends_with(&[200]), "{told:?}");
 }
 
 on_every_backend! {
