@@ -60,16 +60,8 @@ pub fn list_parameters(
     components: &mut Components,
 ) -> Vec<JsonNode> {
     let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
-    let mut all = Vec::new();
-    for name in CONTROL_PARAMETERS {
-        let (owner, parameter) = control_parameter(viewer, known, name);
-        all.push(
-            components.refer(ComponentKind::Parameters, format!("{owner}.{name}"), |_| parameter),
-        );
-    }
-    for name in LIST_STREAM_PARAMETERS {
-        all.push(stream_parameter(name, components));
-    }
+    let names = (&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS[..]);
+    let mut all = named_parameters(viewer, known, names, components);
     // A filter that is named like a parameter of streams is described with its operator.
     let controls = [&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS].concat();
     for filter in filter_parameters(known, &controls) {
@@ -95,14 +87,23 @@ pub fn item_parameters(
     components: &mut Components,
 ) -> Vec<JsonNode> {
     let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
+    named_parameters(viewer, known, (&ITEM_PARAMETERS[..], &STREAM_PARAMETERS[..]), components)
+}
+
+/// The parameters with fixed names: those of every request, then those of event streams.
+fn named_parameters(
+    viewer: &Viewer<'_>,
+    known: VisibleResource<'_>,
+    (controls, streams): (&[&'static str], &[&'static str]),
+    components: &mut Components,
+) -> Vec<JsonNode> {
     let mut all = Vec::new();
-    for name in ITEM_PARAMETERS {
+    for name in controls {
         let (owner, parameter) = control_parameter(viewer, known, name);
-        all.push(
-            components.refer(ComponentKind::Parameters, format!("{owner}.{name}"), |_| parameter),
-        );
+        let key = format!("{owner}.{name}");
+        all.push(components.refer(ComponentKind::Parameters, key, |_| parameter));
     }
-    for name in STREAM_PARAMETERS {
+    for name in streams {
         all.push(stream_parameter(name, components));
     }
     all
