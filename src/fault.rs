@@ -2,7 +2,7 @@
 //!
 //! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
 //! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
-//! It catches nothing. A release build has no failpoints.
+//! With `PLACE@THREAD:3` the hits of threads count whose names begin with `THREAD`. It catches nothing. A release build has no failpoints.
 
 use std::any::Any;
 use std::panic::catch_unwind;
@@ -19,11 +19,13 @@ mod planted {
     #[derive(Debug)]
     struct InjectedPanic {
         place: Box<str>,
+        /// How the names of the threads begin.
+        thread: Box<str>,
         hits: RangeInclusive<u64>,
         hit_count: AtomicU64,
     }
 
-    /// Parses `PLACE:N`, `PLACE:N-M` or `PLACE:N-`; hits are counted from here on.
+    /// Parses `PLACE:N`, `PLACE:N-M` or `PLACE:N-`, each also with `@THREAD`; hits are counted from here on.
     pub fn inject(text: &str) -> Result<(), String> {
         let wrong = || format!("NOUNS_FAULT: expected PLACE:N, PLACE:N-M or PLACE:N-, got {text}");
         let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
@@ -33,8 +35,13 @@ mod planted {
             Some((first, "")) => number(first)?..=u64::MAX,
             Some((first, last)) => number(first)?..=number(last)?,
         };
-        let planted =
-            InjectedPanic { place: place.into(), hits: passings, hit_count: AtomicU64::new(0) };
+        let (place, thread) = place.split_once('@').unwrap_or((place, ""));
+        let planted = InjectedPanic {
+            place: place.into(),
+            thread: thread.into(),
+            hits: passings,
+            hit_count: AtomicU64::new(0),
+        };
         INJECTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
     }
 
@@ -43,6 +50,10 @@ mod planted {
         let Some(planted) = INJECTED.get().filter(|planted| &*planted.place == place) else {
             return;
         };
+        let thread = std::thread::current();
+        if !thread.name().unwrap_or_default().starts_with(&*planted.thread) {
+            return;
+        }
         let passing = planted.hit_count.fetch_add(1, Ordering::Relaxed) + 1;
         if planted.hits.contains(&passing) {
             panic!("planted at {place}");

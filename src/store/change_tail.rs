@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::plan::{ChangeBatch, Outcome, ReadPlan};
 use crate::store::change_hint::ChangeHint;
-use crate::store::error::{OpenError, StoreError};
+use crate::store::error::StoreError;
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 use crate::value::Change;
@@ -75,9 +75,9 @@ enum TailReader {
 }
 
 impl ChangeTail {
-    pub fn on_sqlite(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
-        let reader = TailReader::Sqlite(Box::new(SqliteWorker::for_feed(shared)?));
-        Ok(Self::new(reader, &shared.context.change_hint, SQLITE_POLL))
+    pub fn on_sqlite(shared: &Arc<SqliteStore>) -> Self {
+        let reader = TailReader::Sqlite(Box::new(SqliteWorker::for_feed(shared)));
+        Self::new(reader, &shared.context.change_hint, SQLITE_POLL)
     }
 
     pub fn on_postgres(shared: &Arc<PostgresStore>) -> Self {

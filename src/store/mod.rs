@@ -120,24 +120,22 @@ impl Store {
     }
 
     /// A handle for a thread that follows the change log: with few connections of its own.
-    pub fn feed_worker(&self) -> Result<StoreWorker, OpenError> {
-        Ok(match self {
-            Self::Sqlite(shared) => StoreWorker::Sqlite(Box::new(SqliteWorker::for_feed(shared)?)),
-            Self::Postgres(shared) => {
-                StoreWorker::Postgres(PostgresWorker::with_connections(shared, 1))
-            }
-        })
+    pub fn feed_worker(&self) -> StoreWorker {
+        self.background_worker(1)
     }
 
     /// A handle for the thread that sends webhooks.
-    pub fn delivery_worker(&self) -> Result<StoreWorker, OpenError> {
-        Ok(match self {
-            Self::Sqlite(shared) => StoreWorker::Sqlite(Box::new(SqliteWorker::for_feed(shared)?)),
+    pub fn delivery_worker(&self) -> StoreWorker {
+        self.background_worker(DELIVERY_CONNECTIONS)
+    }
+
+    fn background_worker(&self, connections: usize) -> StoreWorker {
+        match self {
+            Self::Sqlite(shared) => StoreWorker::Sqlite(Box::new(SqliteWorker::for_feed(shared))),
             Self::Postgres(shared) => {
-                let worker = PostgresWorker::with_connections(shared, DELIVERY_CONNECTIONS);
-                StoreWorker::Postgres(worker)
+                StoreWorker::Postgres(PostgresWorker::with_connections(shared, connections))
             }
-        })
+        }
     }
 
     /// Whether no other process can have claimed deliveries.
@@ -146,10 +144,10 @@ impl Store {
     }
 
     /// Reads the change log in order, as it grows.
-    pub fn tail(&self) -> Result<ChangeTail, OpenError> {
+    pub fn tail(&self) -> ChangeTail {
         match self {
             Self::Sqlite(shared) => ChangeTail::on_sqlite(shared),
-            Self::Postgres(shared) => Ok(ChangeTail::on_postgres(shared)),
+            Self::Postgres(shared) => ChangeTail::on_postgres(shared),
         }
     }
 

@@ -106,13 +106,13 @@ impl WebhookEngine {
         let client = WebhookClient::new(policy).map_err(|error| OpenError(error.to_string()))?;
         let attempts = AttemptContext {
             model: Arc::clone(model),
-            store: store.delivery_worker()?,
+            store: store.delivery_worker(),
             client,
             secrets: self.secrets.clone(),
             metrics: Arc::clone(&self.state.metrics),
             log: self.state.log.clone(),
         };
-        let mut dispatcher = Dispatcher::new(&self.state, store.tail()?, attempts);
+        let mut dispatcher = Dispatcher::new(&self.state, store.tail(), attempts);
         dispatcher.has_former_leases = store.is_sole_server();
         runtime.block_on(dispatcher.run());
         // A resolution that still runs is not waited for.

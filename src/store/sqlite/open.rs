@@ -28,7 +28,7 @@ use crate::store::sqlite::connection::{
 use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
 use crate::store::sqlite::driver::SqliteDriver;
 use crate::store::sqlite::export::SqliteExports;
-use crate::store::sqlite::reader::ReaderPool;
+use crate::store::sqlite::reader::{PoolKind, ReaderPool};
 use crate::store::sqlite::recovery::{StartupCheckpoint, open_recovered};
 use crate::store::sqlite::wal_reset::{ReadGate, WalReset};
 use crate::store::sqlite::worker::SqliteStore;
@@ -90,10 +90,16 @@ fn open_locked(
         log.event(Level::Warning, message, &[("mode", &mode), ("remedy", &remedy)]);
     }
     let context = StoreContext::new(model, &SQLITE, Arc::clone(&metrics.store.damaged_items));
-    let (pool, mut readers) = ReaderPool::start(&files.real_path, &context, None)?;
     let gate = Arc::new(ReadGate::default());
-    let (wide, listers) = ReaderPool::start(&files.real_path, &context, Some(&gate))?;
-    readers.extend(listers);
+    let mut readers = Vec::new();
+    let mut start_pool = |kind| {
+        let (pool, threads) = ReaderPool::start(&files.real_path, &context, kind)?;
+        readers.extend(threads);
+        Ok(pool)
+    };
+    let pool = start_pool(PoolKind::Requests)?;
+    let scan_pool = start_pool(PoolKind::Scans(&gate))?;
+    let feed_pool = start_pool(PoolKind::Feed)?;
     let exports = SqliteExports::new(files.real_path.clone(), &context, metrics, &gate);
     let counted = metrics.writer();
     let (queue, jobs) = WriteQueue::new(&counted);
@@ -120,7 +126,8 @@ fn open_locked(
         context,
         queue,
         pool,
-        scan_pool: wide,
+        scan_pool,
+        feed_pool,
         exports,
         is_stopped: stopped,
         readers: readers.into(),

@@ -27,10 +27,6 @@ use crate::{clock, fault};
 /// filter may scan a long text.
 pub const PROGRESS_STEPS: i32 = 4_000;
 const POOL_PROGRESS_STEPS: i32 = 200;
-/// Separate threads for short reads on a slow disk and for scans of unknown length: neither starves the
-/// other.
-const POOL_THREADS: usize = 4;
-const SCAN_THREADS: usize = 2;
 const QUEUED_READS_MAX: usize = 1_024;
 /// The page cache of a pooled connection is small: its reads are slow because they miss the cache.
 const CACHE_KIB: u32 = 1_000;
@@ -128,32 +124,59 @@ pub struct PooledReadResult {
     pub duration: Duration,
 }
 
-/// Threads that read while the disk is slow.
+/// What a pool reads. Each has its own threads, so that none delays another.
+#[derive(Debug, Clone, Copy)]
+pub enum PoolKind<'a> {
+    /// Short reads of requests on a slow disk, and long lists.
+    Requests,
+    /// Scans of unknown length. Their sorts spill to disk, and they are held back before a reset of the WAL.
+    Scans(&'a Arc<ReadGate>),
+    /// The reads of the change feed and of the webhooks.
+    Feed,
+}
+
+impl PoolKind<'_> {
+    /// The name of its threads, and how many.
+    fn threads(self) -> (&'static str, usize) {
+        match self {
+            Self::Requests => ("reader", 4),
+            Self::Scans(_) => ("lister", 2),
+            Self::Feed => ("feed-reader", 2),
+        }
+    }
+
+    fn gate(self) -> Option<Arc<ReadGate>> {
+        match self {
+            Self::Scans(gate) => Some(Arc::clone(gate)),
+            Self::Requests | Self::Feed => None,
+        }
+    }
+}
+
+/// Threads that read, each with its own connection.
 #[derive(Debug)]
 pub struct ReaderPool {
     queue: Mutex<Option<SyncSender<QueuedRead>>>,
 }
 
 impl ReaderPool {
-    /// Starts a pool for short reads, or, with a gate, one for scans: their sorts spill to disk, and they are held
-    /// back before a reset of the WAL.
     pub fn start(
         path: &Path,
         context: &Arc<StoreContext>,
-        gate: Option<&Arc<ReadGate>>,
+        kind: PoolKind<'_>,
     ) -> Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let (name, count) =
-            if gate.is_some() { ("lister", SCAN_THREADS) } else { ("reader", POOL_THREADS) };
+        let (name, count) = kind.threads();
         let (queue, asked) = sync_channel(QUEUED_READS_MAX);
         let asked = Arc::new(Mutex::new(asked));
         let mut threads = Vec::new();
         for number in 0..count {
             let reader = SqliteReader::open(path, context, (CACHE_KIB, POOL_PROGRESS_STEPS))?;
+            let gate = kind.gate();
             if gate.is_some() {
                 let set = reader.connection.pragma_update(None, "temp_store", "file");
                 set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
             }
-            let (asked, gate) = (Arc::clone(&asked), gate.map(Arc::clone));
+            let asked = Arc::clone(&asked);
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             let thread = thread.spawn(move || run_reader(reader, &asked, gate.as_deref()));
             let failed =

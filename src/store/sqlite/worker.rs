@@ -33,8 +33,6 @@ const FAST_READS_TO_RECOVER: u32 = 256;
 
 /// The page cache of a worker's own connection.
 const CACHE_KIB: u32 = 8_000;
-/// The page cache of a connection of the change feed, which rarely reads items.
-const FEED_CACHE_KIB: u32 = 256;
 
 /// The open store, shared by all threads.
 #[derive(Debug)]
@@ -45,6 +43,8 @@ pub struct SqliteStore {
     pub pool: ReaderPool,
     /// For scans: lists that may read every row.
     pub scan_pool: ReaderPool,
+    /// For the change feed and the webhooks.
+    pub feed_pool: ReaderPool,
     pub exports: Arc<SqliteExports>,
     /// Set when a commit failed with an unknown outcome: nothing is written any more.
     pub is_stopped: Arc<AtomicBool>,
@@ -63,6 +63,7 @@ impl SqliteStore {
         self.exports.in_flight.close();
         self.pool.close();
         self.scan_pool.close();
+        self.feed_pool.close();
         join(&self.readers);
         self.queue.close();
         join(&self.writer);
@@ -80,7 +81,8 @@ fn join(threads: &Mutex<Vec<JoinHandle<()>>>) {
 #[derive(Debug)]
 pub struct SqliteWorker {
     shared: Arc<SqliteStore>,
-    inline_reader: RefCell<SqliteReader>,
+    /// `None`: everything is read in the pool of the change feed.
+    inline_reader: Option<RefCell<SqliteReader>>,
     /// While reads run inline: grows by `SLOW_READ_PENALTY` with every slow read, shrinks by one with every
     /// fast one.
     slow_read_score: Cell<u32>,
@@ -92,24 +94,25 @@ pub struct SqliteWorker {
 
 impl SqliteWorker {
     pub fn new(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
-        Self::with_cache(shared, CACHE_KIB)
+        let reader =
+            SqliteReader::open(&shared.path, &shared.context, (CACHE_KIB, PROGRESS_STEPS))?;
+        Ok(Self::with_reader(shared, Some(reader)))
     }
 
-    /// A worker that mostly reads the change log.
-    pub fn for_feed(shared: &Arc<SqliteStore>) -> Result<Self, OpenError> {
-        Self::with_cache(shared, FEED_CACHE_KIB)
+    /// A worker of the change feed or of the webhooks. Their threads never wait for the disk.
+    pub fn for_feed(shared: &Arc<SqliteStore>) -> Self {
+        Self::with_reader(shared, None)
     }
 
-    fn with_cache(shared: &Arc<SqliteStore>, cache_kib: u32) -> Result<Self, OpenError> {
-        let here = SqliteReader::open(&shared.path, &shared.context, (cache_kib, PROGRESS_STEPS))?;
-        Ok(Self {
+    fn with_reader(shared: &Arc<SqliteStore>, inline_reader: Option<SqliteReader>) -> Self {
+        Self {
             shared: Arc::clone(shared),
-            inline_reader: RefCell::new(here),
+            inline_reader: inline_reader.map(RefCell::new),
             slow_read_score: Cell::new(0),
             fast_reads_left: Cell::new(0),
             completions: Arc::default(),
             is_dispatching: Cell::new(false),
-        })
+        }
     }
 
     pub fn context(&self) -> &StoreContext {
@@ -125,8 +128,9 @@ impl SqliteWorker {
             return Err(writer_stopped_error());
         }
         let (now, is_short) = (clock::now(), is_short(&read));
-        if is_short && self.fast_reads_left.get() == 0 {
-            let outcome = self.inline_reader.borrow_mut().read(&read, now + FAST_READ_MAX);
+        let reader = self.inline_reader.as_ref();
+        if let Some(reader) = reader.filter(|_| is_short && self.fast_reads_left.get() == 0) {
+            let outcome = reader.borrow_mut().read(&read, now + FAST_READ_MAX);
             self.record_inline_read(clock::now().saturating_duration_since(now));
             // A read that exceeded its time limit is repeated in the pool.
             if !matches!(outcome, Err(StoreError::TimedOut)) {
@@ -134,7 +138,11 @@ impl SqliteWorker {
             }
         }
         let until = now + self.shared.statement_max;
-        let pool = if read.is_full_scan() { &self.shared.scan_pool } else { &self.shared.pool };
+        let pool = match reader {
+            None => &self.shared.feed_pool,
+            Some(_) if read.is_full_scan() => &self.shared.scan_pool,
+            Some(_) => &self.shared.pool,
+        };
         let answer = pool.read(read, until, place)?;
         // The reader checks the clock between steps, and makes no step while the disk hangs.
         match tokio::time::timeout_at((until + FAST_READ_MAX).into(), answer).await {
@@ -251,7 +259,6 @@ fn is_short(read: &ReadPlan) -> bool {
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
-        // The change feed reads it, and its thread need not wait for the disk.
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
         ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
