@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
+use tokio::time::timeout_at;
 
 use crate::clock;
 use crate::model::settings::ServerLimits;
@@ -26,6 +27,9 @@ pub use stream_limit::{CallerKey, StreamLimit, StreamLimiter, StreamPermit};
 
 /// A body or response up to this size is refused only when memory is exhausted and its client is slow.
 pub const SMALL_BYTES_MAX: usize = 16 << 10;
+/// Long polls that read the change log at the same time. One change wakes all of them (thundering herd), and the
+/// other requests should not have to wait for them.
+const LONG_POLL_READS_MAX: usize = 8;
 
 /// Levels of memory pressure. Each level includes the consequences of the lower levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +60,7 @@ pub struct AdmissionControl {
     memory_bytes_max: usize,
     permits: Arc<Semaphore>,
     waiting: AtomicUsize,
+    long_poll_turns: Semaphore,
     /// The maximum number of requests in flight; as many more may wait.
     requests_max: usize,
     pub streams: Arc<StreamLimiter>,
@@ -74,6 +79,7 @@ impl AdmissionControl {
             memory_bytes_max: limits.memory_bytes_max,
             permits: Arc::new(Semaphore::new(requests_max)),
             waiting: AtomicUsize::new(0),
+            long_poll_turns: Semaphore::new(LONG_POLL_READS_MAX),
             requests_max,
             streams: StreamLimiter::new(limits.streams_max, limits.streams_per_caller_max),
             idempotency_locks: KeyedMutex::default(),
@@ -149,14 +155,32 @@ impl AdmissionControl {
         Ok(permit)
     }
 
+    /// Waits until it is the turn of a long poll that a change has woken. It is not refused because the queue is
+    /// full: it was waiting before the requests in the queue came. `None` if the deadline passes first.
+    pub async fn admit_long_poll(&self, deadline: Instant) -> Option<LongPollPermits<'_>> {
+        let permits = async {
+            let turn = self.long_poll_turns.acquire().await.ok()?;
+            let request = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+            Some(LongPollPermits { request, _turn: turn })
+        };
+        timeout_at(deadline.into(), permits).await.ok().flatten()
+    }
+
     async fn wait_for_permit(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, StoreError> {
         let _slot = QueueSlot::acquire(self)?;
         let permit = Arc::clone(&self.permits).acquire_owned();
-        match tokio::time::timeout_at(deadline.into(), permit).await {
+        match timeout_at(deadline.into(), permit).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
         }
     }
+}
+
+/// The permits of a long poll that reads the log.
+#[derive(Debug)]
+pub struct LongPollPermits<'a> {
+    pub request: OwnedSemaphorePermit,
+    pub _turn: SemaphorePermit<'a>,
 }
 
 /// Runs blocking work on another thread, so that the other connections of this event loop need not wait. A
@@ -315,6 +339,29 @@ mod tests {
         admission.release(SMALL_BYTES_MAX);
         assert_eq!((admission.reserved_bytes(), admission.connection_bytes()), (0, 0));
         assert_eq!(admission.memory_pressure(), MemoryPressure::None);
+    }
+
+    #[tokio::test]
+    async fn long_polls_take_turns_and_leave_the_queue_to_other_requests() {
+        let limits = ServerLimits { requests_max: 20, ..ServerLimits::default() };
+        let admission = AdmissionControl::new(&limits);
+        let long_ago = clock::now();
+        let mut turns = Vec::new();
+        while let Some(turn) = admission.admit_long_poll(long_ago).await {
+            turns.push(turn);
+        }
+        assert_eq!(
+            (turns.len(), admission.in_flight()),
+            (LONG_POLL_READS_MAX, LONG_POLL_READS_MAX)
+        );
+        let mut others = Vec::new();
+        while let Ok(other) = admission.admit(long_ago).await {
+            others.push(other);
+        }
+        assert_eq!((others.len(), admission.in_flight()), (12, 20));
+        turns.clear();
+        assert!(admission.admit_long_poll(long_ago).await.is_some());
+        assert_eq!((admission.in_flight(), admission.waiting()), (12, 0));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! `/-/changes`: a page of the change log, at once or as soon as it has something (long polling).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::context::{
     App, RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses,
 };
 use super::identity::{self, ChangedRights};
 use super::watch;
-use crate::admission::CallerKey;
+use crate::admission::{CallerKey, LongPollPermits};
 use crate::clock;
 use crate::events::{LogWait, Subscription, WaitEnd};
 use crate::fault::bug;
@@ -19,6 +19,7 @@ use crate::log::StageTimes;
 use crate::plan::{ChangesPage, ChangesRead, Outcome, ReadPlan};
 use crate::problem::{self, Problem};
 use crate::reply::{self, Reply};
+use crate::store::StoreError;
 
 /// How often the rights of a caller who waits are checked.
 const RIGHTS_CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +33,9 @@ pub(super) async fn answer(
     stages: &mut StageTimes,
 ) -> Result<Reply, RouteError> {
     let shared = &request.app.shared;
-    let page = read_page(request, &read, Arc::clone(&read.query), facts).await?;
+    let query = (&read, Arc::clone(&read.query));
+    let page = read_page(request, query, None, facts).await?;
+    let page = page.map_err(|error| request.store_problem(error))?;
     stages.mark("store");
     let page = match read.query.wait {
         Some(time) if page.changes.is_empty() && page.next.is_none() => {
@@ -70,27 +73,32 @@ pub(super) async fn answer(
     }
 }
 
-/// Reads a page, and refuses it if the caller's rights have changed meanwhile.
+/// Reads a page, and refuses it if the caller's rights have changed meanwhile. A long poll that a change has woken
+/// reads it in its turn, until the wait is over.
 async fn read_page(
     request: &RequestContext<'_>,
-    read: &ChangesRead,
-    query: Arc<ChangesQuery>,
+    (read, query): (&ChangesRead, Arc<ChangesQuery>),
+    woken_until: Option<Instant>,
     facts: &mut RequestFacts,
-) -> Result<ChangesPage, RouteError> {
+) -> Result<Result<ChangesPage, StoreError>, RouteError> {
     let App { shared, store, .. } = request.app;
+    let admission = &shared.admission;
     let read = ReadPlan::Changes(Box::new(ChangesRead { scope: read.scope.clone(), query }));
-    // The time that a client waits for changes is not time of the store.
-    let seconds = shared.model.server.limits.request_seconds_max;
-    let deadline = clock::now() + Duration::from_secs(seconds.into());
-    let done = match shared.admission.admit(deadline).await {
-        Ok(permit) => store.read_in(Some(permit), read).await,
-        Err(error) => Err(error),
+    let done = match woken_until {
+        None => match admission.admit(request.deadline).await {
+            Ok(permit) => store.read_in(Some(permit), read).await,
+            Err(error) => Err(error),
+        },
+        Some(over_at) => match admission.admit_long_poll(over_at).await {
+            Some(LongPollPermits { request, _turn }) => store.read_in(Some(request), read).await,
+            None => Err(StoreError::Busy),
+        },
     };
     identity::confirm_rights(request, facts, clock::now(), ChangedRights::Refuse).await?;
-    match done.map_err(|error| request.store_problem(error))? {
-        Outcome::Changes(page) => Ok(page),
+    Ok(done.map(|outcome| match outcome {
+        Outcome::Changes(page) => page,
         _ => bug("the outcome of a read of the change log is a page of it"),
-    }
+    }))
 }
 
 /// Waits until the log has something for the caller, or the time is over, or the server shuts down. A wait is a
@@ -113,19 +121,25 @@ async fn wait_for_changes(
         let left = over_at.saturating_duration_since(now);
         match wait.changed(left.min(RIGHTS_CHECK_EVERY)).await {
             Some(WaitEnd::Changed) => {
-                let query = Arc::new(read.query.continued_after(wait.position()));
-                page = read_page(request, read, query, facts).await?;
-                let is_over = clock::now() >= over_at;
-                if !page.changes.is_empty() || page.next.is_some() || is_over {
-                    return Ok(page);
+                let query = (read, Arc::new(read.query.continued_after(wait.position())));
+                match read_page(request, query, Some(over_at), facts).await? {
+                    Ok(found) if !found.changes.is_empty() || found.next.is_some() => {
+                        return Ok(found);
+                    }
+                    Ok(found) => page = found,
+                    // The server is busy, and the client need not know: it has time.
+                    Err(StoreError::Busy | StoreError::TimedOut) => {}
+                    Err(error) => return Err(request.store_problem(error).into()),
+                }
+                if clock::now() >= over_at {
+                    break;
                 }
                 wait.go_on_after(page.position).await;
             }
             None if left > RIGHTS_CHECK_EVERY => {}
-            Some(WaitEnd::Closed) | None => {
-                page.position = page.position.max(wait.position());
-                return Ok(page);
-            }
+            Some(WaitEnd::Closed) | None => break,
         }
     }
+    page.position = page.position.max(wait.position());
+    Ok(page)
 }

@@ -135,6 +135,23 @@ on_every_backend! {
         assert_eq!(server.get("/-/changes?since=1&wait=60").problem(), "position-not-reached");
     }
 
+    /// One change wakes all of them. They read it one after the other, and none is refused, although one request
+    /// may be in flight and one in the queue.
+    fn long_polls_that_one_change_wakes_take_turns(backend: Backend) {
+        let model = MODEL.replace("streams_per_caller_max = 2", "streams_per_caller_max = 100");
+        let server = Setup::new(backend).model(&model).start();
+        let poll = |count| {
+            let client = poll_openly(&server, "since=0&wait=60");
+            wait_for_waiting(&server, count);
+            client
+        };
+        let mut polls: Vec<_> = (1..=40).map(poll).collect();
+        server.create("/customers", customer("ann"));
+        for poll in &mut polls {
+            assert_eq!(numbers(&poll.read_answer(false)), (vec![1], 1));
+        }
+    }
+
     fn long_polls_count_as_streams_and_end_at_shutdown(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let mut polls = [(); 2].map(|()| poll_openly(&server, "since=0&wait=60"));
