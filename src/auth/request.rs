@@ -1,4 +1,4 @@
-//! What authentication gets of a request, and what it finds out about its caller.
+//! The input of authentication, taken from a request, and its result: the caller.
 
 use std::net::IpAddr;
 use std::sync::Arc;

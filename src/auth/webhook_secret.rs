@@ -9,7 +9,7 @@ use super::key::KeySet;
 use super::seal::{self, SealContext, SealError};
 use crate::model::types::{decode_webhook_secret, encode_webhook_secret};
 
-/// What secrets and stored responses are sealed for; neither belongs to a user or a realm.
+/// The seal contexts of secrets and of stored responses; neither belongs to a user or a realm.
 const SECRET_CONTEXT: SealContext<'_> = SealContext { user: "", realm: "", algorithm: "webhook" };
 const RESPONSE_CONTEXT: SealContext<'_> =
     SealContext { user: "", realm: "", algorithm: "response" };

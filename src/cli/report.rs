@@ -1,4 +1,4 @@
-//! What a command prints, and the files that it creates.
+//! The output of a command, and the files that it creates.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;

@@ -15,7 +15,7 @@ use crate::value::{Id, IdKind, Item, Moment, Value};
 /// Stored text is never deeper: bodies have at most 32 levels, and defaults in a model file 128.
 const DEPTH_MAX: usize = 256;
 
-/// What a caller sees of the values of a change.
+/// The values of a change that a caller may see.
 #[derive(Debug, Clone, Copy)]
 pub struct LoggedView<'a> {
     /// `None`: the model does not declare the resource any more.

@@ -1,6 +1,6 @@
 //! JSON Schema (2020-12) of fields: types, formats and rules as the server validates them.
 //!
-//! What JSON Schema cannot say, such as the earliest date, is in the description.
+//! Rules that JSON Schema has no keyword for, such as the earliest date, are in the description.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::json;
 use crate::model::{Deprecated, Field, Resource, StateMachine, StorageClass, UniqueScope};
 use crate::value::{INTEGER_MAX, IdKind, Value};
 
-/// What a schema describes.
+/// The use of a schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SchemaPurpose {
     /// An item in a response.
@@ -259,7 +259,7 @@ pub fn id_schema(kind: IdKind) -> JsonNode {
     }
 }
 
-/// What the keywords of a schema do not say.
+/// The rules that no keyword of JSON Schema expresses.
 fn description(field: &Field, purpose: SchemaPurpose) -> String {
     let (mut about, rules) = (String::new(), &field.rules);
     if field.computed.is_some() {

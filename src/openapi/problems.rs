@@ -1,7 +1,6 @@
-//! Which problems an operation can be answered with.
+//! The problems that an operation can return.
 //!
-//! Those that a framework of HTTP answers by itself, such as 400 for a malformed request line, are listed too:
-//! a client may get them from any operation.
+//! Problems of HTTP itself, such as 400 for a malformed request line, are included: any operation can return them.
 
 use super::viewer::Viewer;
 use crate::formats::ResponseOffer;
@@ -199,7 +198,7 @@ fn add_removal(viewer: &Viewer<'_>, resource: &Resource, found: &mut Vec<&'stati
     for on_delete in children.chain(referrers) {
         match on_delete {
             OnDelete::Restrict => found.push(&kinds::REFERENCED),
-            // What goes along may be restricted too.
+            // A child that is deleted too may itself be referenced.
             OnDelete::Cascade => found.extend([&kinds::TOO_MANY_CHILDREN, &kinds::REFERENCED]),
             OnDelete::Sweep => {}
         }

@@ -1,4 +1,4 @@
-//! What one caller may use: the same checks that admit a request decide what a document describes.
+//! The part of the API that one caller may use. The same checks admit a request and select what a document describes.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl<'a> Viewer<'a> {
         }
     }
 
-    /// What to use in place of a deprecated resource; one that the caller does not know is not named.
+    /// The replacement of a deprecated resource. A resource that the caller may not use is not named.
     pub fn successor<'d>(&self, deprecated: &'d Deprecated) -> Option<&'d str> {
         let name = deprecated.use_instead.as_deref()?;
         let mut resources = self.model.resources.iter();

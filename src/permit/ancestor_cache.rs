@@ -1,4 +1,4 @@
-//! The states of ancestors that readers of the change log have looked up, each for a range of numbers.
+//! A cache of the states of ancestors, for readers of the change log. Each state holds for a range of sequence numbers.
 //!
 //! Whether a caller sees the change of an item may depend on the items above it, as they were then. A lookup costs
 //! a read of the store, and changes below one parent mostly come together, so the states are kept. No I/O here.
@@ -10,17 +10,17 @@ use crate::intent::LoggedChange;
 use crate::model::{Model, ResourceIndex};
 use crate::value::{ChangeKind, Id, Item};
 
-/// All states are forgotten when they are larger than this together.
+/// The cache is emptied when it is larger than this.
 const BYTES_MAX: usize = 4 << 20;
-/// What an entry takes up beside the values of its item.
+/// The size of an entry without the values of its item.
 const ENTRY_BYTES: usize = 128;
 
-/// The state of an item at some number of the log.
+/// The state of an item at some sequence number of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemState {
     /// `None`: there was no such item, or its values are not stored or not readable.
     pub item: Option<Item>,
-    /// The number of the entry that ended this state; `None` if it has not ended.
+    /// The sequence number of the entry that ended this state; `None` if it has not ended.
     pub until: Option<i64>,
 }
 
@@ -145,7 +145,7 @@ mod tests {
         let pass = |cache: &mut AncestorCache, sequence, kind, lead| {
             cache.pass(&model, &LoggedChange::new(&model, change(sequence, kind, lead)));
         };
-        // What nobody has looked up is not kept.
+        // An item that was never looked up is not cached.
         pass(&mut cache, 4, "updated", Some("ann"));
         assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
         let state = ItemState { item: item(&model, "ann"), until: None };

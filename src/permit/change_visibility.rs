@@ -1,4 +1,4 @@
-//! What a reader sees of a change: data as of the change, rights as of now.
+//! The visibility of a change for a reader: judged with the data at the time of the change and with the current rights.
 //!
 //! Lists, streams, long polls and webhooks use this one function, so that two readers with the same rights see
 //! the same events, whenever and wherever they read. It fails closed: a value that cannot be read satisfies no
@@ -92,7 +92,7 @@ impl ChangeScope {
     }
 }
 
-/// What the reader sees of a change.
+/// The visibility of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visibility {
     Hidden,
@@ -128,7 +128,7 @@ impl AncestorStates for NoAncestorStates {
     }
 }
 
-/// What the reader sees of a change.
+/// Judges whether a reader may see a change, and how much of it.
 pub fn judge(
     model: &Model,
     scope: &ChangeScope,

@@ -47,7 +47,7 @@ pub fn hidden_fields<'a>(caller: &'a Caller, route: &Route) -> &'a [usize] {
     access.map_or(&[], |access| &access.hidden)
 }
 
-/// What a caller needs for a route.
+/// The grant that a route requires.
 enum RouteRequirement {
     /// Not even credentials.
     Nothing,

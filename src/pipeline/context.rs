@@ -1,4 +1,4 @@
-//! What the stages of a request share: the state of the server, the request, and what is known about it.
+//! The context that the stages of a request share: the state of the server, the request, and the facts about it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -169,8 +169,8 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// What the steps have learned about a request, for later steps, the log, the metrics and the headers of the
-/// response. `handle_request` owns it, so that it survives an error or a panic of `answer`.
+/// The facts that the steps have found out about a request, for later steps, the log, the metrics and the headers
+/// of the response. `handle_request` owns it, so that it survives an error or a panic of `answer`.
 #[derive(Default)]
 pub(super) struct RequestFacts {
     /// Set by step 2.

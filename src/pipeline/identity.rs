@@ -111,7 +111,7 @@ pub(super) fn realm(request: &RequestContext<'_>, route: &Route) -> RealmIndex {
     }
 }
 
-/// What happens to a request whose caller has other rights now than when they were checked.
+/// How a request continues when its caller's rights have changed since they were checked.
 #[derive(Clone, Copy)]
 pub(super) enum ChangedRights<'a> {
     /// Before the plan: it continues with the new rights, if these still permit the request.

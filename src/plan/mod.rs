@@ -137,7 +137,7 @@ pub struct WatchPlan {
     pub start: StartPosition,
 }
 
-/// What an event stream follows.
+/// The resources or the log that an event stream follows.
 #[derive(Debug)]
 pub enum WatchTarget {
     /// A collection or one of its items.

@@ -30,7 +30,7 @@ use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
 
-/// What a response is about: the collection, what was asked of it, and how it is written.
+/// The context of a response: the collection, the query and the format.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseContext<'a> {
     pub model: &'a Model,

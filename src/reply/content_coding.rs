@@ -9,7 +9,7 @@ use http::header::{CONTENT_ENCODING, ETAG, HeaderMap};
 
 use crate::formats::coding::CodingChoice;
 
-/// What became of a body that a coding was chosen for.
+/// The result of encoding a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodingResult {
     Encoded,

@@ -111,7 +111,7 @@ pub async fn read_bounds<D: Driver>(driver: &mut D) -> Result<ChangeLogBounds, S
     Ok(found.unwrap_or(ChangeLogBounds { oldest: None, newest: None }))
 }
 
-/// What a reader of the log must know before it reads.
+/// The bounds of the log, which a reader checks its position against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogBounds {
     /// The oldest entry that is kept.

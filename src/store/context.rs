@@ -1,4 +1,4 @@
-//! What every transaction needs: the model with its statements, and the statements of a resource for the access
+//! The context of every transaction: the model with its statements, and the statements of a resource for the access
 //! scope of a caller (row-level security).
 //!
 //! For a caller with access to all rows these are the statements made at startup. For others they are made on

@@ -17,7 +17,7 @@ use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::Moment;
 
-/// What follows the last of several statements.
+/// Whether the transaction goes on after the last of several statements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     /// More statements of the transaction.

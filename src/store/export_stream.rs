@@ -182,7 +182,7 @@ impl ExportControl {
         }
     }
 
-    /// What follows the chunks: nothing, the last chunk or an error.
+    /// The end of the export after its chunks: nothing, the last chunk or an error.
     fn take_end(&self) -> Option<Result<Bytes, StoreError>> {
         let again = || StoreError::Unavailable("the export has failed".to_owned());
         match &mut self.state().end {

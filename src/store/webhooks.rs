@@ -42,7 +42,7 @@ pub async fn exist<D: Driver>(driver: &mut D) -> Result<bool, StatementError> {
     Ok(system_values::read(driver, FORMAT_KEY).await?.is_some())
 }
 
-/// What a write to webhooks or deliveries needs beside its own rows, before these are written.
+/// Checks and prepares a write to webhooks or deliveries, before its rows are written.
 pub async fn prepare_write<D: Driver>(
     driver: &mut D,
     context: &StoreContext,

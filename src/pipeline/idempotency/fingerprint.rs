@@ -1,4 +1,4 @@
-//! What identifies a request with an `Idempotency-Key`: the scope of the key, and the fingerprints of the request.
+//! The identity of a request with an `Idempotency-Key`: the scope of the key, and the fingerprints of the request.
 //!
 //! A body may hold a password, and its fingerprint is stored. So the fingerprint is a MAC under the server's
 //! key: without the key, passwords cannot be guessed from it. Without a server key the fingerprint is a plain

@@ -13,8 +13,8 @@ pub async fn poll_sockets() {
     tokio::task::yield_now().await;
 }
 
-/// Runs a future until it is done, or the watchdog ends the connection. What has arrived before the
-/// connection is drained is read first: it may be a request.
+/// Runs a future until it is done, or the watchdog ends the connection. Bytes that arrived before the
+/// drain are read first: they may be a request.
 pub async fn until_ended<F: Future>(watch: &ConnectionWatchdog, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let done = poll_fn(|cx| match watch.poll_signal(cx) {

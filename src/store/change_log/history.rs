@@ -1,8 +1,8 @@
-//! An item as it was, at a version or at a time: the data of then, by the rights of now.
+//! Past states of an item, by version or by time: past data, judged with the current rights.
 //!
-//! The log has each past state of an item as `before` of the entry that ended it, and the row is the current state.
-//! So the entry of the creation, which the index of an item's entries leaves out, is not needed. The versions of an
-//! item have no gaps, and each was ended by one entry: the entry that ended a version is found by counting.
+//! Each past state is the `before` of the entry that replaced it; the current state is the row. So the entry of the
+//! creation is not needed (the index of an item's entries does not contain it). Versions have no gaps and each was
+//! replaced by one entry, so that entry is found by counting.
 //!
 //! A refusal says why there is no such state only to callers who may read the nearest state that is known. For all
 //! others the item does not exist.

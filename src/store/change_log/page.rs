@@ -33,7 +33,7 @@ pub async fn read_page<D: Driver>(
     let times = (filter.from, filter.until);
     let (first, last) = bisect_range(driver, bounds, times).await?;
     let window = LogWindow {
-        // What was swept takes no part of the numbers that a page examines.
+        // Deleted entries do not count towards the entries that one page may examine.
         lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
         highest: last.min(bounds.mark),
     };

@@ -30,7 +30,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(2);
 /// The delay while another server holds the same idempotency key stops growing after this many retries.
 const RETRY_DELAY_STEPS_MAX: u32 = 20;
 
-/// What every operation of a worker thread needs.
+/// The state that all operations of a worker thread share.
 #[derive(Debug)]
 pub struct PostgresWorkerState {
     pub context: Arc<StoreContext>,

@@ -44,7 +44,7 @@ const KNOWN_AFTER: Duration = RENEW_EVERY.saturating_add(Duration::from_secs(5))
 const LISTEN: &str = "LISTEN nouns_changes";
 const UNLISTEN: &str = "UNLISTEN nouns_changes";
 
-/// What the task needs of the server.
+/// The task that listens for notifications, with the parts of the server that it uses.
 #[derive(Debug)]
 pub struct ChangeNotifications {
     pub address: Arc<PostgresUrl>,
@@ -71,7 +71,7 @@ struct NotificationConnection {
     echo_due: Option<Instant>,
 }
 
-/// What the task that reads the connection has found.
+/// The events of the connection, set by the task that reads it.
 #[derive(Default)]
 struct IncomingNotifications {
     has_echo: AtomicBool,
@@ -196,7 +196,7 @@ impl ChangeNotifications {
     async fn listen(&self, connection: &mut NotificationConnection) -> Result<(), String> {
         connection.execute(LISTEN).await?;
         connection.is_listening = true;
-        // What was committed before is not announced again.
+        // Commits before this moment are not announced again.
         self.hint.notify_remote();
         self.report_state(connection)
     }

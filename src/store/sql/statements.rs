@@ -88,7 +88,7 @@ pub struct SqlStatements {
 /// The statements of one resource.
 #[derive(Debug)]
 pub struct TableStatements {
-    /// Those for all rows.
+    /// The read statements without a row filter.
     pub read: ReadStatements,
     /// The columns in the order of `columns`; then the change log entry, where one statement writes both.
     pub insert: String,

@@ -124,7 +124,7 @@ pub struct PooledReadResult {
     pub duration: Duration,
 }
 
-/// What a pool reads. Each has its own threads, so that none delays another.
+/// The reads that a pool is for. Each kind has its own threads, so that none delays another.
 #[derive(Debug, Clone, Copy)]
 pub enum PoolKind<'a> {
     /// Short reads of requests on a slow disk, and long lists.

@@ -15,7 +15,7 @@ use crate::store::sqlite::completions::ReplyHandle;
 
 const QUEUED_WRITES_MAX: usize = 4_096;
 
-/// What a queued write does.
+/// The work of a queued write.
 #[derive(Debug)]
 pub enum QueuedWork {
     Write(Box<WritePlan>),
