@@ -20,7 +20,7 @@ const EXAMINED_MAX: i64 = 20_000;
 /// A page of large values ends early, and so does a batch.
 const PAGE_BYTES_MAX: usize = 8 << 20;
 /// A page that needs the states of more ancestors ends early.
-const ANCESTOR_LOOKUPS_MAX: usize = 1_000;
+const ANCESTOR_LOOKUPS_MAX: usize = 250;
 
 pub async fn read_page<D: Driver>(
     driver: &mut D,

@@ -180,13 +180,11 @@ on_every_backend! {
         assert_eq!(kinds(&backwards), ["deleted", "updated", "created"]);
     }
 
-    /// A page looks up 1,000 states of parents, and then ends.
+    /// A page reads the states of 250 parents, and then ends.
     fn page_below_many_parents_is_short_and_has_a_next(backend: Backend) {
         let shop = Shop::start(backend);
-        for count in [1_000, 200] {
-            let one = json!({"name": "Ann", "owner": "bob"});
-            shop.write("POST /customers", &json!({"customers": vec![one; count]}));
-        }
+        let one = json!({"name": "Ann", "owner": "bob"});
+        shop.write("POST /customers", &json!({"customers": vec![one; 300]}));
         let entries = "INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id) \
             SELECT (SELECT max(sequence) FROM nouns_changes) + row_number() OVER (ORDER BY id), created_at, 'order', \
             '01890a5d-ac96-774b-bcce-b302099a8057', id, '/customers/' || id || '/orders/01890a5d-ac96-774b-bcce-b302099a8057', 'created', 'admin', 'r' FROM customers";
