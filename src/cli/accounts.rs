@@ -202,7 +202,8 @@ pub fn user_page(
     }
 }
 
-fn command_line_author() -> ChangeAuthor {
+/// The author of changes that a command makes.
+pub fn command_line_author() -> ChangeAuthor {
     ChangeAuthor { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
 }
 

@@ -21,13 +21,13 @@ use crate::auth::key::KeySet;
 use crate::auth::key_source::{KeySource, create_private_file, wait_for_lock};
 use crate::auth::password::{self, PasswordRecord};
 use crate::fault;
+use crate::model::Model;
 use crate::model::builtin::ADMIN;
-use crate::model::{AuthScheme, Model};
 use crate::plan::{ChangeAuthor, Outcome, ReadPlan, RequestRefusal as Refused, WritePlan};
 use crate::store::{AdminStore, Database, StoreError};
 use crate::value::{Item, Value};
 
-const NAME: &str = "admin";
+pub const NAME: &str = "admin";
 
 /// The first user, created at this start.
 #[derive(Debug)]
@@ -302,16 +302,4 @@ fn temporary_files(file: &Path) -> Vec<PathBuf> {
         .map(|entry| file.with_file_name(entry.file_name()))
         .filter(is_temporary)
         .collect()
-}
-
-/// A `curl` command to paste; `target` is the URL, with the options that `curl` needs for it.
-pub fn login_hint(model: &Model, first: &FirstUser, target: &str) -> String {
-    let realm = model.realm(model.server_realm());
-    let has_digest = realm.schemes.contains(&AuthScheme::Digest);
-    let scheme = if has_digest { "--digest" } else { "--basic" };
-    format!(
-        "nouns: the first user is {NAME}, with the password in {}; this command is shown once:\n  curl {scheme} -u {NAME}:{} {target}",
-        first.file.display(),
-        first.password,
-    )
 }

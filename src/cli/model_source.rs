@@ -34,10 +34,7 @@ pub fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
     let path = match path {
         Some(path) => path,
         None if Path::new(MODEL_FILE).exists() => Path::new(MODEL_FILE),
-        None => {
-            let text = EXAMPLES.first().or_bug("there are examples").text.to_owned();
-            return Ok(ModelSource { name: "the built-in store".to_owned(), text });
-        }
+        None => return Ok(built_in_store()),
     };
     let name = path.display().to_string();
     let bytes = std::fs::read(path).map_err(|error| {
@@ -51,6 +48,11 @@ pub fn find_model(path: Option<&Path>) -> Result<ModelSource, CommandError> {
     let text = String::from_utf8(bytes)
         .map_err(|_| command_error(format!("the model file {name} is not text in UTF-8")))?;
     Ok(ModelSource { name, text })
+}
+
+pub fn built_in_store() -> ModelSource {
+    let text = EXAMPLES.first().or_bug("there are examples").text.to_owned();
+    ModelSource { name: "the built-in store".to_owned(), text }
 }
 
 pub fn read_model(source: &ModelSource) -> Result<Model, CommandError> {

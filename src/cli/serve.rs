@@ -9,8 +9,10 @@ use std::sync::Arc;
 use super::accounts;
 use super::allocator;
 use super::cert::shell_quoted;
-use super::first_user::{self, FirstUser};
-use super::model_source::{database, find_model, key_source, read_model};
+use super::demo::{self, DemoFolder};
+use super::first_steps::{self, Login};
+use super::first_user;
+use super::model_source::{built_in_store, database, find_model, key_source, read_model};
 use super::report::{
     CommandError, command_error, internal_error_message, print_line, wants_colours,
 };
@@ -42,10 +44,15 @@ pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, C
     allocator::tune()?;
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;
-    let source = find_model(flags.model.as_deref())?;
+    let demo = flags.demo.then(DemoFolder::create).transpose()?;
+    let source = match demo {
+        Some(_) => built_in_store(),
+        None => find_model(flags.model.as_deref())?,
+    };
     let model = Arc::new(read_model(&source)?);
     let settings = &model.server;
-    let database = database(flags.database.as_deref(), &model)?;
+    let demo_database = demo.as_ref().map(DemoFolder::database);
+    let database = database(demo_database.as_deref().or(flags.database.as_deref()), &model)?;
     let listen = [
         flags.port.map(|port| format!("127.0.0.1:{port}")).into_iter().collect(),
         flags.listen,
@@ -85,6 +92,9 @@ pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, C
         log.event(Level::Warning, message, &[("variables", &unknown_variables.join(", "))]);
     }
     let store = store::open(&database, &model, (&log, &metrics), is_patient)?;
+    if demo.is_some() {
+        demo::fill(&database, &model)?;
+    }
     let admission = prepare_auth(&database, &model, key, is_open, &log);
     let outcome = admission.and_then(|admission| {
         serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
@@ -110,8 +120,8 @@ fn serve(
     (log, metrics): (&Logger, &Arc<Metrics>),
     (store, admission, proxies): (&Store, StartupAuth, Vec<Network>),
 ) -> Result<ExitOutcome, CommandError> {
-    let StartupAuth { auth, first, review } = admission;
-    log_users_report(log, first.as_ref(), &review);
+    let StartupAuth { auth, login, review } = admission;
+    log_users_report(log, &login, &review);
     let limits = &model.server.limits;
     let settings = server::ServerOptions {
         limits: *limits,
@@ -154,11 +164,9 @@ fn serve(
     let outcome = server::run(listeners, settings, log.clone(), apps, |addresses| {
         announce(&model.title, addresses, tls.is_some());
         let mut stderr = std::io::stderr();
-        if let (true, Some(first), Some(address)) =
-            (stderr.is_terminal(), &first, addresses.first())
-        {
+        if let (true, Some(address)) = (stderr.is_terminal(), addresses.first()) {
             let place = curl_target(model, *address, tls.as_deref());
-            print_line(&mut stderr, first_user::login_hint(model, first, &place));
+            print_line(&mut stderr, first_steps::text(model, &login, &place));
         }
     });
     feed.close();
@@ -174,14 +182,14 @@ fn serve(
 /// Authentication, and the facts about the users that the operator has to know.
 struct StartupAuth {
     auth: Authenticator,
-    first: Option<FirstUser>,
+    login: Login,
     /// `None` for an open server.
     review: Option<RoleReview>,
 }
 
 /// Logs the facts about the users that the operator has to know.
-fn log_users_report(log: &Logger, first: Option<&FirstUser>, review: &Option<RoleReview>) {
-    if let Some(first) = first {
+fn log_users_report(log: &Logger, login: &Login, review: &Option<RoleReview>) {
+    if let Login::First(first) = login {
         let message = "created the first user, admin; its password is in a file";
         log.event(Level::Info, message, &[("file", &first.file.display())]);
     }
@@ -221,19 +229,23 @@ fn prepare_auth(
             None => None,
         };
         let auth = Authenticator::open(model, ring)?;
-        return Ok(StartupAuth { auth, first: None, review: None });
+        return Ok(StartupAuth { auth, login: Login::Open, review: None });
     }
     let key = key.ok_or_else(|| command_error("there is no key"))?;
     let mut admin_store = AdminStore::open(database, model)?;
     let keys = accounts::load_or_create_keys(&mut admin_store, &key)?;
     let file = database.password_file(&key.folder());
-    let first = first_user::create(&mut admin_store, model, &keys, &file)?;
+    let login = match first_user::create(&mut admin_store, model, &keys, &file)? {
+        Some(first) => Login::First(first),
+        None if file.exists() => Login::File(file),
+        None => Login::Known,
+    };
     let groups = admin_store.role_groups()?;
     let review = Some(RoleReview::new(model, &groups));
     stored_credentials::warn_unusable(&mut admin_store, model, log)?;
     let auth = Authenticator::required(model, Keyring::new(key, keys))?;
     let auth = auth.ok_or_else(|| command_error("the key cannot sign"))?;
-    Ok(StartupAuth { auth, first, review })
+    Ok(StartupAuth { auth, login, review })
 }
 
 /// Prints the line on standard output, for each address.
@@ -249,17 +261,20 @@ fn announce(title: &str, addresses: &[SocketAddr], is_tls: bool) {
 
 /// The arguments for `curl` to reach the server.
 fn curl_target(model: &Model, address: SocketAddr, tls: Option<&TlsConfig>) -> String {
-    let Some(tls) = tls else { return format!("http://{address}/") };
+    let base_path = model.server.base_path.as_deref().unwrap_or_default();
+    let Some(tls) = tls else { return format!("http://{address}{base_path}/") };
     if !tls.is_self_signed() {
         let declared = model.server.base_url.as_deref().filter(|base| base.starts_with("https:"));
-        return declared.map_or(format!("https://{address}/"), |base| format!("{base}/"));
+        return declared.map_or(format!("https://{address}{base_path}/"), |base| {
+            format!("{base}{base_path}/")
+        });
     }
     // Certificates are issued for names, and the unspecified address is no name.
     let host = match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),
         false => address.to_string(),
     };
-    format!("--cacert {} https://{host}/", shell_quoted(&tls.files().certificate))
+    format!("--cacert {} https://{host}{base_path}/", shell_quoted(&tls.files().certificate))
 }
 
 /// The HTTPS port, for redirects.

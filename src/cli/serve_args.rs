@@ -10,7 +10,7 @@ use crate::model::settings;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Settings:
-  Every flag but --port is also an environment variable and a key of the model's [server] table: \
+  Every flag but --port and --demo is also an environment variable and a key of the model's [server] table: \
 --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file. \
 A variable NOUNS_... that looks like a misspelled setting is refused.
 
@@ -93,6 +93,11 @@ pub struct ServeArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true", hide_possible_values = true)]
     #[arg(value_name = "BOOL")]
     pub wait: Option<bool>,
+
+    /// Serve the built-in store with a few hundred customers and orders, in a temporary database that is
+    /// deleted at the end
+    #[arg(long, conflicts_with_all = ["model", "database", "key_file"])]
+    pub demo: bool,
 
     /// Log format, on standard error: pretty or json [default: pretty on a terminal, else json]
     #[arg(

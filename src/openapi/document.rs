@@ -3,6 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::components::Components;
+use super::field_schema::SchemaPurpose;
 use super::operations::{ResourceOperations, tag};
 use super::schemas::ResourceSchemas;
 use super::security::SecuritySchemes;
@@ -10,7 +11,8 @@ use super::server_operations::{self, TAG, shared_schemas};
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::intent::{RequestVerb, Route, RouteTarget, RouteTemplate, route_templates};
-use crate::model::{Model, ResourceIndex};
+use crate::json;
+use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
 use crate::permit::Caller;
 use crate::value::hash_u32;
 
@@ -132,6 +134,17 @@ fn tags(viewer: &Viewer<'_>, has_server_paths: bool) -> JsonNode {
         object! { "name": TAG, "description": "The server itself: what it offers and how it is." }
     });
     known.chain(server).collect::<Vec<_>>().into()
+}
+
+/// An example of the body that creates an item, if the caller may create one.
+pub fn create_example(model: &Model, caller: &Caller, resource: &Resource) -> Option<String> {
+    let viewer = Viewer::new(model, caller);
+    let schemas = ResourceSchemas { viewer: &viewer, resource };
+    let writable = schemas.writable(GrantVerb::Post)?;
+    let item = schemas.body_example(SchemaPurpose::Create, writable)?;
+    let mut out = Vec::new();
+    JsonNode::empty_object().with(resource.name.to_string(), item).write(&mut out);
+    Some(json::written_text(out))
 }
 
 /// The JSON Schema of the items of a resource, as a caller reads and writes them.

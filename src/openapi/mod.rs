@@ -21,7 +21,7 @@ mod security;
 mod server_operations;
 mod viewer;
 
-pub use document::{document, resource_schema};
+pub use document::{create_example, document, resource_schema};
 
 #[cfg(test)]
 mod tests;

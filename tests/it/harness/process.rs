@@ -147,7 +147,7 @@ fn collect_lines(
 }
 
 /// The address in the line that a server prints when it serves.
-pub(super) fn parse_address(line: &str) -> SocketAddr {
+pub fn parse_address(line: &str) -> SocketAddr {
     let found = line.rsplit_once(" at https://").or_else(|| line.rsplit_once(" at http://"));
     match found {
         Some((front, address)) if front.starts_with("nouns: serving ") => {

@@ -286,14 +286,16 @@ fn help_of_serve_is_printed() {
               --open[=<BOOL>]        Serve without authentication: everyone who reaches it may do
                                      everything; loopback addresses only
               --wait[=<BOOL>]        Retry while the database cannot be reached
+              --demo                 Serve the built-in store with a few hundred customers and orders, in a
+                                     temporary database that is deleted at the end
               --log <STYLE>          Log format, on standard error: pretty or json [default: pretty on a
                                      terminal, else json]
           -h, --help                 Print help
 
         Settings:
-          Every flag but --port is also an environment variable and a key of the model's [server] table:
-          --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the file. A
-          variable NOUNS_... that looks like a misspelled setting is refused.
+          Every flag but --port and --demo is also an environment variable and a key of the model's [server]
+          table: --database is NOUNS_DATABASE and database. The flag wins, then the environment, then the
+          file. A variable NOUNS_... that looks like a misspelled setting is refused.
 
         Files:
           nouns.db              the database; nouns.db-wal and nouns.db-shm belong to it

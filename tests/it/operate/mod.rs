@@ -5,6 +5,7 @@
 mod address;
 mod command;
 mod database;
+mod demo;
 mod disk;
 mod files;
 mod locked;
