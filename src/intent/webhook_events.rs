@@ -26,7 +26,7 @@ struct EventPattern {
     kind: Option<EventKind>,
 }
 
-/// Why the events of a webhook cannot be used.
+/// Why a part of the events of a webhook cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SelectionFault {
     /// The index of the pattern, and the message.
@@ -41,6 +41,19 @@ impl EventSelection {
         patterns: &[&str],
         filter: Option<&str>,
     ) -> Result<Self, Vec<SelectionFault>> {
+        match Self::parse_known(model, patterns, filter) {
+            (selection, faults) if faults.is_empty() => Ok(selection),
+            (_, faults) => Err(faults),
+        }
+    }
+
+    /// The same for a stored webhook: without the patterns that do not fit the model. A filter that does not fit
+    /// leaves no pattern, because events must not be sent unfiltered.
+    pub fn parse_known(
+        model: &Model,
+        patterns: &[&str],
+        filter: Option<&str>,
+    ) -> (Self, Vec<SelectionFault>) {
         let parsed = patterns.iter().map(|text| parse_pattern(model, text, filter.is_some()));
         let mut faults = Vec::new();
         let mut known = Vec::with_capacity(patterns.len());
@@ -50,12 +63,22 @@ impl EventSelection {
                 Err(detail) => faults.push(SelectionFault::Pattern(at, detail)),
             }
         }
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let list = filter.map(|filter| parse_filter(model, &known, filter)).transpose();
-        let list = list.map_err(|detail| vec![SelectionFault::Filter(detail)])?;
-        Ok(Self { patterns: known, list })
+        // Without a pattern there is no resource whose fields the filter could have.
+        let filter = filter.filter(|_| !known.is_empty() || faults.is_empty());
+        let list = match filter.map(|filter| parse_filter(model, &known, filter)).transpose() {
+            Ok(list) => list,
+            Err(detail) => {
+                faults.push(SelectionFault::Filter(detail));
+                known.clear();
+                None
+            }
+        };
+        (Self { patterns: known, list }, faults)
+    }
+
+    /// Whether it selects events of every resource.
+    pub fn selects_every_resource(&self) -> bool {
+        self.patterns.iter().any(|pattern| pattern.resource.is_none())
     }
 
     /// Whether an event is selected, regardless of the filter.

@@ -82,6 +82,7 @@ impl Plan {
                 | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)
                 | ReadPlan::UsersStamp
+                | ReadPlan::IsModelInForce
                 | ReadPlan::WebhookQueues
                 | ReadPlan::WebhookStart(_),
             ) => None,

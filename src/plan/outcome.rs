@@ -19,6 +19,7 @@ pub enum Outcome {
     ItemStates(Vec<ItemState>),
     User(Option<Item>),
     Stamp(i64),
+    IsModelInForce(bool),
     WebhookQueues(Vec<WebhookQueue>),
     /// `None`: not known yet.
     WebhookStart(Option<WebhookPosition>),
@@ -130,7 +131,7 @@ impl Outcome {
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
             Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
-            Self::User(_) | Self::Stamp(_) => &[],
+            Self::User(_) | Self::Stamp(_) | Self::IsModelInForce(_) => &[],
             Self::ChangeBatch(_) | Self::LogMarks(_) | Self::ItemStates(_) => &[],
             Self::WebhookQueues(_) | Self::WebhookStart(_) | Self::Delivery(_) => &[],
         }

@@ -38,6 +38,8 @@ pub enum ReadPlan {
     User(Box<str>),
     /// A number that changes with every change of the users.
     UsersStamp,
+    /// Whether the model of this server is the one that the database was last migrated to.
+    IsModelInForce,
     /// The position and the queue of each webhook.
     WebhookQueues,
     /// Where the deliveries of a webhook begin.
@@ -76,7 +78,7 @@ impl ReadPlan {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
-            Self::WebhookQueues | Self::WebhookStart(_) => false,
+            Self::WebhookQueues | Self::WebhookStart(_) | Self::IsModelInForce => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }

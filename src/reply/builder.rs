@@ -253,6 +253,7 @@ impl ReplyBuilder {
             | Outcome::ItemStates(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
+            | Outcome::IsModelInForce(_)
             | Outcome::WebhookQueues(_)
             | Outcome::WebhookStart(_)
             | Outcome::Delivery(_)

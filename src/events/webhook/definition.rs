@@ -1,14 +1,15 @@
 //! A stored webhook, parsed: where it sends which events.
 //!
 //! A webhook sees what an administrator sees, so its events have no row filters and no hidden fields. The model may
-//! have changed since it was stored: patterns that do not fit any more select nothing.
+//! have changed since it was stored: patterns that do not fit any more select nothing, and the others stay. A webhook
+//! may also be newer than the model of this server: then a server with the newer model has to fan out to it.
 
 use std::sync::Arc;
 
 use crate::events::evaluate::{EventSource, encode_event};
 use crate::fault::OrBug as _;
 use crate::formats::cloud_event::event_type;
-use crate::intent::{EventSelection, ListQuery, LoggedChange};
+use crate::intent::{EventSelection, ListQuery, LoggedChange, SelectionFault};
 use crate::json::{self, Json};
 use crate::model::Model;
 use crate::model::builtin::webhook;
@@ -30,6 +31,8 @@ pub struct WebhookDefinition {
     pub sealed_secrets: Box<str>,
     /// Until when the previous secret signs too.
     pub previous_secret_expires: Option<Moment>,
+    /// Whether some of its events do not fit the model.
+    pub has_unknown_events: bool,
     selected: Option<SelectedEvents>,
 }
 
@@ -41,7 +44,7 @@ struct SelectedEvents {
 }
 
 impl WebhookDefinition {
-    /// Also returns why its events cannot be used.
+    /// Also returns why some of its events cannot be used.
     pub fn parse(model: &Model, item: &Item) -> (Self, Option<String>) {
         let text = |at: usize| match item.values.get(at) {
             Some(Value::Text(text) | Value::Json(text)) => Some(&**text),
@@ -49,8 +52,11 @@ impl WebhookDefinition {
         };
         let selected = select_events(model, text(webhook::EVENTS), text(webhook::FILTER));
         let (selected, fault) = match selected {
-            Ok(selected) => (Some(selected), None),
-            Err(fault) => (None, Some(fault)),
+            Ok((selected, faults)) => {
+                let fault = (!faults.is_empty()).then(|| format!("{faults:?}"));
+                (Some(selected), fault)
+            }
+            Err(fault) => (None, Some(fault.to_owned())),
         };
         let definition = Self {
             id: item.id,
@@ -62,9 +68,18 @@ impl WebhookDefinition {
                 Some(Value::Moment(expires)) => Some(*expires),
                 _ => None,
             },
+            has_unknown_events: fault.is_some(),
             selected,
         };
         (definition, fault)
+    }
+
+    /// Whether it may be meant to get a change that this server cannot evaluate: one of a resource that the model
+    /// does not declare, or any change if some of its events are unknown.
+    pub fn is_unsure_of(&self, logged: &LoggedChange) -> bool {
+        self.has_unknown_events
+            || (logged.resource.is_none()
+                && self.selected.as_ref().is_some_and(|it| it.selection.selects_every_resource()))
     }
 
     /// Whether it is that of this item. A rotation of the key seals the secrets again, and is no new version.
@@ -107,7 +122,7 @@ fn select_events(
     model: &Model,
     events: Option<&str>,
     filter: Option<&str>,
-) -> Result<SelectedEvents, String> {
+) -> Result<(SelectedEvents, Vec<SelectionFault>), &'static str> {
     let events = events.and_then(|events| json::parse(events.as_bytes(), 1).ok());
     fn text<'a>(pattern: &'a Json<'_>) -> Option<&'a str> {
         match pattern {
@@ -120,8 +135,7 @@ fn select_events(
         _ => None,
     };
     let patterns: Vec<&str> = patterns.ok_or("the events are not a list of texts")?;
-    let selection =
-        EventSelection::parse(model, &patterns, filter).map_err(|faults| format!("{faults:?}"))?;
+    let (selection, faults) = EventSelection::parse_known(model, &patterns, filter);
     let list = selection.list.clone().unwrap_or_else(|| ListQuery::by_id(1, None));
     let list = Arc::new(list);
     let scope = |at: usize| {
@@ -133,7 +147,7 @@ fn select_events(
         })
     };
     let scopes = (0..model.resources.len()).map(scope).collect();
-    Ok(SelectedEvents { selection, scopes })
+    Ok((SelectedEvents { selection, scopes }, faults))
 }
 
 /// Whether a webhook is enabled.

@@ -42,6 +42,8 @@ const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// How long the fan-out to a webhook is left to another server that was faster.
 const LEAVE_FOR: Duration = Duration::from_millis(200);
+/// How long the fan-out to a webhook is left to a server with the model in force.
+const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
 /// The pause before the next claim, after one that has claimed all that could be claimed.
 const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 /// The pause after a failure.
@@ -300,6 +302,7 @@ impl Dispatcher<'_> {
                 definition,
                 stored,
                 evaluated: if state.stored == stored { state.evaluated } else { stored },
+                is_left_logged: state.is_left_logged && state.stored == stored,
                 pending,
                 due_at,
                 ..state
@@ -313,6 +316,7 @@ impl Dispatcher<'_> {
                 in_flight: 0,
                 is_failing: false,
                 left_until: None,
+                is_left_logged: false,
             },
         }))
     }
@@ -320,7 +324,7 @@ impl Dispatcher<'_> {
     fn parse(&self, item: &Item) -> Rc<WebhookDefinition> {
         let (definition, fault) = WebhookDefinition::parse(&self.engine.model, item);
         if let Some(fault) = fault {
-            let message = "the events of a webhook do not fit the model, so it gets none";
+            let message = "some events of a webhook do not fit the model of this server";
             let id = definition.id.text();
             self.log().event(Level::Warning, message, &[("webhook", &id), ("cause", &fault)]);
         }
@@ -368,6 +372,8 @@ impl Dispatcher<'_> {
         let has_changes = !changes.is_empty();
         let changes: Vec<_> =
             changes.into_iter().map(|change| LoggedChange::new(&model, change)).collect();
+        // Read after the changes: a server stores its model before it writes changes that only this model has.
+        let is_in_force = !self.is_unsure(from, &changes) || self.is_model_in_force().await?;
         for at in 0..self.webhooks.len() {
             let Some(state) = self.webhooks.get_mut(at) else { break };
             if state.evaluated.position != from || !state.wants_changes() {
@@ -381,11 +387,15 @@ impl Dispatcher<'_> {
                 log.event(Level::Error, message, &[("webhook", &webhook), ("position", &from)]);
             }
             let context = (&*model, &self.engine.source);
-            let parts = fan_out(context, &state.definition, state.evaluated, (&changes, end));
-            for part in parts {
+            let (webhook, from) = (&state.definition, state.evaluated);
+            let done = fan_out(context, webhook, from, (&changes, end), is_in_force);
+            for part in done.parts {
                 if !self.store_part(at, part).await? {
                     break;
                 }
+            }
+            if done.is_left {
+                self.leave_to_newer(at);
             }
         }
         if has_changes && !has_more {
@@ -393,6 +403,33 @@ impl Dispatcher<'_> {
         }
         let open = self.webhooks.iter().filter(|state| state.wants_changes());
         Ok(has_more || open.map(|state| state.evaluated.position).any(|position| position < end))
+    }
+
+    /// Whether the model in force matters for the webhooks at a position.
+    fn is_unsure(&self, from: i64, changes: &[LoggedChange]) -> bool {
+        let mut reading = self.webhooks.iter().filter(|state| state.evaluated.position == from);
+        reading.any(|state| changes.iter().any(|logged| state.definition.is_unsure_of(logged)))
+    }
+
+    async fn is_model_in_force(&self) -> Result<bool, StoreError> {
+        match self.attempts.store.read(ReadPlan::IsModelInForce).await? {
+            Outcome::IsModelInForce(is_in_force) => Ok(is_in_force),
+            _ => Err(unexpected_outcome()),
+        }
+    }
+
+    /// Leaves the fan-out to a server with the model in force; tries again, because this one may be it by then.
+    fn leave_to_newer(&mut self, at: usize) {
+        let Some(state) = self.webhooks.get_mut(at) else { return };
+        state.left_until.get_or_insert(clock::now() + LEAVE_TO_NEWER_FOR);
+        if !std::mem::replace(&mut state.is_left_logged, true) {
+            let message = "a webhook waits for a server with the model in force: this server has another one, which \
+                           lacks resources or fields that the webhook's events may be about";
+            let (id, position) = (state.definition.id.text(), state.evaluated.position);
+            let fields: &[(&str, &dyn std::fmt::Display)] =
+                &[("webhook", &id), ("position", &position)];
+            self.log().event(Level::Warning, message, fields);
+        }
     }
 
     /// Stores the deliveries of a part; a part without any is stored later. Returns whether to go on.

@@ -75,6 +75,8 @@ pub struct WebhookState {
     pub is_failing: bool,
     /// Another server fans out to this webhook; this one looks again at this time.
     pub left_until: Option<Instant>,
+    /// Whether it was logged that only a server with the model in force can fan out to this webhook.
+    pub is_left_logged: bool,
 }
 
 impl WebhookState {

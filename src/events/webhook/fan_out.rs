@@ -2,6 +2,10 @@
 //!
 //! Pure. Whether a webhook is enabled is itself a matter of the log: a change is sent if the webhook was enabled at its
 //! position. So what is sent does not depend on when a server reads the log.
+//!
+//! During a rolling upgrade of the model, a server with the older model meets changes and webhooks that it does not know.
+//! It stops in front of them, so that a server with the model in force fans them out. That one passes over resources that
+//! it does not know: they were removed from the model.
 
 use super::definition::{WebhookDefinition, is_enabled};
 use crate::events::evaluate::EventSource;
@@ -21,18 +25,33 @@ pub struct FanOutPart {
     pub deliveries: Vec<NewDelivery>,
 }
 
-/// Evaluates changes after a position, up to `end`. The last part ends there, with or without deliveries.
+/// The log as far as this server can evaluate it for a webhook.
+#[derive(Debug)]
+pub struct FanOutResult {
+    /// The last one ends where the evaluation ends, with or without deliveries.
+    pub parts: Vec<FanOutPart>,
+    /// Whether the evaluation ended in front of a change that a server with another model has to evaluate.
+    pub is_left: bool,
+}
+
+/// Evaluates changes after a position, up to `end`. `is_in_force`: whether the model is the one in force.
 pub fn fan_out(
     context: (&Model, &EventSource),
     webhook: &WebhookDefinition,
     from: WebhookPosition,
     (changes, end): (&[LoggedChange], i64),
-) -> Vec<FanOutPart> {
+    is_in_force: bool,
+) -> FanOutResult {
     let (model, _) = context;
     let own_id = webhook.id.text();
     let (mut parts, mut deliveries, mut bytes) = (Vec::new(), Vec::new(), 0);
     let mut at = from;
+    let mut is_left = false;
     for logged in changes.iter().filter(|logged| logged.change.sequence > from.position) {
+        is_left = !is_in_force && webhook.is_unsure_of(logged);
+        if is_left {
+            break;
+        }
         at.position = logged.change.sequence;
         if logged.resource == Some(model.webhooks) && logged.change.id == own_id {
             at.is_active = match logged.kind {
@@ -50,7 +69,9 @@ pub fn fan_out(
             parts.push(FanOutPart { to: at, deliveries: std::mem::take(&mut deliveries) });
         }
     }
-    at.position = end.max(at.position);
+    if !is_left {
+        at.position = end.max(at.position);
+    }
     parts.push(FanOutPart { to: at, deliveries });
-    parts
+    FanOutResult { parts, is_left }
 }

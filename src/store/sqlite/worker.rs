@@ -260,7 +260,7 @@ fn is_short(read: &ReadPlan) -> bool {
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
-        ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) => false,
+        ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

@@ -6,6 +6,7 @@
 
 mod deliveries;
 mod hooks;
+mod model_changes;
 mod name_resolution;
 mod published_libraries;
 mod receiver;

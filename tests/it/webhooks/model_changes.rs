@@ -1,0 +1,103 @@
+//! Webhooks while the model changes: beside a server with a newer model, and after a resource was removed.
+
+use serde_json::json;
+
+use super::hooks::{HookServer, MODEL, event};
+use super::receiver::{Receiver, ReceiverAction};
+use crate::harness::{Backend, Folder, Setup, wait_until};
+
+/// The engine of a server with this fault fans nothing out and sends nothing.
+const NO_ENGINE: &str = "webhooks:1-";
+
+fn newer_model() -> String {
+    format!("{MODEL}\n[resources.parcel.fields]\nweight = {{ type = \"integer\" }}\n")
+}
+
+/// A model without orders.
+fn model_without_orders() -> String {
+    let (head, _) = MODEL.split_once("[resources.order.fields]").unwrap();
+    head.to_owned()
+}
+
+fn start_newer(older: &HookServer, setup: Setup) -> HookServer {
+    let setup = setup.model(&newer_model()).key_file(older.server.key_file());
+    HookServer { server: setup.start_in(Folder::new()), login: older.login.clone() }
+}
+
+fn types(receiver: &Receiver) -> Vec<String> {
+    let requests = receiver.requests();
+    let mut types: Vec<_> =
+        requests.iter().map(|one| event(one)["type"].as_str().unwrap().to_owned()).collect();
+    types.sort();
+    types
+}
+
+/// A rolling upgrade: only the older server fans out, and meets changes and patterns of the newer model. It leaves them
+/// to a server with that model, and sends the events of the other webhooks.
+#[test]
+fn webhook_older_server_leaves_changes_of_a_newer_model_to_newer_servers() {
+    let older = HookServer::start(Backend::Postgres);
+    let address = older.server.database();
+    let newer = start_newer(&older, Setup::replica(address.clone()).fault(NO_ENGINE));
+    let [all, named, known] = [(), (), ()].map(|()| Receiver::always(ReceiverAction::status(204)));
+    let all_hook = newer.create_hook(&all, &["*"]);
+    let named_hook = newer.create_hook(&named, &["parcel.created", "customer.created"]);
+    let known_hook = newer.create_hook(&known, &["customer.created"]);
+    newer.create_customer("Ann");
+    let parcel = newer.request("POST /parcels", json!({"parcel": {"weight": 3}}).to_string());
+    assert_eq!(parcel.status, 201, "{parcel:?}");
+    newer.create_customer("Bea");
+
+    older.wait_for_deliveries(&known_hook, 2, "delivered");
+    older.wait_for_deliveries(&all_hook, 1, "delivered");
+    let waits = "a webhook waits for a server with the model in force";
+    wait_until("it leaves two webhooks", || {
+        (older.server.log().matches(waits).count() == 2).then_some(())
+    });
+    // It looks again now and then, and logs nothing more.
+    older.create_customer("Cid");
+    older.wait_for_deliveries(&known_hook, 3, "delivered");
+    assert_eq!(older.deliveries(&all_hook).len(), 1);
+    assert_eq!(older.deliveries(&named_hook).len(), 0);
+    assert_eq!(older.server.log().matches(waits).count(), 2);
+
+    let third = start_newer(&older, Setup::replica(address));
+    third.wait_for_deliveries(&all_hook, 4, "delivered");
+    third.wait_for_deliveries(&named_hook, 4, "delivered");
+    let [customer, parcel] = ["nouns.customer.created", "nouns.parcel.created"];
+    assert_eq!(types(&all), [customer, customer, customer, parcel]);
+    assert_eq!(types(&named), [customer, customer, customer, parcel]);
+    assert_eq!(types(&known), [customer; 3]);
+}
+
+on_every_backend! {
+    /// The model in force has no orders: their changes and patterns are passed over, and do not silence others.
+    fn webhook_events_of_a_removed_resource_do_not_silence_others(backend: Backend) {
+        let setup = Setup::new(backend).fault(NO_ENGINE);
+        let server = HookServer::start_with(setup, Folder::new());
+        let receiver = Receiver::always(ReceiverAction::status(204));
+        let hooks = [
+            server.create_hook(&receiver, &["*"]),
+            server.create_hook(&receiver, &["order.*", "customer.created"]),
+        ];
+        let filtered = server.create(&json!({
+            "url": receiver.url(), "events": ["order.*"], "filter": "total=1",
+        }));
+        let order = server.request("POST /orders", json!({"order": {"total": 1}}).to_string());
+        let order = order.header("Location").unwrap().to_owned();
+        assert_eq!(server.request(&format!("DELETE {order}"), "").status, 204);
+        server.create_customer("Ann");
+
+        let HookServer { server: running, login } = server;
+        let setup = Setup::new(backend).model(&model_without_orders()).with_authentication();
+        let server = HookServer { server: setup.start_in(running.stop()), login };
+        server.create_customer("Bea");
+        for hook in &hooks {
+            server.wait_for_deliveries(hook, 2, "delivered");
+        }
+        assert_eq!(types(&receiver), ["nouns.customer.created"; 4]);
+        assert_eq!(server.deliveries(&filtered).len(), 0);
+        let log = server.server.log();
+        assert_eq!(log.matches("some events of a webhook do not fit the model").count(), 2, "{log}");
+    }
+}
