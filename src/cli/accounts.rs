@@ -180,6 +180,16 @@ impl Accounts {
         }
         Err(command_error(format!("{name} was changed concurrently too often; try again")))
     }
+
+    /// Disables a webhook whose secret no key opens. One that has been changed meanwhile stays as it is: the next pass
+    /// looks at it again.
+    pub fn drop_webhook_secret(&mut self, stored: (Id, i64)) -> Result<(), CommandError> {
+        let write = WritePlan::drop_webhook_secret(&self.model, stored, command_line_author());
+        match self.admin_store.write(&write) {
+            Err(StoreError::Refused(Refused::PreconditionFailed(_) | Refused::Missing)) => Ok(()),
+            done => Ok(done.map(drop)?),
+        }
+    }
 }
 
 /// Why the last admin cannot be removed.

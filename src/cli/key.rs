@@ -274,7 +274,8 @@ fn reseal_webhooks(accounts: &mut Accounts, keys: &KeySet) -> Result<ResealCount
                 counts.resealed_webhooks += 1;
             }
             Some(ResealedSecrets::Lost) => {
-                accounts.admin_store.drop_webhook_secret(&stored)?;
+                fault::point("rotate");
+                accounts.drop_webhook_secret((stored.id, stored.version))?;
                 counts.dropped_webhooks += 1;
             }
             None => return Err(command_error("the system has no randomness; try again")),

@@ -125,11 +125,11 @@ fn event_faults(
 fn rotate_secret(stored: &Item, values: &mut [Value], now: Moment) {
     let previous = text(&stored.values, webhook::SECRET).or_bug(FIELDS);
     let previous = previous.split_once(' ').map_or(previous, |(current, _)| current);
-    // Empty after the key was lost.
-    if previous.is_empty() {
+    let new = text(values, webhook::SECRET).or_bug(FIELDS);
+    // The key is lost that sealed the previous one, or that was lost before and there is none.
+    if new.is_empty() || previous.is_empty() {
         return set(values, webhook::PREVIOUS_SECRET_EXPIRES, Value::Null);
     }
-    let new = text(values, webhook::SECRET).or_bug(FIELDS);
     let both = Value::text(&format!("{new} {previous}"));
     set(values, webhook::SECRET, both);
     let expires = now.checked_add(SECRET_OVERLAP).map_or(Value::Null, Value::Moment);

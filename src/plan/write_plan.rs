@@ -21,6 +21,9 @@ use crate::value::{Id, Item, Value};
 
 const USER_FIELDS: &str = "a user has a name and a password";
 
+/// Why a webhook is disabled whose secret was dropped.
+const SECRET_LOST: &str = "the key that sealed its secret is lost: set a new secret";
+
 /// One transaction that may change something.
 #[derive(Debug, Clone)]
 pub struct WritePlan {
@@ -87,7 +90,31 @@ impl WritePlan {
             DISABLED_REASON => Some(Value::text(reason)),
             _ => None,
         };
-        let values = DraftValues::Partial((0..fields.len()).map(value).collect());
+        let values = (0..fields.len()).map(value).collect();
+        Self::change_webhook(model, (id, version), values, by)
+    }
+
+    /// The write that disables a webhook whose secret no key opens, and drops the secret, unless the webhook has
+    /// changed since that version.
+    pub fn drop_webhook_secret(model: &Model, (id, version): (Id, i64), by: ChangeAuthor) -> Self {
+        let fields = &model.resource(model.webhooks).fields;
+        let value = |at: usize| match at {
+            SECRET => Some(Value::text("")),
+            ENABLED => Some(Value::Boolean(false)),
+            DISABLED_REASON => Some(Value::text(SECRET_LOST)),
+            _ => None,
+        };
+        let values = (0..fields.len()).map(value).collect();
+        Self::change_webhook(model, (id, version), values, by)
+    }
+
+    fn change_webhook(
+        model: &Model,
+        (id, version): (Id, i64),
+        values: Vec<Option<Value>>,
+        by: ChangeAuthor,
+    ) -> Self {
+        let values = DraftValues::Partial(values);
         let draft = ItemDraft { root: String::new(), values, references: Vec::new() };
         let collection = Collection {
             resource: model.webhooks,

@@ -168,11 +168,6 @@ impl AdminStore {
         run!(self.write(|driver| Ok(webhooks::replace_sealed(driver, stored, sealed).await?)))
     }
 
-    /// Disables a webhook whose secret no key opens.
-    pub fn drop_webhook_secret(&mut self, stored: &StoredSecret) -> Result<(), StoreError> {
-        run!(self.write(|driver| Ok(webhooks::drop_secret(driver, stored).await?)))
-    }
-
     /// Groups the users by their roles.
     pub fn role_groups(&mut self) -> Result<Vec<RoleGroup>, StoreError> {
         run!(self.read(|driver| Ok(users::role_groups(driver, &self.context.model).await?)))

@@ -91,6 +91,8 @@ pub struct StoredSecret {
     pub id: Id,
     /// The sealed text.
     pub sealed: String,
+    /// The version of the webhook.
+    pub version: i64,
 }
 
 /// The stored secrets of all webhooks.
@@ -101,7 +103,8 @@ pub async fn read_secrets<D: Driver>(driver: &mut D) -> Result<Vec<StoredSecret>
     let read = |row: &dyn Columns| {
         let id = row.id(0, IdKind::Uuid)?;
         let id = id.ok_or_else(|| InternalError("a webhook without an id".into()))?;
-        Ok(StoredSecret { id, sealed: row.optional_text(1)?.unwrap_or_default() })
+        let (sealed, version) = (row.optional_text(1)?, row.required_integer(2)?);
+        Ok(StoredSecret { id, sealed: sealed.unwrap_or_default(), version })
     };
     driver.query(sql::SECRETS, &[], read).await
 }
@@ -115,16 +118,6 @@ pub async fn replace_sealed<D: Driver>(
 ) -> Result<(), StatementError> {
     let binds = [Bind::Id(stored.id), Bind::Text(&stored.sealed), Bind::Text(sealed)];
     driver.execute(&sql::replace_sealed(D::DIALECT), &binds).await.map(drop)
-}
-
-/// Disables a webhook whose secret no key opens, unless it has got another one.
-pub async fn drop_secret<D: Driver>(
-    driver: &mut D,
-    stored: &StoredSecret,
-) -> Result<(), StatementError> {
-    let now = driver.now();
-    let binds = [Bind::Id(stored.id), Bind::Text(&stored.sealed), Bind::Moment(now)];
-    driver.execute(&sql::drop_secret(D::DIALECT), &binds).await.map(drop)
 }
 
 /// Deletes some deliveries of a webhook that was deleted; returns how many.

@@ -5,23 +5,13 @@ use crate::store::sql::dialect::Dialect;
 
 pub const COUNT: &str = "SELECT count(*) FROM nouns_webhooks";
 
-/// The id and the sealed secret of each webhook.
-pub const SECRETS: &str = "SELECT id, secret FROM nouns_webhooks ORDER BY id";
+/// The id, the sealed secret and the version of each webhook.
+pub const SECRETS: &str = "SELECT id, secret, version FROM nouns_webhooks ORDER BY id";
 
 /// 1: the id, 2: the sealed secret, 3: its new text.
 pub fn replace_sealed(dialect: &Dialect) -> String {
     let p = dialect.placeholder;
     format!("UPDATE nouns_webhooks SET secret = {p}3 WHERE id = {p}1 AND secret = {p}2")
-}
-
-/// 1: the id, 2: the sealed secret, 3: the time.
-pub fn drop_secret(dialect: &Dialect) -> String {
-    let (p, [no, _]) = (dialect.placeholder, dialect.booleans);
-    format!(
-        "UPDATE nouns_webhooks SET secret = '', enabled = {no}, \
-         disabled_reason = 'the key that sealed its secret is lost: set a new secret', \
-         version = version + 1, updated_at = {p}3 WHERE id = {p}1 AND secret = {p}2"
-    )
 }
 
 /// Makes a delivery due again, or lets it wait for the other pending deliveries of its item. 1: its id, 2: the time.

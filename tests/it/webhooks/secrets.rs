@@ -152,6 +152,16 @@ on_every_backend! {
         let webhook = session.get(&path)["webhook"].clone();
         let reason = "the key that sealed its secret is lost: set a new secret";
         assert_eq!((&webhook["enabled"], &webhook["disabled_reason"]), (&json!(false), &json!(reason)));
+        // This is a change of the webhook, unlike the resealing: the history has all of its versions.
+        assert_eq!((&webhook["version"], &webhook["previous_secret_expires"]), (&json!(3), &Value::Null));
+        let log = session.get(&format!("/-/changes?subject={path}&kind=updated"));
+        let last = log["changes"].as_array().unwrap().iter().max_by_key(|one| one["sequence"].as_i64());
+        assert_eq!(last.unwrap()["actor"], "command line", "{log}");
+        for (version, is_enabled) in [(1, true), (2, true), (3, false)] {
+            let then = session.get(&format!("{path}?version={version}"))["webhook"].clone();
+            assert_eq!((&then["version"], &then["enabled"]), (&json!(version), &json!(is_enabled)));
+        }
+        assert!(!log.to_string().contains("whsec_"), "{log}");
         let answer = session.request(&format!("PATCH {path}"), r#"{"webhook":{"secret":null,"enabled":true}}"#);
         let webhook = answer.json()["webhook"].clone();
         assert!(webhook["secret"].is_string(), "{webhook}");
