@@ -26,7 +26,7 @@ use crate::store::driver::{Driver, Then};
 use crate::store::error::{StatementError, StoreError};
 use crate::store::sql::deliveries as sql;
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::store::uuid_v7;
+use crate::store::{system_values, uuid_v7};
 use crate::value::{Id, IdKind, Item, Moment, Value};
 
 /// How many deliveries one task unblocks.
@@ -213,6 +213,15 @@ pub async fn read_queues<D: Driver>(driver: &mut D) -> Result<Outcome, StoreErro
         })
     };
     Ok(Outcome::WebhookQueues(driver.query(&sql::queues(), &[], read).await?))
+}
+
+/// Whether the model of this server is the one that the database was last migrated to.
+pub async fn check_model_in_force<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+) -> Result<Outcome, StoreError> {
+    let in_force = system_values::read(driver, "model").await?;
+    Ok(Outcome::IsModelInForce(in_force.as_ref() == Some(&context.model.shape)))
 }
 
 /// Where a webhook begins: with its own creation or, if the log does not show that, with the next change. `None`: not

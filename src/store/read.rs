@@ -20,7 +20,7 @@ use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
 use crate::store::sql::list::ListStatements;
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
-use crate::store::{deliveries, idempotency, system_values, users};
+use crate::store::{deliveries, idempotency, users};
 use crate::value::{Id, IdKind, Item, Page, Value};
 
 /// A page of large items ends early: the size of a response is bounded too.
@@ -69,10 +69,7 @@ pub async fn read<D: Driver>(
         ReadPlan::User(name) => {
             Ok(Outcome::User(users::find_by_name(driver, context, name).await?))
         }
-        ReadPlan::IsModelInForce => {
-            let is_in_force = system_values::is_model_in_force(driver, &context.model).await?;
-            Ok(Outcome::IsModelInForce(is_in_force))
-        }
+        ReadPlan::IsModelInForce => deliveries::check_model_in_force(driver, context).await,
         ReadPlan::WebhookQueues => deliveries::read_queues(driver).await,
         ReadPlan::WebhookStart(id) => Box::pin(deliveries::find_start(driver, context, *id)).await,
         ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver).await?)),

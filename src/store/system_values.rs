@@ -1,6 +1,5 @@
 //! The key-value table `nouns_system`.
 
-use crate::model::Model;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::sql::ddl;
@@ -39,12 +38,4 @@ pub async fn write_if_absent<D: Driver>(
 pub async fn read<D: Driver>(driver: &mut D, name: &str) -> Result<Option<String>, StatementError> {
     let select = ddl::select_system_value(D::DIALECT);
     Ok(driver.query_one(&select, &[Bind::Text(name)], |row| row.optional_text(0)).await?.flatten())
-}
-
-/// Whether a model is the one that the database was last migrated to.
-pub async fn is_model_in_force<D: Driver>(
-    driver: &mut D,
-    model: &Model,
-) -> Result<bool, StatementError> {
-    Ok(read(driver, "model").await?.as_ref() == Some(&model.shape))
 }
