@@ -15,8 +15,6 @@ pub enum DeliveryTask {
     FanOut(FanOut),
     Claim(DeliveryClaim),
     Complete(CompletedAttempt),
-    /// Makes deliveries due whose predecessors have been deleted.
-    Unblock(Id),
     /// Ends the leases of a former process, where no other process can have one.
     EndLeases,
 }
@@ -130,6 +128,14 @@ pub struct WebhookQueue {
     pub pending: usize,
     /// The age of the oldest pending delivery.
     pub oldest_pending: Option<Duration>,
+}
+
+/// How far a webhook is, whichever server has brought it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebhookProgress {
+    pub position: WebhookPosition,
+    /// The time until a delivery is due, or a lease ends.
+    pub due_in: Option<Duration>,
 }
 
 /// More pending deliveries of a webhook are not counted. It is larger than the number at which a webhook gets no new

@@ -20,7 +20,7 @@ pub use decide::{Dependent, ScriptStep, StoredState, decide};
 pub use delivery::{
     AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,
     DeliveryOutcome, DeliveryTask, FanOut, NewDelivery, PENDING_COUNTED_MAX, WebhookPosition,
-    WebhookQueue,
+    WebhookProgress, WebhookQueue,
 };
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use outcome::{
@@ -84,6 +84,7 @@ impl Plan {
                 | ReadPlan::UsersStamp
                 | ReadPlan::IsModelInForce
                 | ReadPlan::WebhookQueues
+                | ReadPlan::WebhookProgress(_)
                 | ReadPlan::WebhookStart(_),
             ) => None,
             Self::Read(

@@ -1,6 +1,6 @@
 //! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
 
-use super::delivery::{DeliveryOutcome, WebhookPosition, WebhookQueue};
+use super::delivery::{DeliveryOutcome, WebhookPosition, WebhookProgress, WebhookQueue};
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
@@ -21,6 +21,8 @@ pub enum Outcome {
     Stamp(i64),
     IsModelInForce(bool),
     WebhookQueues(Vec<WebhookQueue>),
+    /// `None`: it has none.
+    WebhookProgress(Option<WebhookProgress>),
     /// `None`: not known yet.
     WebhookStart(Option<WebhookPosition>),
     Delivery(DeliveryOutcome),
@@ -133,7 +135,8 @@ impl Outcome {
             // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) | Self::IsModelInForce(_) => &[],
             Self::ChangeBatch(_) | Self::LogMarks(_) | Self::ItemStates(_) => &[],
-            Self::WebhookQueues(_) | Self::WebhookStart(_) | Self::Delivery(_) => &[],
+            Self::WebhookQueues(_) | Self::WebhookProgress(_) | Self::WebhookStart(_) => &[],
+            Self::Delivery(_) => &[],
         }
     }
 }

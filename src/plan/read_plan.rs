@@ -42,6 +42,8 @@ pub enum ReadPlan {
     IsModelInForce,
     /// The position and the queue of each webhook.
     WebhookQueues,
+    /// How far one webhook is.
+    WebhookProgress(Id),
     /// Where the deliveries of a webhook begin.
     WebhookStart(Id),
     /// The stored response of an idempotent request.
@@ -79,6 +81,7 @@ impl ReadPlan {
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
             Self::WebhookQueues | Self::WebhookStart(_) | Self::IsModelInForce => false,
+            Self::WebhookProgress(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }

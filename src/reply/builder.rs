@@ -255,6 +255,7 @@ impl ReplyBuilder {
             | Outcome::Stamp(_)
             | Outcome::IsModelInForce(_)
             | Outcome::WebhookQueues(_)
+            | Outcome::WebhookProgress(_)
             | Outcome::WebhookStart(_)
             | Outcome::Delivery(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),

@@ -3,8 +3,8 @@
 //! The position of a webhook moves in the transaction that inserts its deliveries, and only from the value that the
 //! server has read: so each change is fanned out once, whichever servers try.
 //!
-//! Order for each item: of its pending deliveries one at most is due, and the others wait. Whoever ends a delivery makes
-//! the next one due. On PostgreSQL the row of the webhook's position is the lock of its queue: without it, a fan-out that
+//! Order for each item: of its pending deliveries one at most is due, and the others wait. Whoever ends or deletes a
+//! delivery makes the next one due. On PostgreSQL the row of the webhook's position is the lock of its queue: without it, a fan-out that
 //! sees an earlier delivery and a completion that does not see the new one would leave the new one waiting for ever.
 //!
 //! A claim is a lease: a random token, and `due` moves to the end of the lease, after which the delivery is due for
@@ -17,7 +17,7 @@ use crate::intent::{ItemPath, LoggedChange};
 use crate::model::builtin::webhook;
 use crate::plan::{
     AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,
-    DeliveryOutcome, DeliveryTask, FanOut, Outcome, WebhookPosition, WebhookQueue,
+    DeliveryOutcome, DeliveryTask, FanOut, Outcome, WebhookPosition, WebhookProgress, WebhookQueue,
 };
 use crate::store::change_log::item_log::{find_creation, read_item_row};
 use crate::store::change_log::{LogBounds, read_log_bounds};
@@ -29,8 +29,6 @@ use crate::store::statement::{Bind, Columns, Statement};
 use crate::store::{system_values, uuid_v7};
 use crate::value::{Id, IdKind, Item, Moment, Value};
 
-/// How many deliveries one task unblocks.
-const UNBLOCKED_MAX: i64 = 100;
 /// The creation of a younger webhook may still be above the low-water mark.
 const SETTLING_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -50,12 +48,6 @@ pub async fn run<D: Driver>(
         DeliveryTask::FanOut(fan_out) => insert_fan_out(driver, fan_out, now).await,
         DeliveryTask::Claim(request) => claim(driver, request, now).await,
         DeliveryTask::Complete(attempt) => complete(driver, attempt, now).await,
-        DeliveryTask::Unblock(webhook) => {
-            lock_queue(driver, *webhook).await?;
-            let binds = [Bind::Id(*webhook), Bind::Moment(now), Bind::Integer(UNBLOCKED_MAX)];
-            driver.execute(&sql::unblock(D::DIALECT), &binds).await?;
-            Ok(DeliveryOutcome::Done)
-        }
         DeliveryTask::EndLeases => {
             driver.execute(&sql::end_leases(D::DIALECT), &[Bind::Moment(now)]).await?;
             Ok(DeliveryOutcome::Done)
@@ -65,6 +57,32 @@ pub async fn run<D: Driver>(
 
 pub async fn lock_queue<D: Driver>(driver: &mut D, webhook: Id) -> Result<(), StatementError> {
     driver.query(&sql::lock_queue(D::DIALECT), &[Bind::Id(webhook)], |_| Ok(())).await.map(drop)
+}
+
+/// Removes a delivery from the queue of its webhook, before it is deleted. The next one of its item does not wait for it
+/// any more.
+pub async fn remove_from_queue<D: Driver>(
+    driver: &mut D,
+    (webhook, delivery): (Id, Id),
+    now: Moment,
+) -> Result<(), StatementError> {
+    lock_queue(driver, webhook).await?;
+    let remove = sql::remove_queue_row(D::DIALECT);
+    let read = |row: &dyn Columns| row.required_text(0);
+    for subject in driver.query(&remove, &[Bind::Id(delivery)], read).await? {
+        make_next_due(driver, webhook, &subject, now).await?;
+    }
+    Ok(())
+}
+
+async fn make_next_due<D: Driver>(
+    driver: &mut D,
+    webhook: Id,
+    subject: &str,
+    now: Moment,
+) -> Result<(), StatementError> {
+    let binds = [Bind::Id(webhook), Bind::Text(subject), Bind::Moment(now)];
+    driver.execute(&sql::make_next_due(D::DIALECT), &binds).await.map(drop)
 }
 
 async fn insert_fan_out<D: Driver>(
@@ -179,8 +197,7 @@ async fn complete<D: Driver>(
     ];
     driver.execute(&sql::record_attempt(D::DIALECT), &binds).await?;
     if retry.is_none() {
-        let binds = [Bind::Id(*webhook), Bind::Text(subject), Bind::Moment(now)];
-        driver.execute(&sql::make_next_due(D::DIALECT), &binds).await?;
+        make_next_due(driver, *webhook, subject, now).await?;
     }
     Ok(DeliveryOutcome::Done)
 }
@@ -222,6 +239,20 @@ pub async fn check_model_in_force<D: Driver>(
 ) -> Result<Outcome, StoreError> {
     let in_force = system_values::read(driver, "model").await?;
     Ok(Outcome::IsModelInForce(in_force.as_ref() == Some(&context.model.shape)))
+}
+
+/// How far a webhook is; `None`: it has been deleted, or nothing was fanned out yet.
+pub async fn read_progress<D: Driver>(driver: &mut D, webhook: Id) -> Result<Outcome, StoreError> {
+    let now = driver.now();
+    let read = |row: &dyn Columns| {
+        let position = row.required_integer(0)?;
+        let is_active = row.boolean(1)?.or_bug("the column is NOT NULL");
+        let due_in = row.moment(2)?.map(|due| duration_between(now, due));
+        let position = WebhookPosition { webhook, position, is_active };
+        Ok(WebhookProgress { position, due_in })
+    };
+    let progress = driver.query_one(&sql::progress(D::DIALECT), &[Bind::Id(webhook)], read).await?;
+    Ok(Outcome::WebhookProgress(progress))
 }
 
 /// Where a webhook begins: with its own creation or, if the log does not show that, with the next change. `None`: not

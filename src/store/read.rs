@@ -71,6 +71,7 @@ pub async fn read<D: Driver>(
         }
         ReadPlan::IsModelInForce => deliveries::check_model_in_force(driver, context).await,
         ReadPlan::WebhookQueues => deliveries::read_queues(driver).await,
+        ReadPlan::WebhookProgress(id) => deliveries::read_progress(driver, *id).await,
         ReadPlan::WebhookStart(id) => Box::pin(deliveries::find_start(driver, context, *id)).await,
         ReadPlan::UsersStamp => Ok(Outcome::Stamp(users::read_stamp(driver).await?)),
         ReadPlan::IdempotentResponse(kept) => idempotency::read(driver, context, kept).await,

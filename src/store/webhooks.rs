@@ -6,8 +6,9 @@
 //! A delivery has no foreign key to its webhook: deleting a webhook deletes one row, whatever the number of its
 //! deliveries, and retention deletes those later, in batches.
 
+use crate::fault::OrBug as _;
 use crate::model::Model;
-use crate::plan::{RequestRefusal, ScriptStep, WriteAction, WritePlan};
+use crate::plan::{Dependent, RequestRefusal, ScriptStep, WriteAction, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, WriteError};
@@ -61,6 +62,13 @@ pub async fn prepare_write<D: Driver>(
             let binds = [Bind::Id(after.id), Bind::Moment(now)];
             driver.execute(&sql::queue_again(D::DIALECT), &binds).await?;
             Ok(())
+        }
+        (_, Some(ScriptStep::Delete(Dependent { collection, id })))
+            if resource == context.model.deliveries =>
+        {
+            let webhook = collection.ancestors.last();
+            let webhook = webhook.or_bug("a delivery has the id of its webhook");
+            Ok(deliveries::remove_from_queue(driver, (*webhook, *id), now).await?)
         }
         _ => Ok(()),
     }

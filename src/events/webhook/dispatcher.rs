@@ -36,7 +36,7 @@ const FAILING_IN_FLIGHT_MAX: usize = 16;
 const REFRESH_EVERY: Duration = Duration::from_secs(5);
 /// The same while there are no webhooks.
 const IDLE_REFRESH_EVERY: Duration = Duration::from_secs(2);
-/// How often a position is stored that has moved without deliveries, and deliveries are unblocked.
+/// How often a position is stored that has moved without deliveries.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_secs(60);
 /// The pause after a batch of changes, so that a load of writes wakes the thread 200 times a second at most.
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
@@ -143,8 +143,11 @@ impl Dispatcher<'_> {
         crate::fault::point("webhooks");
         self.finish_attempts();
         let now = clock::now();
-        for state in &mut self.webhooks {
-            self.is_refresh_due |= state.left_until.take_if(|until| now >= *until).is_some();
+        for at in 0..self.webhooks.len() {
+            let Some(state) = self.webhooks.get_mut(at) else { break };
+            if state.left_until.take_if(|until| now >= *until).is_some() {
+                self.refresh_progress(at).await?;
+            }
         }
         if self.is_refresh_due || now >= self.refresh_at {
             self.refresh().await?;
@@ -274,6 +277,19 @@ impl Dispatcher<'_> {
             Outcome::WebhookQueues(queues) => Ok(queues),
             _ => Err(unexpected_outcome()),
         }
+    }
+
+    /// Reads how far another server has brought a webhook.
+    async fn refresh_progress(&mut self, at: usize) -> Result<(), StoreError> {
+        let Some(state) = self.webhooks.get_mut(at) else { return Ok(()) };
+        let read = ReadPlan::WebhookProgress(state.definition.id);
+        match self.attempts.store.read(read).await? {
+            Outcome::WebhookProgress(Some(progress)) => state.update(progress),
+            // It has been deleted.
+            Outcome::WebhookProgress(None) => self.is_refresh_due = true,
+            _ => return Err(unexpected_outcome()),
+        }
+        Ok(())
     }
 
     /// The state of a webhook after a refresh. `None`: where it begins is not known yet.
@@ -457,25 +473,22 @@ impl Dispatcher<'_> {
         }
     }
 
-    /// Stores positions that have moved, and unblocks deliveries.
+    /// Stores positions that have moved without deliveries.
     async fn keep_house(&mut self) -> Result<(), StoreError> {
         if clock::now() < self.housekeeping_at {
             return Ok(());
         }
         self.housekeeping_at = clock::now() + HOUSEKEEPING_EVERY;
-        for state in &mut self.webhooks {
-            if state.evaluated.position > state.stored.position {
-                let (from, to) = (state.stored.position, state.evaluated);
-                let task = DeliveryTask::FanOut(FanOut { from, to, deliveries: Vec::new() });
-                match self.attempts.store.deliver(task).await? {
-                    DeliveryOutcome::Superseded => self.is_refresh_due = true,
-                    _ => state.stored = to,
-                }
+        for at in 0..self.webhooks.len() {
+            let Some(state) = self.webhooks.get_mut(at) else { break };
+            if state.evaluated.position <= state.stored.position {
+                continue;
             }
-            if state.pending > 0 {
-                let task = DeliveryTask::Unblock(state.definition.id);
-                self.attempts.store.deliver(task).await?;
-                self.is_refresh_due = true;
+            let (from, to) = (state.stored.position, state.evaluated);
+            let task = DeliveryTask::FanOut(FanOut { from, to, deliveries: Vec::new() });
+            match self.attempts.store.deliver(task).await? {
+                DeliveryOutcome::Superseded => self.refresh_progress(at).await?,
+                _ => state.stored = to,
             }
         }
         Ok(())

@@ -9,11 +9,12 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::definition::WebhookDefinition;
+use crate::clock;
 use crate::events::evaluate::EventSource;
 use crate::log::Logger;
 use crate::metrics::WebhookMetrics;
 use crate::model::Model;
-use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition};
+use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition, WebhookProgress};
 
 /// Attempts in flight of one webhook, and of one whose last attempt has failed.
 const WEBHOOK_IN_FLIGHT_MAX: usize = 4;
@@ -80,6 +81,15 @@ pub struct WebhookState {
 }
 
 impl WebhookState {
+    /// Takes over where a webhook is stored to be. Another server has moved it, unless it is where this one left it.
+    pub fn update(&mut self, WebhookProgress { position, due_in }: WebhookProgress) {
+        if self.stored != position {
+            (self.stored, self.evaluated) = (position, position);
+            self.is_left_logged = false;
+        }
+        self.due_at = due_in.map(|due_in| clock::now() + due_in);
+    }
+
     pub fn wants_changes(&self) -> bool {
         !self.is_full() && self.left_until.is_none()
     }

@@ -129,14 +129,19 @@ pub fn make_next_due(dialect: &Dialect) -> String {
     )
 }
 
-/// Makes deliveries due that wait for nothing. 1: webhook, 2: now, 3: how many.
-pub fn unblock(dialect: &Dialect) -> String {
-    let (p, [no, _]) = (dialect.placeholder, dialect.booleans);
+/// Removes a delivery from the queue; returns the subject. 1: its id.
+pub fn remove_queue_row(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
+    format!("DELETE FROM nouns_delivery_queue WHERE delivery_id = {p}1 RETURNING subject")
+}
+
+/// The position of a webhook, and when a delivery is due. 1: webhook.
+pub fn progress(dialect: &Dialect) -> String {
+    let p = dialect.placeholder;
     format!(
-        "UPDATE nouns_delivery_queue SET due = {p}2, waiting = {no} WHERE delivery_id IN \
-         (SELECT q.delivery_id FROM nouns_delivery_queue q WHERE q.webhook_id = {p}1 AND q.waiting AND NOT EXISTS \
-         (SELECT 1 FROM nouns_delivery_queue e WHERE e.webhook_id = q.webhook_id AND e.subject = q.subject \
-         AND e.sequence < q.sequence AND (e.due IS NOT NULL OR e.waiting)) LIMIT {p}3)"
+        "SELECT p.position, p.active, \
+         (SELECT min(q.due) FROM nouns_delivery_queue q WHERE q.webhook_id = p.webhook_id AND q.due IS NOT NULL) \
+         FROM nouns_webhook_positions p WHERE p.webhook_id = {p}1"
     )
 }
 

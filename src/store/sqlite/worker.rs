@@ -261,6 +261,7 @@ fn is_short(read: &ReadPlan) -> bool {
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
         ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
+        ReadPlan::WebhookProgress(_) => true,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 
 use super::hooks::{HookServer, event, sequences_by_subject};
-use super::receiver::{Receiver, ReceiverAction};
+use super::receiver::{ReceivedRequest, Receiver, ReceiverAction};
 use super::verify_signature;
 use crate::harness::{Backend, Folder, Setup, run_sql, wait_until};
 
@@ -209,6 +209,34 @@ on_every_backend! {
         let last = requests.last().unwrap();
         assert_eq!(last.header("webhook-id"), dead["id"].as_str());
         verify_signature(last, &hook.secret);
+    }
+
+    /// The deletion of a delivery makes the next one of its item due, in the same transaction.
+    fn webhook_deleted_delivery_does_not_block_the_next_one(backend: Backend) {
+        let server = HookServer::start(backend);
+        let receiver = Receiver::start(|_, request| match event(request)["type"] == "nouns.customer.created" {
+            true => ReceiverAction::status(500),
+            false => accept(),
+        });
+        let hook = server.create_hook(&receiver, &["customer.*"]);
+        let ann = server.create_customer("Ann");
+        server.rename(&ann, 2);
+        let first = wait_until("the first attempt has failed, and the others wait", || {
+            let all = server.deliveries(&hook);
+            let first = all.iter().find(|one| one["attempts"] != 0)?.clone();
+            (all.len() == 3).then_some(first)
+        });
+        let waiting = || server.sql("SELECT count(*) FROM nouns_delivery_queue WHERE waiting").trim().to_owned();
+        assert_eq!(waiting(), "2");
+        let path = format!("{}/deliveries/{}", hook.path, first["id"].as_str().unwrap());
+        assert_eq!(server.request(&format!("DELETE {path}"), "").status, 204);
+        assert_ne!(waiting(), "2");
+        server.wait_for_deliveries(&hook, 2, "delivered");
+        let requests = receiver.requests();
+        let is_update = |one: &&ReceivedRequest| event(one)["type"] == "nouns.customer.updated";
+        let updates: Vec<_> = requests.iter().filter(is_update).cloned().collect();
+        let by_subject = sequences_by_subject(&updates);
+        assert!(by_subject.get(&ann).unwrap().is_sorted(), "{by_subject:?}");
     }
 
     /// A panic is a failed attempt.
