@@ -3,13 +3,15 @@
 //! Nothing resolves the name a second time, so a name server that changes its answer (DNS rebinding) gains
 //! nothing. TLS is a layer above, with the name of the URL.
 //!
-//! `getaddrinfo` cannot be cancelled: a call that hangs keeps its thread and its permit, so that a name server
-//! that does not answer takes a few threads and not one more for each attempt.
+//! `getaddrinfo` cannot be cancelled: a call that hangs keeps its thread and its permits, so that a name server
+//! that does not answer takes a few threads and not one more for each attempt. The attempt itself does not wait for
+//! the call. One name has a few permits at most, so that the others can be resolved meanwhile.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -25,12 +27,18 @@ const ADDRESS_SECONDS_MAX: Duration = Duration::from_secs(3);
 const ADDRESSES_TRIED_MAX: usize = 8;
 /// How many names are resolved at the same time.
 const RESOLUTIONS_MAX: usize = 8;
+/// The same of one name.
+const RESOLUTIONS_OF_NAME_MAX: usize = 2;
+/// The time for one resolution, with the wait for its permits.
+const RESOLUTION_SECONDS_MAX: Duration = Duration::from_secs(5);
 
 /// Why there is no connection. The texts name no address, so that they are of no use to a port scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiverConnectError {
     /// The host has no address.
     Unresolved,
+    /// The name server does not answer.
+    ResolutionTimedOut,
     /// One of the addresses is not allowed.
     AddressRefused,
     /// No address accepts the connection.
@@ -41,6 +49,7 @@ impl fmt::Display for ReceiverConnectError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Unresolved => "the name of the host cannot be resolved",
+            Self::ResolutionTimedOut => "the name of the host was not resolved in time",
             Self::AddressRefused => "the address of the host is not a public one",
             Self::Unreachable => "the host does not accept connections",
         })
@@ -49,37 +58,64 @@ impl fmt::Display for ReceiverConnectError {
 
 /// Finds the addresses of a host.
 pub trait Resolver {
-    /// `None`: the name cannot be resolved.
-    fn resolve(&self, host: &str, port: u16) -> impl Future<Output = Option<Vec<SocketAddr>>>;
+    fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> impl Future<Output = Result<Vec<SocketAddr>, ReceiverConnectError>>;
 }
 
 /// The resolver of the system.
 #[derive(Debug, Clone)]
 pub struct SystemResolver {
     permits: Arc<Semaphore>,
+    /// The permits of each name that is being resolved.
+    name_permits: Arc<Mutex<HashMap<Box<str>, Arc<Semaphore>>>>,
 }
 
 impl SystemResolver {
     pub fn new() -> Self {
-        Self { permits: Arc::new(Semaphore::new(RESOLUTIONS_MAX)) }
+        Self { permits: Arc::new(Semaphore::new(RESOLUTIONS_MAX)), name_permits: Arc::default() }
+    }
+
+    fn permits_of(&self, host: &str) -> Arc<Semaphore> {
+        let mut names = self.name_permits.lock().unwrap_or_else(PoisonError::into_inner);
+        // Resolutions that wait or run have a reference.
+        names.retain(|_, permits| Arc::strong_count(permits) > 1);
+        let new = || Arc::new(Semaphore::new(RESOLUTIONS_OF_NAME_MAX));
+        Arc::clone(names.entry(host.into()).or_insert_with(new))
+    }
+
+    /// `None`: the name cannot be resolved.
+    async fn look_up(&self, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+        // First that of the name: one that hangs must not keep what others could use.
+        let of_name = self.permits_of(host).acquire_owned().await.ok()?;
+        let of_all = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        let host = host.to_owned();
+        let resolution = spawn_blocking(move || {
+            let resolved = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
+            drop((of_name, of_all));
+            resolved
+        });
+        resolution.await.ok()?.ok()
     }
 }
 
 impl Resolver for SystemResolver {
-    async fn resolve(&self, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    async fn resolve(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, ReceiverConnectError> {
         // Addresses in their usual spelling wait for no name server. `getaddrinfo` also reads other spellings,
         // such as 2130706433 or 0x7f.1.
         if let Ok(address) = host.parse::<IpAddr>() {
-            return Some(vec![SocketAddr::new(address, port)]);
+            return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let permit = Arc::clone(&self.permits).acquire_owned().await.ok()?;
-        let host = host.to_owned();
-        let resolution = spawn_blocking(move || {
-            let resolved = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            drop(permit);
-            resolved
-        });
-        resolution.await.ok()?.ok()
+        match timeout(RESOLUTION_SECONDS_MAX, self.look_up(host, port)).await {
+            Ok(addresses) => addresses.ok_or(ReceiverConnectError::Unresolved),
+            Err(_) => Err(ReceiverConnectError::ResolutionTimedOut),
+        }
     }
 }
 
@@ -89,7 +125,7 @@ pub async fn connect(
     resolver: &impl Resolver,
     (host, port): (&str, u16),
 ) -> Result<TcpStream, ReceiverConnectError> {
-    let addresses = resolver.resolve(host, port).await.unwrap_or_default();
+    let addresses = resolver.resolve(host, port).await?;
     if addresses.is_empty() {
         return Err(ReceiverConnectError::Unresolved);
     }
@@ -127,9 +163,10 @@ mod tests {
     }
 
     impl Resolver for ScriptedResolver {
-        async fn resolve(&self, _: &str, _: u16) -> Option<Vec<SocketAddr>> {
+        async fn resolve(&self, _: &str, _: u16) -> Result<Vec<SocketAddr>, ReceiverConnectError> {
             let call = self.calls.replace(self.calls.get() + 1);
-            self.answers.get(call).or(self.answers.last()).cloned()
+            let answer = self.answers.get(call).or(self.answers.last()).cloned();
+            answer.ok_or(ReceiverConnectError::Unresolved)
         }
     }
 

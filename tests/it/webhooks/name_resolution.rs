@@ -1,11 +1,12 @@
 //! Names of webhooks that lead to public and to private addresses, in turn and together.
 //!
-//! The test has its own network, in which a public address is that of the loopback interface, and its own
-//! `/etc/hosts`. The receiver is a server of ours with a certificate for the name: it answers 404.
+//! Each test has its own network, in which a public address is that of the loopback interface, and its own
+//! `/etc/hosts`. `nouns webhook test` sends to a server of ours with a certificate for the name, which answers 404.
+//! A running server asks the name server of `tests/webhook-dns.py`; on SQLite, because PostgreSQL is not in that network.
 
 use std::process::Command;
 
-use crate::harness::{EXECUTABLE, Folder, Process};
+use crate::harness::{EXECUTABLE, FinishedProcess, Folder, Process};
 
 /// A public address, that of example.com in 2014.
 const PUBLIC: &str = "93.184.216.34";
@@ -32,17 +33,21 @@ const SCRIPT: &str = r#"
     done
 "#;
 
+fn run_in_own_network(folder: &Folder, program: &[&str]) -> FinishedProcess {
+    let own = "if unshare --mount --net true 2>/dev/null; then user=; else user=--map-root-user; fi
+        exec unshare $user --mount --net \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-ec", own, "sh"]).args(program).env_clear();
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap());
+    command.env("PATH", path).current_dir(folder.path());
+    Process::spawn(&mut command).end()
+}
+
 #[test]
 fn webhook_to_a_name_is_checked_by_every_address_that_it_resolves_to() {
     let folder = Folder::new();
     std::fs::write(folder.path().join("hosts"), "").unwrap();
-    let own = "if unshare --mount --net true 2>/dev/null; then user=; else user=--map-root-user; fi
-        exec unshare $user --mount --net sh -ec \"$0\" sh \"$@\"";
-    let mut command = Command::new("sh");
-    command.args(["-ec", own, SCRIPT, EXECUTABLE, PUBLIC]).env_clear();
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap());
-    command.env("PATH", path).current_dir(folder.path());
-    let ended = Process::spawn(&mut command).end();
+    let ended = run_in_own_network(&folder, &["sh", "-ec", SCRIPT, "sh", EXECUTABLE, PUBLIC]);
     let refused = "2 the address of the host is not a public one; see --allow-private";
     let expected = [
         format!("{PUBLIC}: 1 answered 404"),
@@ -51,6 +56,32 @@ fn webhook_to_a_name_is_checked_by_every_address_that_it_resolves_to() {
         format!("127.0.0.1 {PUBLIC}: {refused}"),
         format!("{PUBLIC} ::1: {refused}"),
         format!("{PUBLIC}: 1 answered 404"),
+    ];
+    assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), expected, "{}", ended.stderr);
+}
+
+/// DNS rebinding at a running server: nothing connects to a private address. Names that are never resolved delay only
+/// their own webhooks.
+#[test]
+fn webhook_deliveries_go_only_to_names_that_resolve_to_public_addresses() {
+    let folder = Folder::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/webhook-dns.py");
+    let ended = run_in_own_network(&folder, &["python3", script, EXECUTABLE, PUBLIC]);
+    let refused = "pending the address of the host is not a public one";
+    let late = "slow name: the name of the host was not resolved in time";
+    let expected = [
+        format!("{PUBLIC}: delivered None"),
+        format!("127.0.0.1: {refused}"),
+        format!("::1: {refused}"),
+        format!("::ffff:127.0.0.1: {refused}"),
+        format!("169.254.169.254: {refused}"),
+        format!("{PUBLIC} 127.0.0.1: {refused}"),
+        format!("{PUBLIC} ::1: {refused}"),
+        format!("{PUBLIC}: delivered None"),
+        "private connections: 0".to_owned(),
+        "beside slow names: delivered".to_owned(),
+        late.to_owned(),
+        late.to_owned(),
     ];
     assert_eq!(ended.stdout.lines().collect::<Vec<_>>(), expected, "{}", ended.stderr);
 }
