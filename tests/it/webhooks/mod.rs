@@ -13,6 +13,7 @@ mod receiver;
 mod refused_addresses;
 mod replicas;
 mod resources;
+mod retention;
 mod secrets;
 mod sending;
 mod session;

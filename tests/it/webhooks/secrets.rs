@@ -4,11 +4,15 @@
 //! secret is shown a second time.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::hooks::HookServer;
+use super::receiver::{Receiver, ReceiverAction};
 use super::session::{Session, base64_of, hook};
-use crate::harness::{Backend, Server, run_nouns};
+use super::verify_signature;
+use crate::harness::{Backend, DEBUG_EXECUTABLE, Process, Server, run_nouns, wait_until};
 
 on_every_backend! {
     /// Client's own secret, in every format.
@@ -166,5 +170,49 @@ on_every_backend! {
         let webhook = answer.json()["webhook"].clone();
         assert!(webhook["secret"].is_string(), "{webhook}");
         assert_eq!([&webhook["disabled_reason"], &webhook["previous_secret_expires"]], [&Value::Null; 2]);
+    }
+
+    /// Killed between the records that it seals again: a running server opens all secrets at any time, and the next run
+    /// finishes.
+    fn webhook_secrets_survive_an_interrupted_rotation_of_the_key(backend: Backend) {
+        let server = HookServer::start(backend);
+        let receivers = [(), ()].map(|()| Receiver::always(ReceiverAction::status(204)));
+        let hooks = receivers.each_ref().map(|one| server.create_hook(one, &["customer.created"]));
+        let rotate = |server: &HookServer, fault: &str| {
+            let (database, key) = (server.server.database(), server.server.key_file());
+            let mut command = Command::new(DEBUG_EXECUTABLE);
+            command.args(["key", "rotate", "--model", "model.toml", "--database", &database, "--key-file"]);
+            command.arg(key).env_clear().env("NOUNS_FAULT", fault).current_dir(server.server.folder());
+            Process::spawn(&mut command).end()
+        };
+        let check_deliveries = |server: &HookServer, count: usize| {
+            server.create_customer("Ann");
+            for (receiver, hook) in receivers.iter().zip(&hooks) {
+                wait_until("it is sent", || {
+                    server.make_due();
+                    (receiver.requests().len() == count).then_some(())
+                });
+                verify_signature(receiver.requests().last().unwrap(), &hook.secret);
+            }
+        };
+        check_deliveries(&server, 1);
+        let sealed = |server: &HookServer| server.sql("SELECT secret FROM nouns_webhooks ORDER BY id");
+        let former = sealed(&server);
+        // Before the first webhook, between the two, and after the second one.
+        for (count, (fault, changed)) in (2..).zip([("rotate:5", 0), ("rotate:3", 1), ("rotate:3", 2)]) {
+            let ended = rotate(&server, fault);
+            assert!(ended.stderr.contains("planted at rotate"), "{ended:?}");
+            let now = sealed(&server);
+            let are_changed = former.lines().zip(now.lines()).map(|(before, now)| before != now);
+            assert_eq!(are_changed.filter(|is_changed| *is_changed).count(), changed, "{fault}");
+            check_deliveries(&server, count);
+        }
+        let former = sealed(&server);
+        let ended = rotate(&server, "none:1");
+        assert_eq!((ended.code, sealed(&server)), (Some(0), former), "{ended:?}");
+        check_deliveries(&server, 5);
+        let HookServer { server: running, login } = server;
+        let server = HookServer::start_again(backend, running.stop(), login);
+        check_deliveries(&server, 6);
     }
 }
