@@ -15,15 +15,12 @@ use super::attempt::{AttemptContext, AttemptReport, LEASE, Lease, attempt};
 use super::definition::WebhookDefinition;
 use super::engine_state::{EngineState, WebhookState};
 use super::fan_out::{FanOutPart, fan_out};
+use super::stored;
 use crate::clock;
-use crate::intent::{ListQuery, LoggedChange};
+use crate::intent::LoggedChange;
 use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
-use crate::permit::AccessScope;
-use crate::plan::{
-    Collection, DeliveryClaim, DeliveryOutcome, DeliveryTask, FanOut, Outcome, ReadPlan,
-    WebhookPosition, WebhookQueue,
-};
+use crate::plan::{DeliveryClaim, DeliveryOutcome, DeliveryTask, FanOut, WebhookQueue};
 use crate::store::{ChangeTail, StoreError, TailBatch};
 use crate::value::{Id, Item};
 use crate::wire::RequestId;
@@ -50,8 +47,6 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// At a shutdown, how long attempts in flight may take. Those that take longer are sent again when their lease ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Webhooks of one page.
-const PAGE_WEBHOOKS: usize = 500;
 
 /// The state of the thread.
 pub struct Dispatcher<'a> {
@@ -221,7 +216,7 @@ impl Dispatcher<'_> {
 impl Dispatcher<'_> {
     async fn refresh(&mut self) -> Result<(), StoreError> {
         self.is_refresh_due = false;
-        let items = self.read_webhooks().await?;
+        let items = stored::read_webhooks(&self.attempts).await?;
         let every = if items.is_empty() { IDLE_REFRESH_EVERY } else { REFRESH_EVERY };
         self.refresh_at = clock::now() + every;
         if items.is_empty() && self.webhooks.is_empty() {
@@ -229,7 +224,7 @@ impl Dispatcher<'_> {
         }
         let queues = match items.is_empty() {
             true => Vec::new(),
-            false => self.read_queues().await?,
+            false => stored::read_queues(&self.attempts).await?,
         };
         self.metrics().pending.set(queues.iter().map(|queue| queue.pending).sum());
         let oldest = queues.iter().filter_map(|queue| queue.oldest_pending).max();
@@ -252,42 +247,13 @@ impl Dispatcher<'_> {
         Ok(())
     }
 
-    async fn read_webhooks(&self) -> Result<Vec<Item>, StoreError> {
-        let resource = self.engine.model.webhooks;
-        let (mut items, mut after) = (Vec::new(), None);
-        loop {
-            let collection =
-                Collection { resource, ancestors: Vec::new(), scope: AccessScope::default() };
-            let list = ListQuery::by_id(PAGE_WEBHOOKS, after).into();
-            match self.attempts.store.read(ReadPlan::Page(collection, list)).await? {
-                Outcome::Page(page) => {
-                    items.extend(page.items);
-                    after = items.last().map(|item| item.id);
-                    if page.next.is_none() {
-                        return Ok(items);
-                    }
-                }
-                _ => return Err(unexpected_outcome()),
-            }
-        }
-    }
-
-    async fn read_queues(&self) -> Result<Vec<WebhookQueue>, StoreError> {
-        match self.attempts.store.read(ReadPlan::WebhookQueues).await? {
-            Outcome::WebhookQueues(queues) => Ok(queues),
-            _ => Err(unexpected_outcome()),
-        }
-    }
-
     /// Reads how far another server has brought a webhook.
     async fn refresh_progress(&mut self, at: usize) -> Result<(), StoreError> {
         let Some(state) = self.webhooks.get_mut(at) else { return Ok(()) };
-        let read = ReadPlan::WebhookProgress(state.definition.id);
-        match self.attempts.store.read(read).await? {
-            Outcome::WebhookProgress(Some(progress)) => state.update(progress),
+        match stored::read_progress(&self.attempts, state.definition.id).await? {
+            Some(progress) => state.update(progress),
             // It has been deleted.
-            Outcome::WebhookProgress(None) => self.is_refresh_due = true,
-            _ => return Err(unexpected_outcome()),
+            None => self.is_refresh_due = true,
         }
         Ok(())
     }
@@ -305,36 +271,12 @@ impl Dispatcher<'_> {
         };
         let stored = match queue.position {
             Some(position) => position,
-            None => match self.begin(item.id).await? {
+            None => match stored::begin(&self.attempts, item.id).await? {
                 Some(position) => position,
                 None => return Ok(None),
             },
         };
-        let due_at = queue.due_in.map(|due_in| clock::now() + due_in);
-        let (pending, evaluated) = (queue.pending, stored);
-        Ok(Some(match former {
-            // Another server has moved it, unless it is where this one has left it.
-            Some(state) => WebhookState {
-                definition,
-                stored,
-                evaluated: if state.stored == stored { state.evaluated } else { stored },
-                is_left_logged: state.is_left_logged && state.stored == stored,
-                pending,
-                due_at,
-                ..state
-            },
-            None => WebhookState {
-                definition,
-                stored,
-                evaluated,
-                pending,
-                due_at,
-                in_flight: 0,
-                is_failing: false,
-                left_until: None,
-                is_left_logged: false,
-            },
-        }))
+        Ok(Some(WebhookState::new(definition, (stored, queue), former)))
     }
 
     fn parse(&self, item: &Item) -> Rc<WebhookDefinition> {
@@ -346,22 +288,6 @@ impl Dispatcher<'_> {
         }
         Rc::new(definition)
     }
-
-    /// Finds and stores the position at which a new webhook begins.
-    async fn begin(&self, webhook: Id) -> Result<Option<WebhookPosition>, StoreError> {
-        let start = match self.attempts.store.read(ReadPlan::WebhookStart(webhook)).await? {
-            Outcome::WebhookStart(start) => start,
-            _ => return Err(unexpected_outcome()),
-        };
-        if let Some(start) = start {
-            self.attempts.store.deliver(DeliveryTask::Start(start)).await?;
-        }
-        Ok(start)
-    }
-}
-
-fn unexpected_outcome() -> StoreError {
-    StoreError::internal("a read of the webhooks had another outcome")
 }
 
 /// Fan-out.
@@ -389,7 +315,8 @@ impl Dispatcher<'_> {
         let changes: Vec<_> =
             changes.into_iter().map(|change| LoggedChange::new(&model, change)).collect();
         // Read after the changes: a server stores its model before it writes changes that only this model has.
-        let is_in_force = !self.is_unsure(from, &changes) || self.is_model_in_force().await?;
+        let is_in_force =
+            !self.is_unsure(from, &changes) || stored::is_model_in_force(&self.attempts).await?;
         for at in 0..self.webhooks.len() {
             let Some(state) = self.webhooks.get_mut(at) else { break };
             if state.evaluated.position != from || !state.wants_changes() {
@@ -425,13 +352,6 @@ impl Dispatcher<'_> {
     fn is_unsure(&self, from: i64, changes: &[LoggedChange]) -> bool {
         let mut reading = self.webhooks.iter().filter(|state| state.evaluated.position == from);
         reading.any(|state| changes.iter().any(|logged| state.definition.is_unsure_of(logged)))
-    }
-
-    async fn is_model_in_force(&self) -> Result<bool, StoreError> {
-        match self.attempts.store.read(ReadPlan::IsModelInForce).await? {
-            Outcome::IsModelInForce(is_in_force) => Ok(is_in_force),
-            _ => Err(unexpected_outcome()),
-        }
     }
 
     /// Leaves the fan-out to a server with the model in force; tries again, because this one may be it by then.
@@ -532,7 +452,7 @@ impl Dispatcher<'_> {
         let DeliveryOutcome::Claimed { deliveries, due_in } =
             self.attempts.store.deliver(task).await?
         else {
-            return Err(unexpected_outcome());
+            return Err(stored::unexpected_outcome());
         };
         // Those that are due and were not claimed are locked by another server at this moment.
         let pause = if deliveries.len() < count { CLAIM_PAUSE } else { Duration::ZERO };

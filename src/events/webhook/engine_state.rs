@@ -14,7 +14,7 @@ use crate::events::evaluate::EventSource;
 use crate::log::Logger;
 use crate::metrics::WebhookMetrics;
 use crate::model::Model;
-use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition, WebhookProgress};
+use crate::plan::{PENDING_COUNTED_MAX, WebhookPosition, WebhookProgress, WebhookQueue};
 
 /// Attempts in flight of one webhook, and of one whose last attempt has failed.
 const WEBHOOK_IN_FLIGHT_MAX: usize = 4;
@@ -81,6 +81,28 @@ pub struct WebhookState {
 }
 
 impl WebhookState {
+    /// After a refresh: the definition, where it is stored to be, its queue and what was known before.
+    pub fn new(
+        definition: Rc<WebhookDefinition>,
+        (stored, queue): (WebhookPosition, &WebhookQueue),
+        former: Option<Self>,
+    ) -> Self {
+        let mut state = former.unwrap_or_else(|| Self {
+            definition: Rc::clone(&definition),
+            stored,
+            evaluated: stored,
+            pending: 0,
+            due_at: None,
+            in_flight: 0,
+            is_failing: false,
+            left_until: None,
+            is_left_logged: false,
+        });
+        (state.definition, state.pending) = (definition, queue.pending);
+        state.update(WebhookProgress { position: stored, due_in: queue.due_in });
+        state
+    }
+
     /// Takes over where a webhook is stored to be. Another server has moved it, unless it is where this one left it.
     pub fn update(&mut self, WebhookProgress { position, due_in }: WebhookProgress) {
         if self.stored != position {

@@ -14,6 +14,7 @@ mod engine_state;
 mod fan_out;
 mod schedule;
 mod signature;
+mod stored;
 
 pub use client::{ReceiverAnswer, SendError, is_address_refused, printable_answer};
 pub use engine::{WebhookContext, WebhookEngine};
