@@ -32,8 +32,6 @@ use crate::store::{ChangeTail, OpenError, Store, StoreError, StoreWorker};
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
 /// The pause after a failed read of the log.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// The pause before a stream asks again for changes that transactions in flight hold back.
-const IN_FLIGHT_PAUSE: Duration = Duration::from_millis(20);
 /// The time between the comments that find out which clients have gone.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// How often old events are removed from the rings.
@@ -61,6 +59,9 @@ pub struct Feed {
     /// Wakes the thread: the views have changed, or the feed is closed.
     views_changed: Notify,
     catch_up_queued: Notify,
+    /// The number up to which the thread has read the log.
+    position: AtomicI64,
+    position_changed: Notify,
     heartbeats: AtomicU64,
     /// The largest number that was deleted from the log.
     swept: AtomicI64,
@@ -107,6 +108,8 @@ impl Feed {
             catch_ups: CatchUpQueue::default(),
             views_changed: Notify::new(),
             catch_up_queued: Notify::new(),
+            position: AtomicI64::new(0),
+            position_changed: Notify::new(),
             heartbeats: AtomicU64::new(0),
             swept: AtomicI64::new(0),
             is_closed: AtomicBool::new(false),
@@ -168,6 +171,10 @@ impl Feed {
             }
             self.metrics.views.decrement();
         }
+    }
+
+    fn has_views(&self) -> bool {
+        self.registry().views().next().is_some()
     }
 
     pub(super) fn request_catch_up(&self, request: CatchUpRequest) {
@@ -239,24 +246,31 @@ impl ReadFailures {
     }
 }
 
-/// Requests that are tried again after a pause.
+/// Requests that are tried again later.
 #[derive(Debug, Default)]
 struct PostponedRequests {
-    requests: Vec<CatchUpRequest>,
+    /// Those whose reads have failed.
+    failed: Vec<CatchUpRequest>,
     due_at: Option<Instant>,
+    /// Those for which transactions in flight hold back the next entries. They wait for the thread, which polls the
+    /// log for all of them.
+    held_back: Vec<CatchUpRequest>,
 }
 
 impl PostponedRequests {
-    fn add(&mut self, request: CatchUpRequest, pause: Duration) {
-        self.requests.push(request);
-        self.due_at.get_or_insert(clock::now() + pause);
+    fn add_failed(&mut self, request: CatchUpRequest) {
+        self.failed.push(request);
+        self.due_at.get_or_insert(clock::now() + RETRY_PAUSE);
     }
 
-    fn push_due(&mut self, queue: &CatchUpQueue) {
+    /// Queues what can be tried again, when the thread has read the log up to `position`.
+    fn push_due(&mut self, queue: &CatchUpQueue, position: i64) {
         if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
             self.due_at = None;
-            self.requests.drain(..).for_each(|request| queue.push(request));
+            self.failed.drain(..).for_each(|request| queue.push(request));
         }
+        let is_due = |request: &mut CatchUpRequest| request.position < position;
+        self.held_back.extract_if(.., is_due).for_each(|request| queue.push(request));
     }
 }
 
@@ -310,7 +324,7 @@ impl Feed {
                     index = ViewIndex::new(&self.model, registry.generation, views);
                 }
             }
-            if index.views.is_empty() {
+            if !self.has_views() {
                 // What happens from now on is nothing that a view has to see.
                 position = None;
                 tail.rest();
@@ -335,6 +349,9 @@ impl Feed {
             };
             failures.record_success();
             self.metrics.position.set(usize::try_from(batch.end).unwrap_or(0));
+            if self.position.swap(batch.end, Ordering::Relaxed) != batch.end {
+                self.position_changed.notify_one();
+            }
             self.swept.fetch_max(batch.swept, Ordering::Relaxed);
             let Some(known) = position.replace(batch.end) else {
                 lookup.states.clear();
@@ -373,14 +390,21 @@ impl Feed {
         let (mut sections, mut failures) = (SectionCache::default(), ReadFailures::default());
         let mut postponed = PostponedRequests::default();
         while !self.is_closed() {
-            postponed.push_due(&self.catch_ups);
+            let position = self.position.load(Ordering::Relaxed);
+            postponed.push_due(&self.catch_ups, position);
             let Some(request) = self.catch_ups.pop() else {
-                let queued = self.catch_up_queued.notified();
+                let due = async {
+                    tokio::select! {
+                        () = self.catch_up_queued.notified() => {}
+                        () = self.position_changed.notified(),
+                            if !postponed.held_back.is_empty() => {}
+                    }
+                };
                 match postponed.due_at {
-                    Some(due_at) => drop(timeout_at(due_at.into(), queued).await),
-                    None if sections.is_empty() => queued.await,
+                    Some(due_at) => drop(timeout_at(due_at.into(), due).await),
+                    None if sections.is_empty() => due.await,
                     None => {
-                        if timeout(SECTION_KEEP, queued).await.is_err() {
+                        if timeout(SECTION_KEEP, due).await.is_err() {
                             sections.clear();
                         }
                     }
@@ -394,11 +418,13 @@ impl Feed {
                     failures.record_success();
                     slot.deliver(page);
                 }
-                Ok(None) => postponed.add(request, IN_FLIGHT_PAUSE),
+                Ok(None) if request.position >= position => postponed.held_back.push(request),
+                // A connection that does not know yet what the thread has read.
+                Ok(None) => postponed.add_failed(request),
                 // The stream goes on waiting: a browser would not try again after an error.
                 Err(error) => {
                     failures.record(self, &error);
-                    postponed.add(request, RETRY_PAUSE);
+                    postponed.add_failed(request);
                 }
             }
             // The live events come first.

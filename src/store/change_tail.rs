@@ -19,8 +19,9 @@ use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 use crate::value::Change;
 
-/// How often the tail polls while entries are visible above the low-water mark.
-const IN_FLIGHT_POLLS_MS: [u64; 4] = [5, 10, 20, 50];
+/// How often the tail polls while transactions in flight hold entries back and give no hint: less often after each
+/// poll that finds the same.
+const IN_FLIGHT_POLLS_MS: [u64; 8] = [5, 10, 20, 50, 100, 200, 500, 1_000];
 
 /// A batch of large items ends early.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -63,7 +64,7 @@ pub struct ChangeTail {
     /// `None` while nobody follows the log, so that commits need not tell.
     commits: Option<Receiver<u64>>,
     poll: PollIntervals,
-    /// How often in a row a read found entries that transactions in flight hold back.
+    /// How often in a row a read found nothing but entries that transactions in flight hold back.
     in_flight_reads: usize,
 }
 
@@ -133,7 +134,10 @@ impl ChangeTail {
     pub async fn read_after(&mut self, position: i64) -> Result<TailBatch, StoreError> {
         let batch = self.read(position).await?;
         let has_in_flight = batch.marks.reached > batch.marks.settled;
-        self.in_flight_reads = if has_in_flight { self.in_flight_reads + 1 } else { 0 };
+        self.in_flight_reads = match has_in_flight {
+            true if batch.end == position => self.in_flight_reads + 1,
+            is_held_back => usize::from(is_held_back),
+        };
         let has_more = batch.has_more();
         let swept = batch.marks.swept;
         Ok(TailBatch { changes: batch.changes, end: batch.end, has_more, swept })

@@ -40,7 +40,7 @@ pub struct DatabaseConnection {
     /// The statement cache.
     statements: Mutex<Cache<Box<str>, Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
-    /// pool may raise it.
+    /// server may raise it.
     pub low_watermark: Arc<AtomicI64>,
     pub clock: Arc<DatabaseClock>,
     /// PostgreSQL has warned that a commit on this connection may be missing on its standbys.
@@ -189,6 +189,12 @@ impl ConnectionPool {
     /// Uses this nonce epoch, which stays known only as long as no connection to the database ends.
     pub fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self { epoch: Arc::clone(epoch), ..self }
+    }
+
+    /// Uses the low-water mark that all pools of a server share: what one connection has seen, the others need not
+    /// ask for.
+    pub fn with_low_watermark(self, low_watermark: &Arc<AtomicI64>) -> Self {
+        Self { low_watermark: Arc::clone(low_watermark), ..self }
     }
 
     /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.

@@ -1,6 +1,7 @@
 //! The store as the worker threads see it: each has its own connection pool, insert batches and pipelined reads.
 
 use std::pin::pin;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,7 @@ pub struct PostgresStore {
     claims: Arc<ClaimQueue>,
     keeper: Mutex<Option<MaintenanceThread>>,
     clock: Arc<DatabaseClock>,
+    low_watermark: Arc<AtomicI64>,
 }
 
 pub fn open(
@@ -75,6 +77,7 @@ pub fn open(
         claims: Arc::new(ClaimQueue::new(&epoch)),
         epoch,
         clock: Arc::clone(&maintenance.clock),
+        low_watermark: Arc::default(),
         keeper: Mutex::new(Some(maintenance)),
     }))
 }
@@ -109,6 +112,7 @@ impl PostgresWorker {
         let counted = shared.metrics.pool();
         let pool = ConnectionPool::new(address, shared.session, connections_max, counted);
         let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);
+        let pool = pool.with_low_watermark(&shared.low_watermark);
         let limits = &shared.context.model.server.limits;
         let state = Arc::new(PostgresWorkerState {
             context: Arc::clone(&shared.context),

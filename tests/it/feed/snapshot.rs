@@ -11,7 +11,7 @@ use serde_json::json;
 use super::list_copy::{ListCopy, fetch_list};
 use crate::harness::{
     Backend, Client, EventSource, Masks, OpenTransaction, Person, Received, Server, Setup,
-    StreamEnd, StreamEvent,
+    StreamEnd, StreamEvent, wait_until,
 };
 
 const MODEL: &str = r#"
@@ -43,6 +43,12 @@ fn lines(events: &[StreamEvent]) -> String {
     };
     events.iter().map(line).collect::<Vec<_>>().join("\n")
 }
+
+/// An entry of the log, in a transaction that commits on request.
+const HELD_ENTRY: &str =
+    "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
+     VALUES (nouns_next_change(true), now(), 'entry', '7', '/entries/7', 'created', 'psql', 'r',
+     '{\"id\":7,\"number\":7,\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"updated_at\":\"2026-01-01T00:00:00.000000Z\",\"version\":1}') RETURNING sequence;\n";
 
 on_every_backend! {
     /// The fault would break an export.
@@ -227,12 +233,7 @@ fn read(address: SocketAddr, (target, login): (&str, &str), seed: usize, is_done
 fn snapshot_with_a_transaction_in_flight_has_each_change_once() {
     let server = start(Backend::Postgres);
     create(&server, 1);
-    let held = OpenTransaction::begin(
-        server.folder(),
-        "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, subject, kind, actor, request_id, after)
-         VALUES (nouns_next_change(true), now(), 'entry', '7', '/entries/7', 'created', 'psql', 'r',
-         '{\"id\":7,\"number\":7,\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"updated_at\":\"2026-01-01T00:00:00.000000Z\",\"version\":1}') RETURNING sequence;\n",
-    );
+    let held = OpenTransaction::begin(server.folder(), HELD_ENTRY);
     create(&server, 2);
     let mut source = EventSource::new("/entries?snapshot=true");
     source.connect(server.address).unwrap();
@@ -245,4 +246,31 @@ fn snapshot_with_a_transaction_in_flight_has_each_change_once() {
     assert_eq!(ids, ["", "3"]);
     create(&server, 3);
     assert_eq!(source.next_event().id, "4");
+}
+
+/// A stream that transactions in flight hold back waits for the tail, and the tail polls less and less.
+#[test]
+fn snapshot_during_a_long_transaction_does_not_poll_often_on_postgres() {
+    let model = MODEL.replace("[server.limits]", "[server.limits]\nheartbeat_seconds = 1");
+    let server = Setup::new(Backend::Postgres).model(&model).start();
+    create(&server, 1);
+    let held = OpenTransaction::begin(server.folder(), HELD_ENTRY);
+    create(&server, 2);
+    let mut source = EventSource::new("/entries?snapshot=true").connected(server.address);
+    assert_eq!(source.next_events(3).len(), 3);
+    let polls = |kind: &str| -> u64 {
+        server.metric(&format!("nouns_feed_polls_total{{kind=\"{kind}\"}}")).unwrap()
+    };
+    // At first the server is not notified of the commits of others, and polls.
+    wait_until("the tail polls less than five times a second", || {
+        let (before, comments) = (polls("tail"), source.comments().len());
+        wait_until("four seconds have passed", || {
+            assert_eq!(source.poll(Duration::from_millis(50)), None);
+            (source.comments().len() >= comments + 4).then_some(())
+        });
+        (polls("tail") - before < 20).then_some(())
+    });
+    assert_eq!(polls("catch_up"), 1);
+    held.commit();
+    assert_eq!(lines(&source.next_events(2)), "created \"/entries/7\" 7\nsynced null null");
 }
