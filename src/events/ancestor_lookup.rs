@@ -40,7 +40,12 @@ impl AncestorLookup {
         self.until = Some(clock::now() + BATCH_LOOKUP_TIME);
     }
 
-    /// Whether anything was looked up.
+    /// Allows the lookups of another page.
+    pub fn begin_page(&mut self) {
+        (self.left, self.until) = (LOOKUPS_MAX, None);
+    }
+
+    /// Whether anything was looked up for the batch or page.
     pub fn has_read(&self) -> bool {
         self.left < LOOKUPS_MAX
     }

@@ -2,8 +2,9 @@
 //!
 //! The requests wait in one queue and are served one page at a time, so that a restart with thousands of clients
 //! that resume is a series of short reads. A batch of the log is larger than a page, and streams often resume at
-//! similar positions, so the last batches are kept for a moment.
+//! similar positions, so the last batches are kept for a moment, with their pages.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,6 +25,10 @@ use crate::plan::ChangeBatch;
 pub const BATCH_BYTES_MAX: usize = 256 << 10;
 /// How many batches are kept.
 const BATCHES_MAX: usize = 16;
+/// The size of the pages that are kept for one batch.
+const PAGES_BYTES_MAX: usize = 256 << 10;
+/// What a page takes up beside its events.
+const PAGE_BYTES: usize = 128;
 
 /// A stream that waits for a page.
 #[derive(Debug)]
@@ -64,6 +69,27 @@ pub struct LogSection {
     after: i64,
     end: i64,
     changes: Vec<LoggedChange>,
+    pages: RefCell<SectionPages>,
+}
+
+/// The pages of a section that were made last, which the streams of a view share.
+#[derive(Debug, Default)]
+struct SectionPages {
+    pages: VecDeque<SectionPage>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct SectionPage {
+    view: Arc<View>,
+    after: i64,
+    page: CatchUpPage,
+}
+
+impl SectionPage {
+    fn approximate_bytes(&self) -> usize {
+        self.page.bytes.len() + PAGE_BYTES
+    }
 }
 
 impl LogSection {
@@ -71,12 +97,32 @@ impl LogSection {
     /// flight.
     pub fn new(model: &Model, after: i64, batch: ChangeBatch) -> Option<Rc<Self>> {
         let changes = batch.changes.into_iter().map(|change| LoggedChange::new(model, change));
-        let section = Self { after, end: batch.end, changes: changes.collect() };
+        let (changes, pages) = (changes.collect(), RefCell::default());
+        let section = Self { after, end: batch.end, changes, pages };
         (section.end > after).then(|| Rc::new(section))
     }
 
     fn has_entries_after(&self, position: i64) -> bool {
         self.after <= position && position < self.end
+    }
+
+    /// The page of a view after a position, if another stream has had it.
+    pub fn page(&self, view: &Arc<View>, after: i64) -> Option<CatchUpPage> {
+        let pages = self.pages.borrow();
+        let is_it = |kept: &&SectionPage| kept.after == after && Arc::ptr_eq(&kept.view, view);
+        pages.pages.iter().find(is_it).map(|kept| kept.page.clone())
+    }
+
+    pub fn keep_page(&self, view: &Arc<View>, after: i64, page: &CatchUpPage) {
+        let mut pages = self.pages.borrow_mut();
+        let kept = SectionPage { view: Arc::clone(view), after, page: page.clone() };
+        pages.bytes += kept.approximate_bytes();
+        pages.pages.push_front(kept);
+        while pages.bytes > PAGES_BYTES_MAX
+            && let Some(oldest) = pages.pages.pop_back()
+        {
+            pages.bytes -= oldest.approximate_bytes();
+        }
     }
 
     fn changes_after(&self, position: i64) -> &[LoggedChange] {
@@ -135,8 +181,10 @@ pub async fn make_page(
             Ok(Evaluation::Event) => page.last_event = Some(sequence),
             Ok(Evaluation::LastEvent) => (page.last_event, page.is_last) = (Some(sequence), true),
             Ok(_) => {}
-            // The next page has lookups of its own; this one has at least one change.
-            Err(EvaluationFailure::TooManyLookups) if examined > after => {
+            // The next page has lookups of its own, or finds the same error; this one has at least one change.
+            Err(EvaluationFailure::TooManyLookups | EvaluationFailure::Store(_))
+                if examined > after =>
+            {
                 page.position = examined;
                 break;
             }
@@ -164,7 +212,10 @@ pub async fn make_page(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::intent::LogFilter;
     use crate::model;
+    use crate::permit::AccessScope;
+    use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
     use crate::plan::LogMarks;
     use crate::value::{Change, Moment};
 
@@ -204,6 +255,33 @@ mod tests {
             assert_eq!(numbers, expected, "{position}");
         }
         assert!(section(12, &[], 12).is_none(), "transactions are in flight");
+    }
+
+    fn view() -> Arc<View> {
+        let model = model::read("m.toml", MODEL).unwrap();
+        let target = ChangeTarget::All(Arc::new(LogFilter::default()));
+        let scope = ChangeScope { access: AccessScope::default(), target };
+        View::new(Subscription::new(&model, scope))
+    }
+
+    #[test]
+    fn section_pages_are_shared_by_the_streams_of_a_view_at_one_position() {
+        let page = |size: usize| CatchUpPage {
+            bytes: vec![b'x'; size].into(),
+            count: 1,
+            position: 6,
+            last_event: Some(6),
+            is_last: false,
+        };
+        let (section, one, other) = (section(3, &[4, 6, 9], 12).unwrap(), view(), view());
+        section.keep_page(&one, 3, &page(1_000));
+        assert_eq!(section.page(&one, 3), Some(page(1_000)));
+        assert!(section.page(&one, 4).is_none() && section.page(&other, 3).is_none());
+        section.keep_page(&other, 3, &page(PAGES_BYTES_MAX - 2 * PAGE_BYTES));
+        assert!(section.page(&one, 3).is_none() && section.page(&other, 3).is_some());
+        section.keep_page(&one, 4, &page(PAGES_BYTES_MAX));
+        assert_eq!(section.pages.borrow().pages.len(), 0, "a page that is too large is not kept");
+        assert_eq!(section.pages.borrow().bytes, 0);
     }
 
     #[test]

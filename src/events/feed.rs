@@ -388,7 +388,7 @@ impl Feed {
     /// Reads pages of the log for the streams that are behind.
     async fn serve_catch_ups(&self, worker: &StoreWorker) {
         let (mut sections, mut failures) = (SectionCache::default(), ReadFailures::default());
-        let mut postponed = PostponedRequests::default();
+        let (mut postponed, mut lookup) = (PostponedRequests::default(), AncestorLookup::new());
         while !self.is_closed() {
             let position = self.position.load(Ordering::Relaxed);
             postponed.push_due(&self.catch_ups, position);
@@ -406,6 +406,7 @@ impl Feed {
                     None => {
                         if timeout(SECTION_KEEP, due).await.is_err() {
                             sections.clear();
+                            lookup.states.clear();
                         }
                     }
                 }
@@ -413,7 +414,7 @@ impl Feed {
             };
             // The stream may have ended meanwhile.
             let Some(slot) = request.slot.upgrade() else { continue };
-            match self.make_page(worker, &request, &mut sections).await {
+            match self.make_page(worker, &request, &mut sections, &mut lookup).await {
                 Ok(Some(page)) => {
                     failures.record_success();
                     slot.deliver(page);
@@ -438,6 +439,7 @@ impl Feed {
         worker: &StoreWorker,
         request: &CatchUpRequest,
         sections: &mut SectionCache,
+        lookup: &mut AncestorLookup,
     ) -> Result<Option<Result<CatchUpPage, String>>, StoreError> {
         let after = request.position;
         let gone = || Ok(Some(Err("the log no longer has the position of the stream".to_owned())));
@@ -453,20 +455,31 @@ impl Feed {
                     return Ok(None);
                 };
                 sections.insert(&section);
+                // A state that had not ended when it was looked up may end in entries that were read later.
+                lookup.states.clear();
                 section
             }
         };
-        let (subscription, bridge) = (&request.view.subscription, request.bridge.as_deref());
-        let evaluator = self.evaluator(worker);
-        let mut lookup = AncestorLookup::new();
-        let page = make_page(&evaluator, subscription, (&section, after), bridge, &mut lookup);
-        let page = page.await;
+        let (view, bridge) = (&request.view, request.bridge.as_deref());
+        if bridge.is_none()
+            && let Some(page) = section.page(view, after)
+        {
+            return Ok(Some(Ok(page)));
+        }
+        lookup.begin_page();
+        let (evaluator, subscription) = (self.evaluator(worker), &view.subscription);
+        let page = make_page(&evaluator, subscription, (&section, after), bridge, lookup).await;
         // The log may have lost the states of then, and shown those of now.
         if lookup.has_read() && self.swept() > after {
             return gone();
         }
         match page {
-            Ok(page) => Ok(Some(Ok(page))),
+            Ok(page) => {
+                if bridge.is_none() {
+                    section.keep_page(view, after, &page);
+                }
+                Ok(Some(Ok(page)))
+            }
             Err(EvaluationFailure::Store(error)) => Err(error),
             Err(EvaluationFailure::Panicked(cause)) => Ok(Some(Err(cause))),
             Err(EvaluationFailure::TooManyLookups) => {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::admission::CallerKey;
 
 /// The events of a page of the log, which may be none.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatchUpPage {
     pub bytes: Bytes,
     /// The number of events.
