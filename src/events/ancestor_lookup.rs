@@ -91,7 +91,8 @@ impl Evaluator<'_> {
         }
     }
 
-    fn evaluate_known(
+    /// As `evaluate`, from what is known.
+    pub fn evaluate_known(
         &self,
         out: &mut Vec<u8>,
         subscription: &Subscription,

@@ -2,6 +2,9 @@
 //!
 //! The events of a view are handed over in chunks of limited size while the batch is evaluated, and all rings
 //! together are limited too. So the memory does not depend on how many views see how much of a batch.
+//!
+//! Views that need the states of ancestors which are not known come last, so that the others do not wait for the
+//! store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,16 +72,37 @@ pub async fn publish(
     let mut publication = Publication::new(index);
     lookup.begin_batch();
     let now = clock::moment().micros();
+    let mut changes = Vec::with_capacity(batch.changes.len());
     for change in batch.changes {
         let delay = u64::try_from(now.saturating_sub(change.time.micros())).unwrap_or(0);
         evaluator.metrics.delay.observe_time(Duration::from_micros(delay));
         let logged = LoggedChange::new(evaluator.model, change);
         lookup.states.pass(evaluator.model, &logged);
         for at in index.interested(&logged.change.resource) {
-            publication.evaluate(evaluator, at, &logged, lookup).await;
+            publication.evaluate_known(evaluator, at, &logged, lookup);
+        }
+        changes.push(logged);
+    }
+    let has_ended = publication.finish(batch.end, EvaluationPass::Known);
+    if !publication.needs_lookups() {
+        return has_ended;
+    }
+    for logged in &changes {
+        lookup.states.move_to(logged.change.sequence);
+        for at in index.interested(&logged.change.resource) {
+            publication.evaluate_with_lookups(evaluator, at, logged, lookup).await;
         }
     }
-    publication.finish(batch.end)
+    publication.finish(batch.end, EvaluationPass::WithLookups) || has_ended
+}
+
+/// The two passes over a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EvaluationPass {
+    /// From memory.
+    Known,
+    /// For the views that need the store.
+    WithLookups,
 }
 
 /// The events of a batch, while they are collected.
@@ -99,6 +123,17 @@ struct ViewOutput {
     bytes: Vec<u8>,
     events: Vec<(i64, usize)>,
     end: Option<OutputEnd>,
+    /// The number of the first change that needs a lookup. From there on the changes are evaluated in the second pass.
+    lookups_from: Option<i64>,
+}
+
+impl ViewOutput {
+    fn pass(&self) -> EvaluationPass {
+        match self.lookups_from {
+            None => EvaluationPass::Known,
+            Some(_) => EvaluationPass::WithLookups,
+        }
+    }
 }
 
 /// Why no more changes of a batch are evaluated for a view.
@@ -120,8 +155,39 @@ impl<'a> Publication<'a> {
         Self { index, outputs, ring_bytes, rings_bytes, pending_bytes: 0, read_at }
     }
 
-    /// Evaluates one change for one view. A failure concerns this view alone.
-    async fn evaluate(
+    fn needs_lookups(&self) -> bool {
+        self.outputs.iter().any(|output| output.lookups_from.is_some())
+    }
+
+    /// Evaluates one change for one view, unless that needs the store. A failure concerns this view alone.
+    fn evaluate_known(
+        &mut self,
+        evaluator: &Evaluator<'_>,
+        at: usize,
+        logged: &LoggedChange,
+        lookup: &AncestorLookup,
+    ) {
+        let (Some(view), Some(output)) = (self.index.views.get(at), self.outputs.get_mut(at))
+        else {
+            return;
+        };
+        if output.end.is_some() || output.lookups_from.is_some() {
+            return;
+        }
+        let begin = output.bytes.len();
+        let subscription = &view.subscription;
+        let evaluated =
+            evaluator.evaluate_known(&mut output.bytes, subscription, logged, lookup);
+        match evaluated {
+            Ok(Evaluation::NeedsAncestors(_)) => {
+                output.lookups_from = Some(logged.change.sequence);
+            }
+            evaluated => self.add_event(at, logged.change.sequence, (begin, evaluated)),
+        }
+    }
+
+    /// As `evaluate_known`, in the second pass.
+    async fn evaluate_with_lookups(
         &mut self,
         evaluator: &Evaluator<'_>,
         at: usize,
@@ -132,12 +198,24 @@ impl<'a> Publication<'a> {
         else {
             return;
         };
-        if output.end.is_some() {
+        let sequence = logged.change.sequence;
+        if output.end.is_some() || output.lookups_from.is_none_or(|from| sequence < from) {
             return;
         }
         let begin = output.bytes.len();
         let subscription = &view.subscription;
         let evaluated = evaluator.evaluate(&mut output.bytes, subscription, logged, lookup).await;
+        self.add_event(at, sequence, (begin, evaluated));
+    }
+
+    /// Adds the event of a change that was written at `begin`, if there is one.
+    fn add_event(
+        &mut self,
+        at: usize,
+        sequence: i64,
+        (begin, evaluated): (usize, Result<Evaluation, EvaluationFailure>),
+    ) {
+        let Some(output) = self.outputs.get_mut(at) else { return };
         output.end = match evaluated {
             Ok(Evaluation::LastEvent) => Some(OutputEnd::LastEvent),
             Ok(_) => None,
@@ -149,11 +227,11 @@ impl<'a> Publication<'a> {
         if output.bytes.len() == begin {
             return;
         }
-        output.events.push((logged.change.sequence, begin));
+        output.events.push((sequence, begin));
         self.pending_bytes += output.bytes.len() - begin;
         let is_full = output.bytes.len() >= CHUNK_BYTES || output.end.is_some();
         if is_full || self.pending_bytes > PENDING_BYTES_MAX {
-            self.hand_over(at, logged.change.sequence);
+            self.hand_over(at, sequence);
         }
     }
 
@@ -189,11 +267,16 @@ impl<'a> Publication<'a> {
         }
     }
 
-    /// Hands over the rest, at the end of the batch. Returns whether a view has ended.
-    fn finish(mut self, end: i64) -> bool {
+    /// Hands over the rest of the views that a pass has completed, at the end of the batch. Returns whether one of them
+    /// has ended.
+    fn finish(&mut self, end: i64, pass: EvaluationPass) -> bool {
         let mut has_ended = false;
         for (at, view) in self.index.views.iter().enumerate() {
-            match self.outputs.get(at).and_then(|output| output.end) {
+            let Some(output) = self.outputs.get(at).filter(|output| output.pass() == pass) else {
+                continue;
+            };
+            let output_end = output.end;
+            match output_end {
                 None => self.hand_over(at, end),
                 Some(OutputEnd::Unknown) => view.skip_to(end),
                 Some(OutputEnd::LastEvent) => has_ended = true,
@@ -232,7 +315,12 @@ mod tests {
         ViewIndex::new(&model, 1, views.iter())
     }
 
-    fn add_event(publication: &mut Publication<'_>, at: usize, sequence: i64, bytes: usize) {
+    fn hand_over_event(
+        publication: &mut Publication<'_>,
+        at: usize,
+        sequence: i64,
+        bytes: usize,
+    ) {
         let output = &mut publication.outputs[at];
         output.events.push((sequence, output.bytes.len()));
         output.bytes.extend(vec![b'x'; bytes]);
@@ -243,13 +331,13 @@ mod tests {
     fn publication_over_the_size_of_all_rings_empties_the_largest_one() {
         let index = index(3);
         let mut publication = Publication::new(&index);
-        add_event(&mut publication, 0, 1, 6 << 20);
-        add_event(&mut publication, 1, 1, 7 << 20);
+        hand_over_event(&mut publication, 0, 1, 6 << 20);
+        hand_over_event(&mut publication, 1, 1, 7 << 20);
         assert_eq!(publication.rings_bytes, 13 << 20);
-        add_event(&mut publication, 2, 1, 4 << 20);
+        hand_over_event(&mut publication, 2, 1, 4 << 20);
         assert_eq!(publication.ring_bytes, [6 << 20, 0, 4 << 20]);
         assert_eq!(publication.rings_bytes, 10 << 20);
-        assert!(!publication.finish(9));
+        assert!(!publication.finish(9, EvaluationPass::Known));
         let reads: Vec<_> = index.views.iter().map(|view| view.read_after(0)).collect();
         assert!(matches!(reads[0], ViewRead::Events { count: 1, last: 1, .. }));
         assert_eq!(reads[1], ViewRead::Behind);

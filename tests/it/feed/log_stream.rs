@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Answer, Backend, ConnectError, EventSource, Person, Server, Setup, StreamEvent, wait_until,
+    Answer, Backend, ConnectError, EventSource, OpenTransaction, Person, Server, Setup,
+    StreamEvent, wait_until,
 };
 
 const MODEL: &str = r#"
@@ -184,7 +185,11 @@ struct Shop {
 
 impl Shop {
     fn start(backend: Backend) -> Self {
-        let server = Setup::new(backend).model(MODEL).with_authentication().start();
+        Self::start_with(backend, MODEL)
+    }
+
+    fn start_with(backend: Backend, model: &str) -> Self {
+        let server = Setup::new(backend).model(model).with_authentication().start();
         let ann = Person::new("ann", "the password of ann");
         server.add_user(&ann, &["own"]);
         let admin = server.admin().basic();
@@ -337,4 +342,34 @@ on_every_backend! {
         let mut again = shop.follow(&shop.ann, "/-/changes?resource=order&since=0").unwrap();
         assert_eq!(again.next_events(150), events);
     }
+}
+
+/// An order of the second customer, in the log alone.
+const LOGGED_ORDER: &str =
+    "BEGIN; INSERT INTO nouns_changes (sequence, time, resource, id, parent_id, subject, kind, actor, request_id, after)
+     VALUES (nouns_next_change(true), now(), 'order', '9', '2', '/customers/2/orders/9', 'created', 'psql', 'r',
+     '{\"id\":9,\"text\":\"tea\",\"created_at\":\"2026-01-01T00:00:00.000000Z\",\"updated_at\":\"2026-01-01T00:00:00.000000Z\",\"version\":1}') RETURNING sequence;\n";
+
+/// While a stream waits for the state of an ancestor, here because of a lock, those that need none get their events.
+#[test]
+fn stream_without_lookups_does_not_wait_for_those_of_others_on_postgres() {
+    let limits = "[server.limits]\nstatement_seconds_max = 600\nrequest_seconds_max = 600";
+    let shop = Shop::start_with(Backend::Postgres, &MODEL.replace("[server.limits]", limits));
+    let order = r#"{"order":{"text":"tea"}}"#;
+    let [first, _] = [(); 2].map(|()| shop.create("/customers", &customer("ann")));
+    let target = "/-/changes?resource=order";
+    let [mut all, mut own] =
+        [&shop.server.admin(), &shop.ann].map(|person| shop.follow(person, target).unwrap());
+    let created = shop.create(&format!("{first}/orders"), order);
+    for source in [&mut all, &mut own] {
+        assert_eq!(source.next_event().json()["subject"], *created);
+    }
+    let lock = "BEGIN; LOCK TABLE customers IN ACCESS EXCLUSIVE MODE; SELECT 1;\n";
+    let lock = OpenTransaction::begin(shop.server.folder(), lock);
+    OpenTransaction::begin(shop.server.folder(), LOGGED_ORDER).commit();
+    // The commit of another process gives no hint.
+    shop.create("/visits", r#"{"visit":{"owner":"ann"}}"#);
+    assert_eq!(all.next_event().json()["subject"], "/customers/2/orders/9");
+    lock.commit();
+    assert_eq!(own.next_event().json()["subject"], "/customers/2/orders/9");
 }
