@@ -20,7 +20,7 @@ use super::catch_up::{
 use super::evaluate::{EventSource, Subscription};
 use super::publish::{ViewIndex, publish};
 use super::slot::{CatchUpPage, StreamSlot};
-use super::view::View;
+use super::view::{NOT_EVALUATED, View};
 use crate::admission::CallerKey;
 use crate::clock;
 use crate::log::{Level, Logger};
@@ -38,6 +38,8 @@ const PROBE_PAUSE: Duration = Duration::from_millis(50);
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 /// How long the sections of the log are kept that streams were behind in.
 const SECTION_KEEP: Duration = Duration::from_secs(2);
+/// Why streams are cut whose positions are after the end of the log.
+const LOG_WENT_BACK: &str = "the change log ends before the position of the stream";
 /// How often failed reads are logged.
 const FAILURE_LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -65,6 +67,8 @@ pub struct Feed {
     heartbeats: AtomicU64,
     /// The largest number that was deleted from the log.
     swept: AtomicI64,
+    /// How often the log has lost its end.
+    logs_lost: AtomicU64,
     is_closed: AtomicBool,
     pub(super) metrics: Arc<FeedMetrics>,
     log: Logger,
@@ -112,6 +116,7 @@ impl Feed {
             position_changed: Notify::new(),
             heartbeats: AtomicU64::new(0),
             swept: AtomicI64::new(0),
+            logs_lost: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             metrics: Arc::clone(&metrics.feed),
             log,
@@ -282,7 +287,7 @@ impl Feed {
             if catch_unwind(work).is_err() {
                 // The panic is logged. What the views have is in doubt, so the clients resume from the log.
                 let views: Vec<_> = self.registry().views().cloned().collect();
-                views.iter().for_each(|view| view.fail());
+                views.iter().for_each(|view| view.fail(NOT_EVALUATED));
                 thread::sleep(RETRY_PAUSE);
             }
         }
@@ -348,6 +353,11 @@ impl Feed {
                 }
             };
             failures.record_success();
+            if let Some(known) = position.filter(|known| tail.reached() < *known) {
+                self.end_streams_of_lost_log(known, (tail.reached(), batch.swept));
+                position = None;
+                continue;
+            }
             self.metrics.position.set(usize::try_from(batch.end).unwrap_or(0));
             if self.position.swap(batch.end, Ordering::Relaxed) != batch.end {
                 self.position_changed.notify_one();
@@ -380,6 +390,21 @@ impl Feed {
         }
     }
 
+    /// Cuts all streams: the database has lost entries which they have sent, by a failover to a standby that was
+    /// behind or by a restored backup, and will use their numbers again. A client that resumes is refused, or gets a
+    /// new snapshot.
+    fn end_streams_of_lost_log(&self, position: i64, (reached, swept): (i64, i64)) {
+        let message = "the change log has lost its end, and the event streams are cut";
+        let fields: [(&str, &dyn std::fmt::Display); 2] =
+            [("position", &position), ("reached", &reached)];
+        self.log.event(Level::Error, message, &fields);
+        self.swept.store(swept, Ordering::Relaxed);
+        self.logs_lost.fetch_add(1, Ordering::Relaxed);
+        let mut registry = self.registry();
+        registry.views().for_each(|view| view.fail(LOG_WENT_BACK));
+        registry.generation += 1;
+    }
+
     fn send_heartbeats(&self) {
         self.heartbeats.fetch_add(1, Ordering::Relaxed);
         self.for_each_stream(StreamSlot::wake);
@@ -389,7 +414,13 @@ impl Feed {
     async fn serve_catch_ups(&self, worker: &StoreWorker) {
         let (mut sections, mut failures) = (SectionCache::default(), ReadFailures::default());
         let (mut postponed, mut lookup) = (PostponedRequests::default(), AncestorLookup::new());
+        let mut logs_lost = self.logs_lost.load(Ordering::Relaxed);
         while !self.is_closed() {
+            let lost_now = self.logs_lost.load(Ordering::Relaxed);
+            if std::mem::replace(&mut logs_lost, lost_now) != lost_now {
+                sections.clear();
+                lookup.states.clear();
+            }
             let position = self.position.load(Ordering::Relaxed);
             postponed.push_due(&self.catch_ups, position);
             let Some(request) = self.catch_ups.pop() else {
@@ -450,6 +481,9 @@ impl Feed {
                 self.metrics.catch_up_reads.add(1);
                 if batch.marks.swept > after {
                     return gone();
+                }
+                if batch.marks.reached < after {
+                    return Ok(Some(Err(LOG_WENT_BACK.to_owned())));
                 }
                 let Some(section) = LogSection::new(&self.model, after, batch) else {
                     return Ok(None);

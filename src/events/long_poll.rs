@@ -77,7 +77,7 @@ impl LogWait {
                 Poll::Pending
             }
             ViewRead::NotLive => Poll::Pending,
-            ViewRead::Ended | ViewRead::Failed => Poll::Ready(WaitEnd::Closed),
+            ViewRead::Ended | ViewRead::Failed(_) => Poll::Ready(WaitEnd::Closed),
         }
     }
 }

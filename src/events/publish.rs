@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::evaluate::Evaluation;
-use super::view::{EventBatch, View};
+use super::view::{EventBatch, NOT_EVALUATED, View};
 use crate::clock;
 use crate::intent::LoggedChange;
 use crate::model::Model;
@@ -281,7 +281,7 @@ impl<'a> Publication<'a> {
                 Some(OutputEnd::Unknown) => view.skip_to(end),
                 Some(OutputEnd::LastEvent) => has_ended = true,
                 Some(OutputEnd::Panicked) => {
-                    view.fail();
+                    view.fail(NOT_EVALUATED);
                     has_ended = true;
                 }
             }

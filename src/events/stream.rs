@@ -27,8 +27,6 @@ const RETRY_AFTER_SHUTDOWN_MS: std::ops::Range<u32> = 1_000..5_000;
 /// tell how many changes others make.
 const HEARTBEAT_POSITION_STEP: i64 = 1_024;
 
-const NOT_EVALUATED: &str = "a change could not be evaluated";
-
 /// Where a stream begins.
 #[derive(Debug)]
 pub enum StreamStart {
@@ -141,10 +139,10 @@ impl EventStream {
         }
         let next = match &mut self.phase {
             StreamPhase::Snapshot(_) => self.next_items(context)?,
-            StreamPhase::Bridging(_) if self.membership.view.has_failed() => {
-                return Err(NOT_EVALUATED.to_owned());
-            }
-            StreamPhase::Bridging(_) => self.next_page()?,
+            StreamPhase::Bridging(_) => match self.membership.view.failure() {
+                Some(cause) => return Err(cause.to_owned()),
+                None => self.next_page()?,
+            },
             StreamPhase::Following => self.next_events()?,
             StreamPhase::Starting(_) | StreamPhase::Ended => None,
         };
@@ -211,7 +209,7 @@ impl EventStream {
                 self.phase = StreamPhase::Ended;
                 Ok(None)
             }
-            ViewRead::Failed => Err(NOT_EVALUATED.to_owned()),
+            ViewRead::Failed(cause) => Err(cause.to_owned()),
             ViewRead::Behind => self.next_page(),
         }
     }

@@ -19,6 +19,9 @@ const RING_BYTES_MAX: usize = 64 << 10;
 /// How long the ring keeps an event for streams that are slow.
 pub const RING_KEEP: Duration = Duration::from_secs(2);
 
+/// The failure of a view whose changes cannot be evaluated, because of a panic.
+pub const NOT_EVALUATED: &str = "a change could not be evaluated";
+
 /// One subscription with its recent events and its streams.
 #[derive(Debug)]
 pub struct View {
@@ -33,7 +36,8 @@ struct ViewState {
     streams: HashMap<u64, Arc<StreamSlot>>,
     /// The position of its last event, if there will be no others.
     ended_at: Option<i64>,
-    has_failed: bool,
+    /// Why its streams are cut.
+    failure: Option<&'static str>,
 }
 
 #[derive(Debug)]
@@ -88,8 +92,8 @@ pub enum ViewRead {
     NotLive,
     /// There will be no more events.
     Ended,
-    /// The evaluation of a change has panicked.
-    Failed,
+    /// The stream is cut, for this reason.
+    Failed(&'static str),
 }
 
 impl View {
@@ -125,8 +129,8 @@ impl View {
     /// The events after a position.
     pub fn read_after(&self, position: i64) -> ViewRead {
         let state = self.state();
-        if state.has_failed {
-            return ViewRead::Failed;
+        if let Some(cause) = state.failure {
+            return ViewRead::Failed(cause);
         }
         if state.ended_at.is_some_and(|ended_at| position >= ended_at) {
             return ViewRead::Ended;
@@ -205,21 +209,21 @@ impl View {
         self.state().ring.as_ref().map_or(0, |ring| ring.bytes)
     }
 
-    /// Whether the evaluation of a change has panicked.
-    pub fn has_failed(&self) -> bool {
-        self.state().has_failed
+    /// Why its streams are cut, if they are.
+    pub fn failure(&self) -> Option<&'static str> {
+        self.state().failure
     }
 
     /// Whether it will have no more events.
     pub fn has_ended(&self) -> bool {
         let state = self.state();
-        state.ended_at.is_some() || state.has_failed
+        state.ended_at.is_some() || state.failure.is_some()
     }
 
-    /// Ends its streams, because a change cannot be evaluated.
-    pub fn fail(&self) {
+    /// Cuts its streams.
+    pub fn fail(&self, cause: &'static str) {
         let mut state = self.state();
-        state.has_failed = true;
+        state.failure = Some(cause);
         state.wake_all();
     }
 

@@ -127,6 +127,7 @@ pub struct LogBounds {
 /// Reads the low-water mark first: every change up to it is visible to the statements after it. The mark of one
 /// call may be lower than that of an earlier one, which stays valid.
 pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, StatementError> {
+    let known_before = driver.low_watermark().map_or(0, |known| known.load(Ordering::Relaxed));
     let statements = [D::DIALECT.low_watermark, D::DIALECT.log_bounds];
     let statements = statements.map(|sql| Statement::new(sql, Vec::new()));
     let read = |at: usize, row: &dyn Columns| match at {
@@ -137,12 +138,16 @@ pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, Sta
     let mut rows = rows.into_iter().flatten();
     let [mark, ..] = rows.next().unwrap_or_default();
     let [oldest, swept, reached] = rows.next().unwrap_or_default();
-    let settled = mark.unwrap_or(0);
-    let known = driver.low_watermark();
-    let mark =
-        known.map_or(settled, |known| known.fetch_max(settled, Ordering::Relaxed).max(settled));
-    let reached = reached.unwrap_or(0).max(mark);
-    Ok(LogBounds { oldest, swept: swept.unwrap_or(0), reached, mark })
+    let (settled, swept) = (mark.unwrap_or(0), swept.unwrap_or(0));
+    let reached = reached.unwrap_or(0).max(settled).max(swept);
+    let mark = driver.low_watermark().map_or(settled, |known| {
+        if known_before > reached {
+            // The mark of another log: a standby was promoted that had not received all entries.
+            known.store(0, Ordering::Relaxed);
+        }
+        known.fetch_max(settled, Ordering::Relaxed).max(settled)
+    });
+    Ok(LogBounds { oldest, swept, reached: reached.max(mark), mark })
 }
 
 /// Records that entries up to this number were deleted.

@@ -66,6 +66,7 @@ pub struct ChangeTail {
     poll: PollIntervals,
     /// How often in a row a read found nothing but entries that transactions in flight hold back.
     in_flight_reads: usize,
+    reached: i64,
 }
 
 /// The backend, with connections for the tail alone.
@@ -87,7 +88,7 @@ impl ChangeTail {
     }
 
     fn new(reader: TailReader, hint: &Arc<ChangeHint>, poll: PollIntervals) -> Self {
-        Self { reader, hint: Arc::clone(hint), commits: None, poll, in_flight_reads: 0 }
+        Self { reader, hint: Arc::clone(hint), commits: None, poll, in_flight_reads: 0, reached: 0 }
     }
 
     /// Asks for no more hints, until the next read.
@@ -123,6 +124,12 @@ impl ChangeTail {
         Arc::clone(&self.hint)
     }
 
+    /// The largest number that the log had drawn at the last read. Below the position of a reader, if the database
+    /// has lost entries.
+    pub fn reached(&self) -> i64 {
+        self.reached
+    }
+
     /// The position of the log's end, as a batch without entries.
     pub async fn read_mark(&mut self) -> Result<TailBatch, StoreError> {
         let marks = self.read(i64::MAX).await?.marks;
@@ -152,7 +159,10 @@ impl ChangeTail {
             TailReader::Postgres(worker) => worker.read(read, None).await?,
         };
         match outcome {
-            Outcome::ChangeBatch(batch) => Ok(batch),
+            Outcome::ChangeBatch(batch) => {
+                self.reached = batch.marks.reached;
+                Ok(batch)
+            }
             _ => Err(StoreError::internal("a read of the change log had another outcome")),
         }
     }

@@ -32,6 +32,16 @@ fn sweep(server: &Server, backend: Backend, last: i64) {
     run_sql(backend, server.folder(), &sql);
 }
 
+/// Removes the changes after a number, as a failover to a standby that was behind does, or a restored backup.
+fn lose_end(server: &Server, backend: Backend, last: i64) {
+    let renumber = match backend {
+        Backend::Sqlite => String::new(),
+        Backend::Postgres => format!("; SELECT setval('nouns_changes_sequence', {last})"),
+    };
+    let sql = format!("DELETE FROM nouns_changes WHERE sequence > {last}{renumber}");
+    run_sql(backend, server.folder(), &sql);
+}
+
 fn write_entries(server: &Server, count: usize, text: &str) {
     let client = &mut server.client();
     let body = json!({"entry": {"text": text}}).to_string();
@@ -50,6 +60,32 @@ fn refusal(source: &mut EventSource, server: &Server) -> (u16, Option<String>) {
 }
 
 on_every_backend! {
+    /// A stream that went on would miss the entries which get the lost numbers.
+    fn stream_whose_log_has_lost_its_end_is_cut(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        write_entries(&server, 5, "a");
+        let mut source = EventSource::new("/entries?since=0").connected(server.address);
+        assert_eq!(source.next_events(5)[4].id, "5");
+        let mut copy = EventSource::new("/entries?snapshot=true").connected(server.address);
+        assert_eq!(copy.next_events(7)[6].kind, "synced");
+        lose_end(&server, backend, 2);
+        write_entries(&server, 1, "b");
+        for source in [&mut source, &mut copy] {
+            let (events, end) = source.read_to_end();
+            assert_eq!((events.len(), end), (0, StreamEnd::Truncated), "{events:?}");
+        }
+        assert!(server.log().contains("the change log has lost its end"), "{}", server.log());
+        assert_eq!(refusal(&mut source, &server), (400, None));
+        copy.connect(server.address).unwrap();
+        assert_eq!(copy.next_event().kind, "reset");
+        let polled = server.get("/-/changes?since=5&wait=60");
+        assert_eq!(polled.problem(), "position-not-reached");
+        let mut source = EventSource::new("/entries?since=2").connected(server.address);
+        write_entries(&server, 1, "c");
+        let ids: Vec<_> = source.next_events(2).into_iter().map(|event| event.id).collect();
+        assert_eq!(ids, ["3", "4"]);
+    }
+
     fn stream_position_that_was_swept_is_gone(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         write_entries(&server, 5, "a");
