@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
@@ -141,6 +142,16 @@ impl AdmissionControl {
         self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Reserves the memory of bytes that several streams send, until the last of them has dropped them.
+    pub fn share_bytes(&self, bytes: Vec<u8>) -> Bytes {
+        if bytes.is_empty() {
+            return Bytes::new();
+        }
+        self.reserve(bytes.len());
+        let reservation = SharedReservation::from_counted(&self.reserved_bytes, bytes.len());
+        Bytes::from_owner(ReservedBytes { bytes, _reservation: reservation })
+    }
+
     pub fn release(&self, bytes: usize) {
         self.reserved_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -173,6 +184,18 @@ impl AdmissionControl {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) | Err(_) => Err(StoreError::Busy),
         }
+    }
+}
+
+/// Bytes with their reservation.
+struct ReservedBytes {
+    bytes: Vec<u8>,
+    _reservation: Arc<SharedReservation>,
+}
+
+impl AsRef<[u8]> for ReservedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -378,6 +401,17 @@ mod tests {
         assert_eq!(admission.reserved_bytes(), 10);
         drop(other);
         assert_eq!(admission.reserved_bytes(), 0);
+    }
+
+    #[test]
+    fn shared_bytes_are_reserved_until_their_last_part_is_dropped() {
+        let admission = AdmissionControl::new(&ServerLimits::default());
+        let mut rest = admission.share_bytes(vec![7; 1000]);
+        let first = rest.split_to(10);
+        drop(rest);
+        assert_eq!((&*first, admission.reserved_bytes()), (&[7; 10][..], 1000));
+        drop(first);
+        assert_eq!((admission.share_bytes(Vec::new()).len(), admission.reserved_bytes()), (0, 0));
     }
 
     #[test]

@@ -118,9 +118,9 @@ fn serve(
     model: &Arc<Model>,
     (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<TlsConfig>>),
     (log, metrics): (&Logger, &Arc<Metrics>),
-    (store, admission, proxies): (&Store, StartupAuth, Vec<Network>),
+    (store, startup, proxies): (&Store, StartupAuth, Vec<Network>),
 ) -> Result<ExitOutcome, CommandError> {
-    let StartupAuth { auth, login, review } = admission;
+    let StartupAuth { auth, login, review } = startup;
     log_users_report(log, &login, &review);
     let limits = &model.server.limits;
     let settings = server::ServerOptions {
@@ -131,8 +131,13 @@ fn serve(
         tls: tls.clone(),
         hsts: wire::hsts_header(model.server.hsts),
     };
-    let context =
-        FeedContext { model: Arc::clone(model), log: log.clone(), metrics: Arc::clone(metrics) };
+    let admission = Arc::new(AdmissionControl::new(limits));
+    let context = FeedContext {
+        model: Arc::clone(model),
+        log: log.clone(),
+        metrics: Arc::clone(metrics),
+        admission: Arc::clone(&admission),
+    };
     let (feed, feed_thread) = Feed::start(store, context)?;
     let context = WebhookContext {
         model: Arc::clone(model),
@@ -145,7 +150,7 @@ fn serve(
         model: Arc::clone(model),
         auth,
         replies: ReplyBuilder::new(model),
-        admission: AdmissionControl::new(limits),
+        admission,
         feed: Arc::clone(&feed),
         webhooks: Arc::clone(&webhooks),
         log: log.clone(),

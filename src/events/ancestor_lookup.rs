@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::evaluate::{Evaluation, EventSource, Subscription, evaluate};
+use crate::admission::AdmissionControl;
 use crate::clock;
 use crate::fault;
 use crate::intent::LoggedChange;
@@ -71,6 +72,7 @@ pub struct Evaluator<'a> {
     pub source: &'a EventSource,
     pub worker: &'a StoreWorker,
     pub metrics: &'a FeedMetrics,
+    pub admission: &'a AdmissionControl,
 }
 
 impl Evaluator<'_> {

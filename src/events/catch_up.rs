@@ -205,7 +205,7 @@ pub async fn make_page(
     if bridge.is_some_and(|bridge| page.position == bridge.end) {
         event_stream::write_event(&mut bytes, Some(page.position), "synced", b"{}");
     }
-    page.bytes = bytes.into();
+    page.bytes = evaluator.admission.share_bytes(bytes);
     Ok(page)
 }
 

@@ -21,7 +21,7 @@ use super::evaluate::{EventSource, Subscription};
 use super::publish::{ViewIndex, publish};
 use super::slot::{CatchUpPage, StreamSlot};
 use super::view::{NOT_EVALUATED, View};
-use crate::admission::CallerKey;
+use crate::admission::{AdmissionControl, CallerKey};
 use crate::clock;
 use crate::log::{Level, Logger};
 use crate::metrics::{FeedMetrics, Metrics};
@@ -49,6 +49,8 @@ pub struct FeedContext {
     pub model: Arc<Model>,
     pub log: Logger,
     pub metrics: Arc<Metrics>,
+    /// Counts the memory of events.
+    pub admission: Arc<AdmissionControl>,
 }
 
 /// The change feed of a process.
@@ -71,6 +73,7 @@ pub struct Feed {
     logs_lost: AtomicU64,
     is_closed: AtomicBool,
     pub(super) metrics: Arc<FeedMetrics>,
+    admission: Arc<AdmissionControl>,
     log: Logger,
 }
 
@@ -104,7 +107,7 @@ impl Feed {
         store: &Store,
         context: FeedContext,
     ) -> Result<(Arc<Self>, JoinHandle<()>), OpenError> {
-        let FeedContext { model, log, metrics } = context;
+        let FeedContext { model, log, metrics, admission } = context;
         let feed = Arc::new(Self {
             source: Arc::new(EventSource::new(&model)),
             model,
@@ -119,6 +122,7 @@ impl Feed {
             logs_lost: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             metrics: Arc::clone(&metrics.feed),
+            admission,
             log,
         });
         let (tail, worker) = (store.tail(), store.feed_worker());
@@ -314,7 +318,13 @@ impl Feed {
     }
 
     fn evaluator<'a>(&'a self, worker: &'a StoreWorker) -> Evaluator<'a> {
-        Evaluator { model: &self.model, source: &self.source, worker, metrics: &self.metrics }
+        Evaluator {
+            model: &self.model,
+            source: &self.source,
+            worker,
+            metrics: &self.metrics,
+            admission: &self.admission,
+        }
     }
 
     /// Reads the log in order, and hands each change to the views.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::evaluate::Evaluation;
 use super::view::{EventBatch, NOT_EVALUATED, View};
+use crate::admission::AdmissionControl;
 use crate::clock;
 use crate::intent::LoggedChange;
 use crate::model::Model;
@@ -69,7 +70,7 @@ pub async fn publish(
     batch: TailBatch,
     lookup: &mut AncestorLookup,
 ) -> bool {
-    let mut publication = Publication::new(index);
+    let mut publication = Publication::new(index, evaluator.admission);
     lookup.begin_batch();
     let now = clock::moment().micros();
     let mut changes = Vec::with_capacity(batch.changes.len());
@@ -108,6 +109,7 @@ enum EvaluationPass {
 /// The events of a batch, while they are collected.
 struct Publication<'a> {
     index: &'a ViewIndex,
+    admission: &'a AdmissionControl,
     outputs: Vec<ViewOutput>,
     /// The sizes of the rings, and their sum.
     ring_bytes: Vec<usize>,
@@ -146,13 +148,13 @@ enum OutputEnd {
 }
 
 impl<'a> Publication<'a> {
-    fn new(index: &'a ViewIndex) -> Self {
+    fn new(index: &'a ViewIndex, admission: &'a AdmissionControl) -> Self {
         let mut outputs = Vec::new();
         outputs.resize_with(index.views.len(), ViewOutput::default);
         let ring_bytes: Vec<usize> = index.views.iter().map(|view| view.ring_bytes()).collect();
         let rings_bytes = ring_bytes.iter().sum();
         let read_at = clock::now();
-        Self { index, outputs, ring_bytes, rings_bytes, pending_bytes: 0, read_at }
+        Self { index, admission, outputs, ring_bytes, rings_bytes, pending_bytes: 0, read_at }
     }
 
     fn needs_lookups(&self) -> bool {
@@ -176,8 +178,7 @@ impl<'a> Publication<'a> {
         }
         let begin = output.bytes.len();
         let subscription = &view.subscription;
-        let evaluated =
-            evaluator.evaluate_known(&mut output.bytes, subscription, logged, lookup);
+        let evaluated = evaluator.evaluate_known(&mut output.bytes, subscription, logged, lookup);
         match evaluated {
             Ok(Evaluation::NeedsAncestors(_)) => {
                 output.lookups_from = Some(logged.change.sequence);
@@ -247,7 +248,7 @@ impl<'a> Publication<'a> {
             (std::mem::take(&mut output.bytes), std::mem::take(&mut output.events));
         self.pending_bytes = self.pending_bytes.saturating_sub(bytes.len());
         let batch = (!events.is_empty()).then(|| {
-            let bytes = bytes.into();
+            let bytes = self.admission.share_bytes(bytes);
             EventBatch { bytes, events, is_last, read_at: self.read_at }
         });
         self.rings_bytes = self.rings_bytes.saturating_sub(*ring_bytes);
@@ -297,6 +298,7 @@ mod tests {
     use crate::events::view::ViewRead;
     use crate::intent::LogFilter;
     use crate::model;
+    use crate::model::settings::ServerLimits;
     use crate::permit::AccessScope;
     use crate::permit::change_visibility::{ChangeScope, ChangeTarget};
 
@@ -315,12 +317,7 @@ mod tests {
         ViewIndex::new(&model, 1, views.iter())
     }
 
-    fn hand_over_event(
-        publication: &mut Publication<'_>,
-        at: usize,
-        sequence: i64,
-        bytes: usize,
-    ) {
+    fn hand_over_event(publication: &mut Publication<'_>, at: usize, sequence: i64, bytes: usize) {
         let output = &mut publication.outputs[at];
         output.events.push((sequence, output.bytes.len()));
         output.bytes.extend(vec![b'x'; bytes]);
@@ -329,8 +326,8 @@ mod tests {
 
     #[test]
     fn publication_over_the_size_of_all_rings_empties_the_largest_one() {
-        let index = index(3);
-        let mut publication = Publication::new(&index);
+        let (index, admission) = (index(3), AdmissionControl::new(&ServerLimits::default()));
+        let mut publication = Publication::new(&index, &admission);
         hand_over_event(&mut publication, 0, 1, 6 << 20);
         hand_over_event(&mut publication, 1, 1, 7 << 20);
         assert_eq!(publication.rings_bytes, 13 << 20);
@@ -344,6 +341,6 @@ mod tests {
         assert!(matches!(reads[2], ViewRead::Events { count: 1, last: 1, .. }));
         assert!(index.views.iter().all(|view| view.read_after(1) == ViewRead::UpToDate(9)));
         // The next batch begins with the rings as they are.
-        assert_eq!(Publication::new(&index).rings_bytes, 10 << 20);
+        assert_eq!(Publication::new(&index, &admission).rings_bytes, 10 << 20);
     }
 }

@@ -214,7 +214,8 @@ impl EventStream {
         }
     }
 
-    /// A chunk of the events that were taken from the ring. All streams of a view share their bytes.
+    /// A chunk of the events that were taken from the ring or from a page. All streams of a view share their bytes,
+    /// which stay reserved as long as one of them has a part.
     fn take_rest(&mut self) -> Bytes {
         self.rest.split_to(self.rest.len().min(CHUNK_BYTES))
     }
@@ -246,7 +247,8 @@ impl EventStream {
                 _ => self.next_events(),
             };
         }
-        Ok(Some(page.bytes))
+        self.rest = page.bytes;
+        Ok(Some(self.take_rest()))
     }
 
     /// The requested page, if it has arrived; requests one otherwise.

@@ -40,7 +40,7 @@ families! {
     struct ScrapeGauges {
         "nouns_requests_in_flight" gauge "Requests in flight in the store": in_flight usize;
         "nouns_requests_queued" gauge "Requests queued for admission to the store": waiting usize;
-        "nouns_buffered_bytes" gauge "Bytes of request bodies and large responses in memory": reserved_bytes usize;
+        "nouns_buffered_bytes" gauge "Bytes of request bodies, large responses and events in memory": reserved_bytes usize;
         "nouns_connection_bytes" gauge
             "Bytes of connections, request headers and small responses in memory": connection_bytes usize;
         "nouns_streams_in_flight" gauge "Streaming responses in flight": streams usize;

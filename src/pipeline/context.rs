@@ -38,7 +38,7 @@ pub struct SharedState {
     pub model: Arc<Model>,
     pub auth: Authenticator,
     pub replies: ReplyBuilder,
-    pub admission: AdmissionControl,
+    pub admission: Arc<AdmissionControl>,
     pub feed: Arc<Feed>,
     /// Sends the webhooks.
     pub webhooks: Arc<WebhookEngine>,

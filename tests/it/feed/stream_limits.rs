@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -91,6 +92,35 @@ on_every_backend! {
         let ids: Vec<_> = events.iter().map(|event| event.sequence()).collect();
         let expected: Vec<_> = (i64::try_from(last).unwrap() + 1..=200).collect();
         assert_eq!(ids, expected);
+    }
+
+    /// The rest of a large event is in memory as long as its reader takes, also when the ring has forgotten it.
+    fn stream_of_a_slow_reader_counts_the_event_that_it_holds(backend: Backend) {
+        let server = start(backend, "send_seconds_max = 600\nheartbeat_seconds = 1");
+        let mut slow = TcpStream::connect(server.address).unwrap();
+        let request = "GET /entries HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n";
+        slow.write_all(request.as_bytes()).unwrap();
+        let mut quick = follow(&server).unwrap();
+        wait_until("both are connected", || {
+            (server.metric("nouns_event_streams") == Some(2)).then_some(())
+        });
+        // More than the buffers of the sockets take.
+        let (text, client) = ("x".repeat(300_000), &mut server.client());
+        for _ in 0..60 {
+            create(client, &text);
+            quick.next_event();
+        }
+        let passed = quick.comments().len() + 5;
+        wait_until("the ring has forgotten the events", || {
+            assert_eq!(quick.poll(Duration::from_millis(50)), None);
+            (quick.comments().len() >= passed).then_some(())
+        });
+        let held: usize = server.metric("nouns_buffered_bytes").unwrap();
+        assert!((250_000..700_000).contains(&held), "{held}");
+        drop(slow);
+        wait_until("nothing is held", || {
+            (server.metric("nouns_buffered_bytes") == Some(0)).then_some(())
+        });
     }
 
     /// A panic while a change is evaluated ends the streams that follow it, and no others.
