@@ -38,7 +38,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, Version};
 use hyper::body::Incoming;
 
-pub use self::context::{App, SharedState};
+pub use self::context::{App, ExchangeObserver, SharedState};
 use self::context::{RequestContext, RequestFacts};
 use self::execute::{PlannedRequest, ResponseChoice};
 use self::identity::ChangedRights;
@@ -158,6 +158,7 @@ pub async fn serve(
     app: &App,
     request: Box<Request<Incoming>>,
     way: PeerConnection,
+    exchange: &dyn ExchangeObserver,
 ) -> Response<ResponseBody> {
     let (id, version) = (RequestId::new(), request.version());
     let sender = wire::find_sender(way, request.headers(), &app.shared.trusted_proxies);
@@ -165,8 +166,9 @@ pub async fn serve(
         CorsOrigin::from_headers(request.headers(), &app.shared.model.server.cors_origins);
     // Boxed in place: the future is large, and would be copied into each future around it.
     let copy = visitor.clone();
-    let mut exchange = box_future(|| handle_request(app, request, id, (way, sender), copy));
-    let answered = catch_panic(exchange.as_mut()).await;
+    let mut handling =
+        box_future(|| handle_request(app, request, id, (way, sender, exchange), copy));
+    let answered = catch_panic(handling.as_mut()).await;
     let mut response = answered.unwrap_or_else(|cause| {
         let pairs: [(&str, &dyn Display); 2] = [("request_id", &id.as_str()), ("cause", &cause)];
         app.shared.log.event(Level::Error, "panic while building the response", &pairs);
@@ -187,12 +189,12 @@ async fn handle_request(
     app: &App,
     request: Box<Request<Incoming>>,
     id: RequestId,
-    (way, sender): (PeerConnection, Sender),
+    (way, sender, exchange): (PeerConnection, Sender, &dyn ExchangeObserver),
     visitor: CorsOrigin,
 ) -> Response<ResponseBody> {
     let (parts, incoming) = request.into_parts();
     let mut body = RequestBody::new(&parts, incoming);
-    let asked = RequestContext::new(app, &parts, id, (way, sender), visitor);
+    let asked = RequestContext::new(app, &parts, id, (way, sender, exchange), visitor);
     let mut facts = RequestFacts::default();
     let mut stages = StageTimes::start(asked.now);
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::{
-    App, RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses,
+    App, IdleWait, RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses,
 };
 use super::identity::{self, ChangedRights};
 use super::watch;
@@ -113,6 +113,7 @@ async fn wait_for_changes(
     let over_at = clock::now() + time;
     let caller = CallerKey::new(facts.user_name(), request.sender.address);
     let _permit = watch::acquire_stream(request, &caller).await?;
+    let _idle = IdleWait::begin(request.exchange);
     let subscription = Subscription::new(model, read.scope.clone());
     let mut wait = LogWait::begin(feed, subscription, caller, page.position);
     loop {

@@ -99,6 +99,30 @@ pub(super) struct RequestContext<'a> {
     pub(super) sender: Sender,
     pub(super) visitor: CorsOrigin,
     pub(super) now: Instant,
+    pub(super) exchange: &'a dyn ExchangeObserver,
+}
+
+/// Learns what a request does, so that its connection can be judged.
+pub trait ExchangeObserver {
+    /// The request does nothing but wait for changes, or no longer.
+    fn set_waiting(&self, is_waiting: bool);
+}
+
+/// A request that waits for changes: as a stream it has limits of its own, and does not count as a request that its
+/// connection has not finished.
+pub(super) struct IdleWait<'a>(&'a dyn ExchangeObserver);
+
+impl<'a> IdleWait<'a> {
+    pub(super) fn begin(exchange: &'a dyn ExchangeObserver) -> Self {
+        exchange.set_waiting(true);
+        Self(exchange)
+    }
+}
+
+impl Drop for IdleWait<'_> {
+    fn drop(&mut self) {
+        self.0.set_waiting(false);
+    }
 }
 
 impl<'a> RequestContext<'a> {
@@ -106,7 +130,7 @@ impl<'a> RequestContext<'a> {
         app: &'a App,
         parts: &'a Parts,
         id: RequestId,
-        (way, sender): (PeerConnection, Sender),
+        (way, sender, exchange): (PeerConnection, Sender, &'a dyn ExchangeObserver),
         visitor: CorsOrigin,
     ) -> Self {
         let lines = |name| parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
@@ -125,6 +149,7 @@ impl<'a> RequestContext<'a> {
             sender,
             visitor,
             now,
+            exchange,
         }
     }
 

@@ -10,7 +10,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
-use super::context::{App, RequestContext, RequestFacts};
+use super::context::{App, ExchangeObserver, RequestContext, RequestFacts};
 use super::respond;
 use super::streaming::ResponseBody;
 use crate::log::StageTimes;
@@ -23,11 +23,13 @@ pub fn redirect(
     app: &App,
     request: Request<Incoming>,
     way: PeerConnection,
+    exchange: &dyn ExchangeObserver,
 ) -> Response<ResponseBody> {
     let (id, (parts, _)) = (RequestId::new(), request.into_parts());
     let sender = wire::find_sender(way, &parts.headers, &app.shared.trusted_proxies);
     // No cross-origin page may read this response.
-    let request = RequestContext::new(app, &parts, id, (way, sender), CorsOrigin::Disabled);
+    let origin = (way, sender, exchange);
+    let request = RequestContext::new(app, &parts, id, origin, CorsOrigin::Disabled);
     let mut stages = StageTimes::start(request.now);
     let target = catch_unwind(AssertUnwindSafe(|| https_location(app, &parts)));
     let internal = |panic: Box<dyn std::any::Any + Send>| {

@@ -236,7 +236,7 @@ impl Service<Request<Incoming>> for RequestService {
         exchange.has_head(head_bytes(&request));
         let (app, way) = (Rc::clone(&self.shared.app), self.way);
         if self.listener_kind == ListenerKind::Redirect {
-            let response = pipeline::redirect(&app, request, way);
+            let response = pipeline::redirect(&app, request, way, &exchange);
             return Box::pin(ready(Ok(
                 response.map(|body| OutgoingBody::new(exchange, &app, body))
             )));
@@ -245,7 +245,7 @@ impl Service<Request<Incoming>> for RequestService {
         // be copied there, at the full size of the future.
         let request = Box::new(request);
         box_future(|| async move {
-            let mut response = pipeline::serve(&app, request, way).await;
+            let mut response = pipeline::serve(&app, request, way, &exchange).await;
             if exchange.is_last() {
                 response
                     .headers_mut()

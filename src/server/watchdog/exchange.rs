@@ -9,7 +9,7 @@ use super::in_flight::InFlightRequest;
 use super::phase::{AbortCause, ConnectionEvent, ConnectionPhase, WatchdogSignal};
 use super::state::ConnectionWatchdog;
 use crate::fault;
-use crate::pipeline::StreamRights;
+use crate::pipeline::{ExchangeObserver, StreamRights};
 
 /// One request, from its head to the moment the kernel has its whole response.
 #[derive(Debug)]
@@ -25,11 +25,26 @@ impl Exchange {
         watch.has_begun_request.set(true);
         watch.worker.requests.set(watch.worker.requests.get() + 1);
         if watch.phase() == ConnectionPhase::Streams {
-            watch.worker.streams.set(watch.worker.streams.get() + 1);
             *watch.without_task.borrow_mut() = Some(Rc::clone(&request));
         }
         watch.on(ConnectionEvent::RequestBegun);
-        Self { watch: Rc::clone(watch), request }
+        let exchange = Self { watch: Rc::clone(watch), request };
+        exchange.set_counted(true);
+        exchange
+    }
+
+    /// Counts an HTTP/2 request among those in flight, or no longer.
+    fn set_counted(&self, is_counted: bool) {
+        let is_http2 = self.watch.phase() == ConnectionPhase::Streams;
+        if !is_http2 || self.request.set_counted(is_counted) == is_counted {
+            return;
+        }
+        let streams = &self.watch.worker.streams;
+        match streams.get().checked_sub(1) {
+            _ if is_counted => streams.set(streams.get() + 1),
+            Some(others) => streams.set(others),
+            None => fault::log_bug("`begin` has counted the stream"),
+        }
     }
 
     /// Whether its response is the last one on an HTTP/1 connection, so that it should say `Connection: close`.
@@ -79,18 +94,21 @@ impl Exchange {
     }
 }
 
+impl ExchangeObserver for Exchange {
+    fn set_waiting(&self, is_waiting: bool) {
+        self.request.set_waiting(self.watch.now(), is_waiting);
+        self.set_counted(!is_waiting);
+    }
+}
+
 impl Drop for Exchange {
     fn drop(&mut self) {
         let watch = &self.watch;
         self.request.end();
         watch.forget_done_requests();
+        self.set_counted(false);
         if watch.phase() == ConnectionPhase::Streams {
-            let streams = watch.worker.streams.get();
-            watch.worker.streams.set(streams.saturating_sub(1));
             watch.frame_budget.credit_request();
-            if streams == 0 {
-                fault::log_bug("`begin` has counted the stream");
-            }
         }
         watch.on(ConnectionEvent::RequestDone);
     }

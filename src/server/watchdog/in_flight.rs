@@ -28,7 +28,11 @@ struct UnreadBytes {
 
 #[derive(Debug)]
 pub struct InFlightRequest {
-    begun: SweepTime,
+    begun: Cell<SweepTime>,
+    /// Whether the worker counts it among the HTTP/2 requests in flight.
+    is_counted: Cell<bool>,
+    /// Whether it only waits for changes.
+    is_waiting: Cell<bool>,
     /// The memory of its head.
     head_bytes: Cell<usize>,
     /// The whole response, or chunks of a stream in their order.
@@ -46,7 +50,9 @@ pub struct InFlightRequest {
 impl InFlightRequest {
     pub(super) fn new(begun: SweepTime) -> Self {
         Self {
-            begun,
+            begun: Cell::new(begun),
+            is_counted: Cell::new(false),
+            is_waiting: Cell::new(false),
             head_bytes: Cell::new(0),
             unread: RefCell::default(),
             is_streaming: Cell::new(false),
@@ -58,12 +64,24 @@ impl InFlightRequest {
     }
 
     /// When an open request has begun, or hyper got the first of the chunks that an ended one has left unread. Of
-    /// an event stream only unread chunks count: it is open because its client wants it to be.
+    /// an event stream only unread chunks count: it is open because its client wants it to be. The same holds for a
+    /// long poll.
     pub(super) fn unfinished_since(&self) -> Option<SweepTime> {
-        if self.is_open() && !self.is_event_stream.get() {
-            return Some(self.begun);
+        if self.is_open() && !self.is_event_stream.get() && !self.is_waiting.get() {
+            return Some(self.begun.get());
         }
         self.unread.borrow().front().map(|chunk| chunk.since)
+    }
+
+    /// Records whether it only waits for changes. The time of a wait does not count.
+    pub(super) fn set_waiting(&self, now: SweepTime, is_waiting: bool) {
+        self.is_waiting.set(is_waiting);
+        self.begun.set(now);
+    }
+
+    /// Records whether the worker counts it; returns whether it has counted it before.
+    pub(super) fn set_counted(&self, is_counted: bool) -> bool {
+        self.is_counted.replace(is_counted)
     }
 
     pub(super) fn set_head(&self, bytes: usize) {
@@ -104,9 +122,9 @@ impl InFlightRequest {
         !self.is_done.get()
     }
 
-    /// Whether it is an event stream whose client has read everything.
-    pub(super) fn is_idle_event_stream(&self) -> bool {
-        self.is_event_stream.get() && !self.has_buffered_bytes()
+    /// Whether it is a long poll that waits, or an event stream whose client has read everything.
+    pub(super) fn is_idle_stream(&self) -> bool {
+        self.is_waiting.get() || (self.is_event_stream.get() && !self.has_buffered_bytes())
     }
 
     /// Whether the connection still has to remember it.

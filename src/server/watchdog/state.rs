@@ -28,7 +28,7 @@ pub(super) const STREAMS_FAIR_SHARE: usize = 10;
 #[derive(Debug, Default)]
 pub struct WorkerState {
     pub(super) now: Cell<SweepTime>,
-    /// HTTP/2 requests in flight, and their maximum.
+    /// HTTP/2 requests in flight, without long polls that wait, and their maximum.
     pub(super) streams: Cell<usize>,
     pub(super) streams_max: usize,
     pub(super) streams_logged_at: Cell<Option<SweepTime>>,
@@ -416,11 +416,11 @@ impl ConnectionWatchdog {
     }
 
     /// Whether the connection has more streams in flight than every connection may have. Event streams with nothing
-    /// to send do not count: they have limits of their own.
+    /// to send and long polls that wait do not count: they have limits of their own.
     pub fn has_many_streams(&self) -> bool {
         let in_flight = self.in_flight.borrow();
         let counts =
-            |request: &&Rc<InFlightRequest>| request.is_open() && !request.is_idle_event_stream();
+            |request: &&Rc<InFlightRequest>| request.is_open() && !request.is_idle_stream();
         self.phase.get() == ConnectionPhase::Streams
             && in_flight.iter().filter(counts).count() > STREAMS_FAIR_SHARE
     }

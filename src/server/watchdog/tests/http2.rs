@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::super::state::STREAMS_FAIR_SHARE;
 use super::*;
+use crate::pipeline::ExchangeObserver;
 
 /// A client with prior knowledge may wait before its preface, so that it is told to park.
 #[test]
@@ -85,6 +86,32 @@ fn watchdog_fair_share_counts_the_age_of_unread_chunks_not_of_their_ended_reques
         watch.is_aborted()
     });
     assert_eq!(aborted_at, Some(3));
+}
+
+/// A long poll is open for a minute; when it has waited, it is a request that has just begun.
+#[test]
+fn watchdog_fair_share_does_not_count_the_waits_of_long_polls() {
+    let mut watches = WorkerConnections::new(100);
+    let watch = watches.add();
+    watch.on(ConnectionEvent::Http2);
+    let polls: Vec<_> = (0..120).map(|_| Exchange::begin(&watch)).collect();
+    assert!(!watch.can_accept_request());
+    polls.iter().for_each(|poll| poll.set_waiting(true));
+    assert_eq!(watches.worker.streams.get(), 0);
+    for _ in 0..20 {
+        sweep(&mut watches, MemoryPressure::None);
+        assert!(!watch.is_aborted() && !watch.has_many_streams());
+    }
+    polls.iter().for_each(|poll| poll.set_waiting(false));
+    assert!(watch.has_many_streams() && !watch.can_accept_request());
+    let aborted_at = (1..100).find(|_| {
+        sweep(&mut watches, MemoryPressure::None);
+        watch.is_aborted()
+    });
+    assert_eq!(aborted_at, Some(3));
+    polls.first().unwrap().set_waiting(true);
+    drop(polls);
+    assert_eq!(watches.worker.streams.get(), 0);
 }
 
 /// An event stream is open for hours, with nothing to send.
