@@ -74,7 +74,9 @@ on_every_backend! {
             let (events, end) = source.read_to_end();
             assert_eq!((events.len(), end), (0, StreamEnd::Truncated), "{events:?}");
         }
-        assert!(server.log().contains("the change log has lost its end"), "{}", server.log());
+        wait_until("it is logged", || {
+            server.log().contains("the change log has lost its end").then_some(())
+        });
         assert_eq!(refusal(&mut source, &server), (400, None));
         copy.connect(server.address).unwrap();
         assert_eq!(copy.next_event().kind, "reset");
