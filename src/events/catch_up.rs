@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -15,7 +16,9 @@ use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::evaluate::{Evaluation, Subscription};
 use super::publish::CHUNK_BYTES;
 use super::slot::{CatchUpPage, StreamSlot};
+use super::store_failures::RETRY_PAUSE;
 use super::view::View;
+use crate::clock;
 use crate::formats::event_stream;
 use crate::intent::LoggedChange;
 use crate::model::Model;
@@ -60,6 +63,34 @@ impl CatchUpQueue {
 
     pub fn pop(&self) -> Option<CatchUpRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// Requests that are tried again later.
+#[derive(Debug, Default)]
+pub struct PostponedRequests {
+    /// Those whose reads have failed.
+    failed: Vec<CatchUpRequest>,
+    pub due_at: Option<Instant>,
+    /// Those for which transactions in flight hold back the next entries. They wait for the thread, which polls the
+    /// log for all of them.
+    pub held_back: Vec<CatchUpRequest>,
+}
+
+impl PostponedRequests {
+    pub fn add_failed(&mut self, request: CatchUpRequest) {
+        self.failed.push(request);
+        self.due_at.get_or_insert(clock::now() + RETRY_PAUSE);
+    }
+
+    /// Queues what can be tried again, when the thread has read the log up to `position`.
+    pub fn push_due(&mut self, queue: &CatchUpQueue, position: i64) {
+        if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
+            self.due_at = None;
+            self.failed.drain(..).for_each(|request| queue.push(request));
+        }
+        let is_due = |request: &mut CatchUpRequest| request.position < position;
+        self.held_back.extract_if(.., is_due).for_each(|request| queue.push(request));
     }
 }
 

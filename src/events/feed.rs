@@ -2,12 +2,11 @@
 //!
 //! While nobody follows, it reads nothing. The heartbeat of all streams is one timer here.
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
@@ -15,12 +14,14 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::catch_up::{
-    BATCH_BYTES_MAX, CatchUpQueue, CatchUpRequest, LogSection, SectionCache, make_page,
+    BATCH_BYTES_MAX, CatchUpQueue, CatchUpRequest, LogSection, PostponedRequests, SectionCache,
+    make_page,
 };
 use super::evaluate::{EventSource, Subscription};
 use super::publish::{ViewIndex, publish};
 use super::slot::{CatchUpPage, StreamSlot};
-use super::view::{NOT_EVALUATED, View};
+use super::store_failures::{RETRY_PAUSE, StoreFailures};
+use super::view::{NOT_EVALUATED, View, ViewRegistry};
 use crate::admission::{AdmissionControl, CallerKey};
 use crate::clock;
 use crate::log::{Level, Logger};
@@ -30,8 +31,6 @@ use crate::store::{ChangeTail, OpenError, Store, StoreError, StoreWorker};
 
 /// The pause after a batch, so that a load of writes wakes the streams 200 times a second at most.
 const BATCH_PAUSE: Duration = Duration::from_millis(5);
-/// The pause after a failed read of the log.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// The time between the comments that find out which clients have gone.
 const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// How often old events are removed from the rings.
@@ -40,8 +39,8 @@ const TRIM_EVERY: Duration = Duration::from_secs(1);
 const SECTION_KEEP: Duration = Duration::from_secs(2);
 /// Why streams are cut whose positions are after the end of the log.
 const LOG_WENT_BACK: &str = "the change log ends before the position of the stream";
-/// How often failed reads are logged.
-const FAILURE_LOG_EVERY: Duration = Duration::from_secs(60);
+/// The line in the log when a read fails.
+const READ_FAILED: &str = "the change feed cannot read the change log, and tries again";
 
 /// What the feed needs of the server.
 #[derive(Debug)]
@@ -83,22 +82,6 @@ pub struct ViewMembership {
     pub view: Arc<View>,
     pub slot: Arc<StreamSlot>,
     pub number: u64,
-}
-
-#[derive(Debug, Default)]
-struct ViewRegistry {
-    by_key: HashMap<Box<str>, Arc<View>>,
-    /// Views that have ended, whose streams have not; others may have their keys.
-    ended: Vec<Arc<View>>,
-    /// Changes when a view is added or removed.
-    generation: u64,
-    next_stream: u64,
-}
-
-impl ViewRegistry {
-    fn views(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.by_key.values().chain(&self.ended)
-    }
 }
 
 impl Feed {
@@ -232,57 +215,6 @@ impl Feed {
     }
 }
 
-/// Logs failed reads: the first of a series, and then one a minute.
-#[derive(Debug, Default)]
-struct ReadFailures {
-    logged_at: Option<Instant>,
-}
-
-impl ReadFailures {
-    fn record(&mut self, feed: &Feed, error: &StoreError) {
-        feed.metrics.failed_reads.add(1);
-        let now = clock::now();
-        let is_due = |at: Instant| now.saturating_duration_since(at) >= FAILURE_LOG_EVERY;
-        if self.logged_at.is_none_or(is_due) {
-            self.logged_at = Some(now);
-            let message = "the change feed cannot read the change log, and tries again";
-            feed.log.event(Level::Error, message, &[("cause", &error)]);
-        }
-    }
-
-    fn record_success(&mut self) {
-        self.logged_at = None;
-    }
-}
-
-/// Requests that are tried again later.
-#[derive(Debug, Default)]
-struct PostponedRequests {
-    /// Those whose reads have failed.
-    failed: Vec<CatchUpRequest>,
-    due_at: Option<Instant>,
-    /// Those for which transactions in flight hold back the next entries. They wait for the thread, which polls the
-    /// log for all of them.
-    held_back: Vec<CatchUpRequest>,
-}
-
-impl PostponedRequests {
-    fn add_failed(&mut self, request: CatchUpRequest) {
-        self.failed.push(request);
-        self.due_at.get_or_insert(clock::now() + RETRY_PAUSE);
-    }
-
-    /// Queues what can be tried again, when the thread has read the log up to `position`.
-    fn push_due(&mut self, queue: &CatchUpQueue, position: i64) {
-        if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
-            self.due_at = None;
-            self.failed.drain(..).for_each(|request| queue.push(request));
-        }
-        let is_due = |request: &mut CatchUpRequest| request.position < position;
-        self.held_back.extract_if(.., is_due).for_each(|request| queue.push(request));
-    }
-}
-
 /// The thread.
 impl Feed {
     fn run(&self, mut tail: ChangeTail, worker: &StoreWorker) {
@@ -329,7 +261,7 @@ impl Feed {
 
     /// Reads the log in order, and hands each change to the views.
     async fn follow(&self, tail: &mut ChangeTail, worker: &StoreWorker) {
-        let (mut index, mut failures) = (ViewIndex::default(), ReadFailures::default());
+        let (mut index, mut failures) = (ViewIndex::default(), StoreFailures::new(READ_FAILED));
         let (mut position, mut lookup) = (None, AncestorLookup::new());
         while !self.is_closed() {
             {
@@ -357,7 +289,8 @@ impl Feed {
             let batch = match read {
                 Ok(batch) => batch,
                 Err(error) => {
-                    failures.record(self, &error);
+                    self.metrics.failed_reads.add(1);
+                    failures.record(&self.log, &error);
                     sleep(RETRY_PAUSE).await;
                     continue;
                 }
@@ -422,7 +355,8 @@ impl Feed {
 
     /// Reads pages of the log for the streams that are behind.
     async fn serve_catch_ups(&self, worker: &StoreWorker) {
-        let (mut sections, mut failures) = (SectionCache::default(), ReadFailures::default());
+        let (mut sections, mut failures) =
+            (SectionCache::default(), StoreFailures::new(READ_FAILED));
         let (mut postponed, mut lookup) = (PostponedRequests::default(), AncestorLookup::new());
         let mut logs_lost = self.logs_lost.load(Ordering::Relaxed);
         while !self.is_closed() {
@@ -465,7 +399,8 @@ impl Feed {
                 Ok(None) => postponed.add_failed(request),
                 // The stream goes on waiting: a browser would not try again after an error.
                 Err(error) => {
-                    failures.record(self, &error);
+                    self.metrics.failed_reads.add(1);
+                    failures.record(&self.log, &error);
                     postponed.add_failed(request);
                 }
             }

@@ -18,6 +18,7 @@ mod feed;
 mod long_poll;
 mod publish;
 mod slot;
+mod store_failures;
 mod stream;
 mod view;
 pub mod webhook;

@@ -79,6 +79,23 @@ impl EventRing {
     }
 }
 
+/// All views of the feed.
+#[derive(Debug, Default)]
+pub struct ViewRegistry {
+    pub by_key: HashMap<Box<str>, Arc<View>>,
+    /// Views that have ended, whose streams have not; others may have their keys.
+    pub ended: Vec<Arc<View>>,
+    /// Changes when a view is added or removed.
+    pub generation: u64,
+    pub next_stream: u64,
+}
+
+impl ViewRegistry {
+    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
+        self.by_key.values().chain(&self.ended)
+    }
+}
+
 /// What a view has for a stream at some position.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ViewRead {
