@@ -17,6 +17,7 @@ use super::engine_state::{EngineState, WebhookState};
 use super::fan_out::{FanOutPart, fan_out};
 use super::stored;
 use crate::clock;
+use crate::events::store_failures::{RETRY_PAUSE, StoreFailures};
 use crate::intent::LoggedChange;
 use crate::log::{Level, Logger};
 use crate::metrics::WebhookMetrics;
@@ -43,8 +44,9 @@ const LEAVE_FOR: Duration = Duration::from_millis(200);
 const LEAVE_TO_NEWER_FOR: Duration = Duration::from_secs(2);
 /// The pause before the next claim, after one that has claimed all that could be claimed.
 const CLAIM_PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a failure.
-const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// The line in the log when a step fails.
+const QUEUE_FAILED: &str =
+    "the delivery queue of the webhooks cannot be read or written; trying again";
 /// At a shutdown, how long attempts in flight may take. Those that take longer are sent again when their lease ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -63,8 +65,7 @@ pub struct Dispatcher<'a> {
     turn: usize,
     /// Whether the next batch of changes is for the webhooks that are furthest behind.
     is_catching_up: bool,
-    /// Whether the last step failed, which was logged.
-    is_failing: bool,
+    failures: StoreFailures,
     /// Whether deliveries that a former process has claimed are due at once, because no other process can send them.
     pub has_former_leases: bool,
 }
@@ -83,7 +84,7 @@ impl<'a> Dispatcher<'a> {
             housekeeping_at: clock::now() + HOUSEKEEPING_EVERY,
             turn: 0,
             is_catching_up: false,
-            is_failing: false,
+            failures: StoreFailures::new(QUEUE_FAILED),
             has_former_leases: false,
         }
     }
@@ -110,7 +111,7 @@ impl Dispatcher<'_> {
                     continue;
                 }
             }
-            self.is_failing = false;
+            self.failures.record_success();
         }
         let drain = async {
             while let Some(done) = self.in_flight.join_next_with_id().await {
@@ -122,11 +123,7 @@ impl Dispatcher<'_> {
     }
 
     async fn pause_after(&mut self, error: &StoreError) {
-        if !std::mem::replace(&mut self.is_failing, true) {
-            let message =
-                "the delivery queue of the webhooks cannot be read or written; trying again";
-            self.log().event(Level::Error, message, &[("cause", error)]);
-        }
+        self.failures.record(&self.engine.log, error);
         tokio::select! {
             () = sleep(RETRY_PAUSE) => {}
             () = self.engine.closed() => {}
