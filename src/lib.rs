@@ -24,6 +24,8 @@ mod admission;
 mod store;
 // The OpenAPI document.
 mod openapi;
+// Pages for people, made from replies.
+mod pages;
 // Stage 4: responses and their formats.
 mod reply;
 mod formats;

@@ -20,6 +20,7 @@ mod identity;
 mod grants;
 mod parse_and_plan;
 mod idempotency;
+mod page;
 mod path_hint;
 mod rate_limit;
 mod redirect;
@@ -105,6 +106,7 @@ async fn answer(
     let caller = &facts.identity().known.caller;
 
     // 10 to 13, as far as the request alone decides them
+    let page = choice.page_of(&route);
     let plan = parse_and_plan::plan(request, route, body, caller).await?;
     let planned = PlannedRequest::new(request, plan, choice)?;
     stages.mark("plan");
@@ -114,7 +116,11 @@ async fn answer(
     // 11 do the conditions hold?                          428 412
     // 12 are the fields valid?                            422
     // 13 does it conflict with stored data?               409
-    execute::execute(request, planned, body, facts, stages).await
+    let reply = execute::execute(request, planned, body, facts, stages).await?;
+    match page {
+        None => Ok(reply),
+        Some(target) => Box::pin(page::render(request, &target, reply, facts, stages)).await,
+    }
 }
 
 /// Step 3. `whom` is the host that the request names.
@@ -203,7 +209,9 @@ async fn handle_request(
     let (mut reply, problem) = match answered.unwrap_or_else(internal) {
         Ok(reply) => (reply, None),
         Err(RouteError::Redirect(to)) => (reply::permanent_redirect(&to).into(), None),
-        Err(RouteError::Problem(problem)) => (asked.problem_reply(&problem).into(), Some(problem)),
+        Err(RouteError::Problem(problem)) => {
+            (page::problem_reply(&asked, &facts, &problem).into(), Some(problem))
+        }
     };
     if let Some(choice) = asked.content_coding {
         Box::pin(content_coding::encode_reply(&app.shared, &mut reply, choice)).await;

@@ -9,6 +9,7 @@ pub mod change;
 mod csv;
 pub mod event_stream;
 mod format;
+pub mod html;
 pub mod json;
 pub mod logged_item;
 mod ndjson;
@@ -22,6 +23,7 @@ use crate::problem::{self, Problem};
 use accept::{Accept, MediaType, parse_content_type};
 use change::ChangesView;
 pub use format::{Format, ItemMember, ItemView, StreamWriter};
+pub use html::Asset;
 
 /// The kinds of body that a route can respond with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +32,13 @@ pub enum ResponseOffer {
     NoBody,
     /// An item, or a document.
     Data,
+    /// A document that is a page for people too.
+    DataOrPage,
     /// A collection: in any format.
     List,
-    /// As `List`, or an event stream of the collection or the change log.
+    /// As `List`, or a page, or an event stream of the collection or the change log.
     ListOrEvents,
-    /// As `Data`, or an event stream of the item.
+    /// As `DataOrPage`, or an event stream of the item.
     DataOrEvents,
     /// The OpenAPI document.
     OpenApi,
@@ -42,6 +46,8 @@ pub enum ResponseOffer {
     Schema,
     /// Metrics in the text format of Prometheus.
     Metrics,
+    /// A file of the pages.
+    Asset(Asset),
 }
 
 /// The Prometheus text format; a client that asks only for another version of it gets 406.
@@ -55,10 +61,11 @@ pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 /// The formats of an item or a document.
 static ITEM_FORMATS: &[&Format] = &[&json::FORMAT];
 
-/// The same with event streams, which a client gets only if it prefers them.
+/// The same with pages and event streams, which a client gets only if it lists and prefers them.
 static LIST_FORMATS_AND_EVENTS: &[&Format] =
-    &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT, &event_stream::FORMAT];
-static ITEM_FORMATS_AND_EVENTS: &[&Format] = &[&json::FORMAT, &event_stream::FORMAT];
+    &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT, &html::FORMAT, &event_stream::FORMAT];
+static ITEM_FORMATS_AND_EVENTS: &[&Format] = &[&json::FORMAT, &html::FORMAT, &event_stream::FORMAT];
+static ITEM_FORMATS_AND_PAGE: &[&Format] = &[&json::FORMAT, &html::FORMAT];
 
 /// The documents that describe the interface: JSON, also under the names that their standards have registered.
 static OPENAPI_FORMATS: &[&Format] = &[&json::FORMAT, &json::OPENAPI_FORMAT];
@@ -83,8 +90,12 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         // No item is written, so the format does not matter.
         ResponseOffer::NoBody => return Ok(&json::FORMAT),
         ResponseOffer::Metrics if accept.choose(&[METRICS]).is_some() => return Ok(&json::FORMAT),
-        ResponseOffer::Metrics => &[],
+        ResponseOffer::Asset(asset) if accept.choose(&[asset.media()]).is_some() => {
+            return Ok(&json::FORMAT);
+        }
+        ResponseOffer::Metrics | ResponseOffer::Asset(_) => &[],
         ResponseOffer::Data => ITEM_FORMATS,
+        ResponseOffer::DataOrPage => ITEM_FORMATS_AND_PAGE,
         ResponseOffer::OpenApi => OPENAPI_FORMATS,
         ResponseOffer::Schema => SCHEMA_FORMATS,
         ResponseOffer::List => ALL,
@@ -92,15 +103,21 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::DataOrEvents => ITEM_FORMATS_AND_EVENTS,
     };
     let types = formats.iter().map(|format| &format.media);
-    // A stream has no end: nobody gets one by `text/*`.
-    let is_eligible =
-        |format: &&&Format| !event_stream::is_chosen(format) || accept.names(&format.media);
+    // A stream has no end, and a page is for people: nobody gets one by `text/*`.
+    let is_eligible = |format: &&&Format| {
+        let is_plain = !event_stream::is_chosen(format) && !html::is_chosen(format);
+        is_plain || accept.names(&format.media)
+    };
     let eligible = formats.iter().filter(is_eligible);
     let index = accept.choose(eligible.clone().map(|format| &format.media));
     let chosen = index.and_then(|index| eligible.clone().nth(index));
     chosen.copied().ok_or_else(|| {
-        let metrics = Some(&METRICS).filter(|_| offer == ResponseOffer::Metrics);
-        let offered: Vec<&str> = types.chain(metrics).map(|media| media.essence).collect();
+        let other = match offer {
+            ResponseOffer::Metrics => Some(METRICS),
+            ResponseOffer::Asset(asset) => Some(asset.media()),
+            _ => None,
+        };
+        let offered: Vec<&str> = types.copied().chain(other).map(|media| media.essence).collect();
         let offered = offered.join(", ");
         Problem::new(&problem::NOT_ACCEPTABLE).detail(format!("what can be sent: {offered}"))
     })
@@ -115,6 +132,13 @@ const PROBLEM_TYPES: [MediaType; 2] = [
 pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
     let chosen = accept.choose(&PROBLEM_TYPES).and_then(|index| PROBLEM_TYPES.get(index));
     chosen.map(|media| HeaderValue::from_static(media.essence))
+}
+
+/// Whether the client prefers a page to a problem in JSON. It has to list the type by name.
+pub fn prefers_page(accept: &Accept<'_>) -> bool {
+    let page = &html::FORMAT.media;
+    let offered = PROBLEM_TYPES.iter().chain([page]);
+    accept.names(page) && accept.choose(offered) == Some(PROBLEM_TYPES.len())
 }
 
 /// Whether the client prefers plain text, so that a problem for a person is better sent as text.

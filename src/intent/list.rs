@@ -389,7 +389,8 @@ impl PageLink {
     }
 }
 
-pub(super) fn encode_pair(name: &str, value: &str) -> String {
+/// A parameter as part of a query.
+pub fn encode_pair(name: &str, value: &str) -> String {
     format!("{}={}", utf8_percent_encode(name, ESCAPED), utf8_percent_encode(value, ESCAPED))
 }
 

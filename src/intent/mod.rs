@@ -25,8 +25,10 @@ pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WA
 pub use filter::{Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters};
 pub use filter_match::matches;
 pub use item_query::{ITEM_PARAMETERS, PastState};
+pub use list::encode_pair;
 pub use list::{CONTROL_PARAMETERS, ListQuery};
 pub use logged_change::{ItemPath, LoggedChange};
+pub use query::split as split_parameters;
 pub use route::{Route, RouteError, find_nested_by_plural, preflight_methods, route};
 pub use target::{
     PathIds, RequestVerb, ResourcePath, RouteTarget, RouteTemplate, allow_header, format_path,
@@ -40,6 +42,7 @@ pub use webhook_events::{EventSelection, SelectionFault};
 use std::sync::Arc;
 
 use crate::fault;
+use crate::formats::Asset;
 use crate::model::{Model, ResourceIndex};
 use crate::problem::{Problem, ProblemKind};
 use item_query::ItemQuery;
@@ -57,6 +60,8 @@ pub enum Intent<'a> {
     OpenApi,
     Schema(ResourceIndex),
     ExplainProblem(&'static ProblemKind),
+    /// A file of the pages, and the version that the page names.
+    Asset(Asset, Option<Box<str>>),
     /// The methods that a target allows.
     Options(RouteTarget),
     /// With a list query if only some of the members are selected.
@@ -90,6 +95,10 @@ pub fn read<'a>(
         (_, RouteTarget::Health) => return Ok(Intent::Health),
         (_, RouteTarget::Ready) => return Ok(Intent::Ready),
         (_, RouteTarget::ProblemPage(kind)) => return Ok(Intent::ExplainProblem(kind)),
+        (_, RouteTarget::Asset(asset)) => {
+            let version = query.and_then(|query| query.strip_prefix("v="));
+            return Ok(Intent::Asset(asset, version.map(Into::into)));
+        }
         // `pipeline` has responded to a logout before this stage.
         (_, place @ (RouteTarget::Server | RouteTarget::Logout(_))) => {
             return Ok(Intent::Options(place));

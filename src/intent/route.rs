@@ -28,6 +28,11 @@ impl Route {
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
             (_, RouteTarget::OpenApi) => ResponseOffer::OpenApi,
             (_, RouteTarget::Schema(_)) => ResponseOffer::Schema,
+            (_, RouteTarget::Asset(asset)) => ResponseOffer::Asset(*asset),
+            (
+                RequestVerb::Get | RequestVerb::Head,
+                RouteTarget::Home | RouteTarget::ProblemPage(_),
+            ) => ResponseOffer::DataOrPage,
             (
                 RequestVerb::Get | RequestVerb::Head,
                 RouteTarget::Collection(_) | RouteTarget::Changes,
@@ -90,6 +95,7 @@ impl Route {
             | RouteTarget::Schema(_)
             | RouteTarget::Logout(_)
             | RouteTarget::ProblemPage(_)
+            | RouteTarget::Asset(_)
             | RouteTarget::Server => None,
         }
     }

@@ -10,7 +10,7 @@ use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 
 use crate::fault::OrBug;
-use crate::formats::{BodyForm, PatchForm};
+use crate::formats::{Asset, BodyForm, PatchForm};
 use crate::model::{Model, RealmIndex, Resource, ResourceIndex};
 use crate::problem::{self, ProblemKind};
 use crate::value::Id;
@@ -31,6 +31,8 @@ pub enum RouteTarget {
     /// The path at which a browser drops its stored credentials for a realm.
     Logout(RealmIndex),
     ProblemPage(&'static ProblemKind),
+    /// A file that the pages load.
+    Asset(Asset),
     /// `OPTIONS *`: the server as a whole.
     Server,
     Collection(ResourcePath),
@@ -93,7 +95,8 @@ pub(super) fn allowed_verbs(
         | RouteTarget::OpenApi
         | RouteTarget::Schema(_)
         | RouteTarget::Logout(_)
-        | RouteTarget::ProblemPage(_) => &[GET, HEAD, OPTIONS],
+        | RouteTarget::ProblemPage(_)
+        | RouteTarget::Asset(_) => &[GET, HEAD, OPTIONS],
         RouteTarget::Server => &[OPTIONS],
         RouteTarget::Collection(path) if model.resource(path.resource).is_server_made => {
             &[GET, HEAD, OPTIONS]
@@ -137,6 +140,7 @@ const SERVER_PATHS: &[ServerPath] = &[
     ServerPath { name: "health", parameter: "", targets: |_| alone(RouteTarget::Health) },
     ServerPath { name: "ready", parameter: "", targets: |_| alone(RouteTarget::Ready) },
     ServerPath { name: "metrics", parameter: "", targets: |_| alone(RouteTarget::Metrics) },
+    ServerPath { name: "assets", parameter: "file", targets: asset_targets },
 ];
 
 fn alone<'m>(target: RouteTarget) -> Vec<ServerTarget<'m>> {
@@ -152,6 +156,10 @@ fn schema_targets(model: &Model) -> Vec<ServerTarget<'_>> {
 
 fn problem_targets(_: &Model) -> Vec<ServerTarget<'_>> {
     problem::ALL.iter().map(|kind| (vec![kind.slug], RouteTarget::ProblemPage(kind))).collect()
+}
+
+fn asset_targets(_: &Model) -> Vec<ServerTarget<'_>> {
+    Asset::ALL.map(|asset| (vec![asset.file_name()], RouteTarget::Asset(asset))).to_vec()
 }
 
 fn logout_targets(model: &Model) -> Vec<ServerTarget<'_>> {

@@ -118,6 +118,23 @@ pub fn written_item(resource: &Resource, writable: &WritableFields<'_>) -> Optio
     Some(item)
 }
 
+/// The JSON of a new item with its required fields alone; `None` if one of them has no example.
+pub fn required_item_text(resource: &Resource, writable: &WritableFields<'_>) -> Option<String> {
+    let mut item = JsonNode::empty_object();
+    for (_, field) in writable.fields(resource).filter(|(_, field)| field.required) {
+        item.add(field.name.to_string(), &field_value(field)?);
+    }
+    Some(item.text())
+}
+
+/// The JSON of a merge patch of one field.
+pub fn patch_text(resource: &Resource, writable: &WritableFields<'_>) -> Option<String> {
+    let (name, value) = patched_field(resource, writable)?;
+    let mut patch = JsonNode::empty_object();
+    patch.add(name.to_owned(), value);
+    Some(patch.text())
+}
+
 /// The field that the example of a patch changes, and its value.
 pub fn patched_field<'r>(
     resource: &'r Resource,
@@ -200,8 +217,7 @@ fn plain_text(text: &str) -> String {
 
 /// One line of NDJSON.
 pub fn ndjson(item: &JsonNode) -> String {
-    let mut out = Vec::new();
-    item.write(&mut out);
-    out.push(b'\n');
-    json::written_text(out)
+    let mut line = item.text();
+    line.push('\n');
+    line
 }

@@ -22,6 +22,8 @@ mod server_operations;
 mod viewer;
 
 pub use document::{create_example, document, resource_schema};
+pub use examples::{patch_text, required_item_text};
+pub use viewer::{Viewer, WritableFields};
 
 #[cfg(test)]
 mod tests;

@@ -78,6 +78,7 @@ pub fn problems(viewer: &Viewer<'_>, route: &Route) -> Vec<&'static ProblemKind>
         RouteTarget::OpenApi => found.push(&kinds::PRECONDITION_FAILED),
         RouteTarget::Schema(_) => found.extend([&kinds::NO_SUCH_PATH, &kinds::PRECONDITION_FAILED]),
         RouteTarget::ProblemPage(_) => found.push(&kinds::NO_SUCH_PATH),
+        RouteTarget::Asset(_) => found.extend([&kinds::NO_SUCH_PATH, &kinds::PRECONDITION_FAILED]),
         RouteTarget::Logout(_) => {
             found.extend([&kinds::NO_SUCH_PATH, &kinds::LOGGED_OUT, &kinds::PASSWORD_IN_CLEAR]);
         }

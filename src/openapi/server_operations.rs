@@ -49,6 +49,7 @@ pub fn operation(
         RouteTarget::Health => ("health", "Check that the server is running"),
         RouteTarget::Ready => ("ready", "Check that the server can serve requests"),
         RouteTarget::Metrics => ("metrics", "Get the metrics, in the text format of Prometheus"),
+        RouteTarget::Asset(_) => ("asset", "Get a file that the pages load"),
         RouteTarget::Server | RouteTarget::Collection(_) | RouteTarget::Item(_) => return None,
     };
     Some(build((viewer, template), id, summary, components))
@@ -73,7 +74,7 @@ fn build(
             parameters.extend(changes_parameters(viewer, components));
             parameters.push(header_parameter(RequestHeader::LastEventId, components));
         }
-        RouteTarget::OpenApi | RouteTarget::Schema(_) => {
+        RouteTarget::OpenApi | RouteTarget::Schema(_) | RouteTarget::Asset(_) => {
             parameters.push(header_parameter(RequestHeader::IfNoneMatch, components));
         }
         _ => {}
@@ -156,6 +157,14 @@ fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) ->
         RouteTarget::Metrics => {
             let text = object! { "type": "string" };
             ("The metrics.", &[], DescribedBody::default().and("text/plain", text, None))
+        }
+        RouteTarget::Asset(_) => {
+            let not_modified = (304, "The client has the file already.");
+            responses.add(components, not_modified, &[ETAG], DescribedBody::default());
+            let body = DescribedBody::default()
+                .and("text/css", text(), None)
+                .and("text/javascript", text(), None);
+            ("The stylesheet or the script.", &[ETAG], body)
         }
         // The answer is a problem, so that browsers drop the credentials.
         _ => return responses.finish(route, components),

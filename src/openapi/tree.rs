@@ -26,6 +26,13 @@ macro_rules! object {
 }
 
 impl JsonNode {
+    /// As JSON text, on one line.
+    pub fn text(&self) -> String {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        json::written_text(out)
+    }
+
     pub fn empty_object() -> Self {
         Self::Object(Vec::new())
     }

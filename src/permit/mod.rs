@@ -67,6 +67,7 @@ fn requirement(route: &Route) -> RouteRequirement {
             RouteTarget::Health
             | RouteTarget::Ready
             | RouteTarget::ProblemPage(_)
+            | RouteTarget::Asset(_)
             | RouteTarget::Server
             | RouteTarget::Logout(_),
             _,

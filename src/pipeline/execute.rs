@@ -10,9 +10,9 @@ use super::identity::{self, ChangedRights};
 use super::streaming::ResponseBody;
 use super::write::{self, BodyReservation};
 use super::{idempotency, respond, watch};
-use crate::formats::Format;
+use crate::formats::{Format, html, json};
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ListQuery, RouteError};
+use crate::intent::{ListQuery, Route, RouteError, RouteTarget};
 use crate::log::StageTimes;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan};
 use crate::problem::Problem;
@@ -24,6 +24,13 @@ pub(super) struct ResponseChoice<'a> {
     pub(super) format: &'static Format,
     /// The `Idempotency-Key`, if the client sent one.
     pub(super) key: Option<Cow<'a, str>>,
+}
+
+impl ResponseChoice<'_> {
+    /// The target, if the response is a page of it.
+    pub(super) fn page_of(&self, route: &Route) -> Option<RouteTarget> {
+        html::is_chosen(self.format).then(|| route.target.clone())
+    }
 }
 
 /// The subject of a request: a collection, maybe a list of it, and the conditions.
@@ -50,8 +57,13 @@ impl<'a> PlannedRequest<'a> {
         let (headers, coding) = (&request.parts.headers, request.content_coding);
         let replies = &request.app.shared.replies;
         // An event stream has no state that a client could have already.
+        // A page is made from the whole reply in JSON, and has a tag of its own.
+        let is_page = html::is_chosen(choice.format);
+        let choice =
+            if is_page { ResponseChoice { format: &json::FORMAT, ..choice } } else { choice };
         let conditions = match plan {
             Plan::Watch(_) => Preconditions::default(),
+            _ if is_page => Preconditions::default(),
             _ => replies.conditions(headers, &plan, choice.format, coding),
         };
         let plan = plan.with_preconditions(&conditions);

@@ -38,6 +38,7 @@ pub use write_plan::{
 
 use std::sync::Arc;
 
+use crate::formats::Asset;
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{
     CreateBody, Intent, ItemBody, JsonMembers, ListQuery, LogFilter, LogWatchQuery, PathIds,
@@ -164,6 +165,8 @@ pub enum StaticContent {
     Schema(Caller, ResourceIndex),
     Health,
     ExplainProblem(&'static ProblemKind),
+    /// A file of the pages, and the version that the page names.
+    Asset(Asset, Option<Box<str>>),
     Options(RouteTarget),
 }
 
@@ -188,6 +191,7 @@ pub fn make(
         Intent::Schema(resource) => Plan::Static(StaticContent::Schema(caller.clone(), resource)),
         Intent::Health => Plan::Static(StaticContent::Health),
         Intent::ExplainProblem(kind) => Plan::Static(StaticContent::ExplainProblem(kind)),
+        Intent::Asset(asset, version) => Plan::Static(StaticContent::Asset(asset, version)),
         Intent::Options(place) => Plan::Static(StaticContent::Options(place)),
         Intent::Metrics => Plan::Metrics,
         Intent::Ready => Plan::Read(ReadPlan::Ready),

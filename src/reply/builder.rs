@@ -316,12 +316,16 @@ pub fn document(
     format: &Format,
     conditions: &Preconditions,
 ) -> Result<Reply, Problem> {
-    let number = body_number(&body);
+    tagged(formatted_reply(StatusCode::OK, format, body), conditions)
+}
+
+/// A reply with the tag of its body, or 304 if the client has it, or 412 if its condition fails.
+pub fn tagged(mut reply: Reply, conditions: &Preconditions) -> Result<Reply, Problem> {
+    let number = body_number(&reply.body);
     let tag = HeaderValue::try_from(format!("W/\"{number}-{DOCUMENT_FORM}\""));
     let tag = tag.or_bug("digits and letters are valid in a header");
     match conditions.evaluate_for_list(Some(number)) {
         PreconditionResult::Holds => {
-            let mut reply = formatted_reply(StatusCode::OK, format, body);
             reply.headers.insert(ETAG, tag);
             Ok(reply)
         }
@@ -330,6 +334,11 @@ pub fn document(
             Err(Problem::new(&problem::PRECONDITION_FAILED).header(ETAG, tag))
         }
     }
+}
+
+/// The conditions of a request for a document or a page.
+pub fn document_conditions(headers: &HeaderMap) -> Preconditions {
+    Preconditions::read(headers, || DOCUMENT_FORM.to_owned())
 }
 
 /// RFC 9111 §5.2.2.5: no cache may store a response that shows a secret.

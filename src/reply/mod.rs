@@ -9,6 +9,7 @@ mod content_coding;
 mod deprecation;
 mod failure;
 mod history;
+mod page;
 mod parts;
 mod slow_query_hint;
 
@@ -16,6 +17,7 @@ pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};
 pub use changes::changes_page;
 pub use content_coding::{CodingResult, apply_coding};
 pub use failure::failure;
+pub use page::{into_page, list_position, problem_page};
 pub use parts::{Reply, event_stream};
 
 use http::header::{ALLOW, LOCATION, VARY, WWW_AUTHENTICATE};
@@ -61,6 +63,9 @@ pub fn static_reply(
         StaticContent::Schema(caller, resource) => {
             let schema = openapi::resource_schema(model, caller, *resource);
             return builder::document(schema, format, conditions);
+        }
+        StaticContent::Asset(asset, version) => {
+            return page::asset(*asset, version.as_deref(), conditions);
         }
         StaticContent::Health => json_reply(json::health_status("ok")),
         StaticContent::ExplainProblem(kind) => json_reply(json::problem_page(kind)),

@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use crate::problem::{self, Problem};
 
 /// The headers of every response: only this origin may read it, no page may frame it or keep a handle on its
-/// window, and the browser loads and runs nothing from it.
+/// window, and the browser loads and runs nothing from it; a page has its own, which lets it load its stylesheet
+/// and its script.
 const ISOLATION_HEADERS: [(HeaderName, HeaderValue); 3] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -32,7 +33,8 @@ const ISOLATION_HEADERS: [(HeaderName, HeaderValue); 3] = [
 
 pub fn add_cross_origin_isolation(headers: &mut HeaderMap) {
     for (name, value) in ISOLATION_HEADERS {
-        headers.insert(name, value);
+        // A page has a policy of its own.
+        headers.entry(name).or_insert(value);
     }
 }
 

@@ -18,6 +18,6 @@ pub use cors::{CorsOrigin, preflight_headers};
 pub use cross_origin_isolation::{ReadPurpose, add_cross_origin_isolation, check_fetch_metadata};
 pub use forwarded::{PeerConnection, Sender, find_sender};
 pub use head::{TargetFragment, check_head};
-pub use host::{Authority, check_cross_site, check_host_is_local};
+pub use host::{Authority, authority, check_cross_site, check_host_is_local};
 pub use https_redirect::{hsts_header, https_url};
 pub use request_id::RequestId;

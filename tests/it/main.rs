@@ -61,6 +61,8 @@ mod operate;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod panics;
 #[cfg(test)]
 mod polling;

@@ -303,6 +303,17 @@ impl Tab<'_> {
         self.run_script("document.body.innerText").as_str().unwrap().to_owned()
     }
 
+    /// Waits until the page shows a text, also if another page is loaded meanwhile.
+    pub fn wait_for_text(&self, text: &str) {
+        wait_until(&format!("the page shows {text}"), || {
+            let look = json!({"expression": "document.body.innerText", "returnByValue": true});
+            let shown =
+                self.browser.connection.call_unchecked(&self.session, "Runtime.evaluate", look);
+            let shown = shown["result"]["result"]["value"].as_str()?;
+            shown.contains(text).then_some(())
+        });
+    }
+
     /// The credentials that were sent since the last call.
     pub fn credentials(&self) -> Vec<String> {
         self.seen(|seen| std::mem::take(&mut seen.credentials))

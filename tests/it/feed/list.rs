@@ -416,7 +416,7 @@ on_every_backend! {
             let csv = get("text/csv").text().replace("\r\n", "\n");
             Masks::default().text(&request.replace_all(&csv, ",open,<request>,"))
         });
-        assert_eq!(get("text/html").status, 406);
+        assert_eq!(get("image/png").status, 406);
         // A resource with `changes = "ids"` has no values, and an integer id is a number.
         let visits = server.get("/-/changes?resource=visit");
         let visit = &changes(&visits)[0];

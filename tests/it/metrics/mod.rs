@@ -75,7 +75,7 @@ on_every_backend! {
         for (line, body, status) in sent {
             assert_eq!(client.request(line, &[], body).status, status, "{line}");
         }
-        assert_eq!(client.request("GET /customers", &[("Accept", "text/html")], "").status, 406);
+        assert_eq!(client.request("GET /customers", &[("Accept", "image/png")], "").status, 406);
         assert_eq!(count_growth(&before, &scrape(&mut client)), expected_counts(&[
             ("customer GET 200", 2), ("customer GET 400", 1), ("customer GET 404", 1), ("customer GET 406", 1), ("customer HEAD 200", 1),
             ("customer POST 201", 2), ("customer POST 400", 1), ("customer POST 422", 1), ("customer PUT 200", 1), ("customer OPTIONS 204", 1),

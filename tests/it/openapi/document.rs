@@ -45,6 +45,7 @@ fn openapi_command_with_roles_prints_what_they_may_use() {
         get /-/logout/{realm}
         get /-/health
         get /-/ready
+        get /-/assets/{file}
     "#]]
     .assert_eq(&operations.collect::<String>());
     let both = printed(None, &["--role", "shopper", "--role", "clerk"]);

@@ -25,6 +25,7 @@ const LAYERED: &[&str] = &[
     "metrics",
     "model",
     "openapi",
+    "pages",
     "permit",
     "pipeline",
     "plan",

@@ -1,0 +1,224 @@
+//! The other replies that a page shows parts of: the items above, references, children and changes.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::columns::{item_label, label_field, short_id};
+use super::html::Html;
+use super::source::{PageContext, PageData, elements, id_of, member, parse, text_of};
+use crate::intent::{ResourcePath, RouteTarget, format_path};
+use crate::json::Json;
+use crate::model::{ChangeLogDetail, Field, Model, Resource, ResourceIndex};
+use crate::openapi::Viewer;
+use crate::permit::Caller;
+use crate::value::Id;
+
+/// How many children of each kind, changes of an item, and changes on the home page are shown.
+pub const CHILDREN_SHOWN: usize = 10;
+const ITEM_CHANGES_SHOWN: usize = 10;
+const HOME_CHANGES_SHOWN: usize = 5;
+/// A page reads at most this many collections of children, and the labels of this many fields.
+const CHILD_COLLECTIONS_MAX: usize = 8;
+const REFERENCE_FIELDS_MAX: usize = 4;
+/// Labels that are read for one field.
+const LABELS_MAX: usize = 50;
+
+/// The addresses that a page of the target reads beside its own, in the same order each time.
+pub fn related_addresses(
+    model: &Model,
+    caller: &Caller,
+    target: &RouteTarget,
+    json: &[u8],
+) -> Vec<String> {
+    let viewer = Viewer::new(model, caller);
+    let mut all = Vec::new();
+    match target {
+        RouteTarget::Home => all.extend(recent_changes_address(&viewer)),
+        RouteTarget::Collection(path) => {
+            all.extend(ancestor_addresses(model, path));
+            let resource = model.resource(path.resource);
+            let json = parse(json);
+            let items = elements(member(&json, &resource.plural));
+            all.extend(reference_addresses(&viewer, resource, items));
+        }
+        RouteTarget::Item(path) => {
+            all.extend(ancestor_addresses(model, path));
+            let resource = model.resource(path.resource);
+            let json = parse(json);
+            if let Some(item) = member(&json, &resource.name) {
+                all.extend(reference_addresses(&viewer, resource, std::slice::from_ref(item)));
+            }
+            let children = child_collections(&viewer, path);
+            all.extend(children.iter().map(|(_, path)| child_list_address(path)));
+            all.extend(history_address(&viewer, path));
+        }
+        _ => {}
+    }
+    all
+}
+
+/// The last changes, for callers who may read them.
+pub fn recent_changes_address(viewer: &Viewer<'_>) -> Option<String> {
+    let base_path = viewer.model.server.base_path.as_deref().unwrap_or("");
+    let address = format!("{base_path}/-/changes?sort=-sequence&limit={HOME_CHANGES_SHOWN}");
+    viewer.caller.rights().can_read_changes().then_some(address)
+}
+
+/// The last changes of an item, for callers who may read them.
+pub fn history_address(viewer: &Viewer<'_>, path: &ResourcePath) -> Option<String> {
+    let base_path = viewer.model.server.base_path.as_deref().unwrap_or("");
+    let resource = viewer.model.resource(path.resource);
+    let is_kept = !resource.is_server_made && resource.changes == ChangeLogDetail::Values;
+    let subject = item_path(viewer.model, path)?;
+    let address = format!(
+        "{base_path}/-/changes?subject={subject}&sort=-sequence&limit={ITEM_CHANGES_SHOWN}"
+    );
+    (is_kept && viewer.caller.rights().can_read_changes()).then_some(address)
+}
+
+/// The path of the item of a target.
+pub fn item_path(model: &Model, path: &ResourcePath) -> Option<String> {
+    let ids = path.ids.as_ref()?;
+    Some(format_path(model, path.resource, &ids.ancestors, ids.item))
+}
+
+/// The items in a path above its end, with their resources and paths.
+pub fn ancestors<'m>(model: &'m Model, path: &ResourcePath) -> Vec<(&'m Resource, String)> {
+    let Some(ids) = &path.ids else { return Vec::new() };
+    let lineage = model.lineage(path.resource);
+    let mut above: Vec<Id> = Vec::new();
+    let mut all = Vec::new();
+    for (resource, id) in lineage.into_iter().zip(&ids.ancestors) {
+        all.push((resource, format_path(model, resource.index, &above, Some(*id))));
+        above.push(*id);
+    }
+    all
+}
+
+fn ancestor_addresses(model: &Model, path: &ResourcePath) -> Vec<String> {
+    ancestors(model, path).into_iter().map(|(_, path)| path).collect()
+}
+
+/// The collections below an item that the caller may read or create in, with their paths.
+pub fn child_collections<'a>(
+    viewer: &Viewer<'a>,
+    path: &ResourcePath,
+) -> Vec<(&'a Resource, String)> {
+    let Some(ids) = &path.ids else { return Vec::new() };
+    let below: Vec<Id> = ids.ancestors.iter().copied().chain(ids.item).collect();
+    let children = viewer.model.resource(path.resource).children.iter();
+    let known = children.filter(|child| viewer.knows(**child)).take(CHILD_COLLECTIONS_MAX);
+    known
+        .map(|child| {
+            (viewer.model.resource(*child), format_path(viewer.model, *child, &below, None))
+        })
+        .collect()
+}
+
+/// The newest children.
+pub fn child_list_address(path: &str) -> String {
+    format!("{path}?sort=-id&limit={CHILDREN_SHOWN}")
+}
+
+/// The target of a reference, if it has a path that the id alone determines and the caller may read it.
+pub fn reachable_target<'a>(viewer: &Viewer<'a>, field: &Field) -> Option<&'a Resource> {
+    let target: ResourceIndex = field.rules.reference?.resource;
+    let resource = viewer.model.resource(target);
+    (resource.parent.is_none() && viewer.can_read(target)).then_some(resource)
+}
+
+/// The lists with the labels of the items that these items refer to.
+fn reference_addresses(
+    viewer: &Viewer<'_>,
+    resource: &Resource,
+    items: &[Json<'_>],
+) -> Vec<String> {
+    let model = viewer.model;
+    let values_max = LABELS_MAX
+        .min(model.server.limits.filter_values_max)
+        .min(model.server.limits.page_items_max);
+    let fields = viewer.readable_fields(resource);
+    let fields = fields.filter(|(_, field)| field.rules.reference.is_some());
+    let mut all = Vec::new();
+    for (_, field) in fields.take(REFERENCE_FIELDS_MAX) {
+        let Some(target) = reachable_target(viewer, field) else { continue };
+        let Some(label) = label_field(viewer, target) else { continue };
+        let ids: BTreeSet<&str> =
+            items.iter().filter_map(|item| text_of(member(item, &field.name))).collect();
+        let ids: Vec<&str> = ids.into_iter().take(values_max).collect();
+        if ids.is_empty() {
+            continue;
+        }
+        let path = format_path(model, target.index, &[], None);
+        all.push(format!(
+            "{path}?id:in={}&fields={}&limit={}",
+            ids.join(","),
+            label.name,
+            ids.len()
+        ));
+    }
+    all
+}
+
+/// What the pages of all targets are made from.
+#[derive(Clone, Copy)]
+pub struct PageSource<'a> {
+    pub context: &'a PageContext<'a>,
+    pub viewer: &'a Viewer<'a>,
+    pub json: &'a Json<'a>,
+    pub data: &'a PageData,
+    pub related: &'a Related<'a>,
+}
+
+/// The other replies, parsed.
+pub struct Related<'a> {
+    replies: Vec<(&'a str, Json<'a>)>,
+    /// The labels of items by their paths.
+    labels: HashMap<String, String>,
+}
+
+impl<'a> Related<'a> {
+    pub fn parse(viewer: &Viewer<'_>, data: &'a PageData) -> Self {
+        let parsed = data.related.iter().map(|one| (&*one.address, parse(&one.json)));
+        let replies: Vec<(&str, Json<'_>)> = parsed.collect();
+        let mut labels = HashMap::new();
+        for (address, json) in &replies {
+            let path = address.split('?').next().unwrap_or_default();
+            for resource in &viewer.model.resources {
+                let label = label_field(viewer, resource);
+                if let Some(item) = member(json, &resource.name)
+                    && path.ends_with(id_of(item))
+                {
+                    labels.insert(path.to_owned(), item_label(label, item));
+                }
+                if address.contains("?id:in=") {
+                    for item in elements(member(json, &resource.plural)) {
+                        let path = format!("{path}/{}", id_of(item));
+                        labels.insert(path, item_label(label, item));
+                    }
+                }
+            }
+        }
+        Self { replies, labels }
+    }
+
+    pub fn reply(&self, address: &str) -> Option<&Json<'a>> {
+        self.replies.iter().find(|(known, _)| *known == address).map(|(_, json)| json)
+    }
+
+    /// The label of an item; the end of its id if none was read.
+    pub fn label(&self, path: &str) -> String {
+        let id = path.rsplit('/').next().unwrap_or_default();
+        self.labels.get(path).cloned().unwrap_or_else(|| short_id(id))
+    }
+
+    /// A reference: a link with the label of its target, where the caller may read it.
+    pub fn reference(&self, viewer: &Viewer<'_>, field: &Field, id: &str) -> Html {
+        match reachable_target(viewer, field) {
+            Some(target) => {
+                let path = format!("{}/{id}", format_path(viewer.model, target.index, &[], None));
+                Html::of("<a href=\"{}\">{}</a>", &[&path, &self.label(&path)])
+            }
+            None => Html::of("<code title=\"{}\">{}</code>", &[&id, &short_id(id)]),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a page is made from: the request, the replies in JSON, and access to their members.
+
+use bytes::Bytes;
+
+use crate::intent::split_parameters;
+use crate::json::{self, Json};
+use crate::model::Model;
+use crate::permit::Caller;
+
+/// The request that a page answers.
+#[derive(Debug, Clone, Copy)]
+pub struct PageContext<'a> {
+    pub model: &'a Model,
+    /// `None` for a problem that occurs before the caller is identified.
+    pub caller: Option<&'a Caller>,
+    /// Scheme and host, for command lines.
+    pub origin: &'a str,
+    /// As it was sent, with the deployment's prefix.
+    pub path: &'a str,
+    pub query: Option<&'a str>,
+}
+
+impl PageContext<'_> {
+    /// The deployment's prefix.
+    pub fn base_path(&self) -> &str {
+        self.model.server.base_path.as_deref().unwrap_or("")
+    }
+
+    /// The decoded parameters. A query that cannot be decoded was refused already.
+    pub fn parameters(&self) -> Vec<(String, String)> {
+        let split = split_parameters(self.query.unwrap_or(""));
+        let pairs = split.unwrap_or_default().into_iter();
+        pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
+    }
+}
+
+/// The data that a page shows.
+#[derive(Debug)]
+pub struct PageData {
+    /// The reply in JSON.
+    pub json: Bytes,
+    /// The position in the change log that a list reflects, if it is known.
+    pub position: Option<i64>,
+    pub related: Vec<RelatedReply>,
+}
+
+/// The reply to another GET by the same caller.
+#[derive(Debug)]
+pub struct RelatedReply {
+    /// Path and query.
+    pub address: String,
+    pub json: Bytes,
+}
+
+/// Deeper than any reply: items may be 32 levels deep, and lists and wrappers are around them.
+pub const JSON_DEPTH_MAX: usize = 64;
+
+pub fn parse(bytes: &[u8]) -> Json<'_> {
+    json::parse(bytes, JSON_DEPTH_MAX).unwrap_or(Json::Null)
+}
+
+/// A member of an object.
+pub fn member<'j>(json: &'j Json<'j>, name: &str) -> Option<&'j Json<'j>> {
+    let Json::Object(members) = json else { return None };
+    members.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+}
+
+/// The elements of a list; none of anything else.
+pub fn elements<'j>(json: Option<&'j Json<'j>>) -> &'j [Json<'j>] {
+    match json {
+        Some(Json::List(list)) => list,
+        _ => &[],
+    }
+}
+
+/// A text, or a number as text.
+pub fn text_of<'j>(json: Option<&'j Json<'_>>) -> Option<&'j str> {
+    match json? {
+        Json::Text(text) => Some(text),
+        Json::Number(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// The text of an id.
+pub fn id_of<'j>(item: &'j Json<'j>) -> &'j str {
+    text_of(member(item, "id")).unwrap_or_default()
+}
+
+/// A name of the model as a heading: `order_line` is `Order line`.
+pub fn heading(name: &str) -> String {
+    let words = name.replace('_', " ");
+    let mut chars = words.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}

@@ -1,0 +1,157 @@
+//! Pages: the page in place of the JSON of a reply, and the reads beside that reply which a page needs.
+//!
+//! Each of these reads is a GET that the same caller could send: it is routed, authorized and planned like one,
+//! so that a page shows nothing that its reader cannot read otherwise. A read that fails leaves its part of the
+//! page out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+
+use super::context::{RequestContext, RequestFacts, SharedState, run_blocking, too_many_responses};
+use super::identity::{self, ChangedRights};
+use super::streaming::ResponseBody;
+use super::write;
+use crate::clock;
+use crate::fault::bug;
+use crate::formats::accept::Accept;
+use crate::formats::{self, json};
+use crate::intent::preconditions::Preconditions;
+use crate::intent::{self, RouteError, RouteTarget};
+use crate::log::StageTimes;
+use crate::pages::{self, PageContext, PageData, RelatedReply};
+use crate::permit::{self, Caller};
+use crate::plan::{self, ChangesRead, Outcome, Plan, ReadPlan};
+use crate::problem::Problem;
+use crate::reply::{self, Reply, ResponseContext};
+use crate::wire;
+
+/// Rendering this much JSON would block the event loop for noticeably long.
+const BLOCKING_PAGE_BYTES_MIN: usize = 64 << 10;
+
+/// A page is at most this many times as long as the JSON that it is made from.
+const PAGE_GROWTH_MAX: usize = 8;
+
+/// Renders the page of a target, from the JSON of its reply.
+pub(super) async fn render(
+    request: &RequestContext<'_>,
+    target: &RouteTarget,
+    reply: Reply<ResponseBody>,
+    facts: &mut RequestFacts,
+    stages: &mut StageTimes,
+) -> Result<Reply<ResponseBody>, RouteError> {
+    let Reply { status, headers, body } = reply;
+    let ResponseBody::Whole(json) = body else { bug("a reply in JSON is no stream") };
+    let reply = Reply { status, headers, body: json.clone() };
+    let caller = facts.identity().known.caller.clone();
+    let mut data = PageData { position: reply::list_position(&reply), json, related: Vec::new() };
+    let model = &request.app.shared.model;
+    for address in pages::related_addresses(model, &caller, target, &data.json) {
+        if let Some(json) = read_related(request, &caller, &address).await {
+            data.related.push(RelatedReply { address, json });
+        }
+    }
+    if !data.related.is_empty() {
+        stages.mark("store");
+        let changed = ChangedRights::Refuse;
+        identity::confirm_rights(request, facts, clock::now(), changed).await?;
+    }
+    let page = render_within_memory(request, target, caller, data).await?;
+    let reply = reply::into_page(reply, page, &request.parts.headers)?;
+    match request.app.shared.admission.has_memory_for(reply.body.len()) {
+        true => Ok(reply.into()),
+        false => Err(too_many_responses().into()),
+    }
+}
+
+/// Renders on this thread, or on a blocking thread if there is much to render.
+async fn render_within_memory(
+    request: &RequestContext<'_>,
+    target: &RouteTarget,
+    caller: Caller,
+    data: PageData,
+) -> Result<String, Problem> {
+    let (origin, uri) = (origin(request), &request.parts.uri);
+    let (path, query) = (uri.path().to_owned(), uri.query().map(str::to_owned));
+    let (shared, target) = (Arc::clone(&request.app.shared), target.clone());
+    let bytes = data.json.len() + data.related.iter().map(|one| one.json.len()).sum::<usize>();
+    let reservation = request.app.shared.admission.reserve_memory();
+    if bytes >= BLOCKING_PAGE_BYTES_MIN && !reservation.grow(bytes * PAGE_GROWTH_MAX) {
+        return Err(too_many_responses());
+    }
+    let memory = reservation.share();
+    let work = move || {
+        let _held = memory;
+        let model = &shared.model;
+        let (caller, query) = (Some(&caller), query.as_deref());
+        let context = PageContext { model, caller, origin: &origin, path: &path, query };
+        pages::render(&context, &target, &data)
+    };
+    if bytes < BLOCKING_PAGE_BYTES_MIN { Ok(work()) } else { run_blocking(work).await }
+}
+
+/// The reply to a GET of this address by the same caller, in JSON; `None` if it is refused or fails.
+async fn read_related(
+    request: &RequestContext<'_>,
+    caller: &Caller,
+    address: &str,
+) -> Option<Bytes> {
+    let SharedState { model, replies, .. } = &*request.app.shared;
+    let (path, query) = match address.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (address, None),
+    };
+    let route = intent::route(model, &Method::GET, path, query).ok()?;
+    permit::check(caller, &route).ok()?;
+    let hidden = permit::hidden_fields(caller, &route);
+    let intent = intent::read(model, route, (query, hidden), b"").ok()?;
+    let plan = plan::make(model, intent, caller, || bug("a GET writes nothing")).ok()?;
+    let (collection, list) = (plan.collection().cloned(), plan.list().cloned());
+    let Plan::Read(read) = plan else { return None };
+    if let ReadPlan::Changes(read) = read {
+        let ChangesRead { scope, query } = *read;
+        let kept = ChangesRead { scope: scope.clone(), query: Arc::clone(&query) };
+        let read = ReadPlan::Changes(Box::new(ChangesRead { scope, query }));
+        let Outcome::Changes(page) = write::fetch(request, read).await.ok()? else { return None };
+        return Some(reply::changes_page(model, &kept, &page, &json::FORMAT).body);
+    }
+    let outcome = write::fetch(request, read).await.ok()?;
+    let about = ResponseContext {
+        model,
+        collection: collection.as_ref()?,
+        list: list.as_deref(),
+        conditions: &Preconditions::default(),
+        format: &json::FORMAT,
+    };
+    Some(replies.outcome(&about, &outcome).ok()?.body)
+}
+
+/// The response if this problem ends the request: a page, if the client prefers one.
+pub(super) fn problem_reply(
+    request: &RequestContext<'_>,
+    facts: &RequestFacts,
+    problem: &Problem,
+) -> Reply {
+    if !formats::prefers_page(&request.accept) {
+        return request.problem_reply(problem);
+    }
+    let (shared, uri) = (&request.app.shared, &request.parts.uri);
+    let reply = shared.problem_reply(problem, &Accept::ANYTHING, uri.path(), &request.id);
+    let caller = facts.identity.as_ref().map(|identity| &identity.known.caller);
+    let (origin, model) = (origin(request), &shared.model);
+    let context =
+        PageContext { model, caller, origin: &origin, path: uri.path(), query: uri.query() };
+    let page = pages::render_problem(&context, problem.kind(), &reply.body);
+    reply::problem_page(reply, page)
+}
+
+/// Scheme and host for the command lines that a page shows to the client that asked for it; nothing else is made
+/// from the `Host` header.
+fn origin(request: &RequestContext<'_>) -> String {
+    if let Some(base_url) = &request.app.shared.model.server.base_url {
+        return base_url.clone();
+    }
+    let scheme = if request.sender.is_https == Some(true) { "https" } else { "http" };
+    format!("{scheme}://{}", wire::authority(request.parts).unwrap_or("localhost"))
+}
