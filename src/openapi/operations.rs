@@ -250,8 +250,11 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
 
     /// The headers of responses that may involve something deprecated.
     fn deprecation_headers(&self) -> Headers {
-        let fields = self.viewer.readable_fields(self.resource);
-        let mut fields = fields.filter_map(|(_, field)| field.deprecated.as_ref());
+        let hidden = self.viewer.hidden(self.resource.index);
+        let fields = self.resource.fields.iter().enumerate();
+        // A caller without GET may write them.
+        let mut fields =
+            fields.filter(|(at, field)| !hidden.contains(at) && field.deprecated.is_some());
         let is_deprecated = self.deprecated().is_some() || fields.next().is_some();
         let mut headers = if is_deprecated { vec![DEPRECATION, SUNSET] } else { Vec::new() };
         let lineage = self.viewer.model.lineage(self.resource.index);

@@ -54,15 +54,17 @@ impl<'a> Viewer<'a> {
         self.scope.can_read(resource) && self.scope.can_read_ancestors(self.model, resource)
     }
 
-    /// The fields that the caller sees of a resource, with their indices.
+    /// The fields that the caller sees of a resource, with their indices; none without GET.
     pub fn readable_fields(
         &self,
         resource: &'a Resource,
     ) -> impl Iterator<Item = (usize, &'a Field)> {
+        let is_readable = self.can_read(resource.index);
         let hidden = self.hidden(resource.index).to_vec();
         resource.fields.iter().enumerate().filter(move |(at, _)| {
-            ItemView { hidden: &hidden, ..ItemView::all_fields(resource) }
-                .is_shown(ItemMember::Field(*at))
+            is_readable
+                && ItemView { hidden: &hidden, ..ItemView::all_fields(resource) }
+                    .is_shown(ItemMember::Field(*at))
         })
     }
 

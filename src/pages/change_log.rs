@@ -33,9 +33,24 @@ pub fn render(page: &PageSource<'_>) -> String {
     let stream = stream.with("since", position.unwrap_or("0")).address();
     let first = QueryLink::new(path, &parameters).without("cursor").with("sort", "-sequence");
     let order = if is_newest_first { "newest first" } else { "oldest first" };
+    // New entries belong to this page only if it shows the newest.
+    let is_live = match is_newest_first {
+        true => !parameters.iter().any(|(name, _)| name == "cursor"),
+        false => about.and_then(|page| text_of(member(page, "next"))).is_none(),
+    };
+    let (live, buttons) = match is_live {
+        true => (
+            Html::of(" data-live=\"{}\" data-first=\"{}\"", &[&stream, &first.address()]),
+            Html::of(
+                "{}<button class=\"button needs-script\" type=\"button\" data-do=\"pause\" aria-pressed=\"false\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-pause\"/></svg> Pause</button>",
+                &[&live_marker()],
+            ),
+        ),
+        false => (Html::new(), Html::new()),
+    };
     let mut main = Html::of(
-        "<div class=\"view\" data-live=\"{}\" data-first=\"{}\">\n<div class=\"head\"><div class=\"title\"><h1>Changes</h1><p class=\"sub\">Every write, {}.</p></div>\n<div class=\"actions\">{}<button class=\"button needs-script\" type=\"button\" data-do=\"pause\" aria-pressed=\"false\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-pause\"/></svg> Pause</button></div></div>\n",
-        &[&stream, &first.address(), &order, &live_marker()],
+        "<div class=\"view\"{}>\n<div class=\"head\"><div class=\"title\"><h1>Changes</h1><p class=\"sub\">Every write, {}.</p></div>\n<div class=\"actions\">{}</div></div>\n",
+        &[&live, &order, &buttons],
     );
     main.push(&filter_bar(page, &parameters, is_newest_first));
     if changes.is_empty() {

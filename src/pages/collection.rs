@@ -19,6 +19,9 @@ const COLUMNS_WITHOUT_SCROLL: usize = 8;
 /// The page sizes that a page offers, as far as the settings allow them.
 const PAGE_SIZES: [usize; 3] = [50, 200, 500];
 
+/// Rows that the script reads again in one request.
+const LIVE_ROWS_MAX: usize = 50;
+
 pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let (context, model) = (page.context, page.context.model);
     let resource = model.resource(path.resource);
@@ -39,7 +42,8 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
         let selected = parameters.iter().find(|(name, _)| name == "fields");
         let columns = columns::choose(page.viewer, resource, selected.map(|(_, names)| &**names));
         let caption = format!("{title}, page of {}", items.len());
-        let parts = TableParts { columns: &columns, caption: &caption, sort: Some(&*parameters) };
+        let sort = Some(&*parameters).filter(|_| !context.has_long_query());
+        let parts = TableParts { columns: &columns, caption: &caption, sort };
         let table = table(page, (resource, context.path), items, parts);
         let is_wide = columns.len() > COLUMNS_WITHOUT_SCROLL;
         match is_wide {
@@ -82,9 +86,11 @@ fn live_attributes(
         stream = stream.with("since", &position.to_string());
     }
     let rows = link(&["limit", "cursor", "sort", "count"]).address();
+    let limits = &page.context.model.server.limits;
+    let batch = LIVE_ROWS_MAX.min(limits.filter_values_max).min(limits.page_items_max);
     Html::of(
-        " data-live=\"{}\" data-rows=\"{}\" data-first=\"{}\"",
-        &[&stream.address(), &rows, &link(&["cursor"]).address()],
+        " data-live=\"{}\" data-rows=\"{}\" data-batch=\"{}\" data-first=\"{}\"",
+        &[&stream.address(), &rows, &batch, &link(&["cursor"]).address()],
     )
 }
 

@@ -43,7 +43,9 @@ pub fn bar(page: &PageSource<'_>, resource: &Resource, parameters: &[(String, St
         let without = QueryLink::new(path, parameters).without_index(at).without("cursor");
         html.push(&chip((field, words(operator), value), &without.address()));
     }
-    html.push(&menu(page, resource, parameters));
+    if !page.context.has_long_query() {
+        html.push(&menu(page, resource, parameters));
+    }
     if count > 1 {
         let mut link = QueryLink::new(path, parameters).without("cursor");
         for (name, _) in parameters {

@@ -64,9 +64,12 @@ pub fn create_section(
         return Html::new();
     };
     let title = format!("New {}", resource.name.replace('_', " "));
+    // The response has a secret that is shown only there.
+    let is_webhook = resource.index == page.context.model.webhooks;
+    let secret = Html::of(if is_webhook { " data-secret" } else { "" }, &[]);
     let mut html = Html::of(
-        "<section class=\"sheet-form\" id=\"new\" aria-labelledby=\"new-title\">\n<div class=\"head\"><h1 id=\"new-title\">{}</h1></div>\n<form data-send=\"POST\" data-to=\"{}\" data-wrap=\"{}\" method=\"dialog\" novalidate>\n",
-        &[&title, &path, &resource.name],
+        "<section class=\"sheet-form\" id=\"new\" aria-labelledby=\"new-title\">\n<div class=\"head\"><h1 id=\"new-title\">{}</h1></div>\n<form data-send=\"POST\" data-to=\"{}\" data-wrap=\"{}\"{} method=\"dialog\" autocomplete=\"off\" novalidate>\n",
+        &[&title, &path, &resource.name, &secret],
     );
     for field in fields {
         html.push(&field_block(page, field, FormPurpose::Create));
@@ -90,9 +93,18 @@ pub fn edit_section(
         return Html::new();
     }
     let version = text_of(member(item, "version")).unwrap_or_default();
+    let nullable = fields.iter().filter(|field| field.nullable).map(|field| &*field.name);
+    let nullable: Vec<&str> = nullable.collect();
     let mut html = Html::of(
-        "<section class=\"sheet-form\" id=\"edit\" aria-labelledby=\"edit-title\">\n<div class=\"head\"><h1 id=\"edit-title\">Edit {}</h1></div>\n<form data-send=\"PATCH\" data-to=\"{}\" data-wrap=\"{}\" data-version=\"{}\" data-item=\"{}\" method=\"dialog\" novalidate>\n",
-        &[&label, &page.context.path, &resource.name, &version, &json::to_text(item)],
+        "<section class=\"sheet-form\" id=\"edit\" aria-labelledby=\"form-title\">\n<div class=\"head\"><h1 id=\"form-title\">Edit {}</h1></div>\n<form data-send=\"PATCH\" data-to=\"{}\" data-wrap=\"{}\" data-version=\"{}\" data-item=\"{}\" data-nullable=\"{}\" method=\"dialog\" autocomplete=\"off\" novalidate>\n",
+        &[
+            &label,
+            &page.context.path,
+            &resource.name,
+            &version,
+            &json::to_text(item),
+            &nullable.join(","),
+        ],
     );
     for field in fields {
         html.push(&field_block(page, field, purpose));
@@ -282,6 +294,7 @@ fn control_of(
     };
     let kind = match field.kind.name {
         "object" | "list" => "json",
+        "ref" => reference_type(field),
         name => name,
     };
     let required = Html::of(if field.required { " required" } else { "" }, &[]);

@@ -5,7 +5,7 @@ use super::curl::{self, code_box, create_line};
 use super::frame::{Frame, top_level};
 use super::html::Html;
 use super::related::{PageSource, recent_changes_address};
-use super::source::heading;
+use super::source::{heading, member, text_of};
 use crate::formats::json::path_template;
 use crate::intent::format_path;
 use crate::model::Resource;
@@ -41,9 +41,18 @@ pub fn render(page: &PageSource<'_>) -> String {
              <a href=\"{}\">All changes</a></div>\n",
             &[&format!("{all}?sort=-sequence")],
         );
-        match page.related.reply(&address).map(|json| entries(page, json)) {
-            Some(list) if !list.is_empty() => main.add("<ol class=\"log\">\n{}</ol>\n", &[&list]),
-            _ => main.add("<div class=\"empty\"><p>Nothing has changed yet.</p></div>\n", &[]),
+        let reply = page.related.reply(&address);
+        let list = reply.map(|json| entries(page, json)).unwrap_or_default();
+        let about = reply.and_then(|json| member(json, "page"));
+        let has_more = about.and_then(|about| text_of(member(about, "next"))).is_some();
+        let words = match reply {
+            None => "The changes could not be read.",
+            Some(_) if has_more => "Your roles show none of the last changes.",
+            Some(_) => "Nothing has changed yet.",
+        };
+        match list.is_empty() {
+            false => main.add("<ol class=\"log\">\n{}</ol>\n", &[&list]),
+            true => main.add("<div class=\"empty\"><p>{}</p></div>\n", &[&words]),
         }
         main.add("</section>\n", &[]);
     }

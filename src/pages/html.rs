@@ -109,6 +109,11 @@ impl Html {
         other.write_to(&mut self.0);
     }
 
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

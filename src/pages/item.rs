@@ -12,6 +12,7 @@ use super::json_view::{cut, json_view};
 use super::query_link::QueryLink;
 use super::related::{
     CHILDREN_SHOWN, PageSource, child_collections, child_list_address, history_address,
+    is_of_the_past,
 };
 use super::source::{elements, heading, id_of, member, text_of};
 use crate::intent::{ResourcePath, format_path};
@@ -26,20 +27,21 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let item = member(page.json, &resource.name).unwrap_or(&missing);
     let label = item_label(label_field(page.viewer, resource), item);
     // An item as it was is not followed.
-    let is_past = context.parameters().iter().any(|(name, _)| name == "version" || name == "as_of");
+    let is_past = is_of_the_past(&context.parameters());
     let is_live = !is_past && !resource.is_server_made;
     let live = match is_live {
         true => Html::of(" data-live=\"{}\" data-news=\"changed, show\"", &[&context.path]),
         false => Html::new(),
     };
-    let line = patch_line(page, resource, text_of(member(item, "version")).unwrap_or_default());
-    let is_whole = !context.parameters().iter().any(|(name, _)| name == "fields");
-    // A form needs the whole item as it is now.
-    let form = match is_whole && !is_past {
-        true => edit_section(page, resource, (item, &label), &line.unwrap_or_default()),
+    // Writes need the whole item as it is now, with its version.
+    let is_current = !is_past && !context.parameters().iter().any(|(name, _)| name == "fields");
+    let version = text_of(member(item, "version")).unwrap_or_default();
+    let line = if is_current { patch_line(page, resource, version) } else { None };
+    let form = match is_current {
+        true => edit_section(page, resource, (item, &label), line.as_deref().unwrap_or_default()),
         false => Html::new(),
     };
-    let removal = if is_past { None } else { removal(page, path, (item, &label)) };
+    let removal = if is_current { removal(page, path, (item, &label)) } else { None };
     let mut main = Html::of(
         "{}<div class=\"view\"{}>\n<div class=\"head\"><div class=\"title\"><h1>{}</h1><p class=\"sub\"><span class=\"copy\"><code>{}</code>{}</span></p></div>\n<div class=\"actions\">",
         &[&form, &live, &label, &id_of(item), &copy_button("the id")],
@@ -58,16 +60,15 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
         main.add("<p class=\"note\">This is the item as it was. <a href=\"{}\">The item as it is now</a></p>\n", &[&context.path]);
     }
     main.add("<div class=\"two\">\n<div class=\"stack\">\n", &[]);
-    let is_current = is_whole && !is_past;
     main.push(&fields(page, (resource, item), is_current, !form.is_empty()));
     if !is_past {
         for (child, address) in child_collections(page.viewer, path) {
             main.push(&children(page, (child, &address), &label));
         }
-        main.push(&history(page, path, item));
+        main.push(&history(page, path, item, is_current));
     }
     main.add("</div>\n", &[]);
-    main.push(&aside(page, resource, item));
+    main.push(&aside(page, resource, item, line.as_deref()));
     main.add("</div>\n</div>\n", &[]);
     Frame::new(context, &label)
         .place(page, path, true)
@@ -155,7 +156,7 @@ fn removal(
     page.viewer.access(path.resource, GrantVerb::Delete)?;
     let mut along = String::new();
     for (child, address) in child_collections(page.viewer, path) {
-        let reply = page.related.reply(&child_list_address(&address));
+        let reply = page.related.reply(&child_list_address(page.viewer, child, &address));
         let count = reply.map(|reply| elements(member(reply, &child.plural)).len());
         let (name, plural) = (&child.name, &child.plural);
         let number = match count {
@@ -194,7 +195,7 @@ fn children(page: &PageSource<'_>, (child, path): (&Resource, &str), label: &str
         html.add("<p class=\"muted\">Your roles do not show these.</p></section>\n", &[]);
         return html;
     }
-    let reply = page.related.reply(&child_list_address(path));
+    let reply = page.related.reply(&child_list_address(page.viewer, child, path));
     let items = elements(reply.and_then(|reply| member(reply, &child.plural)));
     if items.is_empty() && reply.is_some() {
         html.add("<div class=\"empty\"><p>No {} yet.</p></div>\n", &[&child.plural]);
@@ -213,7 +214,7 @@ fn children(page: &PageSource<'_>, (child, path): (&Resource, &str), label: &str
 }
 
 /// The last changes of the item, with their differences.
-fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>) -> Html {
+fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>, is_current: bool) -> Html {
     let Some(address) = history_address(page.viewer, path) else { return Html::new() };
     let Some(reply) = page.related.reply(&address) else { return Html::new() };
     let mut html = Html::of(
@@ -230,7 +231,8 @@ fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>) -> Html 
         let values = [member(change, "after"), member(change, "before")];
         let version = values.into_iter().flatten().find_map(|one| text_of(member(one, "version")));
         let (touched, table) = difference(change).unwrap_or_default();
-        let restore = match version.filter(|version| *version != current && !names.is_empty()) {
+        let may_restore = is_current && !names.is_empty();
+        let restore = match version.filter(|version| may_restore && *version != current) {
             Some(version) => Html::of(
                 "<p><button class=\"button small needs-script\" type=\"button\" data-do=\"restore\" data-to=\"{}\" data-wrap=\"{}\" data-fields=\"{}\" data-past=\"{}\" data-version=\"{}\">Restore version {}</button></p>",
                 &[
@@ -258,7 +260,12 @@ fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>) -> Html 
     html
 }
 
-fn aside(page: &PageSource<'_>, resource: &Resource, item: &Json<'_>) -> Html {
+fn aside(
+    page: &PageSource<'_>,
+    resource: &Resource,
+    item: &Json<'_>,
+    patch_line: Option<&str>,
+) -> Html {
     let (context, curl) = (page.context, curl::command(page.context));
     let text = |name: &str| text_of(member(item, name)).unwrap_or_default();
     let mut html = Html::of(
@@ -291,8 +298,8 @@ fn aside(page: &PageSource<'_>, resource: &Resource, item: &Json<'_>) -> Html {
     let here = QueryLink::new(context.path, &context.parameters()).address();
     let line = format!("{curl} {}", curl::url(context, &here));
     html.push(&code_box("", &line, "the line that reads this page"));
-    if let Some(line) = patch_line(page, resource, text("version")) {
-        html.push(&code_box("", &line, "the line that changes it"));
+    if let Some(line) = patch_line {
+        html.push(&code_box("", line, "the line that changes it"));
     }
     html.add(
         "</section>\n<section><h2>JSON</h2><div class=\"code-box\"><pre tabindex=\"0\" role=\"group\" aria-label=\"this {} as JSON\">{}</pre>{}</div></section>\n</aside>\n",

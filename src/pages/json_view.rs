@@ -9,6 +9,9 @@ const INLINE_BYTES_MAX: usize = 60;
 const TEXT_CHARS_MAX: usize = 4_000;
 /// Further elements and members are left out.
 const ELEMENTS_MAX: usize = 200;
+/// Elements and members that begin after so much HTML are left out.
+const HTML_BYTES_MAX: usize = 16_000;
+const NAME_CHARS_MAX: usize = 200;
 
 pub fn json_view(json: &Json<'_>) -> Html {
     let mut html = Html::new();
@@ -27,20 +30,20 @@ fn write(html: &mut Html, value: &Json<'_>, level: usize) {
             html.add("  ", &[]);
         }
     };
+    let separator = |at: usize| match (at, is_inline) {
+        (0, _) => "",
+        (_, true) => ", ",
+        (_, false) => ",",
+    };
     match value {
         Json::List(elements) if !elements.is_empty() => {
             html.add("[", &[]);
             for (at, element) in elements.iter().take(ELEMENTS_MAX).enumerate() {
-                html.add(
-                    if at == 0 {
-                        ""
-                    } else if is_inline {
-                        ", "
-                    } else {
-                        ","
-                    },
-                    &[],
-                );
+                if html.len() > HTML_BYTES_MAX {
+                    html.add(", …", &[]);
+                    break;
+                }
+                html.add(separator(at), &[]);
                 line(html, level + 1);
                 write(html, element, level + 1);
             }
@@ -53,18 +56,13 @@ fn write(html: &mut Html, value: &Json<'_>, level: usize) {
         Json::Object(members) if !members.is_empty() => {
             html.add("{", &[]);
             for (at, (name, member)) in members.iter().take(ELEMENTS_MAX).enumerate() {
-                html.add(
-                    if at == 0 {
-                        ""
-                    } else if is_inline {
-                        ", "
-                    } else {
-                        ","
-                    },
-                    &[],
-                );
+                if html.len() > HTML_BYTES_MAX {
+                    html.add(", …", &[]);
+                    break;
+                }
+                html.add(separator(at), &[]);
                 line(html, level + 1);
-                let name = quoted(name);
+                let name = quoted(&cut(name, NAME_CHARS_MAX));
                 html.add("<span class=\"k\">{}</span>: ", &[&name]);
                 write(html, member, level + 1);
             }

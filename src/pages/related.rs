@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::columns::{item_label, label_field, short_id};
+use super::columns::{self, Column, item_label, label_field, short_id};
 use super::html::Html;
 use super::source::{PageContext, PageData, elements, id_of, member, parse, text_of};
-use crate::intent::{ResourcePath, RouteTarget, format_path};
+use crate::intent::{ResourcePath, RouteTarget, format_path, split_parameters};
 use crate::json::Json;
 use crate::model::{ChangeLogDetail, Field, Model, Resource, ResourceIndex};
 use crate::openapi::Viewer;
@@ -22,11 +22,16 @@ const REFERENCE_FIELDS_MAX: usize = 4;
 /// Labels that are read for one field.
 const LABELS_MAX: usize = 50;
 
+/// Whether a query asks for an item as it was.
+pub fn is_of_the_past<N: AsRef<str>, V>(parameters: &[(N, V)]) -> bool {
+    parameters.iter().any(|(name, _)| matches!(name.as_ref(), "version" | "as_of"))
+}
+
 /// The addresses that a page of the target reads beside its own, in the same order each time.
 pub fn related_addresses(
     model: &Model,
     caller: &Caller,
-    target: &RouteTarget,
+    (target, query): (&RouteTarget, Option<&str>),
     json: &[u8],
 ) -> Vec<String> {
     let viewer = Viewer::new(model, caller);
@@ -34,22 +39,25 @@ pub fn related_addresses(
     match target {
         RouteTarget::Home => all.extend(recent_changes_address(&viewer)),
         RouteTarget::Collection(path) => {
-            all.extend(ancestor_addresses(model, path));
+            all.extend(ancestor_addresses(&viewer, path));
             let resource = model.resource(path.resource);
             let json = parse(json);
             let items = elements(member(&json, &resource.plural));
             all.extend(reference_addresses(&viewer, resource, items));
         }
         RouteTarget::Item(path) => {
-            all.extend(ancestor_addresses(model, path));
+            all.extend(ancestor_addresses(&viewer, path));
             let resource = model.resource(path.resource);
             let json = parse(json);
             if let Some(item) = member(&json, &resource.name) {
                 all.extend(reference_addresses(&viewer, resource, std::slice::from_ref(item)));
             }
-            let children = child_collections(&viewer, path);
-            all.extend(children.iter().map(|(_, path)| child_list_address(path)));
-            all.extend(history_address(&viewer, path));
+            if !is_of_the_past(&split_parameters(query.unwrap_or("")).unwrap_or_default()) {
+                let children = child_collections(&viewer, path);
+                let lists = children.iter();
+                all.extend(lists.map(|(child, path)| child_list_address(&viewer, child, path)));
+                all.extend(history_address(&viewer, path));
+            }
         }
         _ => {}
     }
@@ -94,8 +102,13 @@ pub fn ancestors<'m>(model: &'m Model, path: &ResourcePath) -> Vec<(&'m Resource
     all
 }
 
-fn ancestor_addresses(model: &Model, path: &ResourcePath) -> Vec<String> {
-    ancestors(model, path).into_iter().map(|(_, path)| path).collect()
+/// The items above, of which a page shows the labels.
+fn ancestor_addresses(viewer: &Viewer<'_>, path: &ResourcePath) -> Vec<String> {
+    let above = ancestors(viewer.model, path).into_iter();
+    let labelled = above.filter_map(|(resource, path)| {
+        label_field(viewer, resource).map(|label| format!("{path}?fields={}", label.name))
+    });
+    labelled.collect()
 }
 
 /// The collections below an item that the caller may read or create in, with their paths.
@@ -114,9 +127,11 @@ pub fn child_collections<'a>(
         .collect()
 }
 
-/// The newest children.
-pub fn child_list_address(path: &str) -> String {
-    format!("{path}?sort=-id&limit={CHILDREN_SHOWN}")
+/// The newest children, with the members that a table shows.
+pub fn child_list_address(viewer: &Viewer<'_>, child: &Resource, path: &str) -> String {
+    let columns = columns::choose(viewer, child, None);
+    let names: Vec<&str> = columns.iter().map(Column::name).collect();
+    format!("{path}?sort=-id&limit={CHILDREN_SHOWN}&fields={}", names.join(","))
 }
 
 /// The target of a reference, if it has a path that the id alone determines and the caller may read it.

@@ -7,6 +7,9 @@ use crate::json::{self, Json};
 use crate::model::Model;
 use crate::permit::Caller;
 
+/// A longer query is in no link that sorts and in no form that filters.
+const QUERY_REPEATED_BYTES_MAX: usize = 2_048;
+
 /// The request that a page answers.
 #[derive(Debug, Clone, Copy)]
 pub struct PageContext<'a> {
@@ -24,6 +27,11 @@ impl PageContext<'_> {
     /// The deployment's prefix.
     pub fn base_path(&self) -> &str {
         self.model.server.base_path.as_deref().unwrap_or("")
+    }
+
+    /// Whether links and forms that repeat the query would make the page many times as long.
+    pub fn has_long_query(&self) -> bool {
+        self.query.is_some_and(|query| query.len() > QUERY_REPEATED_BYTES_MAX)
     }
 
     /// The decoded parameters. A query that cannot be decoded was refused already.

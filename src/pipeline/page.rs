@@ -20,11 +20,13 @@ use crate::formats::{self, json};
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{self, RouteError, RouteTarget};
 use crate::log::StageTimes;
+use crate::model::RealmIndex;
 use crate::pages::{self, PageContext, PageData, RelatedReply};
 use crate::permit::{self, Caller};
 use crate::plan::{self, ChangesRead, Outcome, Plan, ReadPlan};
 use crate::problem::Problem;
 use crate::reply::{self, Reply, ResponseContext};
+use crate::store::StoreError;
 use crate::wire;
 
 /// Rendering this much JSON would block the event loop for noticeably long.
@@ -32,6 +34,9 @@ const BLOCKING_PAGE_BYTES_MIN: usize = 64 << 10;
 
 /// A page is at most this many times as long as the JSON that it is made from.
 const PAGE_GROWTH_MAX: usize = 8;
+
+/// A larger reply is left out of the page that it is read for.
+const RELATED_BYTES_MAX: usize = 256 << 10;
 
 /// Renders the page of a target, from the JSON of its reply.
 pub(super) async fn render(
@@ -47,9 +52,19 @@ pub(super) async fn render(
     let caller = facts.identity().known.caller.clone();
     let mut data = PageData { position: reply::list_position(&reply), json, related: Vec::new() };
     let model = &request.app.shared.model;
-    for address in pages::related_addresses(model, &caller, target, &data.json) {
-        if let Some(json) = read_related(request, &caller, &address).await {
-            data.related.push(RelatedReply { address, json });
+    let realm = match facts.resource {
+        Some(resource) => model.resource(resource).realm,
+        None => model.server_realm(),
+    };
+    let query = request.parts.uri.query();
+    for address in pages::related_addresses(model, &caller, (target, query), &data.json) {
+        match read_related(request, (&caller, realm), &address).await {
+            Ok(Some(json)) if json.len() <= RELATED_BYTES_MAX => {
+                data.related.push(RelatedReply { address, json });
+            }
+            // The server has no time for the other parts of the page.
+            Err(StoreError::Busy | StoreError::TimedOut) => break,
+            Ok(_) | Err(_) => {}
         }
     }
     if !data.related.is_empty() {
@@ -91,40 +106,55 @@ async fn render_within_memory(
     if bytes < BLOCKING_PAGE_BYTES_MIN { Ok(work()) } else { run_blocking(work).await }
 }
 
-/// The reply to a GET of this address by the same caller, in JSON; `None` if it is refused or fails.
-async fn read_related(
+/// The plan of a GET of this address by the caller; `None` if it is refused. The credentials of the caller were
+/// checked for one realm, and admit it to no other.
+fn plan_related(
     request: &RequestContext<'_>,
-    caller: &Caller,
+    (caller, realm): (&Caller, RealmIndex),
     address: &str,
-) -> Option<Bytes> {
-    let SharedState { model, replies, .. } = &*request.app.shared;
+) -> Option<Plan> {
+    let model = &request.app.shared.model;
     let (path, query) = match address.split_once('?') {
         Some((path, query)) => (path, Some(query)),
         None => (address, None),
     };
     let route = intent::route(model, &Method::GET, path, query).ok()?;
     permit::check(caller, &route).ok()?;
+    if identity::realm(request, &route) != realm {
+        return None;
+    }
     let hidden = permit::hidden_fields(caller, &route);
     let intent = intent::read(model, route, (query, hidden), b"").ok()?;
-    let plan = plan::make(model, intent, caller, || bug("a GET writes nothing")).ok()?;
+    plan::make(model, intent, caller, || bug("a GET writes nothing")).ok()
+}
+
+/// The reply to a GET of this address by the same caller, in JSON; `None` if it is refused.
+async fn read_related(
+    request: &RequestContext<'_>,
+    caller: (&Caller, RealmIndex),
+    address: &str,
+) -> Result<Option<Bytes>, StoreError> {
+    let SharedState { model, replies, .. } = &*request.app.shared;
+    let Some(plan) = plan_related(request, caller, address) else { return Ok(None) };
     let (collection, list) = (plan.collection().cloned(), plan.list().cloned());
-    let Plan::Read(read) = plan else { return None };
+    let Plan::Read(read) = plan else { return Ok(None) };
     if let ReadPlan::Changes(read) = read {
         let ChangesRead { scope, query } = *read;
         let kept = ChangesRead { scope: scope.clone(), query: Arc::clone(&query) };
         let read = ReadPlan::Changes(Box::new(ChangesRead { scope, query }));
-        let Outcome::Changes(page) = write::fetch(request, read).await.ok()? else { return None };
-        return Some(reply::changes_page(model, &kept, &page, &json::FORMAT).body);
+        let Outcome::Changes(page) = write::fetch(request, read).await? else { return Ok(None) };
+        return Ok(Some(reply::changes_page(model, &kept, &page, &json::FORMAT).body));
     }
-    let outcome = write::fetch(request, read).await.ok()?;
+    let Some(collection) = &collection else { return Ok(None) };
+    let outcome = write::fetch(request, read).await?;
     let about = ResponseContext {
         model,
-        collection: collection.as_ref()?,
+        collection,
         list: list.as_deref(),
         conditions: &Preconditions::default(),
         format: &json::FORMAT,
     };
-    Some(replies.outcome(&about, &outcome).ok()?.body)
+    Ok(replies.outcome(&about, &outcome).ok().map(|reply| reply.body))
 }
 
 /// The response if this problem ends the request: a page, if the client prefers one.

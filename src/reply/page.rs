@@ -29,7 +29,10 @@ const REFERRER: (HeaderName, HeaderValue) =
 pub fn into_page(reply: Reply, page: String, sent: &HeaderMap) -> Result<Reply, Problem> {
     let mut reply = with_page(reply, page);
     reply.headers.remove(LAST_MODIFIED);
-    tagged(reply, &document_conditions(sent))
+    let mut reply = tagged(reply, &document_conditions(sent))?;
+    // RFC 9111 §3.2: the headers of a 304 replace those of the stored page.
+    add_policies(&mut reply.headers);
+    Ok(reply)
 }
 
 /// The position in the change log that a list reflects, by its tag. The tag of a list under row-level security is
@@ -47,11 +50,15 @@ pub fn problem_page(reply: Reply, page: String) -> Reply {
 
 fn with_page(mut reply: Reply, page: String) -> Reply {
     reply.headers.insert(CONTENT_TYPE, html::FORMAT.content_type.clone());
-    reply.headers.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
-    reply.headers.insert(REFERRER.0, REFERRER.1);
+    add_policies(&mut reply.headers);
     reply.headers.remove(ETAG);
     reply.body = page.into();
     reply
+}
+
+fn add_policies(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, PAGE_POLICY);
+    headers.insert(REFERRER.0, REFERRER.1);
 }
 
 /// A file that pages load. A page names its version, which is a hash of the content: such a response never changes.

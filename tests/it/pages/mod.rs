@@ -37,6 +37,8 @@ customer = { verbs = ["get", "post", "patch"], hide = ["margin"], readonly = ["e
 order = ["get"]
 [roles.reader]
 customer = ["get"]
+[roles.writer]
+customer = { verbs = ["post"], hide = ["margin"] }
 "#;
 
 fn get(server: &Server, path: &str) -> Answer {
@@ -53,11 +55,8 @@ fn create(server: &Server, path: &str, name: &str, item: &serde_json::Value) -> 
     server.create(path, json!({ name: item }).to_string())
 }
 
-/// Checks what every page has, and reads it.
-fn read_page(answer: &Answer) -> Markup {
-    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=utf-8"), "{answer:?}");
-    assert_eq!(answer.header("Vary"), Some("Accept, Accept-Encoding"), "{answer:?}");
-    assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+/// The headers without which a browser does not load the stylesheet and the script.
+fn check_policies(answer: &Answer) {
     assert_eq!(answer.header("Referrer-Policy"), Some("same-origin"));
     assert_eq!(
         answer.header("Content-Security-Policy"),
@@ -66,6 +65,14 @@ fn read_page(answer: &Answer) -> Markup {
              form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
         )
     );
+}
+
+/// Checks what every page has, and reads it.
+fn read_page(answer: &Answer) -> Markup {
+    assert_eq!(answer.header("Content-Type"), Some("text/html; charset=utf-8"), "{answer:?}");
+    assert_eq!(answer.header("Vary"), Some("Accept, Accept-Encoding"), "{answer:?}");
+    assert_eq!(answer.header("X-Content-Type-Options"), Some("nosniff"));
+    check_policies(answer);
     let page = markup::read(answer.text());
     // Nothing runs but the one script, nothing is styled but by the stylesheet.
     let is_bad = |name: &&String| name.starts_with("on") || matches!(&***name, "style" | "srcdoc");
@@ -262,6 +269,105 @@ on_every_backend! {
         let item = get_as(&server, &reader, &low).text().to_owned();
         assert!(!item.contains("data-send") && !item.contains("id=\"edit\""), "{item}");
         assert_eq!(get_as(&server, &kim, &high).status, 404);
+        let writer = Person::new("wim", "a long password");
+        server.add_user(&writer, &["writer"]);
+        let home = get_as(&server, &writer, "/").text().to_owned();
+        assert!(home.contains("/customers") && !home.contains("margin"), "{home}");
+    }
+
+    fn page_offers_writes_only_with_the_whole_current_item(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let ann = create(&server, "/customers", "customer", &json!({"name": "Ann"}));
+        assert_eq!(server.put(&ann, r#"{"customer":{"name":"Bea"}}"#).status, 200);
+        let writes = ["data-do=\"remove\"", "data-do=\"restore\"", "If-Match", "data-send"];
+        let whole = get(&server, &ann);
+        read_page(&whole);
+        assert!(writes.iter().all(|write| whole.text().contains(write)), "{}", whole.text());
+        for query in ["fields=name", "version=1", "fields=name,version", "version=1&fields=name"] {
+            let part = get(&server, &format!("{ann}?{query}"));
+            read_page(&part);
+            let offered = writes.iter().find(|write| part.text().contains(**write));
+            assert_eq!(offered, None, "{query}");
+        }
+        // Only the page with the newest changes follows the log.
+        for (query, is_live) in [("", true), ("?limit=1", false), ("?sort=-sequence&limit=1", true)] {
+            let page = get(&server, &format!("/-/changes{query}"));
+            assert_eq!(page.text().contains("data-live"), is_live, "{query}");
+        }
+    }
+
+    fn page_shows_nothing_of_another_realm(backend: Backend) {
+        let model = r#"
+title = "Two"
+[realms.one]
+schemes = ["basic"]
+[realms.two]
+schemes = ["basic"]
+[resources.pear]
+realm = "two"
+[resources.pear.fields]
+name = { type = "text", required = true, filter = true }
+[resources.apple]
+realm = "one"
+[resources.apple.fields]
+name = { type = "text", required = true, filter = true }
+near = { type = "ref", to = "pear" }
+like = { type = "ref", to = "apple" }
+"#;
+        let server = Setup::new(backend).model(model).with_authentication().start();
+        let (admin, login) = (server.admin(), server.admin().basic());
+        let create = |path: &str, body: serde_json::Value| {
+            let answer = server.request(&format!("POST {path}"), &[("Authorization", &login)], body.to_string());
+            answer.header("Location").unwrap().rsplit('/').next().unwrap().to_owned()
+        };
+        let pear = create("/pears", json!({"pear": {"name": "Conference"}}));
+        let first = create("/apples", json!({"apple": {"name": "Gravenstein"}}));
+        let apple = create("/apples", json!({"apple": {"name": "Boskoop", "near": pear, "like": first}}));
+        for path in ["/apples", &format!("/apples/{apple}")] {
+            let page = read_page(&get_as(&server, &admin, path));
+            assert!(page.text.contains("Gravenstein") && !page.text.contains("Conference"), "{path}: {}", page.text);
+        }
+    }
+
+    fn page_leaves_out_a_list_of_children_that_is_too_large(backend: Backend) {
+        let model = r#"
+title = "Large"
+[resources.tray.fields]
+title = { type = "text", required = true }
+lid = { type = "ref", to = "lid" }
+[resources.lid]
+id = "integer"
+[resources.lid.fields]
+name = { type = "text", required = true }
+[resources.part]
+parent = "tray"
+[resources.part.fields]
+name = { type = "text", required = true }
+words = { type = "list", of = { type = "text" } }
+extra = { type = "json" }
+"#;
+        let server = Setup::new(backend).model(model).start();
+        let lid = create(&server, "/lids", "lid", &json!({"name": "Tin"}));
+        let lid: i64 = lid.rsplit('/').next().unwrap().parse().unwrap();
+        let path = create(&server, "/trays", "tray", &json!({"title": "Crate", "lid": lid}));
+        let large: Vec<String> = (0..100).map(|_| "w".repeat(400)).collect();
+        let parts = |member: &str| {
+            let parts: Vec<_> = (0..10).map(|at| json!({"name": format!("Part {at}"), member: large})).collect();
+            let made = server.post(&format!("{path}/parts"), json!({"parts": parts}).to_string());
+            assert_eq!(made.status, 201, "{made:?}");
+        };
+        // A member that the table does not show is not read.
+        parts("extra");
+        let answer = get(&server, &path);
+        // The title of the form has another id than the field with that name.
+        let page = read_page(&answer);
+        assert!(page.text.contains("Part 3") && page.ids.contains(&"edit-title".to_owned()), "{}", page.text);
+        // A list cannot be searched by the names of lids, so the id is typed, and sent as a number.
+        assert!(answer.text().contains("name=\"/lid\" data-type=\"integer\""), "{}", answer.text());
+        parts("words");
+        let page = read_page(&get(&server, &path));
+        assert!(page.text.contains("Crate") && !page.text.contains("Part 3"), "{}", page.text);
+        assert!(page.addresses.contains(&format!("{path}/parts")), "{:?}", page.addresses);
     }
 
     fn page_escapes_whatever_is_stored_or_sent(backend: Backend) {
@@ -300,6 +406,8 @@ on_every_backend! {
             let headers = [("Accept", BROWSER), ("If-None-Match", &*tag)];
             let same = server.request(&format!("GET {path}"), &headers, "");
             assert_eq!((same.status, same.body.len()), (304, 0), "{path}");
+            // Browsers apply the headers of a 304 to the page that they have stored.
+            check_policies(&same);
             let json = server.request(&format!("GET {path}"), &[("If-None-Match", &*tag)], "");
             assert_eq!(json.status, 200, "{path}: the tag of a page is not that of JSON");
             let head = server.request(&format!("HEAD {path}"), &[("Accept", BROWSER)], "");
