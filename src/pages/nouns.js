@@ -13,7 +13,7 @@ const make = (tag, props = {}, ...inside) => {
 // no-store: an answer in JSON must never be what the browser shows for this address when somebody goes back.
 async function ask(method, path, { body, raw, type = 'application/json', headers = {}, accept = 'application/json', signal } = {}) {
   const content = raw ?? (body === undefined ? undefined : JSON.stringify(body))
-  let answer
+  let answer, json, data
   try {
     answer = await fetch(path, {
       method,
@@ -22,12 +22,12 @@ async function ask(method, path, { body, raw, type = 'application/json', headers
       headers: { Accept: accept, ...(content === undefined ? {} : { 'Content-Type': type }), ...headers },
       body: content,
     })
+    json = /json/.test(answer.headers.get('Content-Type') ?? '')
+    data = json ? await answer.json() : await answer.text()
   } catch (error) {
     if (error.name === 'AbortError') throw error
     return { ok: false, status: 0, data: { title: 'The server did not answer', detail: 'check the connection and try again' } }
   }
-  const json = /json/.test(answer.headers.get('Content-Type') ?? '')
-  const data = json ? await answer.json() : await answer.text()
   return {
     ok: answer.ok,
     status: answer.status,
@@ -37,6 +37,41 @@ async function ask(method, path, { body, raw, type = 'application/json', headers
 }
 // crypto.randomUUID is absent over plain HTTP to a name that is not loopback; getRandomValues is not.
 const key = () => [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('')
+
+// One key for one body: a second press, or a retry after a lost answer, creates nothing twice.
+const tries = new WeakMap()
+function keyOf(form, content) {
+  if (tries.get(form)?.content !== content) tries.set(form, { content, key: key() })
+  return `"${tries.get(form).key}"`
+}
+// After a final answer the next request is another one.
+function settle(form, { ok, status, data }) {
+  const isOpen = !status || status >= 500 || [401, 408, 429].includes(status) || (status === 409 && /request-under-way$/.test(data.type))
+  if (ok || !isOpen) tries.delete(form)
+}
+
+// A JSON Patch, because a merge patch would merge into objects. A field that is not nullable has no value when it is absent.
+const patch = (wrap, item, nullable) =>
+  Object.entries(item).flatMap(([field, value]) => {
+    const path = `/${wrap}/${field}`
+    const add = { op: 'add', path, value }
+    return value === null && !nullable.includes(field) ? [add, { op: 'remove', path }] : [add]
+  })
+const PATCH = 'application/json-patch+json'
+
+// The browser may refuse access to its storage.
+const recall = (area, name) => {
+  try {
+    return window[area].getItem(name)
+  } catch {
+    return null
+  }
+}
+const keep = (area, name, text) => {
+  try {
+    text === null ? window[area].removeItem(name) : window[area].setItem(name, text)
+  } catch {} // It works without, until the page is left.
+}
 
 // ---- times in the reader's time zone; the server writes them in UTC ----
 const day = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'short' })
@@ -66,14 +101,14 @@ function say(text, { bad = false, action } = {}) {
 }
 const complain = ({ data }) => say([data.title, data.detail].filter(Boolean).join(': '), { bad: true })
 function go(path, message) {
-  if (message) sessionStorage.setItem('said', message)
+  if (message) keep('sessionStorage', 'said', message)
   if (path !== location.pathname + location.search) return location.assign(path)
   history.replaceState(null, '', path) // Without the fragment, which would open the form again.
   location.reload()
 }
-const said = sessionStorage.getItem('said')
+const said = recall('sessionStorage', 'said')
 if (said) {
-  sessionStorage.removeItem('said')
+  keep('sessionStorage', 'said', null)
   say(said)
 }
 
@@ -90,13 +125,15 @@ const changed = c =>
       : c.value !== c.defaultValue
 const controls = (form, field) =>
   all('[name^="/"]', form).filter(c => !c.readOnly && (!field || c.name === `/${field}` || c.name.startsWith(`/${field}/`)))
-const fields = form => [...new Set(controls(form).map(c => c.name.split('/')[1]))]
-const dirty = form => fields(form).filter(f => controls(form, f).some(changed) || one(`[data-list="/${f}"][data-moved]`, form))
+const moved = form => all('[data-list][data-moved]', form).map(l => l.dataset.list) // A list without elements has no control.
+const fields = form => [...new Set([...controls(form).map(c => c.name), ...moved(form)].map(name => name.split('/')[1]))]
+const dirty = form => fields(form).filter(f => controls(form, f).some(changed) || moved(form).includes(`/${f}`))
 
 function read(c) {
   if (c.type === 'checkbox') return c.checked
   if (c.value === '') return null // An empty control is no value: absent, not "" and not 0.
-  const number = Number(c.value)
+  const text = c.value.trim()
+  const number = /^-?\d[\d.eE+-]*$/.test(text) ? Number(text) : NaN
   switch (c.dataset.type) {
     case 'boolean':
       return c.value === 'true'
@@ -117,14 +154,24 @@ function read(c) {
   }
 }
 const isIndex = step => /^\d+$/.test(step)
-function value(form, field, create) {
+function stored(item, c) {
+  // The value of a control that was not changed: its text cannot tell "" from no value.
+  const name = c.dataset.was ?? c.name
+  if (!name || changed(c)) return undefined
+  return name
+    .split('/')
+    .slice(1)
+    .reduce((at, step) => at?.[step], item)
+}
+function value(form, field) {
   // The value of one top-level field, put together from its controls.
+  const item = form.dataset.item ? JSON.parse(form.dataset.item) : {}
   let root = null
   for (const c of controls(form, field)) {
     const way = c.name.split('/').slice(2)
-    const v = read(c)
+    const v = stored(item, c) ?? read(c)
     if (!way.length) return v
-    if (v === null && (create || way.some(isIndex))) continue // In a merge patch null takes a member of an object away; lists go as a whole.
+    if (v === null) continue // A member without a value is absent.
     let at = (root ??= isIndex(way[0]) ? [] : {})
     way.slice(0, -1).forEach((step, i) => {
       at = at[step] ??= isIndex(way[i + 1]) ? [] : {}
@@ -150,7 +197,8 @@ function faults(form, problem) {
   const list = make('ul')
   for (const [i, fault] of (problem.errors ?? []).entries()) {
     const pointer = '/' + fault.pointer.split('/').slice(2).join('/')
-    const c = all('[name]', form).find(e => e.name === pointer) ?? all('[name]', form).find(e => e.name.startsWith(pointer + '/'))
+    let c = all('[name]', form).find(e => e.name === pointer) ?? all('[name]', form).find(e => e.name.startsWith(pointer + '/'))
+    if (c?.hidden) c = one('[role="combobox"]', c.parentElement) ?? c
     const text = fault.detail
     if (c) {
       const id = `wrong-${i}`
@@ -203,22 +251,28 @@ function secret(form, text, path) {
 
 async function send(form) {
   const create = form.dataset.send === 'POST'
+  const wrap = form.dataset.wrap
+  const open = all('[role="combobox"]', form).map(takeId).filter(Boolean)
+  if (open.length) {
+    const errors = open.map(name => ({ pointer: `/${wrap}${name}`, detail: 'choose one from the list, or type an id' }))
+    return faults(form, { detail: 'A reference is not known', errors })
+  }
   const names = create ? fields(form) : dirty(form)
   if (!create && !names.length) return say('Nothing was changed.')
-  const item = Object.fromEntries(names.map(f => [f, value(form, f, create)]).filter(([, v]) => !create || v !== null))
-  form.dataset.key ||= key() // One key for one form: a second press, or a retry after a lost answer, creates nothing twice.
+  const item = Object.fromEntries(names.map(f => [f, value(form, f)]).filter(([, v]) => !create || v !== null))
+  const content = JSON.stringify(create ? { [wrap]: item } : patch(wrap, item, form.dataset.nullable.split(',')))
   const answer = await ask(form.dataset.send, form.dataset.to, {
-    body: { [form.dataset.wrap]: item },
-    type: create ? 'application/json' : 'application/merge-patch+json',
-    headers: create ? { 'Idempotency-Key': `"${form.dataset.key}"` } : { 'If-Match': `"${form.dataset.version}"` },
+    raw: content,
+    type: create ? 'application/json' : PATCH,
+    headers: create ? { 'Idempotency-Key': keyOf(form, content) } : { 'If-Match': `"${form.dataset.version}"` },
   })
+  settle(form, answer)
   if (answer.ok) {
     form.dataset.sent = ''
-    const saved = answer.data[form.dataset.wrap]
-    if (create && saved?.secret) return secret(form, saved.secret, answer.headers.get('Location'))
+    const saved = answer.data[wrap]
+    if ('secret' in form.dataset && saved?.secret) return secret(form, saved.secret, answer.headers.get('Location'))
     return go(create ? answer.headers.get('Location') : location.pathname, create ? 'Created.' : `Saved. Version ${saved?.version}.`)
   }
-  if (answer.status >= 400 && answer.status < 500) delete form.dataset.key // Refused for good. After a lost answer or a 5xx the same key makes a retry safe.
   if (answer.status === 412 && form.matches('.inline')) return conflict(lend(form), names)
   if (answer.status === 412) return conflict(form, names)
   faults(form, answer.data)
@@ -236,7 +290,7 @@ document.addEventListener('submit', async event => {
   }
   if (!form.dataset.send) return
   event.preventDefault()
-  const button = event.submitter ?? one('[type="submit"]', form)
+  const button = event.submitter ?? one('button:not([type="button"])', form)
   if (button.getAttribute('aria-busy') === 'true') return
   button.setAttribute('aria-busy', 'true')
   try {
@@ -252,14 +306,13 @@ async function upload(form) {
   one('.summary', form)?.remove()
   const button = one('button', form)
   button.setAttribute('aria-busy', 'true')
-  form.dataset.key ||= key()
   const answer = await ask('POST', form.dataset.upload, {
-    raw: await file.text(),
+    raw: file,
     type: /json/.test(file.name) ? 'application/x-ndjson' : 'text/csv',
-    headers: { 'Idempotency-Key': `"${form.dataset.key}"` },
+    headers: { 'Idempotency-Key': keyOf(form, file) },
   })
   button.removeAttribute('aria-busy')
-  if (answer.status < 500 && answer.status) delete form.dataset.key
+  settle(form, answer)
   if (answer.ok) return go(location.pathname + location.search, `Created ${answer.data[form.dataset.plural]?.length ?? ''}.`)
   const list = make('ul')
   for (const fault of (answer.data.errors ?? []).slice(0, 50)) {
@@ -354,8 +407,8 @@ async function conflict(form, mine) {
       .map(r => r.dataset.field)
     const body = Object.fromEntries(names.map(f => [f, value(form, f)]))
     const again = await ask('PATCH', form.dataset.to, {
-      body: { [form.dataset.wrap]: body },
-      type: 'application/merge-patch+json',
+      body: patch(form.dataset.wrap, body, form.dataset.nullable.split(',')),
+      type: PATCH,
       headers: { 'If-Match': `"${theirs.version}"` },
     })
     if (again.ok) {
@@ -415,7 +468,9 @@ const actions = {
     const at = all('.row', list).length
     const row = one('template', list).content.cloneNode(true).firstElementChild
     for (const e of all('[name], [for], [id]', row))
-      for (const a of ['name', 'for', 'id']) if (e.hasAttribute(a)) e.setAttribute(a, e.getAttribute(a).replace('*', at))
+      for (const a of ['name', 'for', 'id', 'aria-controls']) if (e.hasAttribute(a)) e.setAttribute(a, e.getAttribute(a).replace('*', at))
+    for (const c of all('[name]', row)) c.dataset.was = '' // Nothing is stored for it.
+    all('[role="combobox"]', row).forEach(typeahead)
     one('.add', list).before(row)
     list.dataset.moved = ''
     one('.control', row).focus()
@@ -425,6 +480,7 @@ const actions = {
     button.closest('.row').remove()
     all('.row', list).forEach((row, i) =>
       all('[name]', row).forEach(c => {
+        c.dataset.was ??= c.name // Where its stored value is.
         c.name = c.name.replace(/\/\d+(?=\/|$)/, `/${i}`)
       }),
     )
@@ -446,7 +502,7 @@ const actions = {
       'form',
       { className: 'inline' },
       control,
-      make('button', { className: 'button primary', textContent: 'Save' }),
+      make('button', { className: 'button primary', type: 'submit', textContent: 'Save' }),
       make('button', { className: 'button', type: 'button', textContent: 'Cancel' }),
     )
     Object.assign(form.dataset, one('#edit form').dataset)
@@ -490,10 +546,16 @@ const actions = {
     button.setAttribute('aria-busy', 'true')
     const was = await ask('GET', `${to}?version=${past}`)
     const item = was.ok && was.data[wrap]
+    const known = names.split(',')
+    const before = item && Object.fromEntries(known.map(name => [name, item[name] ?? null]))
     const answer = item
       ? await ask('PATCH', to, {
-          body: { [wrap]: Object.fromEntries(names.split(',').map(name => [name, item[name] ?? null])) },
-          type: 'application/merge-patch+json',
+          body: patch(
+            wrap,
+            before,
+            known.filter(name => item[name] === null),
+          ),
+          type: PATCH,
           headers: { 'If-Match': `"${version}"` },
         })
       : was
@@ -518,8 +580,19 @@ document.addEventListener('click', event => {
 })
 
 // ---- type-ahead for references ----
-for (const input of all('[role="combobox"][data-from]')) {
-  const list = one(`#${input.getAttribute('aria-controls')}`),
+function takeId(input) {
+  // An id that was typed is taken as it is; the name of the field, if the text is none.
+  const hidden = one('input[hidden]', input.parentElement)
+  const text = input.value.trim()
+  const form = hidden?.dataset.type === 'integer' ? /^\d+$/ : /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i
+  if (!hidden || hidden.value || !text) return null
+  if (!form.test(text)) return hidden.name
+  hidden.value = text
+  hidden.dispatchEvent(new Event('input', { bubbles: true }))
+  return null
+}
+function typeahead(input) {
+  const list = one('[role="listbox"]', input.parentElement),
     hidden = one('input[hidden]', input.parentElement) // Not type=hidden, whose default value follows its value.
   let wait, running
   const close = () => {
@@ -540,10 +613,9 @@ for (const input of all('[role="combobox"][data-from]')) {
   }
   input.addEventListener('input', () => {
     clearTimeout(wait)
-    if (!input.value) {
-      hidden.value = ''
-      return close()
-    }
+    // Another text is another item, or none.
+    hidden.value = input.value && input.value === input.defaultValue ? hidden.defaultValue : ''
+    if (!input.value) return close()
     wait = setTimeout(async () => {
       running?.abort()
       running = new AbortController()
@@ -593,10 +665,11 @@ for (const input of all('[role="combobox"][data-from]')) {
     }
   })
   input.addEventListener('blur', () => {
-    if (/^([0-9a-f-]{36}|\d+)$/.test(input.value)) hidden.value = input.value // An id is taken as it is.
+    takeId(input)
     close()
   })
 }
+all('[role="combobox"][data-from]').forEach(typeahead)
 
 // ---- live ----
 // The page says in data-live from which position of the log it is, so that nothing falls between page and stream.
@@ -609,6 +682,9 @@ for (const place of all('[data-live]')) {
   let source,
     last,
     timer,
+    drawing = false,
+    again = false, // Something came while rows were drawn.
+    drawn = -Infinity,
     paused = false
   const news = () =>
     unseen.size && make('a', { href: place.dataset.first ?? location.href, textContent: place.dataset.news ?? `${unseen.size} new, show` })
@@ -649,19 +725,30 @@ for (const place of all('[data-live]')) {
       kind === 'updated' ? late.add(id) : (row(id).dataset.mark = kind)
       unseen.delete(id)
     } else if (kind === 'deleted') unseen.delete(id)
-    timer ??= setTimeout(draw, 250)
+    soon()
+  }
+  // One draw at a time, and at least a second between two.
+  function soon() {
+    if (drawing) again = true
+    else timer ??= setTimeout(draw, Math.max(250, drawn + 1000 - performance.now()))
   }
   async function draw() {
     // Rows are drawn by the server: the changed ones are asked for, a burst at a time.
     timer = undefined
     state('on', 'Live')
-    const ids = [...late].slice(0, 100)
-    late.clear()
-    if (!ids.length || !place.dataset.rows) return
-    const answer = await ask('GET', `${place.dataset.rows}${place.dataset.rows.includes('?') ? '&' : '?'}id:in=${ids}`, {
+    if (!late.size || !place.dataset.rows) return
+    const ids = [...late].slice(0, +place.dataset.batch)
+    ids.forEach(id => late.delete(id))
+    drawing = true
+    again = false
+    const query = `id:in=${ids}&limit=${ids.length}`
+    const answer = await ask('GET', `${place.dataset.rows}${place.dataset.rows.includes('?') ? '&' : '?'}${query}`, {
       accept: 'text/html',
     })
-    if (!answer.ok) return
+    drawing = false
+    drawn = performance.now()
+    if (again || late.size) soon()
+    if (!answer.ok) return ids.forEach(id => late.add(id)) // With the next change.
     const page = new DOMParser().parseFromString(answer.data, 'text/html')
     for (const id of ids) {
       const fresh = page.getElementById(`row-${id}`),
@@ -688,7 +775,7 @@ for (const place of all('[data-live]')) {
 }
 
 // ---- keyboard. Single keys can be switched off (WCAG 2.1.4) in the list that ? opens. ----
-const keys = () => localStorage.getItem('keys') !== 'off'
+const keys = () => recall('localStorage', 'keys') !== 'off'
 const step = by => {
   const links = all('.table tbody .name a'),
     at = links.indexOf(document.activeElement)
@@ -741,7 +828,7 @@ document.addEventListener('keydown', event => {
 const switchKeys = one('#keys-on')
 if (switchKeys) {
   switchKeys.checked = keys()
-  switchKeys.onchange = () => localStorage.setItem('keys', switchKeys.checked ? 'on' : 'off')
+  switchKeys.onchange = () => keep('localStorage', 'keys', switchKeys.checked ? 'on' : 'off')
 }
 
 // ---- go to: the links of the navigation, a pasted path or id; no request is made ----
@@ -751,9 +838,9 @@ function palette() {
     list = one('ul', dialog)
   const links = all('#menu li a').map(a => ({ text: a.textContent.trim(), href: a.href, path: a.dataset.path ?? a.getAttribute('href') }))
   const draw = () => {
-    const typed = input.value.trim().toLowerCase()
-    const found = links.filter(l => (l.text + l.path).toLowerCase().includes(typed)).slice(0, 12)
-    if (typed.startsWith('/')) found.unshift({ text: 'Go to', href: typed, path: typed })
+    const typed = input.value.trim()
+    const found = links.filter(l => (l.text + l.path).toLowerCase().includes(typed.toLowerCase())).slice(0, 12)
+    if (/^\/(?!\/)/.test(typed)) found.unshift({ text: 'Go to', href: typed, path: typed })
     list.replaceChildren(
       ...found.map((l, i) => {
         const li = make(

@@ -10,6 +10,10 @@ name = { type = "text", required = true, max_length = 200, filter = true }
 email = { type = "email" }
 tags = { type = "list", of = { type = "text" } }
 note = { type = "text", max_length = 2000 }
+extra = { type = "json" }
+carrier = { type = "ref", to = "carrier" }
+[resources.carrier.fields]
+name = { type = "text", required = true, max_length = 100, filter = true }
 [resources.order]
 parent = "customer"
 on_delete = "cascade"
@@ -82,6 +86,43 @@ on_every_backend! {
         click(&tab, "#delete [data-do=remove]");
         tab.wait_for_text("Deleted.");
         assert!(names(&server).is_empty());
+    }
+
+    fn pages_replace_values_instead_of_merging_them(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        let carriers = ["Alfa", "Beta"].map(|name| {
+            let path = server.create("/carriers", format!(r#"{{"carrier":{{"name":"{name}"}}}}"#));
+            path.rsplit('/').next().unwrap().to_owned()
+        });
+        let extra = serde_json::json!({"a": 1, "b": null, "c": {"d": 2}});
+        let body = serde_json::json!({"customer": {
+            "name": "Ann", "email": "a@example.com", "tags": ["x"], "extra": extra, "carrier": carriers[0],
+        }});
+        let path = server.create("/customers", body.to_string());
+        let item = || server.get(&path).json()["customer"].clone();
+        let chromium = Chromium::start();
+        let tab = chromium.tab();
+        open(&tab, &server, &format!("{path}#edit"));
+        // A text that is no id and was not chosen is not sent, nor is the item that was chosen before.
+        type_into(&tab, "#edit [role=combobox]", "Gamma");
+        type_into(&tab, "#edit [name='/extra']", r#"{"b":null}"#);
+        type_into(&tab, "#edit [name='/email']", "");
+        click(&tab, "#edit [data-do=drop]");
+        click(&tab, "#edit [type=submit]");
+        tab.wait_for_text("choose one from the list, or type an id");
+        assert_eq!(item()["version"], 1);
+        type_into(&tab, "#edit [role=combobox]", &carriers[1]);
+        click(&tab, "#edit [type=submit]");
+        tab.wait_for_text("Saved. Version 2.");
+        let saved = item();
+        assert_eq!((&saved["extra"], &saved["tags"]), (&serde_json::json!({"b": null}), &serde_json::json!([])));
+        assert_eq!((saved.get("email"), &saved["carrier"]), (None, &serde_json::json!(carriers[1])));
+        click(&tab, "[data-do=restore]");
+        tab.wait_for_text("Restored version 1. Version 3.");
+        let restored = item();
+        for name in ["name", "email", "tags", "extra", "carrier"] {
+            assert_eq!(restored[name], body["customer"][name], "{name}");
+        }
     }
 
     fn pages_move_a_state_and_follow_changes(backend: Backend) {
