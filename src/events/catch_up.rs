@@ -89,6 +89,7 @@ impl PostponedRequests {
             self.due_at = None;
             self.failed.drain(..).for_each(|request| queue.push(request));
         }
+        self.held_back.retain(|request| request.slot.strong_count() > 0);
         let is_due = |request: &mut CatchUpRequest| request.position < position;
         self.held_back.extract_if(.., is_due).for_each(|request| queue.push(request));
     }

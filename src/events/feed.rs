@@ -448,8 +448,10 @@ impl Feed {
         lookup.begin_page();
         let (evaluator, subscription) = (self.evaluator(worker), &view.subscription);
         let page = make_page(&evaluator, subscription, (&section, after), bridge, lookup).await;
-        // The log may have lost the states of then, and shown those of now.
+        // Entries may have been deleted during a lookup, which then found current states in place of past ones. Other
+        // streams share these states.
         if lookup.has_read() && self.swept() > after {
+            lookup.states.clear();
             return gone();
         }
         match page {

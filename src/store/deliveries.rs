@@ -59,14 +59,13 @@ pub async fn lock_queue<D: Driver>(driver: &mut D, webhook: Id) -> Result<(), St
     driver.query(&sql::lock_queue(D::DIALECT), &[Bind::Id(webhook)], |_| Ok(())).await.map(drop)
 }
 
-/// Removes a delivery from the queue of its webhook, before it is deleted. The next one of its item does not wait for it
-/// any more.
+/// Removes a delivery from the queue of its webhook, which is locked, before it is deleted. The next one of its item
+/// does not wait for it any more.
 pub async fn remove_from_queue<D: Driver>(
     driver: &mut D,
     (webhook, delivery): (Id, Id),
     now: Moment,
 ) -> Result<(), StatementError> {
-    lock_queue(driver, webhook).await?;
     let remove = sql::remove_queue_row(D::DIALECT);
     let read = |row: &dyn Columns| row.required_text(0);
     for subject in driver.query(&remove, &[Bind::Id(delivery)], read).await? {

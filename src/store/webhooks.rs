@@ -8,7 +8,7 @@
 
 use crate::fault::OrBug as _;
 use crate::model::Model;
-use crate::plan::{Dependent, RequestRefusal, ScriptStep, WriteAction, WritePlan};
+use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep, WriteAction, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, WriteError};
@@ -43,6 +43,21 @@ pub async fn exist<D: Driver>(driver: &mut D) -> Result<bool, StatementError> {
     Ok(system_values::read(driver, FORMAT_KEY).await?.is_some())
 }
 
+/// Locks the queue of a webhook before its deliveries, in the same order as the completion of an attempt.
+pub async fn lock_for_write<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    write: &WritePlan,
+) -> Result<(), WriteError> {
+    let Collection { resource, ancestors, .. } = &write.collection;
+    match ancestors.last() {
+        Some(webhook) if *resource == context.model.deliveries => {
+            Ok(deliveries::lock_queue(driver, *webhook).await?)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks and prepares a write to webhooks or deliveries, before its rows are written.
 pub async fn prepare_write<D: Driver>(
     driver: &mut D,
@@ -56,9 +71,6 @@ pub async fn prepare_write<D: Driver>(
             require_room(driver, context, steps.len()).await
         }
         (_, Some(ScriptStep::Update { after, .. })) if resource == context.model.deliveries => {
-            if let Some(webhook) = after.parent {
-                deliveries::lock_queue(driver, webhook).await?;
-            }
             let binds = [Bind::Id(after.id), Bind::Moment(now)];
             driver.execute(&sql::queue_again(D::DIALECT), &binds).await?;
             Ok(())

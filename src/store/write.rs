@@ -56,6 +56,10 @@ async fn execute_write<D: Driver>(
     if write.has_clear_text(&context.model) {
         return Err(StoreError::internal("a clear-text secret must not be stored").into());
     }
+    let is_builtin = context.model.resource(write.collection.resource).is_builtin;
+    if is_builtin {
+        Box::pin(webhooks::lock_for_write(driver, context, write)).await?;
+    }
     let found = load_decision_input(driver, context, write, mode).await?;
     // After the lookup, which may have waited for a row lock.
     if is_rights_recheck_due(write) {
@@ -70,7 +74,7 @@ async fn execute_write<D: Driver>(
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
-    if context.model.resource(collection.resource).is_builtin {
+    if is_builtin {
         Box::pin(webhooks::prepare_write(driver, context, (write, &script.steps), now)).await?;
     }
     let items = script::run(driver, context, &log, script.steps, then).await?;

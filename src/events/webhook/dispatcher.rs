@@ -166,10 +166,10 @@ impl Dispatcher<'_> {
         let wake = due.chain(left).min();
         let wake = wake.map_or(self.refresh_at, |wake| wake.min(self.refresh_at));
         let hint = self.tail.hint();
-        let has_webhooks = !self.webhooks.is_empty();
+        let wants_changes = self.webhooks.iter().any(WebhookState::wants_changes);
         tokio::select! {
             Some(done) = self.in_flight.join_next_with_id() => self.finish_attempt(done),
-            () = self.tail.wait(), if has_webhooks => {}
+            () = self.tail.wait(), if wants_changes => {}
             () = hint.webhook_written() => self.is_refresh_due = true,
             () = sleep_until(wake.into()) => {}
             () = self.engine.closed() => {}
@@ -298,6 +298,10 @@ impl Dispatcher<'_> {
         let from = if self.is_catching_up { open.min() } else { open.max() };
         let Some(from) = from else { return Ok(false) };
         let TailBatch { changes, end, has_more, swept } = self.tail.read_after(from).await?;
+        if self.tail.reached() < from {
+            self.return_to_stored_positions(from);
+            return Ok(false);
+        }
         let model = Arc::clone(&self.engine.model);
         let is_about_webhooks = |label: &str| {
             [model.webhooks, model.deliveries]
@@ -329,12 +333,14 @@ impl Dispatcher<'_> {
             let context = (&*model, &self.engine.source);
             let (webhook, from) = (&state.definition, state.evaluated);
             let done = fan_out(context, webhook, from, (&changes, end), is_in_force);
+            let mut are_all_stored = true;
             for part in done.parts {
-                if !self.store_part(at, part).await? {
+                are_all_stored = self.store_part(at, part).await?;
+                if !are_all_stored {
                     break;
                 }
             }
-            if done.is_left {
+            if done.is_left && are_all_stored {
                 self.leave_to_newer(at);
             }
         }
@@ -343,6 +349,20 @@ impl Dispatcher<'_> {
         }
         let open = self.webhooks.iter().filter(|state| state.wants_changes());
         Ok(has_more || open.map(|state| state.evaluated.position).any(|position| position < end))
+    }
+
+    /// After the loss of the end of the log, in a failover: the positions in the database belong to the log that is
+    /// left, and those in memory do not.
+    fn return_to_stored_positions(&mut self, position: i64) {
+        let reached = self.tail.reached();
+        let message = "the change log ends before the position of the webhooks; they continue from their stored positions";
+        let fields: &[(&str, &dyn std::fmt::Display)] =
+            &[("position", &position), ("end", &reached)];
+        self.log().event(Level::Error, message, fields);
+        for state in &mut self.webhooks {
+            state.evaluated = state.stored;
+        }
+        self.is_refresh_due = true;
     }
 
     /// Whether the model in force matters for the webhooks at a position.

@@ -119,13 +119,15 @@ pub fn record_attempt(dialect: &Dialect) -> String {
     )
 }
 
-/// Makes the next delivery of an item due. 1: webhook, 2: subject, 3: now.
+/// Makes the next delivery of an item due, unless one of the item is. 1: webhook, 2: subject, 3: now.
 pub fn make_next_due(dialect: &Dialect) -> String {
     let (p, [no, _]) = (dialect.placeholder, dialect.booleans);
     format!(
         "UPDATE nouns_delivery_queue SET due = {p}3, waiting = {no} WHERE waiting AND delivery_id = \
          (SELECT delivery_id FROM nouns_delivery_queue WHERE webhook_id = {p}1 AND subject = {p}2 AND {IS_PENDING} \
-         ORDER BY sequence LIMIT 1)"
+         ORDER BY sequence LIMIT 1) \
+         AND NOT EXISTS (SELECT 1 FROM nouns_delivery_queue WHERE webhook_id = {p}1 AND subject = {p}2 \
+         AND due IS NOT NULL)"
     )
 }
 
