@@ -58,6 +58,11 @@ impl Accept<'_> {
         self.0.iter().any(|range| range.is_exactly(media))
     }
 
+    /// Whether the client lists `*/*`.
+    pub fn has_full_wildcard(&self) -> bool {
+        self.0.iter().any(|range| range.media.kind == "*")
+    }
+
     /// The offered type with the highest weight; among equals the first. `None`: the client accepts none of
     /// them.
     pub fn choose<'m>(

@@ -3,7 +3,7 @@
 
 use http::HeaderValue;
 
-use super::accept::MediaType;
+use super::accept::{Accept, MediaType};
 use super::format::Format;
 use super::json;
 
@@ -12,6 +12,15 @@ pub static FORMAT: Format = Format {
     content_type: HeaderValue::from_static("text/html; charset=utf-8"),
     ..json::FORMAT
 };
+
+const XHTML: MediaType = MediaType { essence: "application/xhtml+xml", parameters: &[] };
+
+/// Whether the client may get a page: it lists `text/html` by name. A client that accepts `*/*` too must also list
+/// `application/xhtml+xml`, as browsers do: Java's `HttpURLConnection` sends `text/html, image/gif, image/jpeg,
+/// */*; q=0.2` with every request, and expects no page.
+pub fn is_wanted(accept: &Accept<'_>) -> bool {
+    accept.names(&FORMAT.media) && (accept.names(&XHTML) || !accept.has_full_wildcard())
+}
 
 /// Whether the response is a page.
 pub fn is_chosen(format: &Format) -> bool {

@@ -103,10 +103,11 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::DataOrEvents => ITEM_FORMATS_AND_EVENTS,
     };
     let types = formats.iter().map(|format| &format.media);
-    // A stream has no end, and a page is for people: nobody gets one by `text/*`.
-    let is_eligible = |format: &&&Format| {
-        let is_plain = !event_stream::is_chosen(format) && !html::is_chosen(format);
-        is_plain || accept.names(&format.media)
+    // A stream has no end, and a page is for people: `text/*` selects neither.
+    let is_eligible = |format: &&&Format| match format {
+        format if html::is_chosen(format) => html::is_wanted(accept),
+        format if event_stream::is_chosen(format) => accept.names(&format.media),
+        _ => true,
     };
     let eligible = formats.iter().filter(is_eligible);
     let index = accept.choose(eligible.clone().map(|format| &format.media));
@@ -138,7 +139,7 @@ pub fn choose_for_problem(accept: &Accept<'_>) -> Option<HeaderValue> {
 pub fn prefers_page(accept: &Accept<'_>) -> bool {
     let page = &html::FORMAT.media;
     let offered = PROBLEM_TYPES.iter().chain([page]);
-    accept.names(page) && accept.choose(offered) == Some(PROBLEM_TYPES.len())
+    html::is_wanted(accept) && accept.choose(offered) == Some(PROBLEM_TYPES.len())
 }
 
 /// Whether the client prefers plain text, so that a problem for a person is better sent as text.

@@ -112,6 +112,8 @@ on_every_backend! {
                 ("text/html;q=0.5, application/json;q=0.5", json),
                 ("application/json, text/html", json),
                 ("text/html;q=0.1, */*", json),
+                // Java's HttpURLConnection.
+                ("text/html, image/gif, image/jpeg, */*; q=0.2", json),
                 ("application/json, text/*;q=0.5", json),
             ] {
                 assert_eq!(chosen(path, accept), (200, expected.to_owned()), "{path} {accept}");
