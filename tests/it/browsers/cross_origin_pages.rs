@@ -138,7 +138,16 @@ impl<'a> VisitorSession<'a> {
         let tab = chromium.tab();
         assert_eq!(tab.navigate(&format!("{victim}/customers"), &[&server.admin()]), 1);
         assert!(tab.text().contains("Ann"));
+        // The list follows its changes, and a stream is logged when it ends.
+        wait_until("the list is live", || tab.text().contains("Live").then_some(()));
         tab.navigate(&page, &[]);
+        wait_until("the stream has ended", || {
+            let logged = logged_requests(server, 0);
+            let is_own = |(what, _, caller): &&(String, u64, String)| {
+                what == "GET /customers" && caller == "admin"
+            };
+            (logged.iter().filter(is_own).count() == 2).then_some(())
+        });
         tab.credentials();
         Self { chromium, tab, server, victim, page, item }
     }
