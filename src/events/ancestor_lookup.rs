@@ -93,7 +93,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// As `evaluate`, from what is known.
+    /// As `evaluate`, with cached ancestor states only.
     pub fn evaluate_known(
         &self,
         out: &mut Vec<u8>,

@@ -30,7 +30,7 @@ pub const BATCH_BYTES_MAX: usize = 256 << 10;
 const BATCHES_MAX: usize = 16;
 /// The size of the pages that are kept for one batch.
 const PAGES_BYTES_MAX: usize = 256 << 10;
-/// What a page takes up beside its events.
+/// The size of a page without its events.
 const PAGE_BYTES: usize = 128;
 
 /// A stream that waits for a page.
@@ -69,10 +69,10 @@ impl CatchUpQueue {
 /// Requests that are tried again later.
 #[derive(Debug, Default)]
 pub struct PostponedRequests {
-    /// Those whose reads have failed.
+    /// Requests whose reads have failed.
     failed: Vec<CatchUpRequest>,
     pub due_at: Option<Instant>,
-    /// Those for which transactions in flight hold back the next entries. They wait for the thread, which polls the
+    /// Requests whose next entries transactions in flight hold back. They wait for the feed thread, which polls the
     /// log for all of them.
     pub held_back: Vec<CatchUpRequest>,
 }
@@ -83,7 +83,7 @@ impl PostponedRequests {
         self.due_at.get_or_insert(clock::now() + RETRY_PAUSE);
     }
 
-    /// Queues what can be tried again, when the thread has read the log up to `position`.
+    /// Queues the requests that are due for a retry. `position` is the end of what the feed thread has read.
     pub fn push_due(&mut self, queue: &CatchUpQueue, position: i64) {
         if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
             self.due_at = None;
@@ -213,7 +213,8 @@ pub async fn make_page(
             Ok(Evaluation::Event) => page.last_event = Some(sequence),
             Ok(Evaluation::LastEvent) => (page.last_event, page.is_last) = (Some(sequence), true),
             Ok(_) => {}
-            // The next page has lookups of its own, or finds the same error; this one has at least one change.
+            // This page ends here, with at least one change. The next page starts with a new lookup limit, and returns
+            // the error if it happens again.
             Err(EvaluationFailure::TooManyLookups | EvaluationFailure::Store(_))
                 if examined > after =>
             {

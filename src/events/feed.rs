@@ -395,7 +395,7 @@ impl Feed {
                     slot.deliver(page);
                 }
                 Ok(None) if request.position >= position => postponed.held_back.push(request),
-                // A connection that does not know yet what the thread has read.
+                // This connection does not see the entries yet that the tail has read.
                 Ok(None) => postponed.add_failed(request),
                 // The stream goes on waiting: a browser would not try again after an error.
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! The part of the API that one caller may use. The same checks admit a request and select what a document describes.
+//! The part of the API that one caller may use, decided by the checks that also admit requests.
 
 use std::sync::Arc;
 

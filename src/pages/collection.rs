@@ -108,7 +108,7 @@ fn actions(resource: &Resource, live: &Html, has_form: bool) -> Html {
     html
 }
 
-/// What a table shows of its items.
+/// The contents of a table.
 #[derive(Clone, Copy)]
 pub struct TableParts<'a> {
     pub columns: &'a [Column<'a>],

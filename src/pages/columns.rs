@@ -11,7 +11,7 @@ const COLUMNS_MAX: usize = 7;
 /// Texts that may be longer than this are on the item's page only.
 const COLUMN_CHARS_MAX: usize = 500;
 const LABEL_CHARS_MAX: usize = 80;
-/// The beginning of a UUIDv7 is its time, so that ids are told apart by their end.
+/// An id is abbreviated to its last characters: UUIDv7 ids of the same time have the same beginning.
 const ID_CHARS_SHOWN: usize = 6;
 
 /// A column of a table, or a member of an item.

@@ -16,7 +16,7 @@ use crate::value::Value;
 /// Texts that may be longer get a control of several lines.
 const LINE_CHARS_MAX: usize = 200;
 
-/// What a form does.
+/// Whether a form creates or edits.
 #[derive(Debug, Clone, Copy)]
 pub enum FormPurpose<'a> {
     Create,
@@ -370,8 +370,8 @@ fn select(
     html
 }
 
-/// Type-ahead for a reference: the script asks for items whose label begins with what is typed, so it needs a
-/// label that lists can be filtered by.
+/// Type-ahead for a reference. The script requests items by the prefix of their label, so the label must be a field
+/// that lists can be filtered by.
 fn combobox(
     page: &PageSource<'_>,
     field: &Field,

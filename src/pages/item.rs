@@ -145,7 +145,7 @@ fn moves(
     html
 }
 
-/// The dialog that asks before the item is deleted, and says what goes along; none if the caller may not delete.
+/// The dialog that confirms a delete and names the items that are deleted too; `None` if the caller may not delete.
 fn removal(
     page: &PageSource<'_>,
     path: &ResourcePath,

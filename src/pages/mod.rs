@@ -1,7 +1,7 @@
-//! Pages for people: HTML made from the JSON of a reply, the model, and what the caller may do.
+//! HTML pages, rendered from the JSON of a reply, the model, and the rights of the caller.
 //!
-//! Pure; knows no store. A page shows what the same GET shows in JSON, so that hidden fields and row filters hold
-//! by themselves, and the checks of `permit` that admit requests decide which of them a page offers. The script
+//! Pure; knows no store. A page contains only values of the JSON of the same GET, so hidden fields and row filters
+//! apply to it, and it offers only requests that the checks of `permit` would admit. The script
 //! of the pages (`nouns.js`) sends writes as JSON and loads the page again; everything else works without it.
 
 mod assets;

@@ -138,7 +138,7 @@ function read(c) {
     case 'boolean':
       return c.value === 'true'
     case 'integer':
-      return Number.isSafeInteger(number) ? number : c.value // What is no number goes as it is: the server says what is wrong with it.
+      return Number.isSafeInteger(number) ? number : c.value // Text that is not a number is sent as it is, and the server reports the fault.
     case 'number':
       return Number.isFinite(number) ? number : c.value
     case 'json':
@@ -227,7 +227,7 @@ function faults(form, problem) {
 }
 
 function lend(inline) {
-  // What was typed in place goes to the whole form, which has room to show a conflict.
+  // The typed text moves to the whole form, which can show the conflict.
   const form = one('#edit form')
   for (const c of controls(inline)) all('[name]', form).find(e => e.name === c.name).value = c.value
   location.hash = '#edit'

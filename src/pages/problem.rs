@@ -109,7 +109,7 @@ fn faults(json: &Json<'_>) -> Html {
     html
 }
 
-/// What a query can use, where the query was at fault.
+/// The parameters and operators of the path, for a problem of the query.
 fn usable_here(context: &PageContext<'_>, kind: &ProblemKind) -> Html {
     if kind != &problem::BAD_QUERY {
         return Html::new();

@@ -22,7 +22,7 @@ const REFERENCE_FIELDS_MAX: usize = 4;
 /// Labels that are read for one field.
 const LABELS_MAX: usize = 50;
 
-/// Whether a query asks for an item as it was.
+/// Whether a query asks for a past version of an item.
 pub fn is_of_the_past<N: AsRef<str>, V>(parameters: &[(N, V)]) -> bool {
     parameters.iter().any(|(name, _)| matches!(name.as_ref(), "version" | "as_of"))
 }
@@ -174,7 +174,7 @@ fn reference_addresses(
     all
 }
 
-/// What the pages of all targets are made from.
+/// The input of every page.
 #[derive(Clone, Copy)]
 pub struct PageSource<'a> {
     pub context: &'a PageContext<'a>,

@@ -1,4 +1,4 @@
-//! What a page is made from: the request, the replies in JSON, and access to their members.
+//! The input of a page: the request, the replies in JSON, and access to their members.
 
 use bytes::Bytes;
 

@@ -81,7 +81,7 @@ pub struct WebhookState {
 }
 
 impl WebhookState {
-    /// After a refresh: the definition, where it is stored to be, its queue and what was known before.
+    /// The state after a refresh: the new definition, stored position and queue, merged with the former state.
     pub fn new(
         definition: Rc<WebhookDefinition>,
         (stored, queue): (WebhookPosition, &WebhookQueue),
