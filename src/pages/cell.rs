@@ -1,11 +1,11 @@
 //! Values of fields by their types: short in a table, whole on the page of an item.
 
 use super::columns::{is_number, short_id};
-use super::curl::copy_button;
-use super::html::Html;
-use super::json_view::{cut, json_view};
+use super::html::{Html, copy_button};
+use super::json_view::{JsonView, cut};
 use super::related::PageSource;
 use super::source::{member, text_of};
+use super::time_element::TimeElement;
 use crate::json::{self, Json};
 use crate::model::{Field, StateMachine};
 
@@ -74,7 +74,9 @@ pub fn full(page: &PageSource<'_>, field: &Field, value: Option<&Json<'_>>) -> H
         }
         ("list", Json::List(list)) => full_list(field, list),
         ("object", value) => object(value),
-        ("json", value) => Html::of("<pre class=\"json\">{}</pre>", &[&json_view(value)]),
+        ("json", value) => {
+            Html::of("<pre class=\"json\">{}</pre>", &[&Html::from_template(&JsonView::of(value))])
+        }
         ("text" | "user_name", Json::Text(text)) if !text.is_empty() => {
             let html = Html::of("<p class=\"long\">{}</p>", &[&cut(text, FULL_CHARS_MAX)]);
             match text.chars().nth(FULL_CHARS_MAX) {
@@ -165,7 +167,7 @@ fn full_list(field: &Field, list: &[Json<'_>]) -> Html {
 }
 
 fn object(value: &Json<'_>) -> Html {
-    let Json::Object(members) = value else { return json_view(value) };
+    let Json::Object(members) = value else { return Html::from_template(&JsonView::of(value)) };
     let mut html = Html::of("<dl>", &[]);
     for (name, value) in members {
         let text = plain_text(value).unwrap_or_else(|| json::to_text(value));
@@ -187,33 +189,10 @@ pub fn plain_text(value: &Json<'_>) -> Option<String> {
     }
 }
 
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-
-/// `14 Nov 2026` for `2026-11-14…`.
-pub fn date_words(text: &str) -> Option<String> {
-    let (year, month, day) = (text.get(..4)?, text.get(5..7)?, text.get(8..10)?);
-    let month = MONTHS.get(month.parse::<usize>().ok()?.checked_sub(1)?)?;
-    Some(format!("{} {month} {year}", day.parse::<u8>().ok()?))
-}
-
 fn date(text: &str) -> Html {
-    let words = date_words(text).unwrap_or_else(|| text.to_owned());
-    Html::of("<time datetime=\"{}\">{}</time>", &[&text, &words])
+    Html::from_template(&TimeElement::date(text))
 }
 
-/// A timestamp in UTC; the script shows it in the reader's time zone.
 pub fn time(text: &str) -> Html {
-    let words = date_words(text).zip(text.get(11..16));
-    let words = words.map_or_else(|| text.to_owned(), |(date, time)| format!("{date}, {time}"));
-    Html::of("<time datetime=\"{}\" title=\"{}\">{}</time>", &[&text, &text, &words])
-}
-
-/// The time of day of a timestamp.
-pub fn time_of_day(text: &str) -> Html {
-    let words = text.get(11..19).unwrap_or(text);
-    Html::of(
-        "<time datetime=\"{}\" title=\"{}\" data-form=\"time\">{}</time>",
-        &[&text, &text, &words],
-    )
+    Html::from_template(&TimeElement::time(text))
 }

@@ -2,11 +2,12 @@
 
 use super::cell::{cell, time};
 use super::columns::{self, Column, item_label, label_field};
-use super::curl::{self, code_box, create_line};
+use super::curl::{self, CodeBox, create_line};
 use super::filters;
 use super::form;
-use super::frame::{Frame, live_marker};
-use super::html::Html;
+use super::frame::{Frame, to_html};
+use super::html::{Html, live_marker};
+use super::page::Page;
 use super::query_link::QueryLink;
 use super::related::{PageSource, ancestors};
 use super::source::{elements, heading, id_of, member, text_of};
@@ -54,7 +55,7 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     main.push(&pager(page, &parameters, items.len()));
     main.push(&commands(page, resource));
     main.add("</div>\n", &[]);
-    Frame::new(context, &title).place(page, path, false).main(main).finish()
+    to_html(&Page { frame: Frame::at(page, &title, path, false), main, dialogs: Html::new() })
 }
 
 /// The item that a nested collection belongs to.
@@ -331,12 +332,16 @@ fn commands(page: &PageSource<'_>, resource: &Resource) -> Html {
         &[&context.path],
     );
     let line = format!("{curl} {}", curl::url(context, &here.address()));
-    html.push(&code_box("", &line, "the line that reads this page"));
+    html.push(&Html::from_template(&CodeBox::new("", line, "the line that reads this page")));
     let url = curl::url(context, &whole);
     let line = format!("{curl} -H 'Accept: text/csv' {url} -o {}", curl::quote(&file));
-    html.push(&code_box("all of it as CSV, not a page", &line, "the line that exports"));
+    html.push(&Html::from_template(&CodeBox::new(
+        "all of it as CSV, not a page",
+        line,
+        "the line that exports",
+    )));
     if let Some(line) = create_line(page, resource, context.path) {
-        html.push(&code_box("a new one", &line, "the line that creates"));
+        html.push(&Html::from_template(&CodeBox::new("a new one", line, "the line that creates")));
     }
     for (name, accept) in [("CSV", "text/csv"), ("NDJSON", "application/x-ndjson")] {
         let file = format!("{}.{}", resource.plural, name.to_lowercase());

@@ -1,6 +1,8 @@
 //! Command lines for `curl`: the requests of a page, quoted for a POSIX shell.
 
-use super::html::Html;
+use askama::Template;
+use askama::filters::HtmlSafe;
+
 use super::related::PageSource;
 use super::source::PageContext;
 use crate::json;
@@ -9,7 +11,7 @@ use crate::openapi::{self, WritableFields};
 
 /// `curl` with the name of the user and without a password, which it asks for.
 pub fn command(context: &PageContext<'_>) -> String {
-    match context.caller.and_then(|caller| caller.user_name()) {
+    match context.viewer.and_then(|viewer| viewer.caller.user_name()) {
         Some(name) => format!("curl -u {} --anyauth", quote(name)),
         None => "curl".to_owned(),
     }
@@ -46,27 +48,23 @@ pub fn create_line(page: &PageSource<'_>, resource: &Resource, path: &str) -> Op
     Some(format!("{curl} {url} --json {body}"))
 }
 
-/// A box with command lines and a button that copies them. `what` completes "Copy …".
-pub fn code_box(comment: &str, line: &str, what: &str) -> Html {
-    let mut html = Html::of(
-        "<div class=\"code-box\"><pre tabindex=\"0\" role=\"group\" class=\"wrap\" aria-label=\"{}\">",
-        &[&what],
-    );
-    if !comment.is_empty() {
-        html.add("<span class=\"c\"># {}</span>\n", &[&comment]);
-    }
-    html.add("{}</pre>", &[&line]);
-    html.push(&copy_button(what));
-    html.add("</div>\n", &[]);
-    html
+/// A box with a command line and a button that copies it.
+#[derive(Template)]
+#[template(path = "code_box.html")]
+pub struct CodeBox {
+    /// Nothing, or the words of a comment above the line.
+    comment: String,
+    line: String,
+    /// The name of the box: completes "Copy …".
+    what: &'static str,
 }
 
-pub fn copy_button(what: &str) -> Html {
-    Html::of(
-        "<button class=\"button quiet small square needs-script\" type=\"button\" data-do=\"copy\" \
-         aria-label=\"Copy {}\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-copy\"/></svg></button>",
-        &[&what],
-    )
+impl HtmlSafe for CodeBox {}
+
+impl CodeBox {
+    pub fn new(comment: &str, line: String, what: &'static str) -> Self {
+        Self { comment: comment.to_owned(), line, what }
+    }
 }
 
 #[cfg(test)]

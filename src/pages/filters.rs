@@ -24,7 +24,8 @@ const WORDS: [(&str, &str); 10] = [
 /// Forms for further attributes are left out; the address takes them.
 const FORMS_MAX: usize = 16;
 
-fn words(operator: &str) -> &str {
+/// An operator in words.
+pub fn words(operator: &str) -> &str {
     let known = WORDS.iter().find(|(name, _)| *name == operator);
     known.map_or(operator, |(_, words)| *words)
 }
@@ -34,14 +35,12 @@ pub fn bar(page: &PageSource<'_>, resource: &Resource, parameters: &[(String, St
     let path = page.context.path;
     let mut html = Html::of("<div class=\"bar\" role=\"group\" aria-label=\"Filters\">\n", &[]);
     let mut count = 0;
-    for (at, (name, value)) in parameters.iter().enumerate() {
+    for (at, (name, _)) in parameters.iter().enumerate() {
         if CONTROL_PARAMETERS.contains(&&**name) {
             continue;
         }
         count += 1;
-        let (field, operator) = name.rsplit_once(':').unwrap_or((name, "eq"));
-        let without = QueryLink::new(path, parameters).without_index(at).without("cursor");
-        html.push(&chip((field, words(operator), value), &without.address()));
+        html.push(&chip(&Chip::new(path, parameters, at)));
     }
     if !page.context.has_long_query() {
         html.push(&menu(page, resource, parameters));
@@ -59,11 +58,33 @@ pub fn bar(page: &PageSource<'_>, resource: &Resource, parameters: &[(String, St
     html
 }
 
-/// A filter in words, with a link to the list without it.
-pub fn chip((field, operator, value): (&str, &str, &str), without: &str) -> Html {
+/// A filter in words, with the address of the list without it.
+pub struct Chip {
+    pub field: String,
+    pub operator: String,
+    pub value: String,
+    pub without: String,
+}
+
+impl Chip {
+    /// The chip of one of the parameters.
+    pub fn new(path: &str, parameters: &[(String, String)], at: usize) -> Self {
+        let (name, value) = parameters.get(at).map_or(("", ""), |(name, value)| (name, value));
+        let (field, operator) = name.rsplit_once(':').unwrap_or((name, "eq"));
+        let without = QueryLink::new(path, parameters).without_index(at).without("cursor");
+        Self {
+            field: field.to_owned(),
+            operator: words(operator).to_owned(),
+            value: value.to_owned(),
+            without: without.address(),
+        }
+    }
+}
+
+fn chip(chip: &Chip) -> Html {
     Html::of(
         "<span class=\"chip\"><span>{} <b>{}</b> {}</span><a href=\"{}\" aria-label=\"Remove the filter {}\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-close\"/></svg></a></span>\n",
-        &[&field, &operator, &value, &without, &field],
+        &[&chip.field, &chip.operator, &chip.value, &chip.without, &chip.field],
     )
 }
 

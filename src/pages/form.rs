@@ -2,7 +2,7 @@
 //! by which the script puts the body together and finds the control of a fault.
 
 use super::columns::label_field;
-use super::curl::code_box;
+use super::curl::CodeBox;
 use super::html::Html;
 use super::json_view::cut;
 use super::related::{PageSource, reachable_target};
@@ -111,7 +111,7 @@ pub fn edit_section(
     }
     html.push(&save_bar("Save changes", line));
     html.add("</form>\n</section>\n", &[]);
-    html.add(include_str!("merge.html"), &[]);
+    html.add(include_str!("templates/merge.html"), &[]);
     html
 }
 
@@ -123,7 +123,7 @@ fn save_bar(verb: &str, line: &str) -> Html {
     if !line.is_empty() {
         html.add(
             "<div class=\"without-script\"><p class=\"hint\">Saving needs script. Without it, use curl:</p>{}</div>\n",
-            &[&code_box("", line, "the line that saves")],
+            &[&Html::from_template(&CodeBox::new("", line.to_owned(), "the line that saves"))],
         );
     }
     html

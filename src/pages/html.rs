@@ -1,11 +1,40 @@
 //! HTML under construction, escaped by type: markup comes from literals and templates, which are part of the
 //! program; every value that is put between them is escaped.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+
+use crate::fault::OrBug as _;
 
 /// A piece of HTML.
 #[derive(Debug, Default, Clone)]
 pub struct Html(String);
+
+impl fmt::Display for Html {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl HtmlSafe for Html {}
+
+pub fn copy_button(what: &str) -> Html {
+    Html::of(
+        "<button class=\"button quiet small square needs-script\" type=\"button\" data-do=\"copy\" \
+         aria-label=\"Copy {}\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-copy\"/></svg></button>",
+        &[&what],
+    )
+}
+
+/// The place where news of the page appears; only the script says that it is live.
+pub fn live_marker() -> Html {
+    Html::of(
+        "<span class=\"live needs-script\" data-state=\"off\" role=\"status\">Connecting</span>",
+        &[],
+    )
+}
 
 /// Something that can be put into HTML.
 pub trait Slot {
@@ -52,10 +81,10 @@ impl Slot for usize {
 fn escape(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
+            '&' => out.push_str("&#38;"),
+            '<' => out.push_str("&#60;"),
+            '>' => out.push_str("&#62;"),
+            '"' => out.push_str("&#34;"),
             '\'' => out.push_str("&#39;"),
             // No place of a document may have it, and parsers disagree about it.
             '\0' => out.push('\u{fffd}'),
@@ -87,54 +116,16 @@ impl Html {
         }
     }
 
-    /// Fills a template file with `{{name}}` where the value of that name goes.
-    pub fn fill(template: &'static str, values: &[(&str, &dyn Slot)]) -> Self {
-        let mut html = Self::new();
-        let mut rest = template;
-        while let Some((before, after)) = rest.split_once("{{") {
-            html.0.push_str(before);
-            let Some((name, after)) = after.split_once("}}") else { break };
-            let value = values.iter().find(|(known, _)| *known == name);
-            debug_assert!(value.is_some(), "the template has {{{{{name}}}}}");
-            if let Some((_, value)) = value {
-                value.write_to(&mut html.0);
-            }
-            rest = after;
-        }
-        html.0.push_str(rest);
-        html
+    /// A template.
+    pub fn from_template(template: &impl Template) -> Self {
+        Self(template.render().or_bug("a template is rendered into memory"))
     }
 
     pub fn push(&mut self, other: &dyn Slot) {
         other.write_to(&mut self.0);
     }
 
-    /// In bytes.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    pub fn into_string(self) -> String {
-        self.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn html_escapes_values_and_keeps_markup() {
-        let payload = "<script>alert('1')</script>\"&\0";
-        let escaped = "&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&quot;&amp;\u{fffd}";
-        let html = Html::of("<a title=\"{}\">{}</a>", &[&payload, &payload]);
-        assert_eq!(html.into_string(), format!("<a title=\"{escaped}\">{escaped}</a>"));
-        let inner = Html::of("<b>{}</b>", &[&"{}"]);
-        let html = Html::fill("{{a}}<i>{{b}}</i>", &[("a", &inner), ("b", &"{{a}}")]);
-        assert_eq!(html.into_string(), "<b>{}</b><i>{{a}}</i>");
     }
 }

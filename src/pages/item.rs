@@ -1,14 +1,15 @@
 //! The page of an item: its fields, its children, its history, and the requests that do the same.
 
 use super::cell::{badge, full, time};
-use super::change_log::difference;
+use super::change_entry::Difference;
 use super::collection::{TableParts, table};
 use super::columns::{self, item_label, label_field};
-use super::curl::{self, code_box, copy_button};
+use super::curl::{self, CodeBox};
 use super::form::{FormPurpose, edit_section, form_fields, has_single_control};
-use super::frame::{Frame, live_marker};
-use super::html::Html;
-use super::json_view::{cut, json_view};
+use super::frame::{Frame, to_html};
+use super::html::{Html, copy_button, live_marker};
+use super::json_view::JsonView;
+use super::page::Page;
 use super::query_link::QueryLink;
 use super::related::{
     CHILDREN_SHOWN, PageSource, child_collections, child_list_address, history_address,
@@ -70,12 +71,8 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     main.add("</div>\n", &[]);
     main.push(&aside(page, resource, item, line.as_deref()));
     main.add("</div>\n</div>\n", &[]);
-    Frame::new(context, &label)
-        .place(page, path, true)
-        .crumb(None, &label)
-        .dialogs(removal.unwrap_or_default())
-        .main(main)
-        .finish()
+    let frame = Frame::at(page, &label, path, true).end(&label);
+    to_html(&Page { frame, main, dialogs: removal.unwrap_or_default() })
 }
 
 fn fields(
@@ -230,7 +227,9 @@ fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>, is_curre
         let text = |name: &str| text_of(member(change, name)).unwrap_or_default();
         let values = [member(change, "after"), member(change, "before")];
         let version = values.into_iter().flatten().find_map(|one| text_of(member(one, "version")));
-        let (touched, table) = difference(change).unwrap_or_default();
+        let difference = Difference::of(change);
+        let touched = difference.as_ref().map(Difference::short_summary).unwrap_or_default();
+        let table = difference.as_ref().map(Html::from_template).unwrap_or_default();
         let may_restore = is_current && !names.is_empty();
         let restore = match version.filter(|version| may_restore && *version != current) {
             Some(version) => Html::of(
@@ -249,7 +248,7 @@ fn history(page: &PageSource<'_>, path: &ResourcePath, item: &Json<'_>, is_curre
         let version = version.map(|version| format!("version {version}")).unwrap_or_default();
         html.add(
             "<li><details class=\"entry\"><summary><span class=\"badge kind {}\">{}</span><span class=\"what\">{} by <b>{}</b> <span class=\"muted\">{}</span></span>{}</summary>{}{}</details></li>\n",
-            &[&text("kind"), &text("kind"), &cut(&touched, 80), &text("actor"), &version, &time(text("time")), &table, &restore],
+            &[&text("kind"), &text("kind"), &touched, &text("actor"), &version, &time(text("time")), &table, &restore],
         );
     }
     let whole = address.replace("&limit=10", "");
@@ -297,13 +296,17 @@ fn aside(
     );
     let here = QueryLink::new(context.path, &context.parameters()).address();
     let line = format!("{curl} {}", curl::url(context, &here));
-    html.push(&code_box("", &line, "the line that reads this page"));
+    html.push(&Html::from_template(&CodeBox::new("", line, "the line that reads this page")));
     if let Some(line) = patch_line {
-        html.push(&code_box("", line, "the line that changes it"));
+        html.push(&Html::from_template(&CodeBox::new(
+            "",
+            line.to_owned(),
+            "the line that changes it",
+        )));
     }
     html.add(
         "</section>\n<section><h2>JSON</h2><div class=\"code-box\"><pre tabindex=\"0\" role=\"group\" aria-label=\"this {} as JSON\">{}</pre>{}</div></section>\n</aside>\n",
-        &[&resource.name, &json_view(page.json), &copy_button("the JSON")],
+        &[&resource.name, &Html::from_template(&JsonView::of(page.json)), &copy_button("the JSON")],
     );
     html
 }

@@ -1,6 +1,8 @@
 //! A JSON value on a page: indented, with classes for names, texts and other values.
 
-use super::html::Html;
+use askama::Template;
+use askama::filters::HtmlSafe;
+
 use crate::json::{self, Json};
 
 /// Lists and objects up to this length are on one line.
@@ -13,73 +15,105 @@ const ELEMENTS_MAX: usize = 200;
 const HTML_BYTES_MAX: usize = 16_000;
 const NAME_CHARS_MAX: usize = 200;
 
-pub fn json_view(json: &Json<'_>) -> Html {
-    let mut html = Html::new();
-    write(&mut html, json, 0);
-    html
+/// The markup around a token, and an escaped character, in bytes.
+const SPAN_BYTES: usize = "<span class=\"k\"></span>".len();
+const ESCAPE_BYTES: usize = "&#34;".len();
+
+#[derive(Template, Default)]
+#[template(path = "json_view.html")]
+pub struct JsonView {
+    tokens: Vec<Token>,
+    /// The length of the HTML.
+    bytes: usize,
 }
 
-fn write(html: &mut Html, value: &Json<'_>, level: usize) {
-    let is_inline = value.approximate_bytes() <= INLINE_BYTES_MAX;
-    let line = |html: &mut Html, level: usize| {
-        if is_inline {
+struct Token {
+    /// `k` for a name, `s` for a text, `n` for another value; nothing for what is between them.
+    class: &'static str,
+    text: String,
+}
+
+impl HtmlSafe for JsonView {}
+
+impl JsonView {
+    pub fn of(json: &Json<'_>) -> Self {
+        let mut view = Self::default();
+        view.add(json, 0);
+        view
+    }
+
+    fn push(&mut self, class: &'static str, text: &str) {
+        if text.is_empty() {
             return;
         }
-        html.add("\n", &[]);
-        for _ in 0..level {
-            html.add("  ", &[]);
+        let is_escaped = |byte: &u8| b"\"&'<>".contains(byte);
+        let escaped = text.bytes().filter(is_escaped).count();
+        self.bytes += text.len() + escaped * (ESCAPE_BYTES - 1);
+        if !class.is_empty() {
+            self.bytes += SPAN_BYTES;
         }
-    };
-    let separator = |at: usize| match (at, is_inline) {
-        (0, _) => "",
-        (_, true) => ", ",
-        (_, false) => ",",
-    };
-    match value {
-        Json::List(elements) if !elements.is_empty() => {
-            html.add("[", &[]);
-            for (at, element) in elements.iter().take(ELEMENTS_MAX).enumerate() {
-                if html.len() > HTML_BYTES_MAX {
-                    html.add(", …", &[]);
-                    break;
-                }
-                html.add(separator(at), &[]);
-                line(html, level + 1);
-                write(html, element, level + 1);
-            }
-            if elements.len() > ELEMENTS_MAX {
-                html.add(", …", &[]);
-            }
-            line(html, level);
-            html.add("]", &[]);
+        match self.tokens.last_mut() {
+            Some(last) if last.class == class => last.text.push_str(text),
+            _ => self.tokens.push(Token { class, text: text.to_owned() }),
         }
-        Json::Object(members) if !members.is_empty() => {
-            html.add("{", &[]);
-            for (at, (name, member)) in members.iter().take(ELEMENTS_MAX).enumerate() {
-                if html.len() > HTML_BYTES_MAX {
-                    html.add(", …", &[]);
-                    break;
-                }
-                html.add(separator(at), &[]);
-                line(html, level + 1);
-                let name = quoted(&cut(name, NAME_CHARS_MAX));
-                html.add("<span class=\"k\">{}</span>: ", &[&name]);
-                write(html, member, level + 1);
+    }
+
+    fn add(&mut self, value: &Json<'_>, level: usize) {
+        let is_inline = value.approximate_bytes() <= INLINE_BYTES_MAX;
+        match value {
+            Json::List(elements) if !elements.is_empty() => {
+                self.push("", "[");
+                let all = elements.iter().map(|element| (None, element));
+                self.add_parts(all, (level, is_inline));
+                self.push("", "]");
             }
-            if members.len() > ELEMENTS_MAX {
-                html.add(", …", &[]);
+            Json::Object(members) if !members.is_empty() => {
+                self.push("", "{");
+                let all = members.iter().map(|(name, member)| (Some(&**name), member));
+                self.add_parts(all, (level, is_inline));
+                self.push("", "}");
             }
-            line(html, level);
-            html.add("}", &[]);
+            Json::List(_) => self.push("", "[]"),
+            Json::Object(_) => self.push("", "{}"),
+            Json::Text(text) => self.push("s", &quoted(&cut(text, TEXT_CHARS_MAX))),
+            Json::Null | Json::Boolean(_) | Json::Number(_) => {
+                self.push("n", &json::to_text(value));
+            }
         }
-        Json::List(_) => html.add("[]", &[]),
-        Json::Object(_) => html.push(&"{}"),
-        Json::Text(text) => {
-            let text = quoted(&cut(text, TEXT_CHARS_MAX));
-            html.add("<span class=\"s\">{}</span>", &[&text]);
+    }
+
+    fn add_parts<'j>(
+        &mut self,
+        parts: impl Iterator<Item = (Option<&'j str>, &'j Json<'j>)>,
+        (level, is_inline): (usize, bool),
+    ) {
+        for (at, (name, value)) in parts.enumerate() {
+            if at == ELEMENTS_MAX || self.bytes > HTML_BYTES_MAX {
+                self.push("", ", …");
+                break;
+            }
+            self.push(
+                "",
+                match (at, is_inline) {
+                    (0, _) => "",
+                    (_, true) => ", ",
+                    (_, false) => ",",
+                },
+            );
+            self.add_line(level + 1, is_inline);
+            if let Some(name) = name {
+                self.push("k", &quoted(&cut(name, NAME_CHARS_MAX)));
+                self.push("", ": ");
+            }
+            self.add(value, level + 1);
         }
-        Json::Null | Json::Boolean(_) | Json::Number(_) => {
-            html.add("<span class=\"n\">{}</span>", &[&json::to_text(value)]);
+        self.add_line(level, is_inline);
+    }
+
+    fn add_line(&mut self, level: usize, is_inline: bool) {
+        if !is_inline {
+            self.push("", "\n");
+            self.push("", &"  ".repeat(level));
         }
     }
 }

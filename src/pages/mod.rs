@@ -6,6 +6,7 @@
 
 mod assets;
 mod cell;
+mod change_entry;
 mod change_log;
 mod collection;
 mod columns;
@@ -17,11 +18,14 @@ mod home;
 mod html;
 mod item;
 mod json_view;
+mod navigation;
+mod page;
 mod problem;
 mod query_link;
 mod related;
 mod render;
 mod source;
+mod time_element;
 
 pub use assets::{asset_text, asset_version};
 pub use related::related_addresses;

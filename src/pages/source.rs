@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::intent::split_parameters;
 use crate::json::{self, Json};
 use crate::model::Model;
-use crate::permit::Caller;
+use crate::openapi::Viewer;
 
 /// A longer query is in no link that sorts and in no form that filters.
 const QUERY_REPEATED_BYTES_MAX: usize = 2_048;
@@ -15,7 +15,7 @@ const QUERY_REPEATED_BYTES_MAX: usize = 2_048;
 pub struct PageContext<'a> {
     pub model: &'a Model,
     /// `None` for a problem that occurs before the caller is identified.
-    pub caller: Option<&'a Caller>,
+    pub viewer: Option<&'a Viewer<'a>>,
     /// Scheme and host, for command lines.
     pub origin: &'a str,
     /// As it was sent, with the deployment's prefix.
@@ -23,9 +23,9 @@ pub struct PageContext<'a> {
     pub query: Option<&'a str>,
 }
 
-impl PageContext<'_> {
+impl<'a> PageContext<'a> {
     /// The deployment's prefix.
-    pub fn base_path(&self) -> &str {
+    pub fn base_path(&self) -> &'a str {
         self.model.server.base_path.as_deref().unwrap_or("")
     }
 

@@ -21,6 +21,7 @@ use crate::intent::preconditions::Preconditions;
 use crate::intent::{self, RouteError, RouteTarget};
 use crate::log::StageTimes;
 use crate::model::RealmIndex;
+use crate::openapi::Viewer;
 use crate::pages::{self, PageContext, PageData, RelatedReply};
 use crate::permit::{self, Caller};
 use crate::plan::{self, ChangesRead, Outcome, Plan, ReadPlan};
@@ -99,8 +100,9 @@ async fn render_within_memory(
     let work = move || {
         let _held = memory;
         let model = &shared.model;
-        let (caller, query) = (Some(&caller), query.as_deref());
-        let context = PageContext { model, caller, origin: &origin, path: &path, query };
+        let viewer = Viewer::new(model, &caller);
+        let (viewer, query) = (Some(&viewer), query.as_deref());
+        let context = PageContext { model, viewer, origin: &origin, path: &path, query };
         pages::render(&context, &target, &data)
     };
     if bytes < BLOCKING_PAGE_BYTES_MIN { Ok(work()) } else { run_blocking(work).await }
@@ -170,8 +172,10 @@ pub(super) fn problem_reply(
     let reply = shared.problem_reply(problem, &Accept::ANYTHING, uri.path(), &request.id);
     let caller = facts.identity.as_ref().map(|identity| &identity.known.caller);
     let (origin, model) = (origin(request), &shared.model);
+    let viewer = caller.map(|caller| Viewer::new(model, caller));
+    let viewer = viewer.as_ref();
     let context =
-        PageContext { model, caller, origin: &origin, path: uri.path(), query: uri.query() };
+        PageContext { model, viewer, origin: &origin, path: uri.path(), query: uri.query() };
     let page = pages::render_problem(&context, problem.kind(), &reply.body);
     reply::problem_page(reply, page)
 }

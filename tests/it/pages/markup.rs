@@ -78,9 +78,9 @@ fn read_attributes<'a>(
 }
 
 fn decode(text: &str) -> String {
-    text.replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&quot;", "\"")
+    text.replace("&#60;", "<")
+        .replace("&#62;", ">")
+        .replace("&#34;", "\"")
         .replace("&#39;", "'")
-        .replace("&amp;", "&")
+        .replace("&#38;", "&")
 }
