@@ -3,11 +3,10 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 
-use super::cell::plain_text;
 use super::columns::{item_label, label_field, short_id};
 use super::json_view::cut;
 use super::related::PageSource;
-use super::source::{elements, member, text_of};
+use super::source::{elements, member, plain_text, text_of};
 use super::time_element::TimeElement;
 use crate::json::Json;
 use crate::model::Resource;
@@ -30,7 +29,7 @@ pub struct ChangeEntry<'a> {
     resource: &'a str,
     actor: &'a str,
     time: TimeElement,
-    difference: Option<Difference>,
+    difference: Option<ValueDifference>,
 }
 
 impl HtmlSafe for ChangeEntry<'_> {}
@@ -50,7 +49,7 @@ impl<'a> ChangeEntry<'a> {
             resource: text("resource"),
             actor: text("actor"),
             time,
-            difference: Difference::of(change),
+            difference: ValueDifference::of(change),
         }
     }
 }
@@ -71,21 +70,21 @@ pub fn entries<'a>(page: &PageSource<'a>, json: &'a Json<'a>) -> Vec<ChangeEntry
 /// A table with the values before and after a change.
 #[derive(Template)]
 #[template(path = "difference.html")]
-pub struct Difference {
+pub struct ValueDifference {
     /// The names of the fields that the change touches.
     summary: String,
-    rows: Vec<DifferenceRow>,
+    rows: Vec<ValueDifferenceRow>,
 }
 
-struct DifferenceRow {
+struct ValueDifferenceRow {
     name: String,
     before: Option<String>,
     after: Option<String>,
 }
 
-impl HtmlSafe for Difference {}
+impl HtmlSafe for ValueDifference {}
 
-impl Difference {
+impl ValueDifference {
     /// `None` if the change has no values.
     pub fn of(change: &Json<'_>) -> Option<Self> {
         let [before, after] = ["before", "after"].map(|name| member(change, name));
@@ -113,7 +112,7 @@ impl Difference {
             (true, false) => names.join(", "),
             (false, _) => "all fields".to_owned(),
         };
-        let rows = names.iter().take(FIELDS_MAX).map(|name| DifferenceRow {
+        let rows = names.iter().take(FIELDS_MAX).map(|name| ValueDifferenceRow {
             name: (*name).to_owned(),
             before: value(before, name),
             after: value(after, name),

@@ -19,14 +19,14 @@ const FILTERS: [(&str, &str); 4] =
 
 #[derive(Template)]
 #[template(path = "changes.html")]
-struct ChangesPage<'a> {
+struct ChangeLogPage<'a> {
     frame: Frame<'a>,
     path: &'a str,
     is_newest_first: bool,
     /// New entries belong to this page only if it shows the newest.
     live: Option<LiveLog>,
     chips: Vec<Chip>,
-    filters: Vec<FilterForm>,
+    filters: Vec<LogFilterForm>,
     /// The address of the same entries in the other order.
     other_order: String,
     shown: usize,
@@ -41,7 +41,7 @@ struct LiveLog {
     first: String,
 }
 
-struct FilterForm {
+struct LogFilterForm {
     name: &'static str,
     example: &'static str,
     kept: Vec<(String, String)>,
@@ -71,10 +71,10 @@ pub fn render(page: &PageSource<'_>) -> String {
     let rest = here().without("cursor");
     let form = |(name, example)| {
         let kept = rest.clone().without(name).parameters().to_vec();
-        FilterForm { name, example, kept }
+        LogFilterForm { name, example, kept }
     };
     let limit = about("limit").unwrap_or_default();
-    to_html(&ChangesPage {
+    to_html(&ChangeLogPage {
         frame: Frame::new(context, "Changes").narrow().end("changes"),
         path: context.path,
         is_newest_first,

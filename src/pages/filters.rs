@@ -1,12 +1,13 @@
 //! The filters of a list: a chip for each, and a form for each attribute that can be filtered by.
 
-use super::html::Html;
+use askama::Template;
+use askama::filters::HtmlSafe;
+
 use super::query_link::QueryLink;
 use super::related::PageSource;
+use super::source::value_text;
 use crate::intent::{CONTROL_PARAMETERS, FilterParameter, VisibleResource, filter_parameters};
-use crate::json::{self, Json};
 use crate::model::{Resource, StorageClass};
-use crate::value::Value;
 
 /// The operators in words, by their names in a query.
 const WORDS: [(&str, &str); 10] = [
@@ -24,38 +25,9 @@ const WORDS: [(&str, &str); 10] = [
 /// Forms for further attributes are left out; the address takes them.
 const FORMS_MAX: usize = 16;
 
-/// An operator in words.
-pub fn words(operator: &str) -> &str {
+fn words(operator: &str) -> &str {
     let known = WORDS.iter().find(|(name, _)| *name == operator);
     known.map_or(operator, |(_, words)| *words)
-}
-
-/// The chips and the menu.
-pub fn bar(page: &PageSource<'_>, resource: &Resource, parameters: &[(String, String)]) -> Html {
-    let path = page.context.path;
-    let mut html = Html::of("<div class=\"bar\" role=\"group\" aria-label=\"Filters\">\n", &[]);
-    let mut count = 0;
-    for (at, (name, _)) in parameters.iter().enumerate() {
-        if CONTROL_PARAMETERS.contains(&&**name) {
-            continue;
-        }
-        count += 1;
-        html.push(&chip(&Chip::new(path, parameters, at)));
-    }
-    if !page.context.has_long_query() {
-        html.push(&menu(page, resource, parameters));
-    }
-    if count > 1 {
-        let mut link = QueryLink::new(path, parameters).without("cursor");
-        for (name, _) in parameters {
-            if !CONTROL_PARAMETERS.contains(&&**name) {
-                link = link.without(name);
-            }
-        }
-        html.add("<a class=\"button quiet small\" href=\"{}\">Clear all</a>\n", &[&link.address()]);
-    }
-    html.add("</div>\n", &[]);
-    html
 }
 
 /// A filter in words, with the address of the list without it.
@@ -81,103 +53,111 @@ impl Chip {
     }
 }
 
-fn chip(chip: &Chip) -> Html {
-    Html::of(
-        "<span class=\"chip\"><span>{} <b>{}</b> {}</span><a href=\"{}\" aria-label=\"Remove the filter {}\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-close\"/></svg></a></span>\n",
-        &[&chip.field, &chip.operator, &chip.value, &chip.without, &chip.field],
-    )
+/// The chips and the menu.
+#[derive(Template)]
+#[template(path = "filters.html")]
+pub struct FilterBar {
+    chips: Vec<Chip>,
+    /// `None` if the query is too long to be repeated in each form.
+    forms: Option<Vec<FilterForm>>,
+    /// The parameters that every form keeps.
+    kept: Vec<(String, String)>,
+    clear_all: Option<String>,
 }
 
-/// One GET form for each attribute, so that nothing empty is ever sent.
-fn menu(page: &PageSource<'_>, resource: &Resource, parameters: &[(String, String)]) -> Html {
+/// A GET form for one attribute, so that nothing empty is ever sent.
+struct FilterForm {
+    name: String,
+    /// The name of the control: the attribute and the operator that a form without script has.
+    control: String,
+    is_time: bool,
+    /// The values that the attribute can have, if they are few.
+    choices: Vec<String>,
+    operators: Vec<Operator>,
+}
+
+struct Operator {
+    name: String,
+    words: String,
+}
+
+impl HtmlSafe for FilterBar {}
+
+impl FilterBar {
+    pub fn new(
+        page: &PageSource<'_>,
+        resource: &Resource,
+        parameters: &[(String, String)],
+    ) -> Self {
+        let path = page.context.path;
+        let is_filter = |name: &str| !CONTROL_PARAMETERS.contains(&name);
+        let filters = parameters.iter().enumerate().filter(|(_, (name, _))| is_filter(name));
+        let chips: Vec<Chip> = filters.map(|(at, _)| Chip::new(path, parameters, at)).collect();
+        let rest = QueryLink::new(path, parameters).without("cursor");
+        let names = parameters.iter().map(|(name, _)| name).filter(|name| is_filter(name));
+        let clear_all = || names.fold(rest.clone(), |link, name| link.without(name)).address();
+        Self {
+            forms: (!page.context.has_long_query()).then(|| forms(page, resource)),
+            kept: rest.parameters().to_vec(),
+            clear_all: (chips.len() > 1).then(clear_all),
+            chips,
+        }
+    }
+}
+
+fn forms(page: &PageSource<'_>, resource: &Resource) -> Vec<FilterForm> {
     let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index) };
     let all = filter_parameters(known, &CONTROL_PARAMETERS);
     let mut names: Vec<String> = all.iter().map(|one| one.attribute.name(resource)).collect();
     names.dedup();
     // Fields before the members that every item has.
     names.sort_by_key(|name| matches!(&**name, "id" | "created_at" | "updated_at"));
-    let mut html = Html::of(
-        "<details class=\"menu\"><summary class=\"button\"><svg class=\"icon\" aria-hidden=\"true\"><use href=\"#i-plus\"/></svg> Filter</summary>\n<div class=\"sheet\">\n",
-        &[],
-    );
-    for name in names.iter().take(FORMS_MAX) {
-        let of_name =
-            all.iter().filter(|one| one.attribute.name(resource) == *name).collect::<Vec<_>>();
-        html.push(&form(page, name, &of_name, parameters));
-    }
-    html.add("</div></details>\n", &[]);
-    html
+    let of_name = |name: &String| -> Vec<&FilterParameter<'_>> {
+        all.iter().filter(|one| one.attribute.name(resource) == *name).collect()
+    };
+    let names = names.into_iter().take(FORMS_MAX);
+    names
+        .map(|name| {
+            let parameters = of_name(&name);
+            FilterForm::new(name, &parameters)
+        })
+        .collect()
 }
 
-fn operator_of<'a>(parameter: &'a FilterParameter<'_>) -> &'a str {
-    parameter.name.rsplit_once(':').map_or("eq", |(_, operator)| operator)
-}
-
-fn form(
-    page: &PageSource<'_>,
-    name: &str,
-    operators: &[&FilterParameter<'_>],
-    parameters: &[(String, String)],
-) -> Html {
-    let Some(first) = operators.first() else { return Html::new() };
-    let field = first.field;
-    let is_time = matches!(name, "created_at" | "updated_at")
-        || field.is_some_and(|field| field.storage_class() == StorageClass::Moment);
-    let choices: Vec<String> = match field {
-        Some(field) if field.storage_class() == StorageClass::Boolean => {
-            vec!["true".to_owned(), "false".to_owned()]
+impl FilterForm {
+    fn new(name: String, parameters: &[&FilterParameter<'_>]) -> Self {
+        let field = parameters.first().and_then(|first| first.field);
+        let is_time = matches!(&*name, "created_at" | "updated_at")
+            || field.is_some_and(|field| field.storage_class() == StorageClass::Moment);
+        let choices: Vec<String> = match field {
+            Some(field) if field.storage_class() == StorageClass::Boolean => {
+                vec!["true".to_owned(), "false".to_owned()]
+            }
+            Some(field) => match &field.rules.states {
+                Some(machine) => machine.next.iter().map(|(state, _)| state.to_string()).collect(),
+                None => field.rules.one_of.iter().map(value_text).collect(),
+            },
+            None => Vec::new(),
+        };
+        let operators: Vec<&str> = parameters
+            .iter()
+            .map(|one| one.name.rsplit_once(':').map_or("eq", |(_, operator)| operator))
+            .collect();
+        let usual = match () {
+            () if !choices.is_empty() => "eq",
+            () if is_time => "gte",
+            () if operators.contains(&"prefix") => "prefix",
+            () => "eq",
+        };
+        let others = operators.into_iter().filter(|one| *one != "exists" && *one != usual);
+        let operator =
+            |name: &str| Operator { name: name.to_owned(), words: words(name).to_owned() };
+        Self {
+            control: format!("{name}:{usual}"),
+            name,
+            is_time,
+            choices,
+            operators: [usual].into_iter().chain(others).map(operator).collect(),
         }
-        Some(field) => match &field.rules.states {
-            Some(machine) => machine.next.iter().map(|(state, _)| state.to_string()).collect(),
-            None => field.rules.one_of.iter().map(value_text).collect(),
-        },
-        None => Vec::new(),
-    };
-    let is_listed = |operator: &str| {
-        let all: Vec<&str> = operators.iter().map(|one| operator_of(one)).collect();
-        all.contains(&operator)
-    };
-    // The operator that a form without script has.
-    let usual = match () {
-        () if !choices.is_empty() => "eq",
-        () if is_time => "gte",
-        () if is_listed("prefix") => "prefix",
-        () => "eq",
-    };
-    let id = format!("f-{name}");
-    let mut html = Html::of("<form method=\"get\"><label for=\"{}\">{}</label>", &[&id, &name]);
-    let control = format!("{name}:{usual}");
-    if choices.is_empty() {
-        html.add("<select class=\"control needs-script\" data-field=\"{}\" aria-label=\"How to compare {}\">", &[&name, &name]);
-        let offered = operators.iter().map(|one| operator_of(one)).filter(|one| *one != "exists");
-        for operator in [usual].into_iter().chain(offered.filter(|one| *one != usual)) {
-            html.add("<option value=\"{}\">{}</option>", &[&operator, &words(operator)]);
-        }
-        html.add("</select>", &[]);
-        let example = if is_time { "2026-11-01T00:00:00Z" } else { "" };
-        let kind = if is_time { "timestamp" } else { "text" };
-        html.add("<input class=\"control\" id=\"{}\" name=\"{}\" data-type=\"{}\" placeholder=\"{}\" required autocomplete=\"off\">", &[&id, &control, &kind, &example]);
-    } else {
-        html.add("<select class=\"control\" id=\"{}\" name=\"{}\">", &[&id, &control]);
-        for choice in &choices {
-            html.add("<option>{}</option>", &[choice]);
-        }
-        html.add("</select>", &[]);
-    }
-    html.add("<button class=\"button\">Add</button>", &[]);
-    let rest = QueryLink::new(page.context.path, parameters).without("cursor");
-    for (name, value) in rest.parameters() {
-        html.add("<input type=\"hidden\" name=\"{}\" value=\"{}\">", &[name, value]);
-    }
-    html.add("</form>\n", &[]);
-    html
-}
-
-/// A value of the model as it is written in a query.
-fn value_text(value: &Value) -> String {
-    let text = json::value_to_text(value);
-    match json::parse(text.as_bytes(), 2) {
-        Ok(Json::Text(text)) => text.into_owned(),
-        _ => text,
     }
 }

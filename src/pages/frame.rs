@@ -21,14 +21,14 @@ pub struct Frame<'a> {
     pub script: String,
     pub resources: Vec<NavigationLink>,
     pub server: Vec<NavigationLink>,
-    pub login: Option<Login<'a>>,
+    pub login: Option<FrameLogin<'a>>,
     pub crumbs: Vec<Crumb>,
     pub openapi: Option<String>,
     pub is_narrow: bool,
 }
 
 /// Who the reader is, if that is known.
-pub struct Login<'a> {
+pub struct FrameLogin<'a> {
     pub name: Option<&'a str>,
     pub is_admin: bool,
     pub is_open: bool,
@@ -59,7 +59,7 @@ impl<'a> Frame<'a> {
             script: asset_address(base_path, Asset::Script),
             resources: navigation.as_ref().map(Navigation::resources).unwrap_or_default(),
             server: navigation.as_ref().map(Navigation::server).unwrap_or_default(),
-            login: caller.map(|caller| Login {
+            login: caller.map(|caller| FrameLogin {
                 name: caller.user_name(),
                 is_admin: caller.is_unrestricted(),
                 is_open: caller.is_open(),

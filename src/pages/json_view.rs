@@ -16,18 +16,18 @@ const HTML_BYTES_MAX: usize = 16_000;
 const NAME_CHARS_MAX: usize = 200;
 
 /// The markup around a token, and an escaped character, in bytes.
-const SPAN_BYTES: usize = "<span class=\"k\"></span>".len();
-const ESCAPE_BYTES: usize = "&#34;".len();
+const SPAN_BYTES: usize = 23;
+const ESCAPE_BYTES: usize = 5;
 
 #[derive(Template, Default)]
 #[template(path = "json_view.html")]
 pub struct JsonView {
-    tokens: Vec<Token>,
+    tokens: Vec<JsonToken>,
     /// The length of the HTML.
     bytes: usize,
 }
 
-struct Token {
+struct JsonToken {
     /// `k` for a name, `s` for a text, `n` for another value; nothing for what is between them.
     class: &'static str,
     text: String,
@@ -54,7 +54,7 @@ impl JsonView {
         }
         match self.tokens.last_mut() {
             Some(last) if last.class == class => last.text.push_str(text),
-            _ => self.tokens.push(Token { class, text: text.to_owned() }),
+            _ => self.tokens.push(JsonToken { class, text: text.to_owned() }),
         }
     }
 

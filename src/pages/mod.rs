@@ -5,27 +5,28 @@
 //! of the pages (`nouns.js`) sends writes as JSON and loads the page again; everything else works without it.
 
 mod assets;
-mod cell;
 mod change_entry;
 mod change_log;
 mod collection;
 mod columns;
+mod control;
 mod curl;
 mod filters;
 mod form;
 mod frame;
 mod home;
-mod html;
 mod item;
+mod item_children;
 mod json_view;
 mod navigation;
-mod page;
 mod problem;
 mod query_link;
 mod related;
 mod render;
 mod source;
+mod table;
 mod time_element;
+mod value;
 
 pub use assets::{asset_text, asset_version};
 pub use related::related_addresses;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::columns::{self, Column, item_label, label_field, short_id};
-use super::html::Html;
 use super::source::{PageContext, PageData, elements, id_of, member, parse, text_of};
 use crate::intent::{ResourcePath, RouteTarget, format_path, split_parameters};
 use crate::json::Json;
@@ -226,14 +225,24 @@ impl<'a> Related<'a> {
         self.labels.get(path).cloned().unwrap_or_else(|| short_id(id))
     }
 
-    /// A reference: a link with the label of its target, where the caller may read it.
-    pub fn reference(&self, viewer: &Viewer<'_>, field: &Field, id: &str) -> Html {
-        match reachable_target(viewer, field) {
-            Some(target) => {
-                let path = format!("{}/{id}", format_path(viewer.model, target.index, &[], None));
-                Html::of("<a href=\"{}\">{}</a>", &[&path, &self.label(&path)])
-            }
-            None => Html::of("<code title=\"{}\">{}</code>", &[&id, &short_id(id)]),
-        }
+    pub fn reference(&self, viewer: &Viewer<'_>, field: &Field, id: &str) -> ReferenceLink {
+        let target = reachable_target(viewer, field).map(|target| {
+            let path = format_path(viewer.model, target.index, &[], None);
+            let address = format!("{path}/{id}");
+            LinkTarget { label: self.label(&address), address }
+        });
+        ReferenceLink { id: id.to_owned(), short_id: short_id(id), target }
     }
+}
+
+/// A reference: a link with the label of its target, where the caller may read it.
+pub struct ReferenceLink {
+    pub id: String,
+    pub short_id: String,
+    pub target: Option<LinkTarget>,
+}
+
+pub struct LinkTarget {
+    pub address: String,
+    pub label: String,
 }

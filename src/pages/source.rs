@@ -6,6 +6,7 @@ use crate::intent::split_parameters;
 use crate::json::{self, Json};
 use crate::model::Model;
 use crate::openapi::Viewer;
+use crate::value::Value;
 
 /// A longer query is in no link that sorts and in no form that filters.
 const QUERY_REPEATED_BYTES_MAX: usize = 2_048;
@@ -61,7 +62,7 @@ pub struct RelatedReply {
 }
 
 /// Deeper than any reply: items may be 32 levels deep, and lists and wrappers are around them.
-pub const JSON_DEPTH_MAX: usize = 64;
+const JSON_DEPTH_MAX: usize = 64;
 
 pub fn parse(bytes: &[u8]) -> Json<'_> {
     json::parse(bytes, JSON_DEPTH_MAX).unwrap_or(Json::Null)
@@ -87,6 +88,27 @@ pub fn text_of<'j>(json: Option<&'j Json<'_>>) -> Option<&'j str> {
         Json::Text(text) => Some(text),
         Json::Number(text) => Some(text),
         _ => None,
+    }
+}
+
+/// A value in words; none for null. Lists and objects are their JSON.
+pub fn plain_text(value: &Json<'_>) -> Option<String> {
+    match value {
+        Json::Null => None,
+        Json::Boolean(true) => Some("yes".to_owned()),
+        Json::Boolean(false) => Some("no".to_owned()),
+        Json::Number(text) => Some((*text).to_owned()),
+        Json::Text(text) => Some(text.to_string()),
+        Json::List(_) | Json::Object(_) => Some(json::to_text(value)),
+    }
+}
+
+/// A value of the model as it is written in a query or a control.
+pub fn value_text(value: &Value) -> String {
+    let text = json::value_to_text(value);
+    match json::parse(text.as_bytes(), JSON_DEPTH_MAX) {
+        Ok(Json::Text(text)) => text.into_owned(),
+        _ => text,
     }
 }
 

@@ -4,6 +4,7 @@
 //! here.
 
 mod layers;
+mod templates;
 mod vocabulary;
 
 use std::collections::BTreeSet;

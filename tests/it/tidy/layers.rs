@@ -294,11 +294,13 @@ fn impossible_cases_do_not_end_in_defaults() {
     assert_no_faults(&faults);
 }
 
-/// Every file of `src` that is not Rust is named by a macro of a Rust file, and every Rust file is declared.
+/// Every file of `src` that is not Rust is named by a macro of a Rust file, or as a template by a Rust file or another
+/// template, and every Rust file is declared.
 #[test]
 fn source_files_are_all_used() {
     let named =
         Regex::new(r#"(?:include_str|include_bytes|expect_file)!\s*[\[(]\s*"([^"]+)""#).unwrap();
+    let template = Regex::new(r#"(?:path =|extends|import|include) "([a-z_]+\.html)""#).unwrap();
     let declaration = Regex::new(r"\bmod (\w+);").unwrap();
     let mut used = BTreeSet::from(["src/lib.rs", "src/main.rs"].map(str::to_owned));
     for (path, text) in files("src", ".rs") {
@@ -310,6 +312,10 @@ fn source_files_are_all_used() {
             let child = format!("{}/{}", own.unwrap_or(stem), &found[1]);
             used.extend([format!("{child}.rs"), format!("{child}/mod.rs")]);
         }
+    }
+    for (_, text) in [files("src/pages", ".rs"), files("src/pages/templates", ".html")].concat() {
+        let names = template.captures_iter(&text);
+        used.extend(names.map(|found| format!("src/pages/templates/{}", &found[1])));
     }
     let faults: Vec<_> = files("src", "")
         .into_iter()
