@@ -1,8 +1,9 @@
 //! HTML pages, rendered from the JSON of a reply, the model, and the rights of the caller.
 //!
 //! Pure; knows no store. A page contains only values of the JSON of the same GET, so hidden fields and row filters
-//! apply to it, and it offers only requests that the checks of `permit` would admit. The script
-//! of the pages (`nouns.js`) sends writes as JSON and loads the page again; everything else works without it.
+//! apply to it, and it offers only requests that the checks of `permit` would admit. The markup is in `templates/`: a
+//! page is a struct that its template is filled from, and a repeated part is a template or a macro. The script of the
+//! pages (`nouns.js`) sends writes as JSON and loads the page again; everything else works without it.
 
 mod assets;
 mod change_entry;
