@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use http::{HeaderValue, header};
+use tokio::time::timeout_at;
 
 use super::fair_queue::HashPriority;
 use super::hasher::{Hasher, WrongPassword};
@@ -187,8 +189,12 @@ impl Authenticator {
     }
 
     /// Replaces each clear-text password by its record: neither the store nor its queue ever holds a password
-    /// in clear.
-    pub async fn hash_passwords(&self, write: &mut WritePlan) -> Result<(), Problem> {
+    /// in clear. A request with many users ends at its deadline, with no record made for the rest.
+    pub async fn hash_passwords(
+        &self,
+        write: &mut WritePlan,
+        deadline: Instant,
+    ) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
             let Value::Clear(password) = &*secret else { continue };
             let (name, password) = (name.to_owned(), password.reveal().to_owned());
@@ -201,7 +207,9 @@ impl Authenticator {
                     WrongPassword::No,
                 )
             };
-            let made = self.hasher.run(HashPriority::Authenticated, make).await;
+            let made = self.hasher.run(HashPriority::Authenticated, make);
+            let made = timeout_at(deadline.into(), made).await;
+            let made = made.map_err(|_| Problem::new(&problem::TIMED_OUT))?;
             let made = made.map_err(|_| Problem::new(&problem::BUSY))?;
             let record =
                 made.map_err(|unfit| Problem::new(&problem::UNAVAILABLE).cause(unfit.to_string()))?;
@@ -262,5 +270,37 @@ impl Authenticator {
     pub fn request_fingerprint_keys(&self) -> Option<Vec<RequestFingerprintKey>> {
         let signer = self.signer.as_ref()?;
         Some(signer.keyring.reload_if_changed().request_fingerprint_keys())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+    use crate::intent::{self, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
+    use crate::model;
+    use crate::plan::{ChangeAuthor, Plan, make};
+
+    /// A thousand passwords take longer to hash than a request may take.
+    #[tokio::test]
+    async fn hash_passwords_at_the_deadline_is_timed_out() {
+        let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
+        let model = Arc::new(model::read("m.toml", text).unwrap());
+        let ids = Some(PathIds { ancestors: Vec::new(), item: None });
+        let target = RouteTarget::Collection(ResourcePath { resource: model.users, ids });
+        let body = br#"{"user":{"name":"ann","password":"secret a"}}"#;
+        let route = Route { verb: RequestVerb::Post, target };
+        let intent = intent::read(&model, route, (None, &[]), body).unwrap();
+        let author = || ChangeAuthor { actor: "-".into(), request_id: "-".into() };
+        let Ok(Plan::Write(mut write)) = make(&model, intent, &Caller::open(), author) else {
+            panic!("a POST is a write");
+        };
+        let auth = Authenticator::open(&model, None).unwrap();
+        let refused = auth.hash_passwords(&mut write, clock::now()).await.unwrap_err();
+        assert_eq!(refused.kind(), &problem::TIMED_OUT);
+        assert!(write.has_clear_text(&model));
+        let later = clock::now() + std::time::Duration::from_secs(600);
+        auth.hash_passwords(&mut write, later).await.unwrap();
+        assert!(!write.has_clear_text(&model));
     }
 }

@@ -100,7 +100,7 @@ async fn submit_with_secret(
             false => done,
         });
     }
-    auth.hash_passwords(&mut write).await?;
+    auth.hash_passwords(&mut write, request.deadline).await?;
     Ok(submit_write(request, write, body).await)
 }
 
