@@ -9,16 +9,19 @@ use super::tree::JsonNode;
 /// A kind of component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentKind {
+    /// The wrappers of bodies; the schemas of items are always in the document.
+    Schemas,
     Parameters,
     Headers,
     Responses,
 }
 
 impl ComponentKind {
-    const ALL: [Self; 3] = [Self::Parameters, Self::Headers, Self::Responses];
+    const OTHERS: [Self; 3] = [Self::Parameters, Self::Headers, Self::Responses];
 
     fn as_str(self) -> &'static str {
         match self {
+            Self::Schemas => "schemas",
             Self::Parameters => "parameters",
             Self::Headers => "headers",
             Self::Responses => "responses",
@@ -47,14 +50,21 @@ impl Components {
         reference
     }
 
-    /// One object for each kind that has members.
-    pub fn into_json(self) -> JsonNode {
+    /// The components of one kind, by their names.
+    fn of_kind(&self, kind: ComponentKind) -> JsonNode {
         let mut all = JsonNode::empty_object();
-        for kind in ComponentKind::ALL {
-            let mut of_kind = JsonNode::empty_object();
-            for ((_, name), node) in self.0.iter().filter(|((known, _), _)| *known == kind) {
-                of_kind.add(name.clone(), node.clone());
-            }
+        for ((_, name), node) in self.0.iter().filter(|((known, _), _)| *known == kind) {
+            all.add(name.clone(), node.clone());
+        }
+        all
+    }
+
+    /// The schemas, after those of items, and one object for each other kind that has members.
+    pub fn into_json(self, schemas: JsonNode) -> JsonNode {
+        let schemas = schemas.with_all(self.of_kind(ComponentKind::Schemas));
+        let mut all = object! { "schemas": schemas };
+        for kind in ComponentKind::OTHERS {
+            let of_kind = self.of_kind(kind);
             if !of_kind.is_empty() {
                 all.add(kind.as_str(), of_kind);
             }

@@ -3,6 +3,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::components::Components;
+use super::enumerations::name_enumerations;
 use super::field_schema::SchemaPurpose;
 use super::operations::{ResourceOperations, tag};
 use super::schemas::ResourceSchemas;
@@ -31,14 +32,16 @@ pub fn document(model: &Model, caller: &Caller) -> Vec<u8> {
     }
     let mut schemas = JsonNode::empty_object();
     for resource in &model.resources {
-        for (name, schema) in (ResourceSchemas { viewer: &viewer, resource }).all() {
+        let mut of_resource = ResourceSchemas { viewer: &viewer, resource }.all();
+        name_enumerations(resource, &mut of_resource, &mut components);
+        for (name, schema) in of_resource {
             schemas.add(name, schema);
         }
     }
     for (name, schema) in shared_schemas() {
         schemas.add(name, schema);
     }
-    let mut all = object! { "schemas": schemas }.with_all(components.into_json());
+    let mut all = components.into_json(schemas);
     let schemes = security.into_json();
     if !schemes.is_empty() {
         all.add("securitySchemes", schemes);

@@ -9,6 +9,7 @@
 mod tree;
 mod components;
 mod document;
+mod enumerations;
 mod examples;
 mod field_schema;
 mod operations;
@@ -20,6 +21,7 @@ mod schemas;
 mod security;
 mod server_operations;
 mod viewer;
+mod wrappers;
 
 pub use document::{create_example, document, resource_schema};
 pub use examples::{patch_text, required_item_text};

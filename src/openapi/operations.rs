@@ -14,6 +14,7 @@ use super::responses::{
 use super::schemas::{ResourceSchemas, schema_reference};
 use super::tree::JsonNode;
 use super::viewer::Viewer;
+use super::wrappers::{Wrapped, Wrappers};
 use crate::formats::PatchForm;
 use crate::intent::{RequestVerb, Route};
 use crate::model::{GrantVerb, Resource};
@@ -40,10 +41,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         components: &mut Components,
     ) -> Option<JsonNode> {
         let (singular, plural) = (spaced(&self.resource.name), spaced(&self.resource.plural));
-        let a = match singular.starts_with(['a', 'e', 'i', 'o', 'u']) {
-            true => "an",
-            false => "a",
-        };
+        let a = indefinite_article(&singular);
         let (word, summary) = match (route.verb, is_item) {
             (RequestVerb::Get, false) => ("list", format!("List {plural}")),
             (RequestVerb::Get, true) => ("get", format!("Get {a} {singular}")),
@@ -61,18 +59,20 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
                 _,
             ) => return None,
         };
-        let owner = match self.resource.is_builtin {
-            true => format!("server_{}", self.resource.name),
-            false => self.resource.name.to_string(),
+        let object = if word == "list" { &self.resource.plural } else { &self.resource.name };
+        // A model may declare a resource `server_user`.
+        let id = match self.resource.is_builtin {
+            true => format!("server_{word}_{object}"),
+            false => format!("{word}_{object}"),
         };
         let parameters = self.parameters(route.verb, is_item, components);
-        let body = self.request_body(route.verb);
+        let body = self.request_body(route.verb, components);
         let filters_max = self.viewer.model.server.limits.filter_terms_max;
         let about = (word == "list").then(|| format!("At most {filters_max} filters."));
         let deprecated = self.deprecated();
         let responses = self.responses(route, is_item, components);
         Some(
-            object! { "operationId": format!("{word}_{owner}"), "summary": summary }
+            object! { "operationId": id, "summary": summary }
                 .with_some("description", join_sentences(about, deprecated.as_deref()))
                 .with("tags", JsonNode::texts([tag(self.resource)]))
                 .with_some("deprecated", deprecated.is_some().then_some(true))
@@ -122,43 +122,32 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         all
     }
 
-    fn request_body(&self, verb: RequestVerb) -> Option<JsonNode> {
+    fn request_body(&self, verb: RequestVerb, components: &mut Components) -> Option<JsonNode> {
         let content = match verb {
-            RequestVerb::Post => self.create_body()?,
+            RequestVerb::Post => self.create_body(components)?,
             RequestVerb::Put => {
                 let writable = self.schemas().writable(GrantVerb::Put)?;
                 let example = self.schemas().body_example(SchemaPurpose::Replace, writable);
-                object! { "application/json": self.wrapped_body("replace", example) }
+                let schema = self.wrappers().single(Wrapped::Replace, components);
+                object! { "application/json": media_type(schema, self.wrappers().example(example)) }
             }
-            RequestVerb::Patch(_) => self.patch_body()?,
+            RequestVerb::Patch(_) => self.patch_body(components)?,
             _ => return None,
         };
         Some(object! { "required": true, "content": content })
     }
 
-    /// One item under the singular.
-    fn wrapped_body(&self, suffix: &str, example: Option<JsonNode>) -> JsonNode {
-        let name = &self.resource.name;
-        let schema = schema_reference(&format!("{}.{suffix}", self.schemas().component()));
-        let wrap = |inner: JsonNode| JsonNode::empty_object().with(name.to_string(), inner);
-        media_type(wrapper(&[(name, schema)], true), example.map(wrap))
+    fn wrappers(&self) -> Wrappers<'a> {
+        let items_max = self.viewer.model.server.limits.bulk_items_max;
+        Wrappers { resource: self.resource, items_max }
     }
 
-    fn create_body(&self) -> Option<JsonNode> {
-        let (name, plural) = (&self.resource.name, &self.resource.plural);
+    fn create_body(&self, components: &mut Components) -> Option<JsonNode> {
         let schemas = self.schemas();
         let writable = schemas.writable(GrantVerb::Post)?;
-        let create = || schema_reference(&format!("{}.create", schemas.component()));
-        let many = object! {
-            "type": "array", "minItems": 1_i64,
-            "maxItems": self.viewer.model.server.limits.bulk_items_max,
-            "items": create(),
-        };
-        let one_or_many =
-            vec![wrapper(&[(name, create())], true), wrapper(&[(plural, many)], true)];
         let example = schemas.body_example(SchemaPurpose::Create, writable);
-        let wrap = |item: JsonNode| JsonNode::empty_object().with(name.to_string(), item);
-        let json = media_type(object! { "oneOf": one_or_many }, example.clone().map(wrap));
+        let schema = self.wrappers().create(components);
+        let json = media_type(schema, self.wrappers().example(example.clone()));
         let text = |about: &str, example: Option<String>| {
             let schema = object! { "type": "string", "description": about };
             media_type(schema, example.map(JsonNode::from))
@@ -169,12 +158,12 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         Some(object! {
             "application/json": json,
             "application/x-ndjson": text(lines, example.as_ref().map(examples::ndjson))
-                .with("x-item-schema", create()),
+                .with("x-item-schema", Wrapped::Create.reference(self.resource)),
             "text/csv": text(table, example.as_ref().and_then(examples::csv)),
         })
     }
 
-    fn patch_body(&self) -> Option<JsonNode> {
+    fn patch_body(&self, components: &mut Components) -> Option<JsonNode> {
         let schemas = self.schemas();
         let writable = schemas.writable(GrantVerb::Patch)?;
         let merge = schemas.body_example(SchemaPurpose::Patch, writable);
@@ -184,7 +173,10 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         });
         let content = PatchForm::ALL.map(|(essence, form)| {
             let media = match form {
-                PatchForm::MergePatch => self.wrapped_body("patch", merge.clone()),
+                PatchForm::MergePatch => {
+                    let schema = self.wrappers().single(Wrapped::Patch, components);
+                    media_type(schema, self.wrappers().example(merge.clone()))
+                }
                 PatchForm::JsonPatch => {
                     media_type(schema_reference("server.json-patch"), operation.clone())
                 }
@@ -211,19 +203,21 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
             (RequestVerb::Get, true) => {
                 let about = (200, "The item.");
                 let own = [ETAG, LAST_MODIFIED, LINK_HISTORY, MEMENTO_DATETIME, CONTENT_LOCATION];
-                responses.add(components, about, &with(&own), self.item_body());
+                let body = self.item_body(components);
+                responses.add(components, about, &with(&own), body);
                 let unchanged = (304, "The client has the item already.");
                 responses.add(components, unchanged, &with(&own), empty());
             }
             (RequestVerb::Get, false) => {
                 let about = (200, "A page of the list, or all of it.");
-                responses.add(components, about, &with(&[ETAG, LINK_NEXT]), self.list_body());
+                let body = self.list_body(components);
+                responses.add(components, about, &with(&[ETAG, LINK_NEXT]), body);
                 let unchanged = (304, "The client has the page already.");
                 responses.add(components, unchanged, &with(&[ETAG]), empty());
             }
             (RequestVerb::Post, _) => {
                 let headers = with(&[LOCATION, ETAG, IDEMPOTENT_REPLAYED]);
-                let body = if shows_items { self.created_body() } else { empty() };
+                let body = if shows_items { self.created_body(components) } else { empty() };
                 responses.add(components, (201, "Created."), &headers, body);
             }
             (RequestVerb::Put | RequestVerb::Patch(_), _) => {
@@ -233,7 +227,8 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
                 };
                 if shows_items {
                     let about = (200, "The item after the change.");
-                    responses.add(components, about, &with(own), self.written_body());
+                    let body = self.written_body(components);
+                    responses.add(components, about, &with(own), body);
                 }
                 if may_miss {
                     let about = (204, "Changed; your roles do not show the item.");
@@ -265,40 +260,27 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         headers
     }
 
-    fn item_body(&self) -> DescribedBody {
-        let name = &self.resource.name;
-        let component = self.schemas().component();
-        let schema = wrapper(&[(name, schema_reference(&format!("{component}.selection")))], false);
-        let example = self.schemas().read_example();
-        let wrap = |item: JsonNode| JsonNode::empty_object().with(name.to_string(), item);
-        with_events(DescribedBody::json(schema, example.map(wrap)))
+    fn item_body(&self, components: &mut Components) -> DescribedBody {
+        let schema = self.wrappers().single(Wrapped::Selection, components);
+        let example = self.wrappers().example(self.schemas().read_example());
+        with_events(DescribedBody::json(schema, example))
     }
 
-    fn written_body(&self) -> DescribedBody {
-        let name = &self.resource.name;
-        let schema = wrapper(&[(name, schema_reference(&self.schemas().component()))], false);
-        let example = self.schemas().read_example();
-        let wrap = |item: JsonNode| JsonNode::empty_object().with(name.to_string(), item);
-        DescribedBody::json(schema, example.map(wrap))
+    fn written_body(&self, components: &mut Components) -> DescribedBody {
+        let schema = self.wrappers().single(Wrapped::Item, components);
+        DescribedBody::json(schema, self.wrappers().example(self.schemas().read_example()))
     }
 
-    fn created_body(&self) -> DescribedBody {
-        let (name, plural) = (&self.resource.name, &self.resource.plural);
-        let item = || schema_reference(&self.schemas().component());
-        let many = object! { "type": "array", "items": item() };
-        let one_or_many =
-            vec![wrapper(&[(name, item())], false), wrapper(&[(plural, many)], false)];
-        let example = self.schemas().read_example();
-        let wrap = |item: JsonNode| JsonNode::empty_object().with(name.to_string(), item);
-        let body = DescribedBody::json(object! { "oneOf": one_or_many }, example.map(wrap));
-        with_lines(body, item())
+    fn created_body(&self, components: &mut Components) -> DescribedBody {
+        let schema = self.wrappers().created(components);
+        let example = self.wrappers().example(self.schemas().read_example());
+        let body = DescribedBody::json(schema, example);
+        with_lines(body, Wrapped::Item.reference(self.resource))
     }
 
-    fn list_body(&self) -> DescribedBody {
+    fn list_body(&self, components: &mut Components) -> DescribedBody {
         let plural = &self.resource.plural;
-        let component = format!("{}.selection", self.schemas().component());
-        let items = object! { "type": "array", "items": schema_reference(&component) };
-        let schema = wrapper(&[(plural, items), ("page", schema_reference("server.page"))], false);
+        let schema = self.wrappers().page(components);
         let page = object! {
             "limit": self.viewer.model.server.limits.page_items_default,
             "next": JsonNode::Raw("null".into()),
@@ -306,7 +288,10 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let example = self.schemas().read_example().map(|item| {
             JsonNode::empty_object().with(plural.to_string(), vec![item]).with("page", page)
         });
-        let body = with_lines(DescribedBody::json(schema, example), schema_reference(&component));
+        let body = with_lines(
+            DescribedBody::json(schema, example),
+            Wrapped::Selection.reference(self.resource),
+        );
         with_events(body)
     }
 }
@@ -315,6 +300,15 @@ fn join_sentences(one: Option<String>, other: Option<&str>) -> Option<String> {
     match (one, other) {
         (Some(one), Some(other)) => Some(format!("{one} {other}")),
         (one, other) => one.or(other.map(str::to_owned)),
+    }
+}
+
+/// An order, but a user and a unit.
+fn indefinite_article(word: &str) -> &'static str {
+    let is_spoken_you = ["use", "uni", "uti"].iter().any(|start| word.starts_with(start));
+    match word.starts_with(['a', 'e', 'i', 'o', 'u']) && !is_spoken_you {
+        true => "an",
+        false => "a",
     }
 }
 
@@ -329,20 +323,6 @@ pub fn tag(resource: &Resource) -> String {
         true => format!("Server: {}", resource.plural),
         false => resource.plural.to_string(),
     }
-}
-
-/// An object with these required members.
-fn wrapper(members: &[(&str, JsonNode)], is_closed: bool) -> JsonNode {
-    let mut properties = JsonNode::empty_object();
-    for (name, schema) in members {
-        properties.add((*name).to_owned(), schema.clone());
-    }
-    object! {
-        "type": "object",
-        "required": JsonNode::texts(members.iter().map(|(name, _)| name)),
-        "properties": properties,
-    }
-    .with_some("additionalProperties", is_closed.then_some(false))
 }
 
 /// The formats with one item after the other.

@@ -1,6 +1,7 @@
 //! Parameters of operations: in paths, queries and headers, as `intent` reads them.
 
 use super::components::{ComponentKind, Components};
+use super::enumerations::{enumeration, with_variant_names};
 use super::examples;
 use super::field_schema::id_schema;
 use super::schemas::component;
@@ -73,8 +74,8 @@ pub fn list_parameters(
         };
         let key = format!("{owner}.{}", filter.name.replace(':', "-"));
         let values_max = viewer.model.server.limits.filter_values_max;
-        all.push(components.refer(ComponentKind::Parameters, key, |_| {
-            filter_parameter(&filter, resource, values_max)
+        all.push(components.refer(ComponentKind::Parameters, key, |components| {
+            filter_parameter(&filter, (resource, values_max), components)
         }));
     }
     all
@@ -117,21 +118,22 @@ fn control_parameter(
 ) -> (String, JsonNode) {
     let limits = &viewer.model.server.limits;
     let resource = known.resource;
-    let list = |values: Vec<String>, values_max: Option<usize>| {
-        object! {
-            "type": "array", "minItems": 1_i64, "uniqueItems": true,
-            "items": object! { "type": "string", "enum": JsonNode::texts(values) },
-        }
-        .with_some("maxItems", values_max)
+    let list = |item: JsonNode, values_max: Option<usize>| {
+        object! { "type": "array", "minItems": 1_i64, "uniqueItems": true, "items": item }
+            .with_some("maxItems", values_max)
     };
     let parameter = |about: &str, schema| query_parameter(name, about, schema);
     let with_commas = |parameter: JsonNode| parameter.with("style", "form").with("explode", false);
     match name {
         "sort" => {
             let names: Vec<String> = known.names().collect();
-            let values = names.iter().flat_map(|name| [name.clone(), format!("-{name}")]).collect();
+            let values = names.iter().flat_map(|name| {
+                let variant = name.to_ascii_uppercase().replace('.', "__");
+                let descending = format!("{variant}_DESCENDING");
+                [(name.clone(), variant), (format!("-{name}"), descending)]
+            });
             let about = "The fields to sort by, each once; `-` sorts in descending order. Without it, by `id`.";
-            let schema = list(values, Some(limits.sort_keys_max));
+            let schema = list(with_variant_names(values.collect()), Some(limits.sort_keys_max));
             (component(resource), with_commas(parameter(about, schema)))
         }
         "fields" => {
@@ -140,7 +142,8 @@ fn control_parameter(
             let fields = known.fields().map(|(_, field)| &*field.name);
             let values = ["id"].into_iter().chain(parent).chain(fields).chain(own);
             let about = "The members to show; `id` is always shown.";
-            let schema = list(values.map(str::to_owned).collect(), None);
+            let member = object! { "type": "string", "enum": JsonNode::texts(values) };
+            let schema = list(member, None);
             (component(resource), with_commas(parameter(about, schema)))
         }
         name => {
@@ -211,8 +214,8 @@ fn query_parameter(name: &str, about: &str, schema: JsonNode) -> JsonNode {
 
 fn filter_parameter(
     filter: &FilterParameter<'_>,
-    resource: &Resource,
-    values_max: usize,
+    (resource, values_max): (&Resource, usize),
+    components: &mut Components,
 ) -> JsonNode {
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
     let attribute = filter.attribute.name(resource);
@@ -239,7 +242,7 @@ fn filter_parameter(
             query_parameter(&filter.name, &about, text())
         }
         FilterOperator::Compare(_) => {
-            let schema = filter_value(filter, resource, is_ordered);
+            let schema = filter_value(filter, (resource, is_ordered), components);
             query_parameter(&filter.name, &about, schema)
         }
         FilterOperator::In if has_commas(filter.field) => {
@@ -251,7 +254,7 @@ fn filter_parameter(
         FilterOperator::In => {
             let schema = object! {
                 "type": "array", "minItems": 1_i64, "maxItems": values_max,
-                "items": filter_value(filter, resource, false),
+                "items": filter_value(filter, (resource, false), components),
             };
             let parameter = query_parameter(&filter.name, &about, schema);
             parameter.with("style", "form").with("explode", false)
@@ -270,7 +273,11 @@ fn has_commas(field: Option<&Field>) -> bool {
 }
 
 /// The value of a comparison: one of the type of the field, without its rules.
-fn filter_value(filter: &FilterParameter<'_>, resource: &Resource, is_ordered: bool) -> JsonNode {
+fn filter_value(
+    filter: &FilterParameter<'_>,
+    (resource, is_ordered): (&Resource, bool),
+    components: &mut Components,
+) -> JsonNode {
     let integer = |min: i64| {
         object! { "type": "integer", "format": "int64", "minimum": min, "maximum": INTEGER_MAX }
     };
@@ -299,7 +306,8 @@ fn filter_value(filter: &FilterParameter<'_>, resource: &Resource, is_ordered: b
         StorageClass::Text if field.rules.reference.is_some() => text().with("format", "uuid"),
         StorageClass::Text | StorageClass::Json => match &field.rules.states {
             Some(states) => {
-                text().with("enum", JsonNode::texts(states.next.iter().map(|(state, _)| state)))
+                let states = JsonNode::texts(states.next.iter().map(|(state, _)| state));
+                enumeration(resource, &field.name, states, components)
             }
             None => text()
                 .with_some("format", field.kind.json_format)
@@ -339,7 +347,10 @@ fn changes_control(viewer: &Viewer<'_>, name: &str) -> JsonNode {
         "sort" => query_parameter(
             name,
             "The order; the oldest change is first unless it is `-sequence`.",
-            object! { "type": "string", "enum": JsonNode::texts(["sequence", "-sequence"]) },
+            with_variant_names(vec![
+                ("sequence".to_owned(), "SEQUENCE".to_owned()),
+                ("-sequence".to_owned(), "SEQUENCE_DESCENDING".to_owned()),
+            ]),
         ),
         "wait" => query_parameter(
             name,
@@ -373,7 +384,11 @@ fn changes_filter(viewer: &Viewer<'_>, (name, operator): (&str, &str), spelled: 
         "resource" => {
             let readable = viewer.model.resources.iter();
             let readable = readable.filter(|resource| viewer.can_read(resource.index));
-            text().with("enum", JsonNode::texts(readable.map(|resource| &resource.label)))
+            let named = readable.map(|resource| {
+                let variant = component(resource).replace(['.', '-'], "__").to_ascii_uppercase();
+                (resource.label.to_string(), variant)
+            });
+            with_variant_names(named.collect())
         }
         "kind" => text().with("enum", JsonNode::texts(EventKind::ALL.map(EventKind::as_str))),
         "time" => text().with("format", "date-time"),

@@ -254,11 +254,13 @@ fn is_set_by_server(field: &Field) -> bool {
     field.computed.is_some() || field.server_set
 }
 
-/// The beginning of the names of a resource's schemas. A model may declare its own `user`.
+/// The beginning of the names of a resource's components. A model may declare its own `user`, and a `server`,
+/// whose fields must not be mistaken for the server's own parameters. Names of resources have no hyphen.
 pub fn component(resource: &Resource) -> String {
-    match resource.is_builtin {
-        true => format!("server.{}", resource.name),
-        false => resource.name.to_string(),
+    match &*resource.name {
+        name if resource.is_builtin => format!("server.{name}"),
+        "server" => "server-resource".to_owned(),
+        name => name.to_owned(),
     }
 }
 

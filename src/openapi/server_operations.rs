@@ -1,6 +1,6 @@
 //! Operations on the server's own paths, and their schemas.
 
-use super::components::Components;
+use super::components::{ComponentKind, Components};
 use super::examples;
 use super::parameters::{RequestHeader, changes_parameters, choice_parameter, header_parameter};
 use super::responses::{
@@ -109,61 +109,60 @@ fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) ->
     let mut responses = Responses::new(viewer);
     let object_schema = || object! { "type": "object" };
     let not_modified = (304, "The client has the document already.");
+    let mut named = |name: &str, make: fn() -> JsonNode| {
+        components.refer(ComponentKind::Schemas, name, |_| make())
+    };
     let (about, headers, body): (&str, &[_], _) = match route.target {
         RouteTarget::Home => {
-            ("The resources that you may use.", &[], DescribedBody::json(home_schema(), None))
+            let schema = named("server.resources", home_schema);
+            ("The resources that you may use.", &[], DescribedBody::json(schema, None))
         }
         RouteTarget::OpenApi => {
             responses.add(components, not_modified, &[ETAG], DescribedBody::default());
-            let body = DescribedBody::json(object_schema(), None)
-                .and("application/openapi+json", object_schema(), None);
+            let body = DescribedBody::json(object_schema(), None).and(
+                "application/openapi+json",
+                object_schema(),
+                None,
+            );
             ("What you may use, as OpenAPI 3.1.", &[ETAG], body)
         }
         RouteTarget::Schema(_) => {
             responses.add(components, not_modified, &[ETAG], DescribedBody::default());
-            let body = DescribedBody::json(object_schema(), None)
-                .and("application/schema+json", object_schema(), None);
+            let body = DescribedBody::json(object_schema(), None).and(
+                "application/schema+json",
+                object_schema(),
+                None,
+            );
             ("The schema of the items (JSON Schema 2020-12).", &[ETAG], body)
         }
         RouteTarget::Changes => (
             "A page of the change log.",
             &[LINK_NEXT, CHANGES_POSITION, CHANGES_OLDEST],
-            DescribedBody::json(changes_schema(), None)
-                .and_items(
-                    "application/x-ndjson",
-                    "One change a line, as JSON.",
-                    Some(schema_reference("server.change")),
-                )
-                .and_items(
-                    "text/csv",
-                    "A line with the names of the members, then one line for each change (RFC 4180).",
-                    None,
-                )
-                .and_items(
-                    "text/event-stream",
-                    "An event for each change, without an end (Server-Sent Events).",
-                    Some(schema_reference("server.event")),
-                ),
+            changes_body(named("server.change.list", changes_schema)),
         ),
         RouteTarget::ProblemPage(_) => {
-            ("The explanation.", &[], DescribedBody::json(problem_page_schema(), None))
+            let schema = named("server.problem.page", problem_page_schema);
+            ("The explanation.", &[], DescribedBody::json(schema, None))
         }
         RouteTarget::Health => {
-            ("It is running.", &[], DescribedBody::json(status_schema("ok"), None))
+            let schema = named("server.health", || status_schema("ok"));
+            ("It is running.", &[], DescribedBody::json(schema, None))
         }
         RouteTarget::Ready => {
-            ("It can serve requests.", &[], DescribedBody::json(status_schema("ready"), None))
+            let schema = named("server.ready", || status_schema("ready"));
+            ("It can serve requests.", &[], DescribedBody::json(schema, None))
         }
         RouteTarget::Metrics => {
-            let text = object! { "type": "string" };
-            ("The metrics.", &[], DescribedBody::default().and("text/plain", text, None))
+            ("The metrics.", &[], DescribedBody::default().and("text/plain", text(), None))
         }
         RouteTarget::Asset(_) => {
             let not_modified = (304, "The client has the file already.");
             responses.add(components, not_modified, &[ETAG], DescribedBody::default());
-            let body = DescribedBody::default()
-                .and("text/css", text(), None)
-                .and("text/javascript", text(), None);
+            let body = DescribedBody::default().and("text/css", text(), None).and(
+                "text/javascript",
+                text(),
+                None,
+            );
             ("The stylesheet or the script.", &[ETAG], body)
         }
         // The answer is a problem, so that browsers drop the credentials.
@@ -171,6 +170,25 @@ fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) ->
     };
     responses.add(components, (200, about), headers, body);
     responses.finish(route, components)
+}
+
+fn changes_body(page: JsonNode) -> DescribedBody {
+    DescribedBody::json(page, None)
+        .and_items(
+            "application/x-ndjson",
+            "One change a line, as JSON.",
+            Some(schema_reference("server.change")),
+        )
+        .and_items(
+            "text/csv",
+            "A line with the names of the members, then one line for each change (RFC 4180).",
+            None,
+        )
+        .and_items(
+            "text/event-stream",
+            "An event for each change, without an end (Server-Sent Events).",
+            Some(schema_reference("server.event")),
+        )
 }
 
 fn required_object(properties: JsonNode) -> JsonNode {

@@ -135,14 +135,23 @@ fn document_operations_equal_the_admitted_routes() {
     }
 }
 
+/// A component, or the node itself if it is no reference.
+fn resolve(document: &Value, node: &Value) -> Value {
+    match node["$ref"].as_str() {
+        Some(reference) => document.pointer(&reference[1..]).unwrap().clone(),
+        None => node.clone(),
+    }
+}
+
+fn operations(document: &Value) -> Vec<Value> {
+    let paths = document["paths"].as_object().unwrap().values();
+    paths.flat_map(|item| item.as_object().unwrap().values().cloned()).collect()
+}
+
 /// The names of the query parameters of an operation.
 fn query_parameters(document: &Value, operation: &Value) -> BTreeSet<String> {
     let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
-    let resolve = |parameter: &Value| match parameter["$ref"].as_str() {
-        Some(reference) => document.pointer(&reference[1..]).unwrap().clone(),
-        None => parameter.clone(),
-    };
-    let parameters = parameters.iter().map(resolve);
+    let parameters = parameters.iter().map(|parameter| resolve(document, parameter));
     let in_query = parameters.filter(|parameter| parameter["in"] == "query");
     in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect()
 }
@@ -363,14 +372,60 @@ fn document_references_resolve_and_operation_ids_are_unique() {
                 }
             }
             let mut ids = BTreeSet::new();
-            for item in document["paths"].as_object().unwrap().values() {
-                for operation in item.as_object().unwrap().values() {
-                    let id = operation["operationId"].as_str().unwrap();
-                    assert!(ids.insert(id.to_owned()), "{name}: {id} twice");
+            for operation in operations(&document) {
+                let id = operation["operationId"].as_str().unwrap();
+                assert!(ids.insert(id.to_owned()), "{name}: {id} twice");
+            }
+        }
+    }
+}
+
+/// The names of a model's resources are not mistaken for the server's own.
+#[test]
+fn document_of_a_resource_named_server_keeps_the_names_apart() {
+    let text = "title = \"T\"\n[resources.server.fields]\nas_of = { type = \"text\", max_length = 9, filter = true }\n\
+        user = { type = \"object\", fields = { name = { type = \"boolean\", filter = true } } }\n\
+        [resources.server_user.fields]\nlabel = { type = \"text\", max_length = 9 }\n";
+    let model = model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
+    let document = read_document(&model, &Caller::open());
+    let mut ids = BTreeSet::new();
+    for operation in operations(&document) {
+        assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
+    }
+    let parameter = |path: &str, name: &str| {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+        let mut parameters = parameters.iter().map(|parameter| resolve(&document, parameter));
+        parameters.find(|parameter| parameter["name"] == name).unwrap()["schema"].clone()
+    };
+    assert_eq!(parameter("/servers/{server_id}", "as_of")["format"], "date-time");
+    assert_eq!(parameter("/servers", "as_of")["format"], Value::Null);
+    assert_eq!(parameter("/servers", "user.name")["type"], "boolean");
+    assert_eq!(parameter("/-/users", "name")["type"], "string");
+}
+
+/// Generators of clients name classes after schemas, and number those without a name.
+#[test]
+fn document_bodies_have_named_schemas() {
+    let mut bodies = 0;
+    for model in models() {
+        let document = read_document(&model, &Caller::open());
+        for operation in operations(&document) {
+            let id = &operation["operationId"];
+            let responses = operation["responses"].as_object().unwrap().values();
+            let responses = responses.map(|response| resolve(&document, response));
+            let all = responses.chain([operation["requestBody"].clone()]);
+            for content in all.filter_map(|body| body["content"].as_object().cloned()) {
+                let json = content.into_iter().filter(|(essence, _)| essence.ends_with("/json"));
+                for (_, media) in json {
+                    let schema = &media["schema"];
+                    let is_any = *schema == serde_json::json!({ "type": "object" });
+                    assert!(schema["$ref"].is_string() || is_any, "{id}: {schema}");
+                    bodies += 1;
                 }
             }
         }
     }
+    assert!(bodies > 100, "{bodies}");
 }
 
 /// The same caller gets the same bytes, and a role's document is a function of its rights alone.

@@ -74,6 +74,27 @@ impl JsonNode {
         self
     }
 
+    /// A member of an object.
+    pub fn member(&self, name: &str) -> Option<&Self> {
+        let Self::Object(members) = self else { return None };
+        members.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// A member of an object.
+    pub fn member_mut(&mut self, name: &str) -> Option<&mut Self> {
+        let Self::Object(members) = self else { return None };
+        members.iter_mut().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Puts the members of another object in place of these, before the others.
+    pub fn replace_members(&mut self, names: &[&str], other: Self) {
+        if let (Self::Object(members), Self::Object(mut first)) = (self, other) {
+            members.retain(|(name, _)| !names.contains(&&**name));
+            first.append(members);
+            *members = first;
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Raw(_) | Self::Text(_) => false,

@@ -221,10 +221,11 @@ def read(path, operation):
             check(operation, response, content, f"GET {path} with If-None-Match")
     if not path.startswith("/-/") or "{" not in path:
         for parameter in map(resolve, operation.get("parameters", [])):
-            if parameter["in"] == "query" and "enum" in parameter["schema"].get("items", parameter["schema"]):
+            schema = resolve(parameter["schema"].get("items", parameter["schema"]))
+            if parameter["in"] == "query" and "enum" in schema:
                 if "snapshot" == parameter["name"]:
                     continue
-                value = parameter["schema"].get("items", parameter["schema"])["enum"][0]
+                value = schema["enum"][0]
                 query = urlencode({parameter["name"]: value.replace("\\", "\\\\").replace(",", "\\,")})
                 response, content = request("GET", f"{target}?{query}")
                 check(operation, response, content, f"GET {path}?{query}")

@@ -13,7 +13,7 @@ pub static URL: FieldType = FieldType {
     keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
     synonyms: &["uri"],
     json_format: Some("uri"),
-    json_pattern: Some("^https?://"),
+    json_pattern: Some("^https?://[^/?#]"),
     example: Some("https://example.com/"),
     ..FieldType::new("url", "an http or https address", StorageClass::Text, |_, json, faults| {
         expect_form(json, "an http or https address", is_url, faults)

@@ -20,7 +20,7 @@ const CHARS_MAX: usize = 2000;
 
 pub static WEBHOOK_URL: FieldType = FieldType {
     json_format: Some("uri"),
-    json_pattern: Some("^https?://"),
+    json_pattern: Some("^https?://[^/?#]"),
     example: Some("https://example.com/hook"),
     ..FieldType::new("url", "an https address", StorageClass::Text, |_, json, faults| {
         let text = expect_text(json, "an https address", faults)?;
