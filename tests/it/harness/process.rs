@@ -97,6 +97,16 @@ impl Process {
         wait_until("the process ends", || self.child.try_wait().unwrap())
     }
 
+    /// `end` for a program that computes for minutes, such as a compiler on a busy machine.
+    pub fn end_within(mut self, limit: Duration) -> FinishedProcess {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended() {
+            assert!(Instant::now() < deadline, "waited {limit:?} in vain until the process ends");
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.end()
+    }
+
     /// Waits for the end and for the last byte of both outputs.
     pub fn end(mut self) -> FinishedProcess {
         let status = self.wait();

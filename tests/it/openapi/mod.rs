@@ -2,5 +2,6 @@
 //! third-party programs make of them.
 
 mod document;
+mod generated_code;
 mod roles;
 mod third_party;
