@@ -120,7 +120,7 @@ fn check_with_schemathesis(server: &Server, document: &str, examples: u32) {
 
 /// The number before the word in `11463 generated, 11463 passed`.
 fn generated_cases(output: &str) -> u32 {
-    let line = output.lines().find(|line| line.contains(" generated")).unwrap_or_default();
+    let line = output.lines().find(|line| line.contains(" generated,")).unwrap_or_default();
     line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
