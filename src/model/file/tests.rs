@@ -264,7 +264,7 @@ const PIECES: &[&str] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     #[test]
     fn read_arbitrary_text_never_panics(text in "(?s).{0,200}") {
