@@ -202,7 +202,7 @@ fn measure_creates(
     let (mut alone, mut idle, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         alone.push(rate()?);
-        let targets = vec!["/entries?count=7".to_owned(); IDLE_STREAMS];
+        let targets = vec!["/entries?count:eq=7".to_owned(); IDLE_STREAMS];
         let streams = EventStreams::open(server.address, targets)?;
         idle.push(rate()?);
         drop(streams);
@@ -238,7 +238,7 @@ fn measure_events(nouns: &Path, folder: &Path, time: Duration) -> Result<()> {
         ("100 streams of one view", vec!["/entries".to_owned(); MANY]),
         (
             "100 views that match nothing",
-            (0..MANY).map(|number| format!("/entries?count={}", number + 10)).collect(),
+            (0..MANY).map(|number| format!("/entries?count:eq={}", number + 10)).collect(),
         ),
     ];
     println!("\nat 500 creates a second: CPU µs per create");
