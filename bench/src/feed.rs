@@ -213,6 +213,8 @@ fn measure_creates(
             std::io::Write::write_all(&mut socket, stream_request("/entries").as_bytes())?;
             sockets.push(socket);
         }
+        // At first the buffers of their sockets fill.
+        rate()?;
         unread.push(rate()?);
         drop(sockets);
     }
