@@ -11,6 +11,7 @@ mod chromium;
 mod foreign_site;
 mod logins;
 mod logout;
+mod page_scripts;
 mod pages;
 mod cross_origin_pages;
 mod dns_rebinding;

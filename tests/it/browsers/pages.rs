@@ -3,7 +3,7 @@
 use super::chromium::{Chromium, Tab};
 use crate::harness::{Backend, Server, Setup};
 
-const MODEL: &str = r#"
+pub const MODEL: &str = r#"
 title = "Shop"
 [resources.customer.fields]
 name = { type = "text", required = true, max_length = 200, filter = true }

@@ -1,0 +1,61 @@
+// axe-core on every page: on a light desktop and on a dark phone, or with `NOUNS_SOAK` in all four combinations.
+// No page is wider than the window, and no request goes to another host.
+
+import { readFileSync } from 'node:fs'
+
+import { ask, assert, end, open, origin, packages, page } from './browser.mjs'
+
+const axe = readFileSync(packages.resolve('axe-core/axe.min.js'), 'utf8')
+
+const foreign = new Set()
+page.on('request', request => {
+  const url = new URL(request.url())
+  if (url.origin !== origin && !['data:', 'blob:'].includes(url.protocol)) foreign.add(request.url())
+})
+
+await open('/')
+const carriers = ['Alfa Freight', 'Beta Post'].map(name => ask('/carriers', 'POST', { carrier: { name } }))
+const carrier = (await Promise.all(carriers))[0].carrier.id
+const customers = Array.from({ length: 12 }, (_, at) => ({
+  name: `Customer ${at} with a rather long name`,
+  email: `customer.${at}@customers.example`,
+  tags: ['wholesale', 'net30'],
+  note: 'a long note '.repeat(at * 10),
+  extra: { deep: [1, { x: null }] },
+  carrier,
+}))
+const item = `/customers/${(await ask('/customers', 'POST', { customers })).customers[0].id}`
+const order = `${item}/orders/${(await ask(`${item}/orders`, 'POST', { order: {} })).order.id}`
+await ask(item, 'PUT', { customer: { ...customers[0], name: 'Another name' } })
+const webhook = { url: 'https://receiver.example/hook', events: ['customer.*'] }
+const hook = `/-/webhooks/${(await ask('/-/webhooks', 'POST', { webhook })).webhook.id}`
+const user = `/-/users/${(await ask('/-/users')).users[0].id}`
+
+const paths = [
+  '/', '/customers', '/customers?name:contains=3&sort=-name&limit=5&count=exact', '/customers?name=nobody', '/customers#new',
+  item, `${item}#edit`, `${item}?version=1`, `${item}/orders`, order, '/carriers', '/-/changes?sort=-sequence', '/-/users',
+  '/-/users#new', user, '/-/webhooks', '/-/webhooks#new', hook, `${hook}/deliveries`, '/-/problems/taken', '/nowhere', '/customers?colour=red',
+]
+const findings = []
+const DESKTOP = [1280, 900]
+const PHONE = [390, 844]
+const screens = [[DESKTOP, 'light'], [PHONE, 'dark']]
+if (process.env.NOUNS_SOAK) screens.push([DESKTOP, 'dark'], [PHONE, 'light'])
+for (const [[width, height], scheme] of screens) {
+  await page.setViewport({ width, height })
+  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }])
+  for (const path of paths) {
+    // A change of the fragment alone would load nothing.
+    await page.goto('about:blank')
+    await open(path)
+    const where = `${width} ${scheme} ${path}`
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    if (wider > 0) findings.push(`${where}: ${wider} px wider than the window`)
+    await page.evaluate(axe)
+    const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }))
+    for (const { impact, id, help, nodes } of violations) findings.push(`${where}: ${impact} ${id}: ${help}: ${nodes[0].html}`)
+  }
+}
+assert.deepEqual(findings, [])
+assert.deepEqual([...foreign], [])
+await end()

@@ -1,0 +1,96 @@
+// A browser with one page, for the scripts beside this file: `node SCRIPT chromium|firefox ORIGIN [NAME PASSWORD]`.
+
+import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+// The packages are not beside these files.
+export const packages = createRequire(`${process.env.CLIENT_PACKAGES}/`)
+const { default: puppeteer } = await import(pathToFileURL(packages.resolve('puppeteer-core')))
+// The machine may be busy with something else.
+const PATIENCE_MS = 90000
+
+export const [program, origin, username, password] = process.argv.slice(2)
+
+export const folder = mkdtempSync(join(tmpdir(), 'nouns-pages-'))
+const find = name => execFileSync('which', [name]).toString().trim()
+const env = { ...process.env, HOME: folder }
+const browser = await {
+  chromium: () =>
+    puppeteer.launch({
+      executablePath: find('chromium'),
+      pipe: true,
+      args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update'],
+      userDataDir: `${folder}/chromium`,
+      timeout: PATIENCE_MS,
+      protocolTimeout: PATIENCE_MS,
+      env,
+    }),
+  firefox: () =>
+    puppeteer.launch({
+      browser: 'firefox',
+      executablePath: find('firefox-esr'),
+      userDataDir: `${folder}/firefox`,
+      timeout: PATIENCE_MS,
+      protocolTimeout: PATIENCE_MS,
+      env,
+      extraPrefsFirefox: {
+        'network.proxy.type': 0,
+        'browser.download.folderList': 2,
+        'browser.download.dir': folder,
+        'browser.helperApps.neverAsk.saveToDisk': 'text/csv',
+      },
+    }),
+}[program]()
+
+process.on('exit', () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }))
+// A script that fails ends its browser too.
+process.on('uncaughtException', async error => {
+  console.error(error)
+  await Promise.race([browser.close(), new Promise(resolve => setTimeout(resolve, 5000))])
+  process.exit(1)
+})
+
+export const page = await browser.newPage()
+page.setDefaultTimeout(PATIENCE_MS)
+if (username) await page.authenticate({ username, password })
+
+/** Opens a page, and waits until its script has run. */
+export async function open(path) {
+  await page.goto(origin + path, { waitUntil: 'load' })
+  await shows('Times are in')
+}
+
+/** Waits until the page shows a text. */
+export async function shows(text) {
+  try {
+    await page.waitForFunction(text => document.body?.innerText.includes(text), {}, text)
+  } catch (error) {
+    const shown = await page.evaluate(() => document.body?.innerText).catch(() => 'no page')
+    throw new Error(`the page does not show ${JSON.stringify(text)}, but:\n${shown}`, { cause: error })
+  }
+}
+
+/** Sends a request from the page; returns its JSON. */
+export const ask = (path, method = 'GET', body) =>
+  page.evaluate(
+    async (path, method, body) => {
+      const headers = { Accept: 'application/json', ...(body && { 'Content-Type': 'application/json' }) }
+      const answer = await fetch(path, { method, headers, body, cache: 'no-store' })
+      return answer.status === 204 ? null : answer.json()
+    },
+    path,
+    method,
+    body && JSON.stringify(body),
+  )
+
+export async function end() {
+  await browser.close()
+  process.exit()
+}
+
+export { assert, browser }
