@@ -42,6 +42,8 @@ pub enum ResponseOffer {
     DataOrEvents,
     /// The OpenAPI document.
     OpenApi,
+    /// A part of it, or the API reference as a page.
+    OpenApiOrPage,
     /// The JSON Schema of a resource.
     Schema,
     /// Metrics in the text format of Prometheus.
@@ -69,6 +71,8 @@ static ITEM_FORMATS_AND_PAGE: &[&Format] = &[&json::FORMAT, &html::FORMAT];
 
 /// The documents that describe the interface: JSON, also under the names that their standards have registered.
 static OPENAPI_FORMATS: &[&Format] = &[&json::FORMAT, &json::OPENAPI_FORMAT];
+static OPENAPI_FORMATS_AND_PAGE: &[&Format] =
+    &[&json::FORMAT, &json::OPENAPI_FORMAT, &html::FORMAT];
 static SCHEMA_FORMATS: &[&Format] = &[&json::FORMAT, &json::SCHEMA_FORMAT];
 
 /// Writes a page of the change log in one of the formats of lists.
@@ -97,6 +101,7 @@ pub fn choose(accept: &Accept<'_>, offer: ResponseOffer) -> Result<&'static Form
         ResponseOffer::Data => ITEM_FORMATS,
         ResponseOffer::DataOrPage => ITEM_FORMATS_AND_PAGE,
         ResponseOffer::OpenApi => OPENAPI_FORMATS,
+        ResponseOffer::OpenApiOrPage => OPENAPI_FORMATS_AND_PAGE,
         ResponseOffer::Schema => SCHEMA_FORMATS,
         ResponseOffer::List => ALL,
         ResponseOffer::ListOrEvents => LIST_FORMATS_AND_EVENTS,

@@ -59,6 +59,8 @@ pub enum Intent<'a> {
     Changes(Arc<ChangesQuery>),
     OpenApi,
     Schema(ResourceIndex),
+    /// The API reference of a resource, or its first page.
+    Docs(Option<ResourceIndex>),
     ExplainProblem(&'static ProblemKind),
     /// A file of the pages, and the version that the page names.
     Asset(Asset, Option<Box<str>>),
@@ -107,6 +109,7 @@ pub fn read<'a>(
         (_, RouteTarget::Metrics) => Intent::Metrics,
         (_, RouteTarget::OpenApi) => Intent::OpenApi,
         (_, RouteTarget::Schema(resource)) => Intent::Schema(resource),
+        (_, RouteTarget::Docs(resource)) => Intent::Docs(resource),
         (RequestVerb::Watch { last_event_id }, RouteTarget::Changes) => {
             let query = changes::read_watch(model, query, last_event_id)?;
             return Ok(Intent::WatchChanges(query));

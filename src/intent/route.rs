@@ -28,6 +28,7 @@ impl Route {
             (_, RouteTarget::Metrics) => ResponseOffer::Metrics,
             (_, RouteTarget::OpenApi) => ResponseOffer::OpenApi,
             (_, RouteTarget::Schema(_)) => ResponseOffer::Schema,
+            (_, RouteTarget::Docs(_)) => ResponseOffer::OpenApiOrPage,
             (_, RouteTarget::Asset(asset)) => ResponseOffer::Asset(*asset),
             (
                 RequestVerb::Get | RequestVerb::Head,
@@ -93,6 +94,7 @@ impl Route {
             | RouteTarget::Changes
             | RouteTarget::OpenApi
             | RouteTarget::Schema(_)
+            | RouteTarget::Docs(_)
             | RouteTarget::Logout(_)
             | RouteTarget::ProblemPage(_)
             | RouteTarget::Asset(_)

@@ -28,6 +28,8 @@ pub enum RouteTarget {
     OpenApi,
     /// The JSON Schema of a resource.
     Schema(ResourceIndex),
+    /// The API reference of a resource, or its first page.
+    Docs(Option<ResourceIndex>),
     /// The path at which a browser drops its stored credentials for a realm.
     Logout(RealmIndex),
     ProblemPage(&'static ProblemKind),
@@ -94,6 +96,7 @@ pub(super) fn allowed_verbs(
         | RouteTarget::Changes
         | RouteTarget::OpenApi
         | RouteTarget::Schema(_)
+        | RouteTarget::Docs(_)
         | RouteTarget::Logout(_)
         | RouteTarget::ProblemPage(_)
         | RouteTarget::Asset(_) => &[GET, HEAD, OPTIONS],
@@ -133,6 +136,7 @@ type ServerTarget<'m> = (Vec<&'m str>, RouteTarget);
 /// The paths under `/-/`, apart from those of the built-in resources.
 const SERVER_PATHS: &[ServerPath] = &[
     ServerPath { name: "openapi.json", parameter: "", targets: |_| alone(RouteTarget::OpenApi) },
+    ServerPath { name: "docs", parameter: "resource", targets: docs_targets },
     ServerPath { name: "schemas", parameter: "resource", targets: schema_targets },
     ServerPath { name: "changes", parameter: "", targets: |_| alone(RouteTarget::Changes) },
     ServerPath { name: "problems", parameter: "slug", targets: problem_targets },
@@ -149,9 +153,19 @@ fn alone<'m>(target: RouteTarget) -> Vec<ServerTarget<'m>> {
 
 /// A built-in resource has its label, as in the change log: `/-/schemas/-/user`.
 fn schema_targets(model: &Model) -> Vec<ServerTarget<'_>> {
-    let target = |resource: &'_ Resource| RouteTarget::Schema(resource.index);
-    let resources = model.resources.iter();
-    resources.map(|resource| (resource.label.split('/').collect(), target(resource))).collect()
+    let targets = model
+        .resources
+        .iter()
+        .map(|resource| (resource.label.split('/').collect(), RouteTarget::Schema(resource.index)));
+    targets.collect()
+}
+
+/// As `schema_targets`.
+fn docs_targets(model: &Model) -> Vec<ServerTarget<'_>> {
+    let targets = model.resources.iter().map(|resource| {
+        (resource.label.split('/').collect(), RouteTarget::Docs(Some(resource.index)))
+    });
+    alone(RouteTarget::Docs(None)).into_iter().chain(targets).collect()
 }
 
 fn problem_targets(_: &Model) -> Vec<ServerTarget<'_>> {

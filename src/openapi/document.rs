@@ -17,13 +17,50 @@ use crate::model::{GrantVerb, Model, Resource, ResourceIndex};
 use crate::permit::Caller;
 use crate::value::hash_u32;
 
+/// A part of the document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocumentPart {
+    Whole,
+    /// The paths and the schemas of one resource.
+    Resource(ResourceIndex),
+    /// The server's own paths.
+    Server,
+}
+
+impl DocumentPart {
+    fn has_path(self, target: &RouteTarget) -> bool {
+        match (self, target) {
+            (Self::Whole, _) => true,
+            (Self::Resource(index), RouteTarget::Collection(path) | RouteTarget::Item(path)) => {
+                path.resource == index
+            }
+            (Self::Resource(_), _) => false,
+            (Self::Server, target) => is_server_path(target),
+        }
+    }
+
+    fn has_schemas_of(self, resource: &Resource) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Resource(index) => resource.index == index,
+            Self::Server => false,
+        }
+    }
+}
+
 /// The OpenAPI document of what a caller may use, as JSON.
 pub fn document(model: &Model, caller: &Caller) -> Vec<u8> {
+    document_part(model, caller, DocumentPart::Whole)
+}
+
+/// A part of the document, which is a document too. It has the tags of all resources.
+pub fn document_part(model: &Model, caller: &Caller, part: DocumentPart) -> Vec<u8> {
     let viewer = Viewer::new(model, caller);
     let (mut components, mut security) = (Components::default(), SecuritySchemes::default());
     let mut paths = JsonNode::empty_object();
     let mut has_server_paths = false;
-    for template in route_templates(model) {
+    let templates = route_templates(model).into_iter();
+    for template in templates.filter(|template| part.has_path(&template.target)) {
         let item = path_item(&viewer, &template, &mut components, &mut security);
         if !item.is_empty() {
             has_server_paths |= is_server_path(&template.target);
@@ -31,7 +68,7 @@ pub fn document(model: &Model, caller: &Caller) -> Vec<u8> {
         }
     }
     let mut schemas = JsonNode::empty_object();
-    for resource in &model.resources {
+    for resource in model.resources.iter().filter(|resource| part.has_schemas_of(resource)) {
         let mut of_resource = ResourceSchemas { viewer: &viewer, resource }.all();
         name_enumerations(resource, &mut of_resource, &mut components);
         for (name, schema) in of_resource {

@@ -23,7 +23,7 @@ mod server_operations;
 mod viewer;
 mod wrappers;
 
-pub use document::{create_example, document, resource_schema};
+pub use document::{DocumentPart, create_example, document, document_part, resource_schema};
 pub use examples::{patch_text, required_item_text};
 pub use viewer::{Viewer, WritableFields};
 

@@ -76,6 +76,10 @@ pub fn problems(viewer: &Viewer<'_>, route: &Route) -> Vec<&'static ProblemKind>
             ]);
         }
         RouteTarget::OpenApi => found.push(&kinds::PRECONDITION_FAILED),
+        RouteTarget::Docs(None) => found.push(&kinds::PRECONDITION_FAILED),
+        RouteTarget::Docs(Some(_)) => {
+            found.extend([&kinds::NO_SUCH_PATH, &kinds::PRECONDITION_FAILED]);
+        }
         RouteTarget::Schema(_) => found.extend([&kinds::NO_SUCH_PATH, &kinds::PRECONDITION_FAILED]),
         RouteTarget::ProblemPage(_) => found.push(&kinds::NO_SUCH_PATH),
         RouteTarget::Asset(_) => found.extend([&kinds::NO_SUCH_PATH, &kinds::PRECONDITION_FAILED]),

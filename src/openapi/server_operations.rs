@@ -28,17 +28,28 @@ pub fn operation(
     let (id, summary) = match template.target {
         RouteTarget::Home => ("resources", "List the resources"),
         RouteTarget::OpenApi => ("openapi", "Get this document"),
+        RouteTarget::Docs(None) => ("docs", "Get the API reference of the server's own paths"),
+        RouteTarget::Docs(Some(_)) if template.choice.is_some() => {
+            ("docs_resource", "Get the API reference of a resource")
+        }
+        RouteTarget::Docs(Some(resource)) => {
+            let resource = viewer.model.resource(resource);
+            let (id, summary) = (
+                format!("docs_{}", resource.name),
+                format!("Get the API reference of {}", resource.plural),
+            );
+            return Some(build((viewer, template), &id, &summary, components));
+        }
         RouteTarget::Schema(_) if template.choice.is_some() => {
             ("schema", "Get the JSON Schema of a resource")
         }
         RouteTarget::Schema(resource) => {
-            let name = &viewer.model.resource(resource).name;
-            return Some(build(
-                (viewer, template),
-                &format!("schema_{name}"),
-                "Get the JSON Schema of a resource of the server",
-                components,
-            ));
+            let resource = viewer.model.resource(resource);
+            let (id, summary) = (
+                format!("schema_{}", resource.name),
+                format!("Get the JSON Schema of {}", resource.plural),
+            );
+            return Some(build((viewer, template), &id, &summary, components));
         }
         RouteTarget::Changes => ("changes", "List the changes of all items"),
         RouteTarget::ProblemPage(_) => ("problem", "Get the explanation of a problem"),
@@ -74,7 +85,10 @@ fn build(
             parameters.extend(changes_parameters(viewer, components));
             parameters.push(header_parameter(RequestHeader::LastEventId, components));
         }
-        RouteTarget::OpenApi | RouteTarget::Schema(_) | RouteTarget::Asset(_) => {
+        RouteTarget::OpenApi
+        | RouteTarget::Docs(_)
+        | RouteTarget::Schema(_)
+        | RouteTarget::Asset(_) => {
             parameters.push(header_parameter(RequestHeader::IfNoneMatch, components));
         }
         _ => {}
@@ -89,7 +103,7 @@ fn build(
 /// The values of a path parameter that the caller may use.
 fn known_values<'m>(viewer: &Viewer<'_>, target: &RouteTarget, values: &[&'m str]) -> Vec<&'m str> {
     let is_known = |value: &&&str| match target {
-        RouteTarget::Schema(_) => {
+        RouteTarget::Schema(_) | RouteTarget::Docs(_) => {
             let mut resources = viewer.model.declared();
             resources.any(|resource| *resource.name == ***value && viewer.knows(resource.index))
         }
@@ -107,7 +121,6 @@ fn known_values<'m>(viewer: &Viewer<'_>, target: &RouteTarget, values: &[&'m str
 
 fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) -> JsonNode {
     let mut responses = Responses::new(viewer);
-    let object_schema = || object! { "type": "object" };
     let not_modified = (304, "The client has the document already.");
     let mut named = |name: &str, make: fn() -> JsonNode| {
         components.refer(ComponentKind::Schemas, name, |_| make())
@@ -117,23 +130,10 @@ fn responses(viewer: &Viewer<'_>, route: &Route, components: &mut Components) ->
             let schema = named("server.resources", home_schema);
             ("The resources that you may use.", &[], DescribedBody::json(schema, None))
         }
-        RouteTarget::OpenApi => {
+        RouteTarget::OpenApi | RouteTarget::Docs(_) | RouteTarget::Schema(_) => {
             responses.add(components, not_modified, &[ETAG], DescribedBody::default());
-            let body = DescribedBody::json(object_schema(), None).and(
-                "application/openapi+json",
-                object_schema(),
-                None,
-            );
-            ("What you may use, as OpenAPI 3.1.", &[ETAG], body)
-        }
-        RouteTarget::Schema(_) => {
-            responses.add(components, not_modified, &[ETAG], DescribedBody::default());
-            let body = DescribedBody::json(object_schema(), None).and(
-                "application/schema+json",
-                object_schema(),
-                None,
-            );
-            ("The schema of the items (JSON Schema 2020-12).", &[ETAG], body)
+            let (about, body) = document_body(&route.target);
+            (about, &[ETAG], body)
         }
         RouteTarget::Changes => (
             "A page of the change log.",
@@ -189,6 +189,26 @@ fn changes_body(page: JsonNode) -> DescribedBody {
             "An event for each change, without an end (Server-Sent Events).",
             Some(schema_reference("server.event")),
         )
+}
+
+/// A document that describes the interface.
+fn document_body(target: &RouteTarget) -> (&'static str, DescribedBody) {
+    let schema = || object! { "type": "object" };
+    let body = DescribedBody::json(schema(), None);
+    match target {
+        RouteTarget::OpenApi => (
+            "What you may use, as OpenAPI 3.1.",
+            body.and("application/openapi+json", schema(), None),
+        ),
+        RouteTarget::Docs(_) => (
+            "A part of this document, or a page with its content.",
+            body.and("application/openapi+json", schema(), None).and("text/html", text(), None),
+        ),
+        _ => (
+            "The schema of the items (JSON Schema 2020-12).",
+            body.and("application/schema+json", schema(), None),
+        ),
+    }
 }
 
 fn required_object(properties: JsonNode) -> JsonNode {

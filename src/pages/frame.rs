@@ -99,6 +99,13 @@ impl<'a> Frame<'a> {
         self
     }
 
+    /// With one more breadcrumb, which is a link unless it is the page itself.
+    pub fn crumb(mut self, address: &str, text: &str, is_link: bool) -> Self {
+        let address = is_link.then(|| address.to_owned());
+        self.crumbs.push(Crumb { address, text: text.to_owned() });
+        self
+    }
+
     /// With the last breadcrumb.
     pub fn end(mut self, text: &str) -> Self {
         self.crumbs.push(Crumb { address: None, text: text.to_owned() });

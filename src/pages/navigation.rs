@@ -57,7 +57,7 @@ impl Navigation<'_> {
         }
     }
 
-    /// The change log, the webhooks and the users.
+    /// The change log, the webhooks, the users, and the API reference.
     pub fn server(&self) -> Vec<NavigationLink> {
         let (model, mut links) = (self.context.model, Vec::new());
         if self.viewer.caller.rights().can_read_changes() {
@@ -69,6 +69,10 @@ impl Navigation<'_> {
                 let path = format_path(model, resource, &[], None);
                 links.push(self.link(path, &model.resource(resource).plural, false));
             }
+        }
+        if self.viewer.caller.rights().has_any() {
+            let docs = format!("{}/-/docs", self.context.base_path());
+            links.push(self.link(docs, "API reference", false));
         }
         links
     }

@@ -2,7 +2,7 @@
 
 use super::related::{PageSource, Related};
 use super::source::{PageContext, PageData, parse};
-use super::{change_log, collection, home, item, problem};
+use super::{change_log, collection, home, item, problem, reference};
 use crate::fault::OrBug as _;
 use crate::intent::RouteTarget;
 use crate::problem::ProblemKind;
@@ -17,6 +17,7 @@ pub fn render(context: &PageContext<'_>, target: &RouteTarget, data: &PageData) 
         RouteTarget::Collection(path) => collection::render(&page, path),
         RouteTarget::Item(path) => item::render(&page, path),
         RouteTarget::Changes => change_log::render(&page),
+        RouteTarget::Docs(resource) => reference::render(&page, *resource),
         RouteTarget::ProblemPage(kind) => problem::render_explanation(&page, kind),
         _ => home::render(&page),
     }

@@ -72,8 +72,12 @@ fn requirement(route: &Route) -> RouteRequirement {
             | RouteTarget::Logout(_),
             _,
         ) => RouteRequirement::Nothing,
-        (RouteTarget::Home | RouteTarget::OpenApi, _) => RouteRequirement::AnyGrant,
-        (RouteTarget::Schema(resource), _) => RouteRequirement::AnyGrantOf(*resource),
+        (RouteTarget::Home | RouteTarget::OpenApi | RouteTarget::Docs(None), _) => {
+            RouteRequirement::AnyGrant
+        }
+        (RouteTarget::Schema(resource) | RouteTarget::Docs(Some(resource)), _) => {
+            RouteRequirement::AnyGrantOf(*resource)
+        }
         (RouteTarget::Metrics, _) => RouteRequirement::Metrics,
         (RouteTarget::Changes, _) => RouteRequirement::Changes,
         (RouteTarget::Collection(address) | RouteTarget::Item(address), Some(verb)) => {

@@ -163,6 +163,8 @@ pub enum StaticContent {
     OpenApi(Caller),
     /// The JSON Schema of a resource, as this caller sees it.
     Schema(Caller, ResourceIndex),
+    /// The part of the OpenAPI document about a resource, or about the server's own paths.
+    Docs(Caller, Option<ResourceIndex>),
     Health,
     ExplainProblem(&'static ProblemKind),
     /// A file of the pages, and the version that the page names.
@@ -189,6 +191,7 @@ pub fn make(
         Intent::Home => Plan::Static(StaticContent::Home(AccessScope::new(caller, GrantVerb::Get))),
         Intent::OpenApi => Plan::Static(StaticContent::OpenApi(caller.clone())),
         Intent::Schema(resource) => Plan::Static(StaticContent::Schema(caller.clone(), resource)),
+        Intent::Docs(resource) => Plan::Static(StaticContent::Docs(caller.clone(), resource)),
         Intent::Health => Plan::Static(StaticContent::Health),
         Intent::ExplainProblem(kind) => Plan::Static(StaticContent::ExplainProblem(kind)),
         Intent::Asset(asset, version) => Plan::Static(StaticContent::Asset(asset, version)),

@@ -28,7 +28,7 @@ use crate::formats::{self, Format, json};
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{RouteTarget, allow_header};
 use crate::model::Model;
-use crate::openapi;
+use crate::openapi::{self, DocumentPart};
 use crate::plan::StaticContent;
 use crate::problem::{self, Problem};
 use parts::{empty_reply, insert_header, json_reply, with_body};
@@ -58,7 +58,13 @@ pub fn static_reply(
             json_reply(json::home(model, |index| reach.has_any_grant(index)))
         }
         StaticContent::OpenApi(caller) => {
-            return builder::document(openapi::document(model, caller), format, conditions);
+            let document = openapi::document(model, caller);
+            return builder::document(document, format, conditions);
+        }
+        StaticContent::Docs(caller, resource) => {
+            let part = resource.map_or(DocumentPart::Server, DocumentPart::Resource);
+            let document = openapi::document_part(model, caller, part);
+            return builder::document(document, format, conditions);
         }
         StaticContent::Schema(caller, resource) => {
             let schema = openapi::resource_schema(model, caller, *resource);

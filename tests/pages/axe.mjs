@@ -34,7 +34,7 @@ const user = `/-/users/${(await ask('/-/users')).users[0].id}`
 const paths = [
   '/', '/customers', '/customers?name:contains=3&sort=-name&limit=5&count=exact', '/customers?name=nobody', '/customers#new',
   item, `${item}#edit`, `${item}?version=1`, `${item}/orders`, order, '/carriers', '/-/changes?sort=-sequence', '/-/users',
-  '/-/users#new', user, '/-/webhooks', '/-/webhooks#new', hook, `${hook}/deliveries`, '/-/problems/taken', '/nowhere', '/customers?colour=red',
+  '/-/users#new', user, '/-/webhooks', '/-/webhooks#new', hook, `${hook}/deliveries`, '/-/problems/taken', '/nowhere', '/customers?colour=red', '/-/docs', '/-/docs/customer',
 ]
 const findings = []
 const DESKTOP = [1280, 900]
