@@ -37,8 +37,10 @@ pub fn entries_in_range<'a>(
 ) -> Statement<'a> {
     let p = dialect.placeholder;
     let mut binds = vec![Bind::Integer(range.after), Bind::Integer(range.up_to)];
-    let mut sql =
-        format!("SELECT {COLUMNS} FROM nouns_changes WHERE sequence > {p}1 AND sequence <= {p}2");
+    let by_number = if item.is_none() { dialect.log_by_number } else { "" };
+    let mut sql = format!(
+        "SELECT {COLUMNS} FROM nouns_changes{by_number} WHERE sequence > {p}1 AND sequence <= {p}2"
+    );
     if let Some(item) = item {
         binds.extend([Bind::Text(item.resource), Bind::Text(&item.id)]);
         let _ = write!(sql, " AND {}", item_condition(dialect, 3));
@@ -123,9 +125,9 @@ pub fn next_item_entry_by_time(dialect: &Dialect) -> String {
 
 /// The entry of an item's creation in a range. 1: the first number, 2: the last one, 3: the resource, 4: the id.
 pub fn creation_entry(dialect: &Dialect) -> String {
-    let p = dialect.placeholder;
+    let (p, by_number) = (dialect.placeholder, dialect.log_by_number);
     format!(
-        "SELECT {COLUMNS} FROM nouns_changes WHERE sequence >= {p}1 AND sequence <= {p}2 \
+        "SELECT {COLUMNS} FROM nouns_changes{by_number} WHERE sequence >= {p}1 AND sequence <= {p}2 \
          AND resource = {p}3 AND id = {p}4 AND kind = 'created' ORDER BY sequence LIMIT 1"
     )
 }

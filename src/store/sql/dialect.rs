@@ -56,6 +56,9 @@ pub struct Dialect {
     pub log_bounds: &'static str,
     /// The collation of texts in the index of an item's changes.
     pub log_collation: &'static str,
+    /// After the name of the change log: finds its entries by their numbers. SQLite has no statistics, and would prefer
+    /// an index on the resource, which may have all entries.
+    pub log_by_number: &'static str,
     /// The tables that every database has.
     pub system_tables: &'static [&'static str],
     /// The table of the idempotency keys, and its index.
@@ -163,6 +166,7 @@ pub static SQLITE: Dialect = Dialect {
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
          (SELECT max(sequence) FROM nouns_changes)",
     log_collation: "",
+    log_by_number: " NOT INDEXED",
     system_tables: &[
         "CREATE TABLE nouns_system (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
         // Without AUTOINCREMENT, which costs two more rows per entry: the newest entry always stays, so no
@@ -284,6 +288,7 @@ pub static POSTGRES: Dialect = Dialect {
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
          pg_sequence_last_value('nouns_changes_sequence'::regclass)",
     log_collation: " COLLATE \"C\"",
+    log_by_number: "",
     system_tables: &[
         "CREATE TABLE nouns_system (name text COLLATE \"C\" NOT NULL PRIMARY KEY, value text NOT NULL)",
         "CREATE TABLE nouns_changes (

@@ -2,8 +2,9 @@
 
 use expect_test::{Expect, expect};
 
+use crate::intent::LogFilter;
 use crate::model::{self, Model, ResourceIndex, UniqueRule, UniqueScope};
-use crate::store::sql::changes::item_statements;
+use crate::store::sql::changes::{LogRange, creation_entry, entries_in_range, item_statements};
 use crate::store::sql::ddl::{add_column, create_table, foreign_key_names, indexes, literal};
 use crate::store::sql::dialect::{Dialect, POSTGRES, SQLITE};
 use crate::store::sql::read_statements::ReadStatements;
@@ -186,6 +187,27 @@ fn sql_entries_of_an_item_are_found_by_their_index() {
         let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
         assert_eq!(steps.len(), 1, "{text}: {steps:?}");
         assert!(steps[0].contains("USING INDEX nouns_changes_item"), "{text}: {steps:?}");
+    }
+}
+
+/// The entries of a range, and the one of a creation, are found by their numbers: other indexes have entries of the
+/// whole log.
+#[test]
+fn sql_entries_of_a_range_are_found_by_their_numbers() {
+    let connection = rusqlite::Connection::open_in_memory().unwrap();
+    let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
+    let define = SQLITE.system_tables.iter().chain(indexes);
+    define.for_each(|text| connection.execute_batch(text).unwrap());
+    let filter = LogFilter { resources: Some(vec!["order".into()]), ..LogFilter::default() };
+    let range = LogRange { after: 0, up_to: 9, is_descending: true, entries_max: 5 };
+    let entries = entries_in_range(&SQLITE, &filter, None, range).sql.into_owned();
+    for text in [entries, creation_entry(&SQLITE)] {
+        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
+        let count = plan.parameter_count();
+        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
+        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        assert_eq!(steps.len(), 1, "{text}: {steps:?}");
+        assert!(steps[0].contains("USING INTEGER PRIMARY KEY"), "{text}: {steps:?}");
     }
 }
 
