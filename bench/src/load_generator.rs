@@ -60,6 +60,12 @@ impl RequestTemplate {
         }
     }
 
+    /// As a page.
+    pub fn page(path: &str) -> Self {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
+        Self { bytes: head.into(), ..Self::get(path) }
+    }
+
     /// With more header lines, each with its line end.
     pub fn get_with(path: &str, lines: &str) -> Self {
         let mut shot = Self::get(path);

