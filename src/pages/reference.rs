@@ -17,7 +17,7 @@ struct ReferencePage<'a> {
     title: String,
     about: &'a str,
     /// The resources, on the first page.
-    resources: Vec<ReferenceLink<'a>>,
+    resources: Vec<ContentsLink<'a>>,
     /// The JSON Schema of the resource.
     schema: Option<String>,
     fields: Vec<FieldRow>,
@@ -29,7 +29,7 @@ struct ReferencePage<'a> {
     document: String,
 }
 
-struct ReferenceLink<'a> {
+struct ContentsLink<'a> {
     address: String,
     text: String,
     about: &'a str,
@@ -94,12 +94,12 @@ pub fn render(page: &PageSource<'_>, resource: Option<ResourceIndex>) -> String 
     let known = model.resources.iter().filter(|one| page.viewer.knows(one.index));
     let tags: Vec<&Json<'_>> = elements(document.find(&["tags"])).iter().collect();
     // The tags are those of the resources that the caller knows, in this order.
-    let links = known.zip(&tags).map(|(one, tag)| ReferenceLink {
+    let links = known.zip(&tags).map(|(one, tag)| ContentsLink {
         address: format!("{docs}/{}", one.label),
         text: heading(&one.plural),
         about: text_of(member(tag, "description")).unwrap_or_default(),
     });
-    let links: Vec<ReferenceLink<'_>> = links.collect();
+    let links: Vec<ContentsLink<'_>> = links.collect();
     let title = match resource {
         Some(resource) => heading(&resource.plural),
         None => "API reference".to_owned(),
