@@ -18,6 +18,7 @@ use super::request::{
 use super::signing::Signer;
 use super::webhook_secret::{self, WebhookSecret};
 use super::{basic_login, digest_login, logout, parameters, password};
+use crate::clock;
 use crate::fault::OrBug;
 use crate::model::{AuthScheme, Model};
 use crate::permit::{Caller, Rights};
@@ -197,6 +198,9 @@ impl Authenticator {
     ) -> Result<(), Problem> {
         for (name, secret) in write.secrets(&self.model) {
             let Value::Clear(password) = &*secret else { continue };
+            if clock::now() >= deadline {
+                return Err(Problem::new(&problem::TIMED_OUT));
+            }
             let (name, password) = (name.to_owned(), password.reveal().to_owned());
             let model = Arc::clone(&self.model);
             // A rotation may be in progress: what this write seals must be sealed with the new key.
@@ -276,7 +280,6 @@ impl Authenticator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
     use crate::intent::{self, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
     use crate::model;
     use crate::plan::{ChangeAuthor, Plan, make};

@@ -39,6 +39,14 @@ impl DocumentPart {
         }
     }
 
+    /// The server's part has the tags of all resources: it is their table of contents.
+    fn has_tag_of(self, resource: &Resource) -> bool {
+        match self {
+            Self::Whole | Self::Server => true,
+            Self::Resource(index) => resource.index == index,
+        }
+    }
+
     fn has_schemas_of(self, resource: &Resource) -> bool {
         match self {
             Self::Whole => true,
@@ -53,7 +61,7 @@ pub fn document(model: &Model, caller: &Caller) -> Vec<u8> {
     document_part(model, caller, DocumentPart::Whole)
 }
 
-/// A part of the document, which is a document too. It has the tags of all resources.
+/// A part of the document, which is a document too.
 pub fn document_part(model: &Model, caller: &Caller, part: DocumentPart) -> Vec<u8> {
     let viewer = Viewer::new(model, caller);
     let (mut components, mut security) = (Components::default(), SecuritySchemes::default());
@@ -84,7 +92,7 @@ pub fn document_part(model: &Model, caller: &Caller, part: DocumentPart) -> Vec<
         all.add("securitySchemes", schemes);
     }
     let content = object! {
-        "tags": tags(&viewer, has_server_paths),
+        "tags": tags(&viewer, part, has_server_paths),
         "paths": paths,
         "components": all,
     };
@@ -161,8 +169,8 @@ fn operation(
 }
 
 /// One tag for each resource, and one for the server's own paths.
-fn tags(viewer: &Viewer<'_>, has_server_paths: bool) -> JsonNode {
-    let resources = viewer.model.resources.iter();
+fn tags(viewer: &Viewer<'_>, part: DocumentPart, has_server_paths: bool) -> JsonNode {
+    let resources = viewer.model.resources.iter().filter(|resource| part.has_tag_of(resource));
     let known = resources.filter(|resource| viewer.knows(resource.index)).map(|resource| {
         let about = match resource.parent.map(|parent| viewer.model.resource(parent)) {
             Some(parent) => format!("The {} of each {}.", resource.plural, parent.name),

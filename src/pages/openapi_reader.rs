@@ -1,11 +1,21 @@
-//! Access to an OpenAPI document: references, schemas in words, parameters and responses.
+//! Access to an OpenAPI document: references, fields of schemas, and schemas in words.
 
 use super::source::{elements, member, text_of};
+use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 
 /// An OpenAPI document that the server has made.
 #[derive(Clone, Copy)]
 pub struct Document<'a>(pub &'a Json<'a>);
+
+/// A field of a schema, or of an object inside it.
+pub struct SchemaField<'a> {
+    /// `items[].product`
+    pub path: String,
+    /// A schema, or a reference with further members.
+    pub schema: &'a Json<'a>,
+    pub is_required: bool,
+}
 
 /// The members of an object; none of anything else.
 pub fn members<'j>(json: Option<&'j Json<'j>>) -> impl Iterator<Item = (&'j str, &'j Json<'j>)> {
@@ -24,42 +34,45 @@ impl<'a> Document<'a> {
 
     /// The same from another value on. References on the way are followed.
     pub fn find_in(self, json: &'a Json<'a>, path: &[&str]) -> Option<&'a Json<'a>> {
-        let mut at = self.resolve(json)?;
-        for name in path {
-            at = self.resolve(member(at, name)?)?;
-        }
-        Some(at)
+        path.iter().try_fold(self.resolve(json), |at, name| Some(self.resolve(member(at, name)?)))
     }
 
     /// The target of a reference; any other value itself.
-    fn resolve(self, json: &'a Json<'a>) -> Option<&'a Json<'a>> {
-        let Some(target) = text_of(member(json, "$ref")) else { return Some(json) };
+    pub fn resolve(self, json: &'a Json<'a>) -> &'a Json<'a> {
+        let Some(target) = text_of(member(json, "$ref")) else { return json };
         // Names of components have neither `~` nor `/`, and a component is no reference itself.
-        let mut names = target.strip_prefix("#/")?.split('/');
-        names.try_fold(self.0, |at, name| member(at, name))
+        let mut names = target.trim_start_matches("#/").split('/');
+        names
+            .try_fold(self.0, |at, name| member(at, name))
+            .or_bug("a reference in the document has a target")
     }
 
-    /// The schema of the items in a body: its first member, or that of its first alternative.
+    /// A member of a schema, which stands beside a reference or in its target.
+    pub fn schema_member(self, schema: &'a Json<'a>, name: &str) -> Option<&'a Json<'a>> {
+        member(schema, name).or_else(|| member(self.resolve(schema), name))
+    }
+
+    /// The schema of the items in a JSON body: that of the first member.
     pub fn item_schema(self, content: Option<&'a Json<'a>>) -> Option<&'a Json<'a>> {
-        let mut schema = self.find_in(content?, &["application/json", "schema"])?;
-        if let Some(first) = elements(member(schema, "oneOf")).first() {
-            schema = self.resolve(first)?;
-        }
+        let schema = self.find_in(content?, &["application/json", "schema"])?;
         let (_, item) = members(member(schema, "properties")).next()?;
-        self.resolve(item)
+        Some(self.resolve(item))
     }
 
     /// The type and the rules of a schema, in words.
     pub fn schema_words(self, schema: &'a Json<'a>) -> String {
-        let Some(schema) = self.resolve(schema) else { return String::new() };
-        let mut words = vec![self.type_words(schema)];
-        let text = |name: &str| member(schema, name).map(plain);
-        for (name, before, after) in RULES {
-            words.extend(text(name).map(|value| format!("{before}{value}{after}")));
+        let mut words = vec![self.type_words(self.resolve(schema))];
+        for (name, before, noun) in RULES {
+            let value = self.schema_member(schema, name).map(json_words);
+            words.extend(value.map(|value| match (noun, &*value) {
+                ("", value) => format!("{before} {value}"),
+                (noun, "1") => format!("{before} 1 {noun}"),
+                (noun, value) => format!("{before} {value} {noun}s"),
+            }));
         }
-        let choices = elements(member(schema, "enum"));
+        let choices = elements(self.schema_member(schema, "enum"));
         if !choices.is_empty() {
-            let list: Vec<String> = choices.iter().map(plain).collect();
+            let list: Vec<String> = choices.iter().map(json_words).collect();
             words.push(format!("one of {}", list.join(", ")));
         }
         words.retain(|word| !word.is_empty());
@@ -80,9 +93,7 @@ impl<'a> Document<'a> {
         };
         let words = kinds.iter().map(|kind| match (*kind, text_of(member(schema, "format"))) {
             ("array", _) => match member(schema, "items") {
-                Some(items) => {
-                    format!("array of {}", self.type_words(self.resolve(items).unwrap_or(items)))
-                }
+                Some(items) => format!("array of {}", self.schema_words(items)),
                 None => "array".to_owned(),
             },
             ("null", _) | (_, None) => (*kind).to_owned(),
@@ -91,44 +102,48 @@ impl<'a> Document<'a> {
         words.collect::<Vec<_>>().join(" or ")
     }
 
-    /// The fields of a schema and of the objects inside it, with their paths.
-    pub fn fields(self, schema: &'a Json<'a>) -> Vec<(String, &'a Json<'a>)> {
+    /// The fields of a schema and of the objects inside it.
+    pub fn fields(self, schema: &'a Json<'a>) -> Vec<SchemaField<'a>> {
         let mut all = Vec::new();
         self.add_fields(schema, "", &mut all);
         all
     }
 
-    fn add_fields(self, schema: &'a Json<'a>, above: &str, all: &mut Vec<(String, &'a Json<'a>)>) {
-        for (name, field) in members(member(schema, "properties")) {
-            let Some(field) = self.resolve(field) else { continue };
-            let path = format!("{above}{name}");
-            all.push((path.clone(), field));
-            self.add_fields(field, &format!("{path}."), all);
-            if let Some(items) = self.find_in(field, &["items"]) {
-                self.add_fields(items, &format!("{path}[]."), all);
+    fn add_fields(self, object: &'a Json<'a>, above: &str, all: &mut Vec<SchemaField<'a>>) {
+        let required = elements(member(object, "required"));
+        for (name, schema) in members(member(object, "properties")) {
+            let mut path = format!("{above}{name}");
+            let is_required = required.iter().any(|one| text_of(Some(one)) == Some(name));
+            all.push(SchemaField { path: path.clone(), schema, is_required });
+            let mut inner = self.resolve(schema);
+            while let Some(items) = member(inner, "items") {
+                inner = self.resolve(items);
+                path.push_str("[]");
             }
+            path.push('.');
+            self.add_fields(inner, &path, all);
         }
     }
 }
 
-/// Members of a schema that are rules, with the words around their values.
+/// Members of a schema that are rules: the words before their values, and what the values count.
 const RULES: [(&str, &str, &str); 12] = [
-    ("minLength", "at least ", " characters"),
-    ("maxLength", "at most ", " characters"),
-    ("pattern", "matches ", ""),
-    ("minimum", "at least ", ""),
-    ("maximum", "at most ", ""),
-    ("exclusiveMinimum", "more than ", ""),
-    ("exclusiveMaximum", "less than ", ""),
-    ("multipleOf", "a multiple of ", ""),
-    ("minItems", "at least ", " elements"),
-    ("maxItems", "at most ", " elements"),
-    ("const", "always ", ""),
-    ("default", "default ", ""),
+    ("minLength", "at least", "character"),
+    ("maxLength", "at most", "character"),
+    ("pattern", "matches", ""),
+    ("minimum", "at least", ""),
+    ("maximum", "at most", ""),
+    ("exclusiveMinimum", "more than", ""),
+    ("exclusiveMaximum", "less than", ""),
+    ("multipleOf", "a multiple of", ""),
+    ("minItems", "at least", "element"),
+    ("maxItems", "at most", "element"),
+    ("const", "always", ""),
+    ("default", "default", ""),
 ];
 
 /// A text as it is, anything else as JSON.
-pub fn plain(json: &Json<'_>) -> String {
+pub fn json_words(json: &Json<'_>) -> String {
     match json {
         Json::Text(text) => text.to_string(),
         other => json::to_text(other),

@@ -1,10 +1,12 @@
 //! The API reference: `/-/docs` and `/-/docs/:resource`, from the OpenAPI document of the same reply.
 
+use std::collections::{HashMap, HashSet};
+
 use askama::Template;
 
 use super::curl::{self, CodeBox};
 use super::frame::{Frame, to_html};
-use super::openapi_reader::{Document, members, plain};
+use super::openapi_reader::{Document, SchemaField, json_words, members};
 use super::related::PageSource;
 use super::source::{elements, heading, member, text_of};
 use crate::json::Json;
@@ -22,7 +24,7 @@ struct ReferencePage<'a> {
     schema: Option<String>,
     fields: Vec<FieldRow>,
     operations: Vec<Operation<'a>>,
-    /// The problems that every operation of the page may answer.
+    /// The problems that every operation on the page can return.
     common: Vec<ResponseRow<'a>>,
     /// The address of an explanation of a problem, up to its name.
     problems: String,
@@ -88,18 +90,23 @@ pub fn render(page: &PageSource<'_>, resource: Option<ResourceIndex>) -> String 
     let (context, document) = (page.context, Document(page.json));
     let (model, base_path) = (context.model, context.base_path());
     let mut operations = operations(page, document);
-    let common = take_common(&mut operations);
+    let common = extract_common_problems(&mut operations);
     let docs = format!("{base_path}/-/docs");
     let resource = resource.map(|index| model.resource(index));
+    let tags = elements(document.find(&["tags"])).iter();
+    let about_tag = |tag| text_of(member(tag, "description")).unwrap_or_default();
+    let about = match resource {
+        Some(_) => tags.clone().next().map(about_tag).unwrap_or_default(),
+        None => text_of(document.find(&["info", "description"])).unwrap_or_default(),
+    };
+    // The first page has the tags of all resources that the caller knows, in this order.
     let known = model.resources.iter().filter(|one| page.viewer.knows(one.index));
-    let tags: Vec<&Json<'_>> = elements(document.find(&["tags"])).iter().collect();
-    // The tags are those of the resources that the caller knows, in this order.
-    let links = known.zip(&tags).map(|(one, tag)| ContentsLink {
+    let links = known.zip(tags).map(|(one, tag)| ContentsLink {
         address: format!("{docs}/{}", one.label),
         text: heading(&one.plural),
-        about: text_of(member(tag, "description")).unwrap_or_default(),
+        about: about_tag(tag),
     });
-    let links: Vec<ContentsLink<'_>> = links.collect();
+    let resources = if resource.is_some() { Vec::new() } else { links.collect() };
     let title = match resource {
         Some(resource) => heading(&resource.plural),
         None => "API reference".to_owned(),
@@ -110,13 +117,8 @@ pub fn render(page: &PageSource<'_>, resource: Option<ResourceIndex>) -> String 
     }
     to_html(&ReferencePage {
         frame,
-        about: match resource {
-            Some(_) => {
-                links.iter().find(|link| link.address == context.path).map_or("", |link| link.about)
-            }
-            None => text_of(document.find(&["info", "description"])).unwrap_or_default(),
-        },
-        resources: if resource.is_some() { Vec::new() } else { links },
+        about,
+        resources,
         schema: resource.map(|resource| format!("{base_path}/-/schemas/{}", resource.label)),
         fields: if resource.is_some() { fields(document) } else { Vec::new() },
         operations,
@@ -137,7 +139,8 @@ fn all_operations<'a>(
     })
 }
 
-/// The fields of the items: those that the caller reads, and those that it may only send.
+/// The fields of the items: those that the caller reads, and those that it may only send. Their rules are those of a
+/// body, where the caller may send them.
 fn fields(document: Document<'_>) -> Vec<FieldRow> {
     let (mut read, mut sent) = (None, None);
     for (_, method, operation) in all_operations(document) {
@@ -146,28 +149,33 @@ fn fields(document: Document<'_>) -> Vec<FieldRow> {
         match method {
             // The list comes first, and has its items in an array.
             "get" => read = document.item_schema(ok).filter(|one| member(one, "items").is_none()),
-            "post" => sent = document.item_schema(body),
+            _ if sent.is_none() => sent = document.item_schema(body),
             _ => {}
         }
     }
-    let required = |path: &str| {
-        let names = elements(sent.and_then(|schema| member(schema, "required")));
-        names.iter().any(|name| text_of(Some(name)) == Some(path))
-    };
-    let shown = read.map(|schema| document.fields(schema)).unwrap_or_default();
-    let only_sent = sent.map(|schema| document.fields(schema)).unwrap_or_default().into_iter();
-    let only_sent = only_sent.filter(|(path, _)| !shown.iter().any(|(known, _)| known == path));
-    let only_sent: Vec<_> = only_sent.collect();
-    let rows = shown.into_iter().chain(only_sent).map(|(path, field)| FieldRow {
-        note: match () {
-            () if member(field, "readOnly") == Some(&Json::Boolean(true)) => "set by the server",
-            () if member(field, "writeOnly") == Some(&Json::Boolean(true)) => "never shown",
-            () if required(&path) => "required",
-            () => "",
-        },
-        words: document.schema_words(field),
-        about: member(field, "description").map(plain).unwrap_or_default(),
-        name: path,
+    let list = |schema: Option<_>| schema.map(|one| document.fields(one)).unwrap_or_default();
+    let (shown, sent) = (list(read), list(sent));
+    let names: HashSet<&str> = shown.iter().map(|field| &*field.path).collect();
+    let only_sent = sent.iter().filter(|field| !names.contains(&*field.path));
+    let by_path: HashMap<&str, &SchemaField<'_>> =
+        sent.iter().map(|field| (&*field.path, field)).collect();
+    let rows = shown.iter().chain(only_sent).map(|field| {
+        let sent = by_path.get(&*field.path);
+        let is = |name| document.schema_member(field.schema, name) == Some(&Json::Boolean(true));
+        FieldRow {
+            name: field.path.clone(),
+            words: document.schema_words(sent.map_or(field.schema, |sent| sent.schema)),
+            note: match () {
+                () if is("readOnly") => "read-only",
+                () if is("writeOnly") => "write-only",
+                () if sent.is_some_and(|sent| sent.is_required) => "required",
+                () => "",
+            },
+            about: document
+                .schema_member(field.schema, "description")
+                .map(json_words)
+                .unwrap_or_default(),
+        }
     });
     rows.collect()
 }
@@ -176,9 +184,10 @@ fn operations<'a>(page: &PageSource<'a>, document: Document<'a>) -> Vec<Operatio
     let all = all_operations(document).map(|(path, method, operation)| {
         let text = |name: &str| text_of(member(operation, name)).unwrap_or_default();
         let parameters = elements(member(operation, "parameters")).iter();
-        let parameters = parameters.filter_map(|one| document.find_in(one, &[]));
-        let parameters: Vec<&Json<'_>> = parameters.collect();
+        let parameters: Vec<&Json<'_>> = parameters.map(|one| document.resolve(one)).collect();
         let (filters, parameters) = split_filters(&parameters);
+        let parameters = parameters.into_iter().map(|one| parameter(document, one));
+        let parameters: Vec<ParameterRow<'_>> = parameters.collect();
         let content = document.find_in(operation, &["requestBody", "content"]);
         Operation {
             id: text("operationId"),
@@ -186,8 +195,8 @@ fn operations<'a>(page: &PageSource<'a>, document: Document<'a>) -> Vec<Operatio
             path,
             summary: text("summary"),
             about: text("description"),
-            command: command(page, (method, path), content),
-            parameters: parameters.into_iter().map(|one| parameter(document, one)).collect(),
+            command: curl_command(page, (method, path), &parameters, content),
+            parameters,
             filters,
             bodies: members(content).map(|(name, _)| name).collect(),
             responses: responses(document, operation),
@@ -221,9 +230,8 @@ fn split_filters<'a>(parameters: &[&'a Json<'a>]) -> (Vec<FilterRow<'a>>, Vec<&'
     let mut others = Vec::new();
     for one in parameters.iter().copied().filter(|one| !name(one).contains(':')) {
         match filters.iter_mut().find(|row| row.field == name(one)) {
-            Some(row) if text_of(member(one, "in")) == Some("query") => {
-                row.operators.insert(0, "eq");
-            }
+            // A field that is named like another parameter has `eq` among its operators.
+            Some(row) if !row.operators.contains(&"eq") => row.operators.insert(0, "eq"),
             _ => others.push(one),
         }
     }
@@ -231,8 +239,8 @@ fn split_filters<'a>(parameters: &[&'a Json<'a>]) -> (Vec<FilterRow<'a>>, Vec<&'
 }
 
 fn responses<'a>(document: Document<'a>, operation: &'a Json<'a>) -> Vec<ResponseRow<'a>> {
-    let all = members(member(operation, "responses")).filter_map(|(status, response)| {
-        let response = document.find_in(response, &[])?;
+    let all = members(member(operation, "responses")).map(|(status, response)| {
+        let response = document.resolve(response);
         let content = member(response, "content");
         let examples = document
             .find_in(response, &["content", "application/problem+json", "examples"])
@@ -244,7 +252,7 @@ fn responses<'a>(document: Document<'a>, operation: &'a Json<'a>) -> Vec<Respons
             .map(|(slug, example)| (slug, text_of(title(example)).unwrap_or_default()))
             .collect();
         let is_problem = !problems.is_empty();
-        Some(ResponseRow {
+        ResponseRow {
             status,
             about: match is_problem {
                 true => "",
@@ -255,13 +263,13 @@ fn responses<'a>(document: Document<'a>, operation: &'a Json<'a>) -> Vec<Respons
                 false => members(content).map(|(name, _)| name).collect(),
             },
             problems,
-        })
+        }
     });
     all.collect()
 }
 
-/// Takes the problems away that all operations have.
-fn take_common<'a>(operations: &mut [Operation<'a>]) -> Vec<ResponseRow<'a>> {
+/// Removes the problems that all operations have, and returns them.
+fn extract_common_problems<'a>(operations: &mut [Operation<'a>]) -> Vec<ResponseRow<'a>> {
     let [first, _, ..] = &*operations else { return Vec::new() };
     let has = |operation: &Operation<'_>, status: &str, slug: &str| {
         let mut rows = operation.responses.iter().filter(|row| row.status == status);
@@ -285,10 +293,11 @@ fn take_common<'a>(operations: &mut [Operation<'a>]) -> Vec<ResponseRow<'a>> {
     common
 }
 
-/// The request as a command line, with the names of ids in capitals in their places.
-fn command(
+/// The request as a command line, with names in capitals in place of ids and of the values of required headers.
+fn curl_command(
     page: &PageSource<'_>,
     (method, path): (&str, &str),
+    parameters: &[ParameterRow<'_>],
     content: Option<&Json<'_>>,
 ) -> CodeBox {
     let context = page.context;
@@ -304,6 +313,10 @@ fn command(
         line.push_str(&format!(" -X {}", method.to_uppercase()));
     }
     line.push_str(&format!(" {}", curl::url(context, &address)));
+    for one in parameters.iter().filter(|one| one.place == "header" && one.is_required) {
+        let value = if one.name == "If-Match" { "\"VERSION\"" } else { "VALUE" };
+        line.push_str(&format!(" -H {}", curl::quote(&format!("{}: {value}", one.name))));
+    }
     let json = content.and_then(|content| member(content, "application/json"));
     if let Some(example) = json.and_then(|json| member(json, "example")) {
         let body = crate::json::to_text(example);

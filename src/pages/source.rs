@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::fault::OrBug as _;
 use crate::intent::split_parameters;
 use crate::json::{self, Json};
 use crate::model::Model;
@@ -61,11 +62,11 @@ pub struct RelatedReply {
     pub json: Bytes,
 }
 
-/// Deeper than any reply: items may be 32 levels deep, and lists and wrappers are around them.
-const JSON_DEPTH_MAX: usize = 64;
+/// Deeper than any reply: defaults in the OpenAPI document may be 128 levels deep, and schemas are around them.
+const JSON_DEPTH_MAX: usize = 160;
 
 pub fn parse(bytes: &[u8]) -> Json<'_> {
-    json::parse(bytes, JSON_DEPTH_MAX).unwrap_or(Json::Null)
+    json::parse(bytes, JSON_DEPTH_MAX).ok().or_bug("the server writes JSON that it can read")
 }
 
 /// A member of an object.

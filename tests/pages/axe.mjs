@@ -3,7 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 
-import { ask, assert, end, open, origin, packages, page } from './browser.mjs'
+import { requestJson, assert, end, open, origin, packages, page } from './browser.mjs'
 
 const axe = readFileSync(packages.resolve('axe-core/axe.min.js'), 'utf8')
 
@@ -14,7 +14,7 @@ page.on('request', request => {
 })
 
 await open('/')
-const carriers = ['Alfa Freight', 'Beta Post'].map(name => ask('/carriers', 'POST', { carrier: { name } }))
+const carriers = ['Alfa Freight', 'Beta Post'].map(name => requestJson('/carriers', 'POST', { carrier: { name } }))
 const carrier = (await Promise.all(carriers))[0].carrier.id
 const customers = Array.from({ length: 12 }, (_, at) => ({
   name: `Customer ${at} with a rather long name`,
@@ -24,12 +24,12 @@ const customers = Array.from({ length: 12 }, (_, at) => ({
   extra: { deep: [1, { x: null }] },
   carrier,
 }))
-const item = `/customers/${(await ask('/customers', 'POST', { customers })).customers[0].id}`
-const order = `${item}/orders/${(await ask(`${item}/orders`, 'POST', { order: {} })).order.id}`
-await ask(item, 'PUT', { customer: { ...customers[0], name: 'Another name' } })
+const item = `/customers/${(await requestJson('/customers', 'POST', { customers })).customers[0].id}`
+const order = `${item}/orders/${(await requestJson(`${item}/orders`, 'POST', { order: {} })).order.id}`
+await requestJson(item, 'PUT', { customer: { ...customers[0], name: 'Another name' } })
 const webhook = { url: 'https://receiver.example/hook', events: ['customer.*'] }
-const hook = `/-/webhooks/${(await ask('/-/webhooks', 'POST', { webhook })).webhook.id}`
-const user = `/-/users/${(await ask('/-/users')).users[0].id}`
+const hook = `/-/webhooks/${(await requestJson('/-/webhooks', 'POST', { webhook })).webhook.id}`
+const user = `/-/users/${(await requestJson('/-/users')).users[0].id}`
 
 const paths = [
   '/', '/customers', '/customers?name:contains=3&sort=-name&limit=5&count=exact', '/customers?name=nobody', '/customers#new',

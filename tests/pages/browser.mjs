@@ -12,7 +12,7 @@ import { pathToFileURL } from 'node:url'
 export const packages = createRequire(`${process.env.CLIENT_PACKAGES}/`)
 const { default: puppeteer } = await import(pathToFileURL(packages.resolve('puppeteer-core')))
 // The machine may be busy with something else.
-const PATIENCE_MS = 90000
+const TIMEOUT_MS = 90000
 
 export const [program, origin, username, password] = process.argv.slice(2)
 
@@ -26,8 +26,8 @@ const browser = await {
       pipe: true,
       args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--disable-background-networking', '--disable-component-update'],
       userDataDir: `${folder}/chromium`,
-      timeout: PATIENCE_MS,
-      protocolTimeout: PATIENCE_MS,
+      timeout: TIMEOUT_MS,
+      protocolTimeout: TIMEOUT_MS,
       env,
     }),
   firefox: () =>
@@ -35,8 +35,8 @@ const browser = await {
       browser: 'firefox',
       executablePath: find('firefox-esr'),
       userDataDir: `${folder}/firefox`,
-      timeout: PATIENCE_MS,
-      protocolTimeout: PATIENCE_MS,
+      timeout: TIMEOUT_MS,
+      protocolTimeout: TIMEOUT_MS,
       env,
       extraPrefsFirefox: {
         'network.proxy.type': 0,
@@ -56,8 +56,17 @@ process.on('uncaughtException', async error => {
 })
 
 export const page = await browser.newPage()
-page.setDefaultTimeout(PATIENCE_MS)
+page.setDefaultTimeout(TIMEOUT_MS)
 if (username) await page.authenticate({ username, password })
+// A message disappears after some seconds, and this process may be slower.
+await page.evaluateOnNewDocument(() => {
+  globalThis.messages = []
+  const isMessage = node => node.classList?.contains('toast')
+  const collect = changes => {
+    for (const { addedNodes } of changes) globalThis.messages.push(...[...addedNodes].filter(isMessage).map(node => node.textContent))
+  }
+  new MutationObserver(collect).observe(document, { childList: true, subtree: true })
+})
 
 /** Opens a page, and waits until its script has run. */
 export async function open(path) {
@@ -65,10 +74,11 @@ export async function open(path) {
   await shows('Times are in')
 }
 
-/** Waits until the page shows a text. */
+/** Waits until the page shows a text, or has shown it as a message. */
 export async function shows(text) {
   try {
-    await page.waitForFunction(text => document.body?.innerText.includes(text), {}, text)
+    const isShown = text => document.body?.innerText.includes(text) || globalThis.messages?.some(message => message.includes(text))
+    await page.waitForFunction(isShown, {}, text)
   } catch (error) {
     const shown = await page.evaluate(() => document.body?.innerText).catch(() => 'no page')
     throw new Error(`the page does not show ${JSON.stringify(text)}, but:\n${shown}`, { cause: error })
@@ -76,7 +86,7 @@ export async function shows(text) {
 }
 
 /** Sends a request from the page; returns its JSON. */
-export const ask = (path, method = 'GET', body) =>
+export const requestJson = (path, method = 'GET', body) =>
   page.evaluate(
     async (path, method, body) => {
       const headers = { Accept: 'application/json', ...(body && { 'Content-Type': 'application/json' }) }

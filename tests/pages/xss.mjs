@@ -1,7 +1,7 @@
 // Payloads in every text field and in every part of an address: none of them runs. The policy of the pages is in
 // force, and the last part shows that it would stop a script that got into a page.
 
-import { ask, assert, end, open, origin, page, shows } from './browser.mjs'
+import { requestJson, assert, end, open, origin, page, shows } from './browser.mjs'
 
 const RUN = 'hit()'
 const PAYLOADS = [
@@ -90,9 +90,9 @@ const customers = PAYLOADS.map(text => ({
   note: text,
   extra: { a: text, [text]: [text] },
 }))
-const made = await ask('/customers', 'POST', { customers })
+const made = await requestJson('/customers', 'POST', { customers })
 assert.equal(made.customers?.length, PAYLOADS.length, JSON.stringify(made))
-for (const name of PAYLOADS.slice(0, 10)) await ask('/carriers', 'POST', { carrier: { name: name.slice(0, 100) } })
+for (const name of PAYLOADS.slice(0, 10)) await requestJson('/carriers', 'POST', { carrier: { name: name.slice(0, 100) } })
 for (const path of ['/customers?limit=200', '/carriers', '/-/changes?sort=-sequence&limit=100', '/']) {
   await open(path)
   await check(path)
@@ -120,7 +120,7 @@ const stale = `/customers/${made.customers[0].id}`
 await open(`${stale}#edit`)
 const name = await page.waitForSelector("#edit [name='/note']", { visible: true })
 await name.type(PAYLOADS[15])
-await ask(stale, 'PUT', { customer: { name: PAYLOADS[1], note: PAYLOADS[3] } })
+await requestJson(stale, 'PUT', { customer: { name: PAYLOADS[1], note: PAYLOADS[3] } })
 await (await page.waitForSelector('#edit [type=submit], #edit form button:not([type])')).click()
 await shows('Somebody else saved first.')
 await check('both versions')

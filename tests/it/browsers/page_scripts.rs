@@ -3,9 +3,13 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use super::pages::MODEL;
-use crate::harness::{Backend, Setup};
+use crate::harness::{Backend, Process, Setup};
+
+/// A script of a minute, on a machine with much else to do.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Runs a script against a new server, as its first user.
 fn run(script: &str, browser: &str, backend: Backend) {
@@ -15,9 +19,8 @@ fn run(script: &str, browser: &str, backend: Backend) {
     let (origin, admin) = (format!("http://{}", server.address), server.admin());
     let mut node = Command::new("node");
     node.arg(folder.join(script)).args([browser, &origin, &admin.name, &admin.password]);
-    let output = node.env("CLIENT_PACKAGES", packages).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{script} in {browser}: {}\n{errors}", output.status);
+    let ended = Process::spawn(node.env("CLIENT_PACKAGES", packages)).end_within(SCRIPT_LIMIT);
+    assert_eq!(ended.code, Some(0), "{script} in {browser}:\n{}", ended.stderr);
 }
 
 on_every_backend! {

@@ -101,7 +101,10 @@ impl Process {
     pub fn end_within(mut self, limit: Duration) -> FinishedProcess {
         let deadline = Instant::now() + limit;
         while !self.has_ended() {
-            assert!(Instant::now() < deadline, "waited {limit:?} in vain until the process ends");
+            assert!(
+                Instant::now() < deadline,
+                "timed out after {limit:?}: the process has not ended"
+            );
             thread::sleep(Duration::from_millis(20));
         }
         self.end()
