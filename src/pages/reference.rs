@@ -139,8 +139,7 @@ fn all_operations<'a>(
     })
 }
 
-/// The fields of the items: those that the caller reads, and those that it may only send. Their rules are those of a
-/// body, where the caller may send them.
+/// The fields of the items: those that the caller reads, and those that it may only send. Defaults are those of a body.
 fn fields(document: Document<'_>) -> Vec<FieldRow> {
     let (mut read, mut sent) = (None, None);
     for (_, method, operation) in all_operations(document) {
@@ -162,9 +161,14 @@ fn fields(document: Document<'_>) -> Vec<FieldRow> {
     let rows = shown.iter().chain(only_sent).map(|field| {
         let sent = by_path.get(&*field.path);
         let is = |name| document.schema_member(field.schema, name) == Some(&Json::Boolean(true));
+        let mut words = document.schema_words(field.schema);
+        let default = sent.and_then(|sent| document.schema_member(sent.schema, "default"));
+        if let Some(default) = default.filter(|_| names.contains(&*field.path)) {
+            words.push_str(&format!(", default {}", json_words(default)));
+        }
         FieldRow {
             name: field.path.clone(),
-            words: document.schema_words(sent.map_or(field.schema, |sent| sent.schema)),
+            words,
             note: match () {
                 () if is("readOnly") => "read-only",
                 () if is("writeOnly") => "write-only",

@@ -26,12 +26,12 @@ on_every_backend! {
             assert_eq!(part.json()["openapi"], "3.1.0", "{path}");
         }
         let page = read_page(&get_as(&server, &admin, "/-/docs/customer"));
-        for expected in ["margin", "at most 200 characters required", "one of low, high", "address.street", "PATCH", "invalid-fields", "CUSTOMER_ID"] {
+        for expected in ["margin", "at most 200 characters required", "one of low, high", "boolean, default true", "address.street", "PATCH", "invalid-fields", "CUSTOMER_ID"] {
             assert!(words(&page).contains(expected), "{expected}: {}", page.text);
         }
         assert!(page.addresses.contains(&"/-/problems/invalid-fields".to_owned()));
         let order = read_page(&get_as(&server, &admin, "/-/docs/order"));
-        for expected in ["items[].product string required", "After `placed`", "default 1"] {
+        for expected in ["items[].product string required", "After `placed`", "one of placed, paid"] {
             assert!(words(&order).contains(expected), "{expected}: {}", order.text);
         }
 
