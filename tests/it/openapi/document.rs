@@ -39,6 +39,8 @@ fn openapi_command_with_roles_prints_what_they_may_use() {
         get /customers/{customer_id}/orders
         get /customers/{customer_id}/orders/{order_id}
         get /-/openapi.json
+        get /-/docs
+        get /-/docs/{resource}
         get /-/schemas/{resource}
         get /-/problems/{slug}
         get /-/logout
