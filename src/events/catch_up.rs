@@ -83,7 +83,7 @@ impl PostponedRequests {
         self.due_at.get_or_insert(clock::now() + RETRY_PAUSE);
     }
 
-    /// Queues the requests that are due for a retry. `position` is the end of what the feed thread has read.
+    /// Queues the requests that are due for a retry. `position` is the last number of the change log that the feed thread has read.
     pub fn push_due(&mut self, queue: &CatchUpQueue, position: i64) {
         if self.due_at.is_some_and(|due_at| clock::now() >= due_at) {
             self.due_at = None;

@@ -58,7 +58,7 @@ pub fn name_enumerations(
     }
 }
 
-/// A text with one of these values, which are no names of programming languages, and the names that clients
+/// A text with one of these values, which are not valid identifiers, and the names that clients
 /// have for them.
 pub fn with_variant_names(values: Vec<(String, String)>) -> JsonNode {
     let (values, variants): (Vec<String>, Vec<String>) = values.into_iter().unzip();

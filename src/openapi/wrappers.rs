@@ -77,7 +77,7 @@ impl Wrappers<'_> {
         })
     }
 
-    /// What was created, in the form of the request: `customer.created`.
+    /// The body of a 201, with one item or several, as in the request: `customer.created`.
     pub fn created(&self, components: &mut Components) -> JsonNode {
         let item = Wrapped::Item.reference(self.resource);
         let name = format!("{}.created", component(self.resource));

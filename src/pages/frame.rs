@@ -99,10 +99,9 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// With one more breadcrumb, which is a link unless it is the page itself.
-    pub fn crumb(mut self, address: &str, text: &str, is_link: bool) -> Self {
-        let address = is_link.then(|| address.to_owned());
-        self.crumbs.push(Crumb { address, text: text.to_owned() });
+    /// With one more breadcrumb, a link.
+    pub fn crumb(mut self, address: &str, text: &str) -> Self {
+        self.crumbs.push(Crumb { address: Some(address.to_owned()), text: text.to_owned() });
         self
     }
 

@@ -1,4 +1,5 @@
-//! The collections below an item: their newest items on its page, and what a delete does with them.
+//! The child collections of an item: tables of their newest items, and the dialog that says which children a delete
+//! removes.
 
 use super::columns;
 use super::related::{CHILDREN_SHOWN, PageSource, child_collections, child_list_address};
@@ -51,7 +52,7 @@ pub fn child_lists<'a>(
 
 /// The dialog that confirms a delete and names the items that are deleted too.
 pub struct Removal {
-    /// The address of the collection, where the reader goes on.
+    /// The address of the collection. The script opens it after the delete.
     pub collection: String,
     pub children: Vec<RemovedChildren>,
 }

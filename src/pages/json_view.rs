@@ -28,7 +28,7 @@ pub struct JsonView {
 }
 
 struct JsonToken {
-    /// `k` for a name, `s` for a text, `n` for another value; nothing for what is between them.
+    /// The CSS class: `k` for a name, `s` for a text, `n` for another value; empty for punctuation and spaces.
     class: &'static str,
     text: String,
 }

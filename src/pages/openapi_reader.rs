@@ -1,6 +1,6 @@
 //! Access to an OpenAPI document: references, fields of schemas, and schemas in words.
 
-use super::source::{elements, member, text_of};
+use super::source::{elements, member, members, text_of};
 use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 
@@ -15,15 +15,6 @@ pub struct SchemaField<'a> {
     /// A schema, or a reference with further members.
     pub schema: &'a Json<'a>,
     pub is_required: bool,
-}
-
-/// The members of an object; none of anything else.
-pub fn members<'j>(json: Option<&'j Json<'j>>) -> impl Iterator<Item = (&'j str, &'j Json<'j>)> {
-    let members: &[(_, _)] = match json {
-        Some(Json::Object(members)) => members,
-        _ => &[],
-    };
-    members.iter().map(|(name, value)| (&**name, value))
 }
 
 impl<'a> Document<'a> {
@@ -126,7 +117,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Members of a schema that are rules: the words before their values, and what the values count.
+/// The keywords of JSON Schema that limit a value. Each has the words before its value, and the unit of the value or nothing.
 const RULES: [(&str, &str, &str); 12] = [
     ("minLength", "at least", "character"),
     ("maxLength", "at most", "character"),

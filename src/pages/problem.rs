@@ -7,7 +7,7 @@ use super::curl::{CodeBox, quote};
 use super::frame::{Frame, to_html};
 use super::json_view::JsonView;
 use super::related::PageSource;
-use super::source::{PageContext, elements, member, text_of};
+use super::source::{PageContext, elements, member, members, text_of};
 use crate::intent::{self, ResourcePath, RouteTarget, VisibleResource, format_path};
 use crate::json::Json;
 use crate::permit;
@@ -112,16 +112,12 @@ struct ProblemKindPage<'a> {
 
 pub fn render_explanation(page: &PageSource<'_>, kind: &ProblemKind) -> String {
     let codes = member(page.json, "problem").and_then(|problem| member(problem, "codes"));
-    let codes: &[(_, _)] = match codes {
-        Some(Json::Object(codes)) => codes,
-        _ => &[],
-    };
     let meaning = |json| text_of(Some(json)).unwrap_or_default();
     let url = quote(&format!("{}{}", page.context.origin, page.context.path));
     to_html(&ProblemKindPage {
         frame: Frame::new(page.context, kind.title).narrow().end(kind.slug),
         kind,
-        codes: codes.iter().map(|(code, json)| (&**code, meaning(json))).collect(),
+        codes: members(codes).map(|(code, json)| (code, meaning(json))).collect(),
         command: CodeBox::new("", format!("curl {url}"), "the line that reads this page"),
     })
 }

@@ -6,9 +6,9 @@ use askama::Template;
 
 use super::curl::{self, CodeBox};
 use super::frame::{Frame, to_html};
-use super::openapi_reader::{Document, SchemaField, json_words, members};
+use super::openapi_reader::{Document, SchemaField, json_words};
 use super::related::PageSource;
-use super::source::{elements, heading, member, text_of};
+use super::source::{elements, heading, member, members, text_of};
 use crate::json::Json;
 use crate::model::ResourceIndex;
 
@@ -111,12 +111,13 @@ pub fn render(page: &PageSource<'_>, resource: Option<ResourceIndex>) -> String 
         Some(resource) => heading(&resource.plural),
         None => "API reference".to_owned(),
     };
-    let mut frame = Frame::new(context, &title).crumb(&docs, "API reference", resource.is_some());
-    if resource.is_some() {
-        frame = frame.end(&title);
-    }
+    let frame = Frame::new(context, &title);
+    let frame = match resource {
+        Some(_) => frame.crumb(&docs, "API reference"),
+        None => frame,
+    };
     to_html(&ReferencePage {
-        frame,
+        frame: frame.end(&title),
         about,
         resources,
         schema: resource.map(|resource| format!("{base_path}/-/schemas/{}", resource.label)),
@@ -272,25 +273,25 @@ fn responses<'a>(document: Document<'a>, operation: &'a Json<'a>) -> Vec<Respons
     all.collect()
 }
 
+/// Whether one of these responses is this problem.
+fn has_problem(rows: &[ResponseRow<'_>], status: &str, slug: &str) -> bool {
+    let mut rows = rows.iter().filter(|row| row.status == status);
+    rows.any(|row| row.problems.iter().any(|(known, _)| *known == slug))
+}
+
 /// Removes the problems that all operations have, and returns them.
 fn extract_common_problems<'a>(operations: &mut [Operation<'a>]) -> Vec<ResponseRow<'a>> {
     let [first, _, ..] = &*operations else { return Vec::new() };
-    let has = |operation: &Operation<'_>, status: &str, slug: &str| {
-        let mut rows = operation.responses.iter().filter(|row| row.status == status);
-        rows.any(|row| row.problems.iter().any(|(known, _)| *known == slug))
-    };
     let mut common = first.responses.clone();
     for row in &mut common {
-        row.problems.retain(|(slug, _)| operations.iter().all(|one| has(one, row.status, slug)));
+        row.problems.retain(|(slug, _)| {
+            operations.iter().all(|one| has_problem(&one.responses, row.status, slug))
+        });
     }
     common.retain(|row| !row.problems.is_empty());
-    let is_common = |status: &str, slug: &str| {
-        let mut rows = common.iter().filter(|row| row.status == status);
-        rows.any(|row| row.problems.iter().any(|(known, _)| *known == slug))
-    };
     for operation in operations {
         for row in &mut operation.responses {
-            row.problems.retain(|(slug, _)| !is_common(row.status, slug));
+            row.problems.retain(|(slug, _)| !has_problem(&common, row.status, slug));
         }
         operation.responses.retain(|row| !row.is_empty());
     }

@@ -75,6 +75,15 @@ pub fn member<'j>(json: &'j Json<'j>, name: &str) -> Option<&'j Json<'j>> {
     members.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
 }
 
+/// The members of an object; none of anything else.
+pub fn members<'j>(json: Option<&'j Json<'j>>) -> impl Iterator<Item = (&'j str, &'j Json<'j>)> {
+    let members: &[(_, _)] = match json {
+        Some(Json::Object(members)) => members,
+        _ => &[],
+    };
+    members.iter().map(|(name, value)| (&**name, value))
+}
+
 /// The elements of a list; none of anything else.
 pub fn elements<'j>(json: Option<&'j Json<'j>>) -> &'j [Json<'j>] {
     match json {

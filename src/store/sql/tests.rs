@@ -158,33 +158,31 @@ fn sql_collection_version_is_one_index_lookup() {
             SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource COLLATE "C" = $2 AND coalesce(parent_id, '') COLLATE "C" = $3 ORDER BY - sequence LIMIT 1), (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found
         "#]],
     );
-    let connection = rusqlite::Connection::open_in_memory().unwrap();
-    let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
-    let define = SQLITE.system_tables.iter().chain(indexes);
-    define.for_each(|text| connection.execute_batch(text).unwrap());
     for text in SQLITE.collection_versions {
-        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let count = plan.parameter_count();
-        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
-        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        let steps = sqlite_plan(text);
         let is_used = |step: &String| step.contains("USING COVERING INDEX nouns_changes_place");
         assert!(steps.iter().any(is_used), "{steps:?}");
         assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
     }
 }
 
-/// The entries of an item are found by their index, and need no sort.
-#[test]
-fn sql_entries_of_an_item_are_found_by_their_index() {
+/// The steps of SQLite's query plan for a statement about the change log.
+fn sqlite_plan(statement: &str) -> Vec<String> {
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
     let define = SQLITE.system_tables.iter().chain(indexes);
     define.for_each(|text| connection.execute_batch(text).unwrap());
+    let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
+    let count = plan.parameter_count();
+    let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
+    steps.unwrap().map(Result::unwrap).collect()
+}
+
+/// The entries of an item are found by their index, and need no sort.
+#[test]
+fn sql_entries_of_an_item_are_found_by_their_index() {
     for (text, _) in item_statements(&SQLITE) {
-        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let count = plan.parameter_count();
-        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
-        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        let steps = sqlite_plan(&text);
         assert_eq!(steps.len(), 1, "{text}: {steps:?}");
         assert!(steps[0].contains("USING INDEX nouns_changes_item"), "{text}: {steps:?}");
     }
@@ -194,18 +192,11 @@ fn sql_entries_of_an_item_are_found_by_their_index() {
 /// whole log.
 #[test]
 fn sql_entries_of_a_range_are_found_by_their_numbers() {
-    let connection = rusqlite::Connection::open_in_memory().unwrap();
-    let indexes = SQLITE.log_indexes.iter().map(|index| &index.create);
-    let define = SQLITE.system_tables.iter().chain(indexes);
-    define.for_each(|text| connection.execute_batch(text).unwrap());
     let filter = LogFilter { resources: Some(vec!["order".into()]), ..LogFilter::default() };
     let range = LogRange { after: 0, up_to: 9, is_descending: true, entries_max: 5 };
     let entries = entries_in_range(&SQLITE, &filter, None, range).sql.into_owned();
     for text in [entries, creation_entry(&SQLITE)] {
-        let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-        let count = plan.parameter_count();
-        let steps = plan.query_map(rusqlite::params_from_iter(vec![""; count]), |row| row.get(3));
-        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        let steps = sqlite_plan(&text);
         assert_eq!(steps.len(), 1, "{text}: {steps:?}");
         assert!(steps[0].contains("USING INTEGER PRIMARY KEY"), "{text}: {steps:?}");
     }

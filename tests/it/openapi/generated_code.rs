@@ -134,6 +134,6 @@ on_every_backend! {
 }
 
 /// The parameters of a request in an object, since a list has many; a list that is not set is not sent, since
-/// PATCH would replace it; null is no value of its own.
+/// PATCH would replace the stored one; fields have plain types instead of `JsonNullable`.
 const JAVA_PROPERTIES: &str =
     "useSingleRequestParameter=true,containerDefaultToNull=true,openApiNullable=false";
