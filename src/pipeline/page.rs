@@ -15,8 +15,7 @@ use super::streaming::ResponseBody;
 use super::write;
 use crate::clock;
 use crate::fault::bug;
-use crate::formats::accept::Accept;
-use crate::formats::{self, json};
+use crate::formats::{self, accept, json};
 use crate::intent::preconditions::Preconditions;
 use crate::intent::{self, RouteError, RouteTarget};
 use crate::log::StageTimes;
@@ -169,7 +168,8 @@ pub(super) fn problem_reply(
         return request.problem_reply(problem);
     }
     let (shared, uri) = (&request.app.shared, &request.parts.uri);
-    let reply = shared.problem_reply(problem, &Accept::ANYTHING, uri.path(), &request.id);
+    let json_only = accept::parse([&b"application/problem+json"[..]]);
+    let reply = shared.problem_reply(problem, &json_only, uri.path(), &request.id);
     let caller = facts.identity.as_ref().map(|identity| &identity.known.caller);
     let (origin, model) = (origin(request), &shared.model);
     let viewer = caller.map(|caller| Viewer::new(model, caller));
