@@ -4,6 +4,7 @@
 
 mod accounts;
 mod allocator;
+mod backup;
 mod cert;
 mod change_line;
 mod changes;
@@ -19,6 +20,7 @@ mod model_source;
 mod openapi;
 mod prompt;
 mod report;
+mod restore;
 mod roles;
 mod serve;
 mod serve_args;
@@ -70,6 +72,10 @@ enum Command {
     Openapi(openapi::OpenapiArgs),
     /// Print the change log, one line per change
     Changes(changes::ChangesArgs),
+    /// Copy the database to a file, while servers run
+    Backup(backup::BackupArgs),
+    /// Put a backup in the place of the database
+    Restore(restore::RestoreArgs),
     /// Manage users
     #[command(subcommand)]
     User(user::UserCommand),
@@ -107,6 +113,8 @@ pub fn run() -> ExitCode {
             Command::Check(flags) => check::run(&flags),
             Command::Openapi(flags) => openapi::run(&flags),
             Command::Changes(flags) => changes::run(&flags),
+            Command::Backup(flags) => backup::run(&flags),
+            Command::Restore(flags) => restore::run(&flags),
             Command::User(command) => user::run(&command),
             Command::Cert(flags) => cert::run(&flags),
             Command::Key(command) => key::run(&command),

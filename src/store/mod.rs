@@ -39,6 +39,7 @@ mod uuid_v7;
 mod webhooks;
 mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ use crate::plan::{
     ChangeBatch, ChangeLogBounds, DeliveryOutcome, DeliveryTask, Outcome, ReadPlan, WritePlan,
 };
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
+use crate::store::sqlite::database_files::DatabaseFiles;
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
 
 pub use admin::AdminStore;
@@ -64,7 +66,9 @@ pub use export::{ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
+pub use sqlite::backup::{CopySummary, ExistingFile};
 pub use sqlite::database_files::resolve_links;
+pub use sqlite::restore::restore;
 pub use users::RoleGroup;
 pub use write::WriteOptions;
 
@@ -97,6 +101,15 @@ pub fn open(
             postgres::worker::open(address, model, (log, metrics), is_patient).map(Store::Postgres)
         }
     }
+}
+
+/// Copies an SQLite database to a file, while servers use it.
+pub fn back_up(
+    database: &Path,
+    target: &Path,
+    existing: ExistingFile,
+) -> Result<CopySummary, OpenError> {
+    sqlite::backup::back_up(&DatabaseFiles::find(database)?, target, existing)
 }
 
 /// Whether the tables of one model can be created, migrated to another and queried. `Ok(false)`: the

@@ -17,6 +17,8 @@ mod auth;
 #[cfg(test)]
 mod accounts;
 #[cfg(test)]
+mod backups;
+#[cfg(test)]
 mod browsers;
 #[cfg(test)]
 mod changes;

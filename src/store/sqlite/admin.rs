@@ -12,7 +12,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::store::driver::poll_once;
 use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_error};
 use crate::store::sqlite::connection::{
-    CACHE_KIB, configure_connection, explain_error, inspect, sync_fully,
+    CACHE_KIB, configure_connection, explain_error, inspect, open_for_reading, sync_fully,
 };
 use crate::store::sqlite::database_files::DatabaseFiles;
 use crate::store::sqlite::driver::{SqliteDriver, classify_error};
@@ -35,11 +35,15 @@ impl SqliteAdmin {
             return Ok(None);
         }
         recover_unserved(&files)?;
-        let Some(mut admin) = Self::open(&files, OpenFlags::SQLITE_OPEN_READ_WRITE)? else {
-            return Ok(None);
-        };
-        admin.check_users(&files)?;
         let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
+        configure_connection(&connection, CACHE_KIB).map_err(explain)?;
+        if inspect(&files, &connection)? {
+            return Ok(None);
+        }
+        let mut admin = Self { connection };
+        admin.check_users(&files)?;
         sync_fully(&admin.connection).map_err(explain)?;
         // The server makes the checkpoints, and handles their errors.
         admin.connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(explain)?;
@@ -53,16 +57,10 @@ impl SqliteAdmin {
         if files.is_empty() {
             return Ok(None);
         }
-        Self::open(&files, OpenFlags::SQLITE_OPEN_READ_ONLY)
-    }
-
-    fn open(files: &DatabaseFiles, access: OpenFlags) -> Result<Option<Self>, OpenError> {
-        let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
-        let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&files.real_path, flags).map_err(explain)?;
-        configure_connection(&connection, CACHE_KIB).map_err(explain)?;
-        let is_empty = inspect(files, &connection)?;
-        Ok((!is_empty).then(|| Self { connection }))
+        let connection = open_for_reading(&files.real_path, CACHE_KIB)
+            .map_err(|error| explain_error(&files.display_path, &error))?;
+        let is_empty = inspect(&files, &connection)?;
+        Ok((!is_empty).then_some(Self { connection }))
     }
 
     /// Checks that the users table exists.

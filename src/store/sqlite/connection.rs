@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::store::error::{OpenError, newer_format_error};
 use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, LOCK_SUFFIX};
@@ -88,6 +88,22 @@ pub fn configure_connection(connection: &Connection, cache_kib: u32) -> rusqlite
     connection.pragma_update(None, "cache_size", -i64::from(cache_kib))
 }
 
+/// Opens a database for reads, and leaves no files beside it that were not there. A connection with
+/// `SQLITE_OPEN_READ_ONLY` could not remove the WAL and its index that it creates; this one does, when it is
+/// the last one and the WAL is its own.
+pub fn open_for_reading(path: &Path, cache_kib: u32) -> rusqlite::Result<Connection> {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    let has_wal = fs::metadata(wal).is_ok_and(|metadata| metadata.len() > 0);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // The frames of an earlier process are checkpointed by a server, after their recovery.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_wal)?;
+    configure_connection(&connection, cache_kib)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
 /// Durability: an acknowledged write is on disk, because every commit is synced.
 pub fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", "full")?;
@@ -96,19 +112,36 @@ pub fn sync_fully(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "checkpoint_fullfsync", true)
 }
 
+/// The program that a database belongs to, by the marks in its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatabaseOrigin {
+    /// This version, or an earlier one of the same format.
+    Ours,
+    /// A newer version, with this format.
+    Newer(i64),
+    /// It has no tables yet.
+    Empty,
+    OtherProgram,
+}
+
+pub fn identify_origin(connection: &Connection) -> rusqlite::Result<DatabaseOrigin> {
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok(match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
+        (APPLICATION_ID, FORMAT) => DatabaseOrigin::Ours,
+        (APPLICATION_ID, format) if format > FORMAT => DatabaseOrigin::Newer(format),
+        (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => DatabaseOrigin::Empty,
+        _ => DatabaseOrigin::OtherProgram,
+    })
+}
+
 /// Checks that the database is ours. True if it is empty.
 pub fn inspect(files: &DatabaseFiles, connection: &Connection) -> Result<bool, OpenError> {
-    let explain = |error: rusqlite::Error| explain_error(&files.display_path, &error);
-    let number =
-        |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(explain);
     let shown = &files.display_path;
-    match (number("PRAGMA application_id")?, number("PRAGMA user_version")?) {
-        (APPLICATION_ID, FORMAT) => Ok(false),
-        (APPLICATION_ID, format) if format > FORMAT => {
-            Err(newer_format_error(shown, format, FORMAT))
-        }
-        (0, 0) if number("SELECT count(*) FROM sqlite_master")? == 0 => Ok(true),
-        _ => Err(OpenError(format!(
+    match identify_origin(connection).map_err(|error| explain_error(shown, &error))? {
+        DatabaseOrigin::Ours => Ok(false),
+        DatabaseOrigin::Empty => Ok(true),
+        DatabaseOrigin::Newer(format) => Err(newer_format_error(shown, format, FORMAT)),
+        DatabaseOrigin::OtherProgram => Err(OpenError(format!(
             "{shown} is a database of another program; name another --database"
         ))),
     }

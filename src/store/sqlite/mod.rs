@@ -6,6 +6,7 @@
 //! requests of a worker thread.
 
 pub mod admin;
+pub mod backup;
 pub mod completions;
 pub mod connection;
 pub mod database_files;
@@ -14,8 +15,10 @@ pub mod export;
 #[cfg(any(fuzzing, test))]
 pub mod migration_check;
 pub mod open;
+pub mod partial_file;
 pub mod reader;
 pub mod recovery;
+pub mod restore;
 #[cfg(test)]
 mod startup_faults;
 pub mod wal_reset;

@@ -439,6 +439,19 @@ pub fn run_nouns(folder: &Path, args: &[&str]) -> FinishedProcess {
     Process::spawn(Command::new(EXECUTABLE).args(args).env_clear().current_dir(folder)).end()
 }
 
+/// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
+pub fn run_in_namespace(folder: &Path, script: &str) -> FinishedProcess {
+    // Root may mount directly, and in a chroot cannot have a user namespace.
+    const UNSHARE: &str = r#"
+        if unshare --mount true 2>/dev/null; then exec unshare --mount "$@"; fi
+        exec unshare --map-root-user --mount "$@"
+    "#;
+    let mut command = Command::new("sh");
+    command.args(["-ec", UNSHARE, "sh", "sh", "-ec", script, "sh"]).arg(folder).arg(EXECUTABLE);
+    command.env_remove("NOUNS_DATABASE");
+    Process::spawn(&mut command).end()
+}
+
 /// Polls until a condition holds; the only place where a test sleeps.
 pub fn wait_until<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;

@@ -4,34 +4,17 @@
 //! no privileges and root gets no exception.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use expect_test::expect;
 
 use super::{ANN, SERVE, assert_start_fails, check_failed_start, contents};
-use crate::harness::{
-    Backend, EXECUTABLE, FinishedProcess, Folder, Process, Setup, run_nouns, run_sql,
-};
+use crate::harness::{Backend, Folder, Setup, run_in_namespace, run_nouns, run_sql};
 
 /// A folder in which a store with one customer was served and stopped.
 fn used_folder() -> Folder {
     let server = Setup::new(Backend::Sqlite).start();
     server.create("/customers", ANN);
     server.stop()
-}
-
-/// Runs a shell script in a mount namespace of its own, with `$1` the folder and `$2` the executable.
-pub(super) fn in_namespace(folder: &Path, script: &str) -> FinishedProcess {
-    // Root may mount directly, and in a chroot cannot have a user namespace.
-    const UNSHARE: &str = r#"
-        if unshare --mount true 2>/dev/null; then exec unshare --mount "$@"; fi
-        exec unshare --map-root-user --mount "$@"
-    "#;
-    let mut command = Command::new("sh");
-    command.args(["-ec", UNSHARE, "sh", "sh", "-ec", script, "sh"]).arg(folder).arg(EXECUTABLE);
-    command.env_remove("NOUNS_DATABASE");
-    Process::spawn(&mut command).end()
 }
 
 const READ_ONLY: &str = r#"
@@ -44,7 +27,7 @@ const READ_ONLY: &str = r#"
 #[test]
 fn database_in_a_read_only_folder_fails_the_start() {
     let folder = Folder::new();
-    let ended = in_namespace(folder.path(), READ_ONLY);
+    let ended = run_in_namespace(folder.path(), READ_ONLY);
     check_failed_start(
         &ended,
         folder.path(),
@@ -59,7 +42,7 @@ fn database_in_a_read_only_folder_fails_the_start() {
 fn database_existing_in_a_read_only_folder_fails_the_start() {
     let folder = used_folder();
     let before = contents(folder.path());
-    let ended = in_namespace(folder.path(), READ_ONLY);
+    let ended = run_in_namespace(folder.path(), READ_ONLY);
     check_failed_start(
         &ended,
         folder.path(),
@@ -84,7 +67,7 @@ fn database_on_a_full_disk_fails_the_start() {
         test "$before" = "$(ls -A; cksum *)" || { echo "files changed: $(ls -lA)"; exit 99; }
         exit $code
     "#;
-    let ended = in_namespace(folder.path(), script);
+    let ended = run_in_namespace(folder.path(), script);
     check_failed_start(
         &ended,
         folder.path(),

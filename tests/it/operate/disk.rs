@@ -6,8 +6,9 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::ANN;
-use super::database::in_namespace;
-use crate::harness::{Answer, Backend, Client, EXECUTABLE, Folder, Process, Setup, wait_until};
+use crate::harness::{
+    Answer, Backend, Client, EXECUTABLE, Folder, Process, Setup, run_in_namespace, wait_until,
+};
 
 /// Nothing is lost, reads still succeed, and so does everything once there is space again.
 #[test]
@@ -36,7 +37,7 @@ fn disk_full_while_serving_recovers_when_space_is_freed() {
         kill $server
         wait $server
     "#;
-    let ended = in_namespace(folder.path(), &format!("ANN='{ANN}'\n{script}"));
+    let ended = run_in_namespace(folder.path(), &format!("ANN='{ANN}'\n{script}"));
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
     expect![[r#"
         201

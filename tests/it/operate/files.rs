@@ -6,9 +6,8 @@ use std::path::Path;
 
 use expect_test::expect;
 
-use super::database::in_namespace;
 use super::{ANN, SERVE, assert_start_fails, check_failed_start};
-use crate::harness::{Backend, Folder, Setup, run_nouns, wait_until};
+use crate::harness::{Backend, Folder, Setup, run_in_namespace, run_nouns, wait_until};
 
 /// A folder with `link.db`, which links to `there/nouns.db`, and `chain.db`, which links to `link.db`.
 fn linked_folder() -> Folder {
@@ -100,7 +99,7 @@ fn dangling_symlink_is_kept_by_a_failed_start() {
         test "$(readlink nouns.db)" = real.db || { echo "the link changed"; exit 98; }
         exit $code
     "#;
-    let ended = in_namespace(folder.path(), script);
+    let ended = run_in_namespace(folder.path(), script);
     check_failed_start(
         &ended,
         folder.path(),

@@ -1,0 +1,205 @@
+//! Restoring a backup on SQLite: the file is copied beside the database, verified, and renamed over it.
+//!
+//! A WAL or a rollback journal of the replaced database would be applied to the restored one, page by page, and
+//! destroy it. So it is gone before the rename: the old database is checkpointed and leaves WAL mode, which
+//! needs the only connection to it and so also finds other processes that have it open. A log that cannot be
+//! checkpointed, because the old database is damaged, holds acknowledged writes: it is never deleted, and the
+//! operator moves it away. Killed at any point, the old database is there or the restored one, with nothing
+//! beside it that does not belong to it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, fchown};
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::store::error::{OpenError, newer_format_error};
+use crate::store::sqlite::backup::{
+    CACHE_KIB, CopyError, CopySummary, ExistingFile, copy_verified, explain_file_error, find_log,
+    is_same_file,
+};
+use crate::store::sqlite::connection::{
+    BUSY_TIMEOUT, DatabaseOrigin, FORMAT, identify_origin, open_for_reading, try_lock,
+};
+use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
+use crate::store::sqlite::partial_file::{PartialFile, sync_folder};
+use crate::store::sqlite::recovery::{has_wal, open_recovered};
+
+/// Puts a copy of the backup in the place of the database, which no server may have open.
+pub fn restore(
+    backup: &Path,
+    target: &Path,
+    existing: ExistingFile,
+) -> Result<CopySummary, OpenError> {
+    let files = DatabaseFiles::find(target)?;
+    let shown = &files.display_path;
+    if is_same_file(backup, &files.real_path) {
+        return Err(OpenError(format!("{shown} is the backup itself; name another --database")));
+    }
+    if !files.is_empty() && existing == ExistingFile::Refuse {
+        return Err(OpenError(format!(
+            "{shown} exists already, and is not overwritten; name another --database, or replace it with --force"
+        )));
+    }
+    let source = open_backup(backup)?;
+    let (_lock, is_new_lock) = try_lock(&files)?.ok_or_else(|| {
+        OpenError(format!("a server is using {shown}; stop it first, or name another --database"))
+    })?;
+    let done = replace(&source, backup, &files);
+    if done.is_err() && is_new_lock {
+        let _ = fs::remove_file(files.sibling(LOCK_SUFFIX));
+    }
+    done
+}
+
+/// Opens the backup and checks that it is one.
+fn open_backup(backup: &Path) -> Result<Connection, OpenError> {
+    let shown = backup.display().to_string();
+    match fs::metadata(backup) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {}
+        Ok(metadata) if metadata.is_file() => {
+            return Err(OpenError(format!(
+                "{shown} is empty; name a file that nouns backup has written"
+            )));
+        }
+        Ok(_) => {
+            return Err(OpenError(format!(
+                "{shown} is no file; name a file that nouns backup has written"
+            )));
+        }
+        Err(error) => return Err(OpenError(format!("cannot read {shown} ({error})"))),
+    }
+    let explain = |error: rusqlite::Error| explain_backup_error(&shown, &error);
+    let source = open_for_reading(backup, CACHE_KIB).map_err(explain)?;
+    match identify_origin(&source).map_err(explain)? {
+        DatabaseOrigin::Ours => Ok(source),
+        DatabaseOrigin::Newer(format) => Err(newer_format_error(&shown, format, FORMAT)),
+        DatabaseOrigin::Empty | DatabaseOrigin::OtherProgram => Err(OpenError(format!(
+            "{shown} is no database of nouns; name a file that nouns backup has written"
+        ))),
+    }
+}
+
+fn replace(
+    source: &Connection,
+    backup: &Path,
+    files: &DatabaseFiles,
+) -> Result<CopySummary, OpenError> {
+    let target = &files.real_path;
+    let explain = |error: &io::Error| explain_file_error(error, Path::new(&files.display_path));
+    let part = PartialFile::create(target).map_err(|error| explain(&error))?;
+    let summary = copy_verified(source, &part).map_err(|error| {
+        let shown = backup.display().to_string();
+        match error {
+            CopyError::Engine(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                explain(&io::ErrorKind::StorageFull.into())
+            }
+            CopyError::Engine(error) => explain_backup_error(&shown, &error),
+            CopyError::File(error) => explain(&error),
+            CopyError::Invalid(how) => damaged_backup_error(&shown, &how),
+        }
+    })?;
+    keep_owner(&part, target).map_err(|error| explain(&error))?;
+    remove_log(files)?;
+    part.publish(target).map_err(|error| explain(&error))?;
+    Ok(summary)
+}
+
+/// Gives the restored database the owner of the replaced one: root may restore for a server that runs as
+/// another user.
+fn keep_owner(part: &PartialFile, replaced: &Path) -> io::Result<()> {
+    match fs::metadata(replaced) {
+        Ok(old) if old.uid() != part.file.metadata()?.uid() => {
+            fchown(&part.file, Some(old.uid()), Some(old.gid()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the WAL of the database that is about to be replaced, after everything in it is in the database.
+fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
+    let shown = &files.display_path;
+    if !files.is_empty()
+        && let Err(cause) = leave_wal_mode(files)
+    {
+        if cause.is_in_use {
+            return Err(OpenError(format!(
+                "another process has {shown} open; end it, and restore again"
+            )));
+        }
+        if let Some(log) = find_log(&files.real_path) {
+            return Err(OpenError(format!(
+                "{shown} cannot be opened ({cause}), and {log} holds writes that are not in it; move both away, \
+                 and restore again",
+                cause = cause.message,
+                log = log.display()
+            )));
+        }
+    }
+    if let Some(log) = find_log(&files.real_path) {
+        return Err(OpenError(format!(
+            "{log} is here, which SQLite would apply to the restored database; move it away, and restore again",
+            log = log.display()
+        )));
+    }
+    for suffix in ["-wal", "-shm", "-journal"] {
+        match fs::remove_file(files.sibling(suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(explain_file_error(&error, Path::new(shown)));
+            }
+            _ => {}
+        }
+    }
+    sync_folder(&files.real_path).map_err(|error| explain_file_error(&error, Path::new(shown)))
+}
+
+/// Why the old database did not leave WAL mode.
+struct LeaveError {
+    message: String,
+    is_in_use: bool,
+}
+
+impl From<rusqlite::Error> for LeaveError {
+    fn from(error: rusqlite::Error) -> Self {
+        let code = error.sqlite_error_code();
+        let is_in_use = matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked));
+        Self { message: error.to_string(), is_in_use }
+    }
+}
+
+/// Checkpoints the WAL and deletes it. SQLite does so only for the sole connection of the database.
+fn leave_wal_mode(files: &DatabaseFiles) -> Result<(), LeaveError> {
+    let explain = |OpenError(message)| LeaveError { message, is_in_use: false };
+    // Before SQLite opens anything: it deletes the log beside a file of a few bytes.
+    files.check().map_err(explain)?;
+    if has_wal(files) {
+        open_recovered(files).map_err(explain)?;
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&files.real_path, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // To the end: SQLite returns the row first, and then changes the mode, which may fail.
+    let mut pragma = connection.prepare("PRAGMA journal_mode = delete")?;
+    let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
+    match modes.as_slice() {
+        [mode] if mode == "delete" => Ok(()),
+        _ => {
+            Err(LeaveError { message: format!("its journal mode is {modes:?}"), is_in_use: false })
+        }
+    }
+}
+
+fn explain_backup_error(shown: &str, error: &rusqlite::Error) -> OpenError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            OpenError(format!("{shown} is no database; name a file that nouns backup has written"))
+        }
+        Some(ErrorCode::DatabaseCorrupt) => damaged_backup_error(shown, &error.to_string()),
+        _ => OpenError(format!("cannot read {shown} ({error})")),
+    }
+}
+
+fn damaged_backup_error(shown: &str, how: &str) -> OpenError {
+    OpenError(format!("{shown} is damaged ({how}); nothing was restored: use another backup"))
+}

@@ -1,0 +1,199 @@
+//! Backups and restores that are refused: one message, and nothing is changed.
+
+use std::fs::{self, File};
+
+use expect_test::expect;
+use rusqlite::Connection;
+
+use super::{ANN, customers, files, refuse, run, stopped_store};
+use crate::harness::{Backend, Folder, Server, run_sql};
+
+/// Each run must leave all files as they were.
+#[test]
+fn backup_over_an_existing_file_is_refused() {
+    let folder = stopped_store();
+    let path = folder.path();
+    run(path, &["backup", "copy.db"]);
+    fs::write(path.join("stray.db-wal"), "frames").unwrap();
+    fs::create_dir(path.join("folder")).unwrap();
+    let mut messages = String::new();
+    let before = files(path);
+    for args in [
+        &["copy.db"][..],
+        &["nouns.db"],
+        &["nouns.db", "--force"],
+        &["./nouns.db-wal", "--force"],
+        &["../missing/copy.db"],
+        &["folder", "--force"],
+        &["stray.db"],
+        &["new.db", "--database", "sqlite:none.db"],
+    ] {
+        messages += &refuse(path, &[&["backup"], args].concat());
+        assert!(files(path) == before, "{args:?}: {:?}", files(path).keys());
+    }
+    expect![[r#"
+        nouns: copy.db exists already, and is not overwritten; name another file, or say --force
+        nouns: nouns.db is a file of the database itself; name another file for the backup
+        nouns: nouns.db is a file of the database itself; name another file for the backup
+        nouns: ./nouns.db-wal is a file of the database itself; name another file for the backup
+        nouns: the folder ../missing does not exist; create it, or name another file
+        nouns: folder is a folder; name a file in it
+        nouns: stray.db-wal is here, which SQLite would apply to the backup; name another file, or move stray.db-wal away
+        nouns: there is no database none.db; name it with --database sqlite:PATH, or create it with: nouns serve
+    "#]]
+    .assert_eq(&messages);
+    run(path, &["backup", "copy.db", "--force"]);
+}
+
+#[test]
+fn backup_beside_another_one_to_the_same_file_is_refused() {
+    let folder = stopped_store();
+    let part = folder.path().join("copy.db.part");
+    let other = File::create(&part).unwrap();
+    other.lock().unwrap();
+    let before = files(folder.path());
+    expect![[r#"
+        nouns: another process is writing copy.db.part; wait until it is done, or name another file
+    "#]]
+    .assert_eq(&refuse(folder.path(), &["backup", "copy.db"]));
+    assert!(files(folder.path()) == before);
+    drop(other);
+    // Left by a process that was killed.
+    run(folder.path(), &["backup", "copy.db"]);
+    assert!(!part.exists());
+}
+
+#[test]
+fn backup_of_a_database_of_another_program_is_refused() {
+    let folder = Folder::new();
+    run_sql(Backend::Sqlite, folder.path(), "CREATE TABLE customers (name TEXT)");
+    fs::write(folder.path().join("letter.db"), "This is a letter to my aunt.\n".repeat(500))
+        .unwrap();
+    let before = files(folder.path());
+    let mut messages = refuse(folder.path(), &["backup", "copy.db"]);
+    messages += &refuse(folder.path(), &["backup", "copy.db", "--database", "sqlite:letter.db"]);
+    expect![[r#"
+        nouns: nouns.db is a database of another program; name another --database
+        nouns: letter.db is not an SQLite database; name another --database
+    "#]]
+    .assert_eq(&messages);
+    assert!(files(folder.path()) == before);
+}
+
+/// Overwrites a page of the table of customers.
+fn damage(file: &std::path::Path) {
+    let connection = Connection::open(file).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_master WHERE name = 'customers'";
+    let page: u32 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    let page = page as usize;
+    connection.close().unwrap();
+    let mut bytes = fs::read(file).unwrap();
+    bytes[(page - 1) * 4096 + 3..page * 4096].fill(0xAA);
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn backup_of_a_damaged_database_is_refused() {
+    let folder = stopped_store();
+    damage(&folder.path().join("nouns.db"));
+    let before = files(folder.path());
+    let message = refuse(folder.path(), &["backup", "copy.db"]);
+    assert!(
+        message.starts_with("nouns: nouns.db is damaged (")
+            || message.starts_with("nouns: the copy of nouns.db is damaged ("),
+        "{message}"
+    );
+    assert!(files(folder.path()) == before, "{:?}", files(folder.path()).keys());
+}
+
+/// Every kind of file that is no backup.
+#[test]
+fn restore_of_an_invalid_file_is_refused() {
+    let folder = stopped_store();
+    let path = folder.path();
+    run(path, &["backup", "copy.db"]);
+    let copy = fs::read(path.join("copy.db")).unwrap();
+    fs::write(path.join("cut.db"), &copy[..copy.len() / 2]).unwrap();
+    fs::write(path.join("empty.db"), "").unwrap();
+    fs::write(path.join("letter.db"), "This is a letter to my aunt.\n".repeat(500)).unwrap();
+    fs::write(path.join("damaged.db"), &copy).unwrap();
+    damage(&path.join("damaged.db"));
+    fs::write(path.join("newer.db"), &copy).unwrap();
+    let newer = Connection::open(path.join("newer.db")).unwrap();
+    newer.pragma_update(None, "user_version", 9999).unwrap();
+    newer.close().unwrap();
+    let foreign = Connection::open(path.join("foreign.db")).unwrap();
+    foreign.execute_batch("CREATE TABLE a (b)").unwrap();
+    foreign.close().unwrap();
+    let before = files(path);
+    let mut messages = String::new();
+    for file in
+        ["cut.db", "empty.db", "letter.db", "damaged.db", "newer.db", "foreign.db", "none.db", "."]
+    {
+        messages += &refuse(path, &["restore", file, "--force"]);
+        assert!(files(path) == before, "{file}: {:?}", files(path).keys());
+        // Nothing is left where there was no database either.
+        refuse(path, &["restore", file, "--database", "sqlite:new.db"]);
+        assert!(files(path) == before, "{file}: {:?}", files(path).keys());
+    }
+    expect![[r#"
+        nouns: cut.db is damaged (database disk image is malformed); nothing was restored: use another backup
+        nouns: empty.db is empty; name a file that nouns backup has written
+        nouns: letter.db is no database; name a file that nouns backup has written
+        nouns: damaged.db is damaged (Tree 6 page 6: btreeInitPage() returns error code 11); nothing was restored: use another backup
+        nouns: newer.db was written by a newer nouns (format 9999, this one supports 1); use that version, or name another --database
+        nouns: foreign.db is no database of nouns; name a file that nouns backup has written
+        nouns: cannot read none.db (No such file or directory (os error 2))
+        nouns: . is no file; name a file that nouns backup has written
+    "#]].assert_eq(&messages);
+}
+
+#[test]
+fn restore_over_a_database_in_use_is_refused() {
+    let server = Server::on(Backend::Sqlite);
+    let path = server.create("/customers", ANN);
+    run(server.folder(), &["backup", "copy.db"]);
+    let mut messages = refuse(server.folder(), &["restore", "copy.db"]);
+    messages += &refuse(server.folder(), &["restore", "copy.db", "--force"]);
+    assert_eq!(server.get(&path).status, 200);
+    let folder = server.stop();
+    // A shell of SQLite that only reads.
+    let shell = Connection::open(folder.path().join("nouns.db")).unwrap();
+    let count = |shell: &Connection| {
+        shell.query_row("SELECT count(*) FROM customers", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(count(&shell), 1);
+    messages += &refuse(folder.path(), &["restore", "copy.db", "--force"]);
+    assert_eq!(count(&shell), 1);
+    drop(shell);
+    messages += &refuse(folder.path(), &["restore", "nouns.db", "--force"]);
+    expect![[r#"
+        nouns: nouns.db exists already, and is not overwritten; name another --database, or replace it with --force
+        nouns: a server is using nouns.db; stop it first, or name another --database
+        nouns: another process has nouns.db open; end it, and restore again
+        nouns: nouns.db is the backup itself; name another --database
+    "#]]
+    .assert_eq(&messages);
+    assert_eq!(customers(folder.path()), "Ann ");
+    run(folder.path(), &["restore", "copy.db", "--force"]);
+}
+
+#[test]
+fn backup_and_restore_of_postgres_name_its_programs() {
+    let folder = Folder::new();
+    let database = "postgres://nouns@db.example.com/shop?sslmode=require";
+    let mut messages = refuse(folder.path(), &["backup", "my copy.dump", "--database", database]);
+    messages += &refuse(folder.path(), &["restore", "shop.dump", "--database", database]);
+    expect![[r#"
+        nouns: PostgreSQL is backed up by its own program, while servers run:
+          (umask 077; pg_dump --no-unlogged-table-data --format=custom --file='my copy.dump' postgres://nouns@db.example.com:5432/shop)
+        restore it into a new, empty database with:
+          pg_restore --exit-on-error --dbname=postgres://USER@HOST/NEW 'my copy.dump'
+        and keep a copy of the key in another place
+        nouns: PostgreSQL is restored by its own program, from a dump of pg_dump; into an empty database:
+          pg_restore --exit-on-error --dbname=postgres://nouns@db.example.com:5432/shop shop.dump
+        over an existing one, with all servers stopped:
+          pg_restore --exit-on-error --clean --if-exists --dbname=postgres://nouns@db.example.com:5432/shop shop.dump
+    "#]].assert_eq(&messages);
+    assert!(files(folder.path()).is_empty());
+}
