@@ -11,20 +11,27 @@ mod changes;
 mod check;
 mod demo;
 mod environment;
+mod export;
 mod first_steps;
 mod first_user;
 mod generate;
+mod import;
+mod import_file;
+mod import_position;
 mod init;
 mod key;
 mod model_source;
 mod openapi;
+mod progress;
 mod prompt;
+mod record_reader;
 mod report;
 mod restore;
 mod roles;
 mod serve;
 mod serve_args;
 mod stored_credentials;
+mod transfer;
 mod user;
 mod webhook;
 
@@ -70,6 +77,10 @@ enum Command {
     Check(check::CheckArgs),
     /// Print the OpenAPI document of a model
     Openapi(openapi::OpenapiArgs),
+    /// Write all items of a resource into a file
+    Export(export::ExportArgs),
+    /// Create items of a resource from a file
+    Import(import::ImportArgs),
     /// Print the change log, one line per change
     Changes(changes::ChangesArgs),
     /// Copy the database to a file, while servers run
@@ -112,6 +123,8 @@ pub fn run() -> ExitCode {
             Command::Init(flags) => init::run(&flags),
             Command::Check(flags) => check::run(&flags),
             Command::Openapi(flags) => openapi::run(&flags),
+            Command::Export(flags) => export::run(&flags),
+            Command::Import(flags) => import::run(&flags),
             Command::Changes(flags) => changes::run(&flags),
             Command::Backup(flags) => backup::run(&flags),
             Command::Restore(flags) => restore::run(&flags),

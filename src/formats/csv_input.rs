@@ -1,4 +1,5 @@
-//! CSV input (RFC 4180): converts a table of new items to NDJSON.
+//! CSV input (RFC 4180): converts a table of new items to NDJSON, the table of a request at once and that of a file
+//! row by row.
 //!
 //! The header line names the columns, and the class of the field decides how a cell is written as JSON; the
 //! field type validates the value, as for any JSON. Nothing is guessed: a misplaced quote, a row of another
@@ -21,42 +22,107 @@ const NAME_CHARS_MAX: usize = 48;
 /// Nesting depth of the JSON in a cell: the wrapper, the list and the item around it are three levels.
 const CELL_DEPTH_MAX: usize = 29;
 
+/// Why a line cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LineError {
+    pub line: usize,
+    pub words: String,
+    /// Whether a misplaced quote leaves it open where the next row begins.
+    pub is_row_end_unknown: bool,
+}
+
+impl LineError {
+    fn new(line: usize, words: impl Into<String>) -> Self {
+        Self { line, words: words.into(), is_row_end_unknown: false }
+    }
+
+    fn misplaced_quote(line: usize, words: impl Into<String>) -> Self {
+        Self { is_row_end_unknown: true, ..Self::new(line, words) }
+    }
+}
+
+impl From<LineError> for Problem {
+    fn from(error: LineError) -> Self {
+        bad_line(error.line, &error.words)
+    }
+}
+
 /// Converts each row of the table to one line of JSON.
 pub fn to_json_lines(view: ItemView<'_>, body: &[u8], rows_max: usize) -> Result<Vec<u8>, Problem> {
-    let text = check_utf8(body)?;
+    let text = check_utf8(body, 1)?;
     // Excel writes a byte order mark.
     let rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = CsvReader { rest, line: 1 };
-    let columns = match reader.read_row(COLUMNS_MAX)? {
-        Some((line, names)) => read_columns(view, line, names)?,
-        None => return Err(bad_line(1, "expected the names of the columns, got nothing")),
-    };
+    let table = CsvTable::read(view, &mut reader)?;
     let mut out = Vec::with_capacity(body.len() * 2);
     let mut rows = 0;
-    while let Some((line, cells)) = reader.read_row(columns.len())? {
+    while let Some(row) = reader.read_row(table.columns.len())? {
         rows += 1;
         if rows > rows_max {
             return Err(too_many_items(rows_max));
         }
-        if cells.len() < columns.len() {
-            let (expected, got) = (columns.len(), cells.len());
-            return Err(bad_line(line, &format!("expected {expected} cells, got {got}")));
+        table.write_row(&mut out, &row)?;
+    }
+    Ok(out)
+}
+
+/// The columns of a table, by which its rows become JSON. For a table that is read row by row.
+#[derive(Debug)]
+pub struct CsvTable {
+    columns: Vec<CsvColumn>,
+}
+
+impl CsvTable {
+    /// Parses the header line.
+    pub fn from_header(view: ItemView<'_>, header: &[u8], line: usize) -> Result<Self, LineError> {
+        Self::read(view, &mut CsvReader { rest: check_utf8(header, line)?, line })
+    }
+
+    fn read(view: ItemView<'_>, reader: &mut CsvReader<'_>) -> Result<Self, LineError> {
+        match reader.read_row(COLUMNS_MAX)? {
+            Some((line, names)) => read_columns(view, line, names).map(|columns| Self { columns }),
+            None => Err(LineError::new(1, "expected the names of the columns, got nothing")),
+        }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| &*column.name)
+    }
+
+    /// Writes one row, which begins at `line`, as a line of JSON.
+    pub fn convert_row(&self, out: &mut Vec<u8>, row: &[u8], line: usize) -> Result<(), LineError> {
+        let mut reader = CsvReader { rest: check_utf8(row, line)?, line };
+        match reader.read_row(self.columns.len())? {
+            Some(row) => self.write_row(out, &row),
+            None => Err(LineError::new(line, "expected a row, got nothing")),
+        }
+    }
+
+    fn write_row(
+        &self,
+        out: &mut Vec<u8>,
+        (line, cells): &(usize, Vec<CsvCell<'_>>),
+    ) -> Result<(), LineError> {
+        if cells.len() < self.columns.len() {
+            let (expected, got) = (self.columns.len(), cells.len());
+            return Err(LineError::new(*line, format!("expected {expected} cells, got {got}")));
         }
         out.push(b'{');
         let before = out.len();
-        for (column, cell) in columns.iter().zip(&cells) {
+        for (column, cell) in self.columns.iter().zip(cells) {
             if cell.is_quoted || !cell.text.is_empty() {
                 if out.len() > before {
                     out.push(b',');
                 }
-                json::write_text(&mut out, &column.name);
+                json::write_text(out, &column.name);
                 out.push(b':');
-                write_cell(&mut out, column, &cell.text).map_err(|words| bad_line(line, &words))?;
+                let written = write_cell(out, column, &cell.text);
+                written.map_err(|words| LineError::new(*line, words))?;
             }
         }
         out.extend_from_slice(b"}\n");
+        Ok(())
     }
-    Ok(out)
 }
 
 /// The problem for a list with more items than the limit.
@@ -70,53 +136,54 @@ pub fn bad_line(line: usize, words: &str) -> Problem {
     Problem::new(&problem::BAD_LINES).detail(format!("line {line}: {words}"))
 }
 
-fn check_utf8(body: &[u8]) -> Result<&str, Problem> {
+fn check_utf8(body: &[u8], line: usize) -> Result<&str, LineError> {
     str::from_utf8(body).map_err(|invalid| {
         let valid = body.get(..invalid.valid_up_to()).unwrap_or_default();
-        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
-        bad_line(line, "expected UTF-8, got a byte that does not belong there")
+        let line = line + valid.iter().filter(|byte| **byte == b'\n').count();
+        LineError::new(line, "expected UTF-8, got a byte that does not belong there")
     })
 }
 
 #[derive(Debug)]
-struct CsvColumn<'a> {
-    name: Cow<'a, str>,
+struct CsvColumn {
+    name: Box<str>,
     /// The class of the field; `None` if the column is not a field.
     class: Option<StorageClass>,
 }
 
-fn read_columns<'a>(
+fn read_columns(
     view: ItemView<'_>,
     line: usize,
-    names: Vec<CsvCell<'a>>,
-) -> Result<Vec<CsvColumn<'a>>, Problem> {
+    names: Vec<CsvCell<'_>>,
+) -> Result<Vec<CsvColumn>, LineError> {
     let mut seen = HashSet::new();
     for (index, CsvCell { text, .. }) in names.iter().enumerate() {
+        let fail = |words: String| Err(LineError::new(line, words));
         if text.is_empty() {
-            return Err(bad_line(line, &format!("expected a name for column {}", index + 1)));
+            return fail(format!("expected a name for column {}", index + 1));
         }
         if text.chars().nth(NAME_CHARS_MAX).is_some() {
             let name = json::quote_for_message(text);
-            return Err(bad_line(line, &format!("expected the name of a field, got {name}")));
+            return fail(format!("expected the name of a field, got {name}"));
         }
         if !seen.insert(text) {
             let name = json::quote_for_message(text);
-            return Err(bad_line(line, &format!("expected each column once, got {name} again")));
+            return fail(format!("expected each column once, got {name} again"));
         }
     }
-    let column = |name: CsvCell<'a>| {
+    let column = |name: CsvCell<'_>| {
         let field = view.resource.field(&name.text);
         // A hidden field is treated like an unknown name.
         let field = field.filter(|(at, _)| !view.hidden.contains(at));
         let class = field.map(|(_, field)| field.storage_class());
-        CsvColumn { name: name.text, class }
+        CsvColumn { name: name.text.into(), class }
     };
     Ok(names.into_iter().map(column).collect())
 }
 
 /// Writes one cell as JSON. A cell that does not look like a value of its class becomes a JSON string, and
 /// the field type reports what is wrong with it.
-fn write_cell(out: &mut Vec<u8>, column: &CsvColumn<'_>, text: &str) -> Result<(), String> {
+fn write_cell(out: &mut Vec<u8>, column: &CsvColumn, text: &str) -> Result<(), String> {
     match column.class {
         // An id is a number or a text, and its form tells which.
         Some(StorageClass::Integer | StorageClass::Real) | None if json::is_number(text) => {
@@ -165,7 +232,10 @@ struct CsvReader<'a> {
 
 impl<'a> CsvReader<'a> {
     /// Parses the next row, with its line number; `None` at the end. Empty lines are not rows.
-    fn read_row(&mut self, cells_max: usize) -> Result<Option<(usize, Vec<CsvCell<'a>>)>, Problem> {
+    fn read_row(
+        &mut self,
+        cells_max: usize,
+    ) -> Result<Option<(usize, Vec<CsvCell<'a>>)>, LineError> {
         while self.take_line_end() {}
         if self.rest.is_empty() {
             return Ok(None);
@@ -173,7 +243,8 @@ impl<'a> CsvReader<'a> {
         let (line, mut cells) = (self.line, Vec::new());
         loop {
             if cells.len() == cells_max {
-                return Err(bad_line(line, &format!("expected {cells_max} cells, got more")));
+                let words = format!("expected {cells_max} cells, got more");
+                return Err(LineError::new(line, words));
             }
             cells.push(self.read_cell()?);
             if let Some(rest) = self.rest.strip_prefix(',') {
@@ -195,7 +266,7 @@ impl<'a> CsvReader<'a> {
         rest.is_some()
     }
 
-    fn read_cell(&mut self) -> Result<CsvCell<'a>, Problem> {
+    fn read_cell(&mut self) -> Result<CsvCell<'a>, LineError> {
         let Some(inside) = self.rest.strip_prefix('"') else {
             let end = self.rest.find([',', '"', '\r', '\n']).unwrap_or(self.rest.len());
             let (text, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, ""));
@@ -206,7 +277,8 @@ impl<'a> CsvReader<'a> {
         loop {
             let quote = inside.get(from..).and_then(|rest| rest.find('"')).map(|at| from + at);
             let Some((text, rest)) = quote.and_then(|quote| inside.split_at_checked(quote)) else {
-                return Err(bad_line(begin, "expected a quote at the end of the cell, got none"));
+                let words = "expected a quote at the end of the cell, got none";
+                return Err(LineError::misplaced_quote(begin, words));
             };
             if rest.starts_with("\"\"") {
                 from = text.len() + 2;
@@ -221,8 +293,8 @@ impl<'a> CsvReader<'a> {
         }
     }
 
-    /// The problem for text after a cell that is neither a comma nor a line end.
-    fn misplaced_text(&self) -> Problem {
+    /// The error for text after a cell that is neither a comma nor a line end.
+    fn misplaced_text(&self) -> LineError {
         let words = match self.rest.chars().next() {
             Some('"') => "expected quotes around a cell that has one inside".to_owned(),
             Some('\r') => "expected a line feed after a carriage return".to_owned(),
@@ -231,7 +303,7 @@ impl<'a> CsvReader<'a> {
                 json::quote_for_message(self.rest)
             ),
         };
-        bad_line(self.line, &words)
+        LineError::misplaced_quote(self.line, words)
     }
 }
 

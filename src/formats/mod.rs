@@ -57,6 +57,10 @@ const METRICS: MediaType = MediaType { essence: "text/plain", parameters: &[("ve
 pub const METRICS_TYPE: HeaderValue =
     HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
+/// The formats of files with items.
+pub static CSV: &Format = &csv::FORMAT;
+pub static NDJSON: &Format = &ndjson::FORMAT;
+
 /// Every format, the preferred one first.
 pub static ALL: &[&Format] = &[&json::FORMAT, &ndjson::FORMAT, &csv::FORMAT];
 

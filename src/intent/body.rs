@@ -186,7 +186,8 @@ pub(super) fn read_unwrapped<'a>(
     Ok(CreateBody::Many(&resource.plural, items))
 }
 
-fn parse_item(line: &[u8]) -> Result<JsonMembers<'_>, String> {
+/// Parses an item without a wrapper.
+pub fn parse_item(line: &[u8]) -> Result<JsonMembers<'_>, String> {
     match json::parse(line, DEPTH_MAX - WRAPPER_LEVELS) {
         Ok(Json::Object(members)) => Ok(members),
         Ok(other) => Err(format!("expected an object, got {}", other.type_name())),

@@ -20,7 +20,9 @@ mod watch;
 mod webhook_events;
 
 pub use attribute::{Attribute, SortKey, VisibleResource, sort_prefix};
-pub use body::{CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines};
+pub use body::{
+    CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines, parse_item,
+};
 pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WAIT_SECONDS_MAX};
 pub use filter::{Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters};
 pub use filter_match::matches;

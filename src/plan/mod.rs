@@ -11,6 +11,7 @@ mod patch;
 mod read_plan;
 mod write_plan;
 mod idempotency;
+mod import;
 mod collection;
 mod delivery;
 mod outcome;
@@ -23,6 +24,9 @@ pub use delivery::{
     WebhookProgress, WebhookQueue,
 };
 pub use idempotency::{IdempotentRequest, RenderResponse};
+pub use import::{
+    ImportRow, ImportRules, UpsertKey, line_root, new_item, partial_values, refusal_faults,
+};
 pub use outcome::{
     ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks,
     Outcome, RequestRefusal, VisibleChange,

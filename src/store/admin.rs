@@ -3,20 +3,22 @@
 //! It uses the same code as a server, so each row is written with its change log entry; it has no threads,
 //! queue or pool. It never creates a database: only a server does.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::model::Model;
-use crate::plan::{Outcome, ReadPlan, WritePlan};
+use crate::model::{Model, ResourceIndex};
+use crate::plan::{ImportRow, Outcome, ReadPlan, WritePlan};
 use crate::store::context::{CommitMode, StoreContext};
 use crate::store::database::Database;
 use crate::store::error::{OpenError, StoreError, WriteError};
+use crate::store::import::{self, ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
 use crate::store::postgres::admin::PostgresAdmin;
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::store::sqlite::admin::SqliteAdmin;
 use crate::store::users::{self, RoleGroup};
 use crate::store::webhooks::{self, StoredSecret};
-use crate::store::{change_log, read, system_values, write};
-use crate::value::Change;
+use crate::store::{change_log, read, system_values, table_scan, write};
+use crate::value::{Change, Item};
 
 const DATABASE_ID: &str = "database_id";
 
@@ -76,6 +78,14 @@ impl AdminStore {
         Ok(Self { connection, context })
     }
 
+    /// Whether a server waits for the write lock while a command writes: the only writer of a SQLite file.
+    pub fn blocks_server(database: &Database) -> Result<bool, OpenError> {
+        match database {
+            Database::Sqlite(path) => SqliteAdmin::is_served(path),
+            Database::Postgres(_) => Ok(false),
+        }
+    }
+
     pub fn read(&mut self, plan: &ReadPlan) -> Result<Outcome, StoreError> {
         run!(self.read(|driver| read::read(driver, &self.context, plan).await))
     }
@@ -96,6 +106,50 @@ impl AdminStore {
                 }
             })
         })
+    }
+
+    /// Reads all items of a resource from one snapshot, in the order of their ids, until `with` breaks.
+    pub fn scan_table(
+        &mut self,
+        resource: ResourceIndex,
+        with: &mut dyn FnMut(&Item) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        run!(self.snapshot(|driver| table_scan::scan(driver, &self.context, resource, with).await))
+    }
+
+    /// Whether the model is the one that the database was last migrated to.
+    pub fn is_model_in_force(&mut self) -> Result<bool, StoreError> {
+        let stored = self.read_system_value("model")?;
+        Ok(stored.as_ref() == Some(&self.context.model.shape))
+    }
+
+    /// Writes all rows of a source in one transaction.
+    pub fn import(
+        &mut self,
+        job: &ImportJob,
+        source: &mut dyn ImportSource,
+    ) -> Result<ImportEnd, StoreError> {
+        let context = &self.context;
+        run!(self.write_unless_refused(|driver| {
+            let end = import::write_all(driver, context, job, source).await?;
+            Ok((end, end == ImportEnd::Committed))
+        }))
+    }
+
+    /// Writes one batch of a resumable import and its position, unless a row is refused or nothing is to be written.
+    /// `None`: another import has changed the position.
+    pub fn import_step(
+        &mut self,
+        job: &ImportJob,
+        (rows, position): (&[ImportRow], &PositionStep<'_>),
+        is_dry_run: bool,
+    ) -> Result<Option<ImportedBatch>, StoreError> {
+        let context = &self.context;
+        run!(self.write_unless_refused(|driver| {
+            let batch = import::write_step(driver, context, job, (rows, position)).await?;
+            let is_fine = batch.as_ref().is_some_and(|batch| batch.faults.is_empty());
+            Ok((batch, is_fine && !is_dry_run))
+        }))
     }
 
     /// The next changes after a number, in order; empty if there are none yet.

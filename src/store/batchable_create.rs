@@ -59,7 +59,7 @@ impl<'a> BatchableCreate<'a> {
     }
 
     pub fn statements(&'a self, context: &'a StoreContext) -> Vec<Statement<'a>> {
-        self.writes.statements(context, &self.log)
+        self.writes.statements(context, &self.log, true)
     }
 
     /// The outcome, once it is written.

@@ -66,6 +66,16 @@ pub trait Driver {
     /// Undoes everything since `begin_savepoint`.
     async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError>;
 
+    /// Sets a savepoint in a transaction whose caller sets none: for `rollback_to_savepoint`, until it is released.
+    async fn begin_nested(&mut self) -> Result<(), StatementError> {
+        self.execute("SAVEPOINT request", &[]).await.map(drop)
+    }
+
+    /// Releases the savepoint of `begin_nested`, and keeps the writes.
+    async fn release_nested(&mut self) -> Result<(), StatementError> {
+        self.execute("RELEASE request", &[]).await.map(drop)
+    }
+
     /// Makes the connection usable for reads after a statement was refused. The writes of the transaction may
     /// be rolled back by then.
     async fn recover(&mut self) -> Result<(), StatementError> {

@@ -21,6 +21,7 @@ mod export_stream;
 #[cfg(test)]
 mod fault_injection;
 mod idempotency;
+mod import;
 mod postgres;
 mod read;
 mod replay_protection;
@@ -32,6 +33,7 @@ mod sql;
 mod sqlite;
 mod statement;
 mod system_values;
+mod table_scan;
 #[cfg(test)]
 pub mod test_stores;
 mod users;
@@ -64,6 +66,7 @@ pub use database::Database;
 pub use error::{InternalError, OpenError, StoreError};
 pub use export::{ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
+pub use import::{ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
 pub use sqlite::backup::{CopySummary, ExistingFile};

@@ -68,17 +68,23 @@ impl<'a> ItemWrites<'a> {
         (Self { writes: saved, entries }, going)
     }
 
-    /// The statements that write the items and their entries: the same number for each item.
+    /// The statements that write the items and their entries: the same number for each item. `is_first`: no entry of
+    /// the transaction was written before.
     pub fn statements<'b>(
         &'b self,
         context: &'b StoreContext,
         log: &'b ChangeLogContext<'_>,
+        is_first: bool,
     ) -> Vec<Statement<'b>> {
         let resource = context.model.resource(log.collection.resource);
         let mut statements = Vec::with_capacity(2 * self.writes.len());
         for (at, (one, entry)) in self.writes.iter().zip(&self.entries).enumerate() {
             let row = one.row_statement(context, resource);
-            context.sql.push_with_entry(&mut statements, row, (&entry.binds(log), at == 0));
+            context.sql.push_with_entry(
+                &mut statements,
+                row,
+                (&entry.binds(log), is_first && at == 0),
+            );
         }
         statements
     }
@@ -139,7 +145,7 @@ async fn save_items<D: Driver>(
     (saving, then): (&ItemWrites<'_>, Then),
 ) -> Result<(), WriteError> {
     let resource = context.model.resource(log.collection.resource);
-    let (saved, statements) = (&saving.writes, saving.statements(context, log));
+    let (saved, statements) = (&saving.writes, saving.statements(context, log, true));
     let Err(FailedStatement { at, failure }) = driver.execute_all(&statements, then).await else {
         return Ok(());
     };

@@ -173,7 +173,7 @@ async fn load_for_create<D: Driver>(
 }
 
 /// Allocates ids for new items.
-async fn allocate_ids<D: Driver>(
+pub async fn allocate_ids<D: Driver>(
     driver: &mut D,
     resource: &Resource,
     count: usize,

@@ -99,6 +99,8 @@ mod tidy;
 #[cfg(test)]
 mod tls;
 #[cfg(test)]
+mod transfer;
+#[cfg(test)]
 mod twins;
 #[cfg(test)]
 mod users;

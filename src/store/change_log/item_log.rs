@@ -14,7 +14,7 @@ use crate::store::driver::Driver;
 use crate::store::error::StatementError;
 use crate::store::sql::changes::{LogItem, creation_entry, entry_time, next_item_entry};
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::value::{Change, Item, Moment};
+use crate::value::{Change, Id, Item, Moment};
 
 /// How far the times of neighbouring entries may be out of order: a transaction takes its time before it waits
 /// for locks, and the clocks of servers differ.
@@ -123,14 +123,27 @@ pub async fn find_creation<D: Driver>(
     path: &ItemPath,
     bounds: LogBounds,
 ) -> Result<Option<Change>, StatementError> {
-    let range = match path.id.created_at() {
-        Some(created_at) => numbers_near(driver, bounds, created_at).await?,
-        None => match find_creation_time(driver, context, path).await? {
-            CreationTime::Known(created_at) => numbers_near(driver, bounds, created_at).await?,
-            CreationTime::Before(number) => (number - CREATION_SEARCH_MAX, number),
-            CreationTime::Unknown => return Ok(None),
-        },
+    if let Some(created_at) = path.id.created_at() {
+        let range = numbers_near(driver, bounds, created_at).await?;
+        let found = find_creation_between(driver, context, path, range).await?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    let range = match find_creation_time(driver, context, path).await? {
+        CreationTime::Known(created_at) => numbers_near(driver, bounds, created_at).await?,
+        CreationTime::Before(number) => (number - CREATION_SEARCH_MAX, number),
+        CreationTime::Unknown => return Ok(None),
     };
+    find_creation_between(driver, context, path, range).await
+}
+
+async fn find_creation_between<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+    range: (i64, i64),
+) -> Result<Option<Change>, StatementError> {
     let item = log_item(context, path);
     let binds = vec![
         Bind::Integer(range.0),
@@ -154,7 +167,8 @@ async fn numbers_near<D: Driver>(
     Ok((first.max(middle - half), last.min(middle + half)))
 }
 
-/// When an item with an integer id was created.
+/// When an item was created, as its first version says: an imported one keeps its id, and was created here later than
+/// the id says.
 enum CreationTime {
     Known(Moment),
     /// Before the entry with this number, which has no values.
@@ -169,8 +183,12 @@ async fn find_creation_time<D: Driver>(
     path: &ItemPath,
 ) -> Result<CreationTime, StatementError> {
     let row = read_item_row(driver, context, path).await?;
-    if let Some(row) = row {
-        return Ok(CreationTime::Known(row.created_at));
+    let first_time = |item: &Item| match path.id {
+        Id::Integer(_) => Some(item.created_at),
+        Id::Uuid(_) => (item.version == 1).then_some(item.updated_at),
+    };
+    if let Some(time) = row.as_ref().and_then(first_time) {
+        return Ok(CreationTime::Known(time));
     }
     let item = log_item(context, path);
     let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(0)];
@@ -179,7 +197,7 @@ async fn find_creation_time<D: Driver>(
     let number = first.sequence;
     let first = LoggedChange::new(&context.model, first);
     Ok(match first.before(&context.model) {
-        Some(before) => CreationTime::Known(before.created_at),
+        Some(before) => first_time(before).map_or(CreationTime::Unknown, CreationTime::Known),
         None => CreationTime::Before(number),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::time::timeout;
@@ -10,16 +10,24 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::plan::{Outcome, WritePlan};
 use crate::store::context::StoreContext;
+use crate::store::driver::Driver as _;
 use crate::store::error::{OpenError, StoreError};
-use crate::store::postgres::attempt::{PostgresWorkerState, WriteAttempt};
+use crate::store::postgres::attempt::{PostgresWorkerState, ROLLBACK_TIMEOUT, WriteAttempt};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
+use crate::store::postgres::error_class::classify;
 use crate::store::postgres::open;
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
 
 /// The time limit of a command that only reads.
 const READ_ONLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The time limit of a transaction that writes many rows; each of its statements has its own.
+const LONG_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// A reader that pauses, such as a person behind a pipe, must not end the transaction.
+const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+     SET LOCAL idle_in_transaction_session_timeout = 0";
 
 /// A worker's state, and the runtime that drives it.
 pub struct PostgresAdmin {
@@ -132,17 +140,56 @@ impl PostgresAdmin {
         })
     }
 
+    /// Runs statements that read, all from one snapshot.
+    pub fn snapshot<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let Self { connection, runtime, .. } = self;
+        let connection = connection.as_ref();
+        let connection = connection
+            .ok_or_else(|| StoreError::internal("a snapshot needs a store that only reads"))?;
+        runtime.block_on(async {
+            let begun = connection.client.batch_execute(BEGIN_SNAPSHOT).await;
+            begun.map_err(|error| StoreError::from(classify(&error).0))?;
+            let mut driver = PostgresDriver::new(connection, TransactionStage::Open);
+            let done = work(&mut driver).await;
+            // Nothing was written; closing the connection ends the snapshot too.
+            let _ = timeout(ROLLBACK_TIMEOUT, connection.client.batch_execute("ROLLBACK")).await;
+            done
+        })
+    }
+
     /// Runs statements that write, in one transaction.
     pub fn write<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        let until = clock::now() + self.call_max;
+        self.write_until(until, async |driver| work(driver).await.map(|done| (done, true)))
+    }
+
+    /// As `write`, for many rows. The transaction is rolled back unless the work says that it is to be committed.
+    pub fn write_unless_refused<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<(T, bool), StoreError>,
+    ) -> Result<T, StoreError> {
+        self.write_until(clock::now() + LONG_TRANSACTION_TIMEOUT, work)
+    }
+
+    fn write_until<T>(
+        &mut self,
+        until: Instant,
+        work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<(T, bool), StoreError>,
+    ) -> Result<T, StoreError> {
         let work = async |driver: &mut PostgresDriver<'_>| {
-            let done = work(driver).await?;
-            driver.commit().await?;
+            let (done, is_to_commit) = work(driver).await?;
+            match is_to_commit {
+                true => driver.commit().await?,
+                false => driver.recover().await?,
+            }
             Ok(done)
         };
-        let until = clock::now() + self.call_max;
         let attempt = self.state.attempt_write(TransactionStage::BeginPending, until, work);
         match self.runtime.block_on(attempt) {
             WriteAttempt::Done(done) => done,

@@ -309,6 +309,15 @@ impl Driver for PostgresDriver<'_> {
         Ok(())
     }
 
+    async fn begin_nested(&mut self) -> Result<(), StatementError> {
+        self.begin_savepoint().await
+    }
+
+    async fn release_nested(&mut self) -> Result<(), StatementError> {
+        self.has_savepoint = false;
+        self.send_command("RELEASE request").await
+    }
+
     async fn rollback_to_savepoint(&mut self) -> Result<(), StatementError> {
         self.send_command("ROLLBACK TO request").await
     }

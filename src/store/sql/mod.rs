@@ -17,6 +17,7 @@ pub mod list;
 pub mod operand;
 pub mod read_statements;
 pub mod statements;
+pub mod transfer;
 pub mod unique;
 pub mod webhooks;
 #[cfg(test)]

@@ -12,9 +12,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::store::driver::poll_once;
 use crate::store::error::{MigrationError, OpenError, StoreError, missing_users_error};
 use crate::store::sqlite::connection::{
-    CACHE_KIB, configure_connection, explain_error, inspect, open_for_reading, sync_fully,
+    CACHE_KIB, configure_connection, explain_error, inspect, open_for_reading, sync_fully, try_lock,
 };
-use crate::store::sqlite::database_files::DatabaseFiles;
+use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
 use crate::store::sqlite::driver::{SqliteDriver, classify_error};
 use crate::store::sqlite::recovery::recover_unserved;
 use crate::store::system_values;
@@ -63,6 +63,12 @@ impl SqliteAdmin {
         Ok((!is_empty).then_some(Self { connection }))
     }
 
+    /// Whether a server has the database open.
+    pub fn is_served(path: &Path) -> Result<bool, OpenError> {
+        let files = DatabaseFiles::find(path)?;
+        Ok(files.sibling(LOCK_SUFFIX).exists() && try_lock(&files)?.is_none())
+    }
+
     /// Checks that the users table exists.
     fn check_users(&mut self, files: &DatabaseFiles) -> Result<(), OpenError> {
         let shown = &files.display_path;
@@ -82,22 +88,49 @@ impl SqliteAdmin {
             .unwrap_or_else(|| Err(StoreError::internal("the SQLite driver blocked in a command")))
     }
 
+    /// Runs statements that read, all from one snapshot.
+    pub fn snapshot<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.connection.execute_batch("BEGIN").map_err(classify_error)?;
+        let done = self.read(work);
+        // Nothing was written; closing the connection ends the snapshot too.
+        let _ = self.connection.execute_batch("ROLLBACK");
+        done
+    }
+
     /// Runs statements that write, in one transaction.
     pub fn write<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
+        self.write_unless_refused(async |driver| work(driver).await.map(|done| (done, true)))
+    }
+
+    /// As `write`, for many rows. The transaction is rolled back unless the work says that it is to be committed.
+    pub fn write_unless_refused<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut SqliteDriver<'_>) -> Result<(T, bool), StoreError>,
+    ) -> Result<T, StoreError> {
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(classify_error)?;
         let done = self.read(work);
-        let done = done.and_then(|done| match self.connection.execute_batch("COMMIT") {
-            Ok(()) => Ok(done),
-            // Detected before anything was written; any other error leaves the outcome unknown.
-            Err(error) => Err(match error.sqlite_error_code() {
-                Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull) => classify_error(error).into(),
-                _ => StoreError::OutcomeUnknown(error.to_string()),
-            }),
+        let done = done.and_then(|(done, is_to_commit)| {
+            if !is_to_commit {
+                return Ok(done);
+            }
+            match self.connection.execute_batch("COMMIT") {
+                Ok(()) => Ok(done),
+                // Detected before anything was written; any other error leaves the outcome unknown.
+                Err(error) => Err(match error.sqlite_error_code() {
+                    Some(ErrorCode::DatabaseBusy | ErrorCode::DiskFull) => {
+                        classify_error(error).into()
+                    }
+                    _ => StoreError::OutcomeUnknown(error.to_string()),
+                }),
+            }
         });
-        if done.is_err() && !self.connection.is_autocommit() {
+        if !self.connection.is_autocommit() {
             // If this fails, closing the connection rolls back.
             let _ = self.connection.execute_batch("ROLLBACK");
         }

@@ -211,7 +211,11 @@ fn help_is_printed() {
           init         Create a commented model file, nouns.toml
           check        Check a model file and list all mistakes
           openapi      Print the OpenAPI document of a model
+          export       Write all items of a resource into a file
+          import       Create items of a resource from a file
           changes      Print the change log, one line per change
+          backup       Copy the database to a file, while servers run
+          restore      Put a backup in the place of the database
           user         Manage users
           cert         Create a self-signed certificate to try HTTPS
           key          Rotate the server's secret key

@@ -1,0 +1,445 @@
+//! Import: batches of rows, each row written with its change log entry.
+//!
+//! Written once for both backends; the caller begins the transaction, of all batches or of one. A batch is written
+//! under a savepoint. When a unique index refuses a row, the batch is rolled back to the savepoint and written again
+//! without that row, so that one run reports all refused rows. The caller rolls back a transaction with any fault.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::fault::OrBug as _;
+use crate::intent::preconditions::Preconditions;
+use crate::model::{Resource, ResourceIndex};
+use crate::permit::AccessScope;
+use crate::plan::decide::{dangling_faults, unique_violation};
+use crate::plan::{
+    ChangeAuthor, Collection, ImportRow, ItemDraft, ScriptStep, StoredState, UpsertKey,
+    WriteAction, decide, new_item, partial_values, refusal_faults,
+};
+use crate::problem::{FaultCode, FieldFault};
+use crate::store::change_log::ChangeLogContext;
+use crate::store::context::StoreContext;
+use crate::store::driver::{Driver, Then};
+use crate::store::error::{FailedStatement, StatementError, StoreError};
+use crate::store::rows::unique_binds;
+use crate::store::script::ItemWrites;
+use crate::store::sql::transfer::{
+    ancestor_ids, lock_system_value, locked_item, locked_item_by_rule,
+};
+use crate::store::sql::unique::violated_unique_rule;
+use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::system_values;
+use crate::store::write::allocate_ids;
+use crate::value::{Id, Item, Moment};
+
+/// What all batches of an import have in common.
+#[derive(Debug)]
+pub struct ImportJob {
+    pub resource: ResourceIndex,
+    pub upsert: Option<UpsertKey>,
+    pub author: ChangeAuthor,
+}
+
+/// What a batch has done.
+#[derive(Debug, Default)]
+pub struct ImportedBatch {
+    pub created: u64,
+    pub updated: u64,
+    pub unchanged: u64,
+    /// The rows that the stored data does not allow; their pointers begin with the line number.
+    pub faults: Vec<FieldFault>,
+}
+
+/// Where the rows come from, and what becomes of a batch.
+pub trait ImportSource {
+    /// The next rows, in the order of the file; none at its end.
+    fn next_batch(&mut self) -> Result<Vec<ImportRow>, String>;
+
+    fn record(&mut self, batch: ImportedBatch);
+
+    /// Whether the transaction is to be rolled back: for its faults, or because nothing is to be written.
+    fn is_rolled_back(&self) -> bool;
+
+    /// Whether the rest need not be examined.
+    fn is_over(&self) -> bool;
+}
+
+/// How a transaction of an import ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportEnd {
+    Committed,
+    RolledBack,
+}
+
+/// Writes all batches of a source.
+pub async fn write_all<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    job: &ImportJob,
+    source: &mut dyn ImportSource,
+) -> Result<ImportEnd, StoreError> {
+    check_model(driver, context).await?;
+    let mut is_first = true;
+    while !source.is_over() {
+        let rows = source.next_batch().map_err(StoreError::Unavailable)?;
+        if rows.is_empty() {
+            break;
+        }
+        let batch = write_batch(driver, context, job, (&rows, is_first)).await?;
+        is_first &= batch.created + batch.updated == 0;
+        source.record(batch);
+    }
+    Ok(match source.is_rolled_back() {
+        true => ImportEnd::RolledBack,
+        false => ImportEnd::Committed,
+    })
+}
+
+/// The stored position of a resumable import: its name in `nouns_system`, its former and its next value.
+#[derive(Debug)]
+pub struct PositionStep<'a> {
+    pub name: &'a str,
+    pub before: Option<&'a str>,
+    pub after: &'a str,
+}
+
+/// Writes one batch and its position. `None`: another import has changed the position.
+pub async fn write_step<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    job: &ImportJob,
+    (rows, position): (&[ImportRow], &PositionStep<'_>),
+) -> Result<Option<ImportedBatch>, StoreError> {
+    check_model(driver, context).await?;
+    driver.execute(&lock_system_value(D::DIALECT), &[Bind::Text(position.name)]).await?;
+    let stored = system_values::read(driver, position.name).await?;
+    if stored.as_deref() != position.before {
+        return Ok(None);
+    }
+    let batch = match rows {
+        [] => ImportedBatch::default(),
+        rows => write_batch(driver, context, job, (rows, true)).await?,
+    };
+    system_values::write(driver, position.name, position.after).await?;
+    Ok(Some(batch))
+}
+
+/// A server may have migrated the tables to another model meanwhile.
+async fn check_model<D: Driver>(driver: &mut D, context: &StoreContext) -> Result<(), StoreError> {
+    match system_values::read(driver, "model").await?.as_ref() == Some(&context.model.shape) {
+        true => Ok(()),
+        false => Err(StoreError::Unavailable("the database has another model".to_owned())),
+    }
+}
+
+/// A row that is ready to be written.
+struct PlannedRow<'a> {
+    root: &'a str,
+    is_new: bool,
+    writes: ItemWrites<'a>,
+}
+
+async fn write_batch<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    job: &ImportJob,
+    (rows, is_first): (&[ImportRow], bool),
+) -> Result<ImportedBatch, StoreError> {
+    let resource = context.model.resource(job.resource);
+    let now = driver.now();
+    let mut batch = ImportedBatch::default();
+    let stored = StoredRows::load(driver, context, job, rows).await?;
+    let place = (context, resource);
+    let mut planned = plan_rows(driver, place, (rows, &stored, now), &mut batch).await?;
+    let any =
+        Collection { resource: job.resource, ancestors: Vec::new(), scope: AccessScope::default() };
+    let log = ChangeLogContext { collection: &any, by: &job.author, now };
+    driver.begin_nested().await?;
+    while !planned.is_empty() {
+        let statements = planned
+            .iter()
+            .enumerate()
+            .flat_map(|(at, row)| row.writes.statements(context, &log, is_first && at == 0));
+        let statements: Vec<_> = statements.collect();
+        let Err(FailedStatement { at, failure }) =
+            driver.execute_all(&statements, Then::Continue).await
+        else {
+            break;
+        };
+        let at = at * planned.len() / statements.len().max(1);
+        drop(statements);
+        let StatementError::UniqueViolation(message) = failure else { return Err(failure.into()) };
+        driver.rollback_to_savepoint().await?;
+        let refused = planned.remove(at.min(planned.len() - 1));
+        batch.faults.extend(unique_faults(resource, refused.root, &message));
+    }
+    driver.release_nested().await?;
+    let new = planned.iter().filter(|row| row.is_new).count();
+    batch.created += u64::try_from(new).unwrap_or(u64::MAX);
+    batch.updated += u64::try_from(planned.len() - new).unwrap_or(u64::MAX);
+    Ok(batch)
+}
+
+/// The faults of a row that a unique index has refused.
+fn unique_faults(resource: &Resource, root: &str, message: &str) -> Vec<FieldFault> {
+    if let Some(rule) = violated_unique_rule(resource, message) {
+        return refusal_faults(resource, root, unique_violation(resource, &[rule], (root, &[])));
+    }
+    // SQLite names the column, PostgreSQL the constraint.
+    let table = &resource.table;
+    let is_key = message.ends_with(&format!("{table}.id")) || *message == *format!("{table}_pkey");
+    let (pointer, detail) = match is_key {
+        true => (format!("{root}/id"), format!("another {} has this id", resource.name)),
+        false => (root.to_owned(), format!("another {} has some of its values", resource.name)),
+    };
+    vec![FieldFault { pointer, code: FaultCode::Taken, detail }]
+}
+
+/// The stored data that the rows of a batch depend on.
+struct StoredRows {
+    /// For each row the item that an upsert found.
+    items: Vec<Option<Item>>,
+    /// The ancestors of the items under each parent, the top-level one first; `None` if there is no such parent.
+    ancestors: BTreeMap<Id, Option<Vec<Id>>>,
+    /// The items that rows refer to and that do not exist.
+    dangling: BTreeSet<(usize, Id)>,
+}
+
+impl StoredRows {
+    async fn load<D: Driver>(
+        driver: &mut D,
+        context: &StoreContext,
+        job: &ImportJob,
+        rows: &[ImportRow],
+    ) -> Result<Self, StoreError> {
+        let items = load_items(driver, context, job, rows).await?;
+        let parents = rows.iter().zip(&items).filter_map(|(row, item)| match item {
+            Some(item) => item.parent,
+            None => row.parent,
+        });
+        let parents: BTreeSet<Id> = parents.collect();
+        let ancestors = load_ancestors(driver, context, job.resource, parents).await?;
+        let drafts = rows.iter().zip(&items).filter_map(|(row, item)| chosen_draft(row, item));
+        let references = drafts.flat_map(|draft| &draft.references);
+        let references: BTreeMap<(usize, Id), ResourceIndex> =
+            references.map(|reference| ((reference.to.0, reference.id), reference.to)).collect();
+        let scope = AccessScope::default();
+        let targets: Vec<_> =
+            references.values().map(|to| context.scoped_statements(*to, &scope)).collect();
+        let looks = references.keys().zip(&targets);
+        let looks = looks.map(|((_, id), target)| target.exists_anywhere(*id));
+        let found = driver.have_rows(&looks.collect::<Vec<_>>()).await?;
+        let dangling = references.into_keys().zip(found).filter(|(_, is_found)| !is_found);
+        Ok(Self { items, ancestors, dangling: dangling.map(|(key, _)| key).collect() })
+    }
+
+    fn dangling_pointers(&self, draft: &ItemDraft) -> Vec<String> {
+        let references = draft.references.iter();
+        let lost =
+            references.filter(|reference| self.dangling.contains(&(reference.to.0, reference.id)));
+        lost.map(|reference| reference.pointer.clone()).collect()
+    }
+}
+
+/// The draft that is written: the change of the item that was found, or a new item.
+fn chosen_draft<'a>(row: &'a ImportRow, item: &Option<Item>) -> Option<&'a ItemDraft> {
+    match item {
+        Some(_) => row.change.as_ref(),
+        None => row.new.as_ref().ok(),
+    }
+}
+
+/// Finds and locks the items that an upsert changes.
+async fn load_items<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    job: &ImportJob,
+    rows: &[ImportRow],
+) -> Result<Vec<Option<Item>>, StoreError> {
+    let resource = context.model.resource(job.resource);
+    let Some(key) = job.upsert else { return Ok(rows.iter().map(|_| None).collect()) };
+    let drafts: Vec<Item> = rows.iter().map(key_item).collect();
+    let statements: Vec<Statement<'_>> = match key {
+        UpsertKey::Id => {
+            let sql = locked_item(resource, D::DIALECT);
+            let binds = drafts.iter().map(|item| vec![Bind::Id(item.id)]);
+            binds.map(|binds| Statement::new(sql.clone(), binds)).collect()
+        }
+        UpsertKey::Rule { rule, .. } => {
+            let rule = resource.unique.get(rule).or_bug("the index of a unique rule");
+            let sql = locked_item_by_rule(resource, rule, D::DIALECT);
+            let binds = drafts.iter().map(|item| {
+                unique_binds(resource, rule, item).or_bug("a row of an upsert has its key")
+            });
+            binds.map(|binds| Statement::new(sql.clone(), binds)).collect()
+        }
+    };
+    let read = |_, row: &dyn Columns| context.read_item(job.resource, row);
+    let found = driver.query_all(&statements, read, |_| false).await?;
+    let items: Vec<Option<Item>> = found.into_iter().map(|mut items| items.pop()).collect();
+    for item in items.iter().flatten() {
+        context.check_lists_and_objects(job.resource, item)?;
+    }
+    Ok(items)
+}
+
+/// A row with the values of its key, as an item.
+fn key_item(row: &ImportRow) -> Item {
+    let moment = Moment::from_micros(0).or_bug("0 is a moment");
+    Item {
+        id: row.id.unwrap_or(Id::Integer(0)),
+        parent: row.parent,
+        created_at: moment,
+        updated_at: moment,
+        version: 0,
+        values: row.change.as_ref().map(partial_values).unwrap_or_default(),
+    }
+}
+
+async fn load_ancestors<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    resource: ResourceIndex,
+    parents: BTreeSet<Id>,
+) -> Result<BTreeMap<Id, Option<Vec<Id>>>, StoreError> {
+    let model = &context.model;
+    let Some(parent) = model.resource(resource).parent else { return Ok(BTreeMap::new()) };
+    let sql = ancestor_ids(model, model.resource(parent), D::DIALECT);
+    let statements = parents.iter().map(|id| Statement::new(&*sql, vec![Bind::Id(*id)]));
+    let statements: Vec<_> = statements.collect();
+    // From the parent upwards.
+    let kinds: Vec<_> = model.lineage(parent).iter().rev().map(|level| level.id).collect();
+    let read = |_, row: &dyn Columns| {
+        let ids = kinds.iter().enumerate().map(|(at, kind)| row.id(at, *kind));
+        let mut ids: Vec<Id> = ids.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+        ids.reverse();
+        Ok(ids)
+    };
+    let found = driver.query_all(&statements, read, |_| false).await?;
+    let found = found.into_iter().map(|mut chains| chains.pop());
+    Ok(parents.iter().copied().zip(found).collect())
+}
+
+/// Decides each row; those that are refused become faults.
+async fn plan_rows<'a, D: Driver>(
+    driver: &mut D,
+    (context, resource): (&'a StoreContext, &'a Resource),
+    (rows, stored, now): (&'a [ImportRow], &StoredRows, Moment),
+    batch: &mut ImportedBatch,
+) -> Result<Vec<PlannedRow<'a>>, StoreError> {
+    raise_last_id(driver, resource, rows).await?;
+    let needs_id = |row: &ImportRow, item: &Option<Item>| item.is_none() && row.id.is_none();
+    let pairs = || rows.iter().zip(&stored.items);
+    let count = pairs().filter(|(row, item)| needs_id(row, item)).count();
+    let ids = match count {
+        0 => Vec::new(),
+        count => allocate_ids(driver, resource, count, now).await?,
+    };
+    let mut ids = ids.into_iter();
+    let mut planned = Vec::with_capacity(rows.len());
+    for (row, item) in pairs() {
+        let id = if needs_id(row, item) { ids.next() } else { row.id };
+        let plan = RowPlan { context, resource, stored, now };
+        match plan.decide(row, item.as_ref(), id) {
+            Ok(Some(row)) => planned.push(row),
+            Ok(None) => batch.unchanged += 1,
+            Err(faults) => batch.faults.extend(faults),
+        }
+    }
+    Ok(planned)
+}
+
+/// Raises the last allocated id above the ids of the rows, where inserts do not do so.
+async fn raise_last_id<D: Driver>(
+    driver: &mut D,
+    resource: &Resource,
+    rows: &[ImportRow],
+) -> Result<(), StatementError> {
+    let largest = rows.iter().filter_map(|row| row.id).max();
+    if let (Some(Id::Integer(largest)), Some(sql)) = (largest, D::DIALECT.raise_last_id) {
+        let binds = [Bind::Text(&resource.table), Bind::Integer(largest)];
+        driver.query(sql, &binds, |_| Ok(())).await?;
+    }
+    Ok(())
+}
+
+/// What the decision about a row depends on.
+struct RowPlan<'a, 'b> {
+    context: &'a StoreContext,
+    resource: &'a Resource,
+    stored: &'b StoredRows,
+    now: Moment,
+}
+
+impl<'a> RowPlan<'a, '_> {
+    /// `None`: the item has these values already.
+    fn decide(
+        &self,
+        row: &'a ImportRow,
+        item: Option<&Item>,
+        id: Option<Id>,
+    ) -> Result<Option<PlannedRow<'a>>, Vec<FieldFault>> {
+        let Self { context, resource, stored, now } = self;
+        let draft = match item {
+            Some(_) => row.change.as_ref().or_bug("only an upsert finds items"),
+            None => row.new.as_ref().map_err(Clone::clone)?,
+        };
+        let parent = item.map_or(row.parent, |item| item.parent);
+        let ancestors = match parent {
+            None => Vec::new(),
+            Some(id) => stored.ancestors.get(&id).cloned().flatten().ok_or_else(|| {
+                let key = resource.parent_key.as_deref().unwrap_or_default();
+                dangling_faults(&[format!("{}/{key}", row.root)])
+            })?,
+        };
+        let collection =
+            Collection { resource: resource.index, ancestors, scope: AccessScope::default() };
+        let dangling = stored.dangling_pointers(draft);
+        let steps = match item {
+            None if !dangling.is_empty() => return Err(dangling_faults(&dangling)),
+            None => {
+                let id = (id.or_bug("each new item has an id"), row.id.is_some());
+                let item = new_item(draft, id, parent, *now);
+                vec![ScriptStep::Insert { item, root: row.root.clone() }]
+            }
+            Some(item) => {
+                self.refuse_other_place(row, item)?;
+                let action = WriteAction::Replace { id: item.id, draft: draft.clone() };
+                let conditions = Preconditions::if_version(item.version);
+                let found = StoredState {
+                    item: Some(item.clone()),
+                    dangling_references: dangling,
+                    ..StoredState::empty(*now)
+                };
+                let script = decide(&context.model, &collection, (&action, &conditions), found);
+                script.map_err(|refusal| refusal_faults(resource, &row.root, refusal))?.steps
+            }
+        };
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let (writes, _) = ItemWrites::new(context, &collection, steps);
+        Ok(Some(PlannedRow { root: &row.root, is_new: item.is_none(), writes }))
+    }
+
+    /// An item keeps its id and its parent.
+    fn refuse_other_place(&self, row: &ImportRow, item: &Item) -> Result<(), Vec<FieldFault>> {
+        let name = &self.resource.name;
+        let key = self.resource.parent_key.as_deref().unwrap_or_default();
+        let is_other = |sent: Option<Id>, stored: Option<Id>| sent.is_some() && sent != stored;
+        let other = [
+            ("id", is_other(row.id, Some(item.id)), Some(item.id)),
+            (key, is_other(row.parent, item.parent), item.parent),
+        ];
+        let fault = |(member, id): (&str, Option<Id>)| FieldFault {
+            pointer: format!("{}/{member}", row.root),
+            code: FaultCode::Mismatch,
+            detail: match id {
+                Some(id) => format!("the stored {name} has {id}, and keeps it"),
+                None => format!("the stored {name} has none"),
+            },
+        };
+        let other = other.into_iter().filter(|(_, is_other, _)| *is_other);
+        let faults: Vec<_> = other.map(|(member, _, id)| fault((member, id))).collect();
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
