@@ -1,5 +1,8 @@
 //! `nouns export`: the bytes of an export over HTTP, and files that are complete or absent.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use super::*;
 
 on_every_backend! {
@@ -65,6 +68,23 @@ on_every_backend! {
         assert!(ended.stderr.contains("belong to another model; name its file with --model"), "{ended:?}");
     }
 
+    /// Rows that are deleted after it has begun are in it.
+    fn export_command_reads_one_snapshot(shop: Shop) {
+        shop.write("new.csv", &customers(10_000));
+        shop.succeeds(&["import", "customer", "new.csv"], "nouns: created 10,000 customers from new.csv");
+        let mut command = Command::new(EXECUTABLE);
+        command.args(shop.arguments(&["export", "customer"])).env_clear();
+        command.current_dir(shop.server.folder()).stdout(Stdio::piped());
+        let mut export = command.spawn().unwrap();
+        let mut lines = BufReader::new(export.stdout.take().unwrap()).lines();
+        // The pipe is full before the export has read all pages.
+        assert!(lines.next().unwrap().unwrap().contains("n0@example.com"));
+        shop.sql("DELETE FROM customers");
+        assert_eq!(lines.count(), 9_999);
+        assert!(export.wait().unwrap().success());
+        assert_eq!(shop.run(&["export", "customer"]).stdout, "");
+    }
+
     /// A stored value that is damaged ends the export, and leaves no file.
     fn export_command_that_fails_leaves_no_file(shop: Shop) {
         shop.customer("ann");
@@ -80,7 +100,6 @@ on_every_backend! {
     }
 }
 
-/// One that is made while others write shows one moment.
 #[test]
 fn export_command_without_a_database_creates_none() {
     let folder = crate::harness::Folder::new();

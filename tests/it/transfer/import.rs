@@ -133,6 +133,21 @@ on_every_backend! {
         assert_eq!((shop.count("customers"), shop.count("nouns_changes")), (3, 3));
     }
 
+    fn import_on_a_terminal_draws_its_progress_and_erases_it(shop: Shop) {
+        shop.write("new.csv", &customers(2_000));
+        let line = [EXECUTABLE.to_owned()].into_iter().chain(shop.arguments(&["import", "customer", "new.csv"]));
+        let line = line.collect::<Vec<_>>().join(" ");
+        let mut command = Command::new("script");
+        command.args(["-q", "-e", "-c", &line, "/dev/null"]).env_clear().current_dir(shop.server.folder());
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("SHELL", "/bin/sh");
+        let ended = Process::spawn(&mut command).end();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let drawn: Vec<_> = ended.stdout.split("\r\u{1b}[K").collect();
+        assert!(drawn[1].starts_with("checking ░░░░") && drawn[1].ends_with(" 1 rows"), "{drawn:?}");
+        assert!(drawn.iter().any(|line| line.starts_with("importing ████")), "{drawn:?}");
+        assert_eq!(drawn.last().unwrap().trim_end(), "nouns: created 2,000 customers from new.csv");
+    }
+
     fn import_reads_standard_input_where_the_format_is_given(shop: Shop) {
         shop.refuses(
             &["import", "customer", "-"],
