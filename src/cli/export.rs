@@ -3,7 +3,7 @@
 //! It runs while servers run, and changes nothing in the database. A file is complete or absent: the items are
 //! written into `FILE.part`, which is renamed at the end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ pub fn run(flags: &ExportArgs) -> Result<ExitCode, CommandError> {
     let part = part_path(path);
     let shown = path.display().to_string();
     let export = Export { source: &source, format, admin_store: &mut admin_store };
-    let written = write_part(&part, export).and_then(|rows| {
+    let file = create_part(&part, flags.force)?;
+    let written = write_part(file, export).and_then(|rows| {
         // Another program may have created it meanwhile.
         check_target(path, flags.force).map_err(ExportError::Target)?;
         fs::rename(&part, path).map_err(ExportError::Output).map(|()| rows)
@@ -109,8 +110,27 @@ fn part_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn write_part(part: &Path, export: Export<'_>) -> Result<u64, ExportError> {
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(part)?);
+/// Two exports must not write one file.
+fn create_part(part: &Path, is_forced: bool) -> Result<File, CommandError> {
+    let shown = part.display();
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let options = match is_forced {
+        true => options.create(true).truncate(true),
+        false => options.create_new(true),
+    };
+    options.open(part).map_err(|error| {
+        command_error(match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{shown} exists: another export is writing it, or was interrupted; --force replaces it"
+            ),
+            _ => format!("cannot write {shown}: {error}"),
+        })
+    })
+}
+
+fn write_part(part: File, export: Export<'_>) -> Result<u64, ExportError> {
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, part);
     let rows = export.write(&mut out)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.sync_all()?;

@@ -283,17 +283,21 @@ impl<'a> Import<'a> {
         let ImportedBatch { created, updated, unchanged, .. } = total;
         let resource = self.source.resource();
         let name = if *created == 1 { &resource.name } else { &resource.plural };
-        let created = with_separators(*created);
-        let (file, is_dry_run) = (&self.input.name, self.flags.dry_run);
-        let effect = match self.upsert {
-            None => format!("created {created} {name} from {file}"),
-            Some(_) => format!(
-                "{file}: {created} created, {} updated, {} unchanged",
-                with_separators(*updated),
-                with_separators(*unchanged)
+        let [created, updated, unchanged] =
+            [created, updated, unchanged].map(|rows| with_separators(*rows));
+        let file = &self.input.name;
+        match (self.upsert, self.flags.dry_run) {
+            (None, false) => format!("created {created} {name} from {file}"),
+            (None, true) => {
+                format!("would create {created} {name} from {file}; nothing was written")
+            }
+            (Some(_), false) => {
+                format!("{file}: {created} created, {updated} updated, {unchanged} unchanged")
+            }
+            (Some(_), true) => format!(
+                "{file}: {created} to create, {updated} to update, {unchanged} unchanged; nothing was written"
             ),
-        };
-        if is_dry_run { format!("dry run, nothing was written: {effect}") } else { effect }
+        }
     }
 }
 

@@ -46,6 +46,15 @@ on_every_backend! {
             "nouns: folder.csv is not a file; write to standard output instead: nouns export RESOURCE > folder.csv",
         );
         assert!(!shop.exists("old.csv.part") && !shop.exists("folder.csv.part"));
+        // One that was interrupted, or is running.
+        shop.write("new.csv.part", "half");
+        shop.refuses(
+            &["export", "customer", "new.csv"],
+            "nouns: new.csv.part exists: another export is writing it, or was interrupted; --force replaces it",
+        );
+        assert_eq!((shop.read("new.csv.part").as_str(), shop.exists("new.csv")), ("half", false));
+        shop.succeeds(&["export", "customer", "new.csv", "--force"], "nouns: wrote 1 customer into new.csv");
+        assert!(!shop.exists("new.csv.part"));
     }
 
     fn export_command_refuses_what_it_does_not_know(shop: Shop) {

@@ -126,7 +126,7 @@ on_every_backend! {
         shop.write("new.csv", &customers(3));
         shop.succeeds(
             &["import", "customer", "new.csv", "--dry-run"],
-            "nouns: dry run, nothing was written: created 3 customers from new.csv",
+            "nouns: would create 3 customers from new.csv; nothing was written",
         );
         assert_eq!((shop.count("customers"), shop.count("nouns_changes")), (0, 0));
         shop.succeeds(&["import", "customer", "new.csv"], "nouns: created 3 customers from new.csv");

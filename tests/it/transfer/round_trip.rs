@@ -78,6 +78,13 @@ on_every_backend! {
             let path = format!("/customers/{customer}/orders/{order}/parcels");
             let parcel = copy.server.create(&path, r#"{"parcel":{"code":"new"}}"#);
             assert_eq!(parcel, format!("{path}/31"));
+            // Also behind one that is far away, and one in between does not set them back.
+            for id in [50_000, 2_000] {
+                copy.write("more.csv", &format!("code,order_id,id\nm{id},{order},{id}\n"));
+                copy.succeeds(&["import", "parcel", "more.csv"], "nouns: created 1 parcel from more.csv");
+            }
+            let parcel = copy.server.create(&path, r#"{"parcel":{"code":"last"}}"#);
+            assert_eq!(parcel, format!("{path}/50001"));
         }
     }
 }
