@@ -35,7 +35,8 @@ pub fn run(flags: &CheckArgs) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary(model: &Model) -> String {
+/// The numbers of declared things.
+pub fn summary(model: &Model) -> String {
     let count = |number: usize, word: &str| match number {
         1 => format!("1 {word}"),
         number => format!("{number} {word}s"),

@@ -10,6 +10,7 @@ mod change_line;
 mod changes;
 mod check;
 mod demo;
+mod doctor;
 mod environment;
 mod export;
 mod first_steps;
@@ -87,6 +88,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Put a backup in the place of the database
     Restore(restore::RestoreArgs),
+    /// Check the database, the key and the machine, and say what to mend
+    Doctor(doctor::DoctorArgs),
     /// Manage users
     #[command(subcommand)]
     User(user::UserCommand),
@@ -128,6 +131,7 @@ pub fn run() -> ExitCode {
             Command::Changes(flags) => changes::run(&flags),
             Command::Backup(flags) => backup::run(&flags),
             Command::Restore(flags) => restore::run(&flags),
+            Command::Doctor(flags) => doctor::run(&flags),
             Command::User(command) => user::run(&command),
             Command::Cert(flags) => cert::run(&flags),
             Command::Key(command) => key::run(&command),

@@ -289,7 +289,7 @@ fn https_port(listeners: &[Listener]) -> u16 {
 }
 
 /// The certificate, if there is one; both of its files are named, or none.
-fn read_tls(
+pub fn read_tls(
     (certificate, key): (Option<PathBuf>, Option<PathBuf>),
     model: &Model,
 ) -> Result<Option<TlsConfig>, CommandError> {

@@ -31,6 +31,13 @@ pub(super) fn connections_max(wanted: usize, log: &Logger) -> usize {
     wanted.min(possible)
 }
 
+/// How many connections the limit of open files allows a server that this process would be.
+pub fn connections_allowed() -> usize {
+    let files = getrlimit(Resource::Nofile).maximum;
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    connections_for_files(files)
+}
+
 /// The number of connections for this number of files: half of it, if there are hardly any files.
 fn connections_for_files(files: usize) -> usize {
     files.saturating_sub(RESERVED_FILES).max(files / 2)

@@ -39,6 +39,7 @@ use tokio::time::timeout;
 
 use self::accept::Acceptor;
 pub use self::bind::{Listener, ListenerKind, bind};
+pub use self::file_limit::connections_allowed;
 pub use self::options::ServerOptions;
 use self::refusal::RefusalContext;
 use self::shutdown::{ShutdownStage, Signals};

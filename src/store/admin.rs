@@ -13,6 +13,7 @@ use crate::store::database::Database;
 use crate::store::error::{OpenError, StoreError, WriteError};
 use crate::store::import::{self, ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
 use crate::store::postgres::admin::PostgresAdmin;
+use crate::store::postgres::health::{self, PostgresHealth};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::store::sqlite::admin::SqliteAdmin;
 use crate::store::users::{self, RoleGroup};
@@ -172,6 +173,30 @@ impl AdminStore {
             Ok(Ok(bounds)) => Ok(bounds.oldest.filter(|oldest| sequence < oldest - 1)),
             Ok(Err(failure)) => Err(failure.message().to_owned()),
             Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// The newest entry of the change log.
+    pub fn newest_change(&mut self) -> Result<Option<Change>, String> {
+        let bounds = run!(self.read(|driver| Ok(change_log::read_bounds(driver).await)));
+        let newest = match bounds {
+            Ok(Ok(bounds)) => bounds.newest,
+            Ok(Err(failure)) => return Err(failure.message().to_owned()),
+            Err(error) => return Err(error.to_string()),
+        };
+        match newest {
+            Some(newest) => Ok(self.changes_after(newest - 1)?.into_iter().next()),
+            None => Ok(None),
+        }
+    }
+
+    /// The state of the PostgreSQL server; `None` with SQLite.
+    pub fn postgres_health(&mut self) -> Option<Result<PostgresHealth, StoreError>> {
+        match &mut self.connection {
+            AdminConnection::Sqlite(_) => None,
+            AdminConnection::Postgres(connection) => {
+                Some(connection.read(async |driver| Ok(health::examine(driver).await?)))
+            }
         }
     }
 

@@ -35,6 +35,8 @@ mod database_faults;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod durability;
 #[cfg(test)]
 mod exports;

@@ -53,7 +53,7 @@ impl TlsConfig {
         self.with_pair(|pair| Arc::clone(&pair.config))
     }
 
-    fn expiry(&self) -> Moment {
+    pub fn expiry(&self) -> Moment {
         self.with_pair(|pair| pair.info.not_after)
     }
 

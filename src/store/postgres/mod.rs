@@ -16,6 +16,7 @@ pub mod detach_on_drop;
 pub mod driver;
 pub mod error_class;
 pub mod export;
+pub mod health;
 pub mod index_build;
 pub mod insert_batch;
 pub mod maintenance;

@@ -174,8 +174,7 @@ fn verify(path: &Path, expected: &TableCounts) -> Result<CopySummary, CopyError>
     }
     let verdict: String = copy.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     if verdict != "ok" {
-        // The line before it names the database, as SQLite does.
-        return Err(CopyError::Invalid(verdict.lines().last().unwrap_or_default().to_owned()));
+        return Err(CopyError::Invalid(last_line(&verdict)));
     }
     if let Some(difference) = TableCounts::read(&copy)?.difference(expected) {
         return Err(CopyError::Invalid(difference));
@@ -188,6 +187,11 @@ fn verify(path: &Path, expected: &TableCounts) -> Result<CopySummary, CopyError>
     }
     let bytes = fs::metadata(path).map_err(CopyError::File)?.len();
     Ok(CopySummary { bytes, last_sequence: expected.last_sequence, broken_references })
+}
+
+/// The fault in the verdict of an integrity check: the line before it names the database, as SQLite does.
+pub fn last_line(verdict: &str) -> String {
+    verdict.lines().last().unwrap_or_default().to_owned()
 }
 
 /// Refuses to write where a file is, or over a part of a database.
@@ -257,7 +261,7 @@ fn explain_copy_error(error: CopyError, source: &str, target: &Path) -> OpenErro
         CopyError::File(error) => explain_file_error(&error, target),
         CopyError::Invalid(how) => OpenError(format!(
             "the copy of {source} is damaged ({how}), and was removed: {source} itself may be damaged, or the \
-             disk that holds {shown}; check the database with: sqlite3 -readonly {source} 'PRAGMA integrity_check'"
+             disk that holds {shown}; check the database with: nouns doctor"
         )),
     }
 }

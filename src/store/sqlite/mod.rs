@@ -12,6 +12,7 @@ pub mod connection;
 pub mod database_files;
 pub mod driver;
 pub mod export;
+pub mod health;
 #[cfg(any(fuzzing, test))]
 pub mod migration_check;
 pub mod open;

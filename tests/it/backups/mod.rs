@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use expect_test::expect;
+use rusqlite::Connection;
 
 use crate::harness::{Backend, FinishedProcess, Folder, Server, Setup, run_nouns, run_sql};
 
@@ -47,6 +48,18 @@ fn stopped_store() -> Folder {
     let server = Server::on(Backend::Sqlite);
     server.create("/customers", ANN);
     server.stop()
+}
+
+/// Overwrites a page of the table of customers.
+pub(crate) fn damage(file: &Path) {
+    let connection = Connection::open(file).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_master WHERE name = 'customers'";
+    let page: u32 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    let page = page as usize;
+    connection.close().unwrap();
+    let mut bytes = fs::read(file).unwrap();
+    bytes[(page - 1) * 4096 + 3..page * 4096].fill(0xAA);
+    fs::write(file, bytes).unwrap();
 }
 
 /// The names of the stored customers.

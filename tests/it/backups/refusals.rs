@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use expect_test::expect;
 use rusqlite::Connection;
 
-use super::{ANN, customers, files, refuse, run, stopped_store};
+use super::{ANN, customers, damage, files, refuse, run, stopped_store};
 use crate::harness::{Backend, Folder, Server, run_sql};
 
 /// Each run must leave all files as they were.
@@ -78,18 +78,6 @@ fn backup_of_a_database_of_another_program_is_refused() {
     "#]]
     .assert_eq(&messages);
     assert!(files(folder.path()) == before);
-}
-
-/// Overwrites a page of the table of customers.
-fn damage(file: &std::path::Path) {
-    let connection = Connection::open(file).unwrap();
-    let sql = "SELECT rootpage FROM sqlite_master WHERE name = 'customers'";
-    let page: u32 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
-    let page = page as usize;
-    connection.close().unwrap();
-    let mut bytes = fs::read(file).unwrap();
-    bytes[(page - 1) * 4096 + 3..page * 4096].fill(0xAA);
-    fs::write(file, bytes).unwrap();
 }
 
 #[test]

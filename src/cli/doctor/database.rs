@@ -1,0 +1,303 @@
+//! The checks of the database: its files or its server, its model, key, users and times.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::health_check::HealthChecks;
+use super::machine;
+use crate::auth::key::FINGERPRINT_NAME;
+use crate::auth::key_source::{KeyError, KeySource};
+use crate::cli::first_user;
+use crate::cli::report::CommandError;
+use crate::cli::roles::RoleReview;
+use crate::clock;
+use crate::model::diff::{Difference, compare};
+use crate::model::{self, Model};
+use crate::store::{AdminStore, Database, PageCheck, PostgresHealth, SqliteHealth, examine_sqlite};
+
+/// How long the pages of an SQLite file are checked.
+const PAGE_CHECK_MAX: Duration = Duration::from_secs(30);
+/// A WAL of this size was not reset for long.
+const WAL_BYTES_MAX: u64 = 256 << 20;
+/// The differences of clocks that nobody notices.
+const CLOCK_MICROS_MAX: i64 = 2_000_000;
+/// The name of the model in the table of system values.
+const MODEL_NAME: &str = "model";
+
+type KeyChoice<'a> = (&'a Result<KeySource, KeyError>, bool);
+
+pub fn check_all(
+    checks: &mut HealthChecks,
+    (model, database): (&Arc<Model>, &Database),
+    (key, is_key_named): KeyChoice<'_>,
+) {
+    if database.is_absent() {
+        check_absent(checks, database, (key, is_key_named));
+        return check_key(checks, model, key, None);
+    }
+    if let Database::Sqlite(path) = database
+        && !check_file(checks, path)
+    {
+        return check_key(checks, model, key, None);
+    }
+    let mut admin_store = match AdminStore::open_read_only(database, model) {
+        Ok(admin_store) => admin_store,
+        Err(error) => {
+            checks.fault("database", &error.to_string());
+            return check_key(checks, model, key, None);
+        }
+    };
+    let ahead_micros = match admin_store.postgres_health() {
+        Some(Ok(health)) => {
+            check_server(checks, (model, database), &health);
+            health.clock_ahead_micros
+        }
+        Some(Err(error)) => return checks.fault("database", &error.to_string()),
+        None => 0,
+    };
+    match admin_store.read_system_value(FINGERPRINT_NAME) {
+        Ok(stored) => check_key(checks, model, key, stored.as_deref()),
+        Err(error) => checks.fault("key", &error.to_string()),
+    }
+    check_stored_model(checks, &mut admin_store, model);
+    check_users(checks, &mut admin_store, model);
+    check_newest_change(checks, &mut admin_store, ahead_micros);
+}
+
+/// There is no database: a new one, or one that was lost.
+fn check_absent(checks: &mut HealthChecks, database: &Database, (key, is_named): KeyChoice<'_>) {
+    match first_user::refuse_lost_database(database, key.as_ref().ok(), is_named) {
+        Ok(()) => checks.warn(
+            "database",
+            &format!("there is no database {database} yet; create it with: nouns serve"),
+        ),
+        Err(CommandError(message)) => {
+            checks.fault("database", message.strip_prefix("nouns: ").unwrap_or(&message));
+        }
+    }
+    if let Database::Sqlite(path) = database {
+        machine::check_folder(checks, path);
+    }
+}
+
+/// Returns whether the file can be opened.
+fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
+    const NAME: &str = "database";
+    let shown = path.display();
+    let health = match examine_sqlite(path, PAGE_CHECK_MAX) {
+        Ok(health) => health,
+        Err(error) => {
+            checks.fault(NAME, &error.to_string());
+            machine::check_folder(checks, path);
+            return false;
+        }
+    };
+    let SqliteHealth { bytes, wal_bytes, pages, broken_reference, .. } = &health;
+    match pages {
+        PageCheck::Passed => checks.ok(NAME, &format!("{shown}: {bytes} bytes, no page is damaged")),
+        PageCheck::Failed(how) => checks.fault(
+            NAME,
+            &format!("{shown} is damaged ({how}); stop the server, and restore a backup: nouns restore FILE --force"),
+        ),
+        PageCheck::Unfinished => checks.warn(
+            NAME,
+            &format!(
+                "{shown}: its pages could not be checked within {} s; check a copy: nouns backup FILE",
+                PAGE_CHECK_MAX.as_secs()
+            ),
+        ),
+    }
+    if let Some((table, other)) = broken_reference {
+        checks.warn(
+            "references",
+            &format!(
+                "rows of {table} refer to rows of {other} that do not exist, which another program has caused; list \
+                 them with: sqlite3 -readonly {shown} 'PRAGMA foreign_key_check'"
+            ),
+        );
+    }
+    if *wal_bytes > WAL_BYTES_MAX {
+        checks.warn(
+            "wal",
+            &format!(
+                "the write-ahead log has {wal_bytes} bytes: another process reads the database without a pause; \
+                 end it (fuser {shown} shows it)"
+            ),
+        );
+    }
+    machine::check_files(checks, &health);
+    machine::check_folder(checks, path);
+    machine::check_space(checks, path, bytes.saturating_add(*wal_bytes));
+    true
+}
+
+fn check_server(
+    checks: &mut HealthChecks,
+    (model, database): (&Model, &Database),
+    health: &PostgresHealth,
+) {
+    let PostgresHealth { version, connections_max, .. } = health;
+    match health.is_supported {
+        true => checks.ok("database", &format!("{database}: PostgreSQL {version}")),
+        false => checks.fault(
+            "database",
+            &format!("{database}: PostgreSQL {version} is too old; upgrade it to 13 or later"),
+        ),
+    }
+    match health.unsafe_settings.as_slice() {
+        [] => checks.ok("durability", "fsync and full_page_writes are on"),
+        settings => checks.fault(
+            "durability",
+            &format!(
+                "{} = off: a crash of its machine loses or damages committed data; set it to on in postgresql.conf",
+                settings.join(" = off, ")
+            ),
+        ),
+    }
+    let wanted = i64::try_from(model.server.limits.database_connections_max).unwrap_or(i64::MAX);
+    if wanted > *connections_max {
+        checks.warn(
+            "connections",
+            &format!(
+                "PostgreSQL allows {connections_max} connections, and one server uses up to {wanted}; raise \
+                 max_connections, or lower database_connections_max"
+            ),
+        );
+    }
+    let difference = health.clock_ahead_micros.saturating_abs() - health.clock_error_micros;
+    if difference > CLOCK_MICROS_MAX {
+        let seconds = difference / 1_000_000;
+        checks.warn(
+            "clock",
+            &format!(
+                "the clocks of this machine and of PostgreSQL differ by {seconds} s; let both be set by NTP"
+            ),
+        );
+    }
+}
+
+fn check_key(
+    checks: &mut HealthChecks,
+    model: &Model,
+    key: &Result<KeySource, KeyError>,
+    stored: Option<&str>,
+) {
+    const NAME: &str = "key";
+    let source = match key {
+        Ok(source) => source,
+        Err(_) if model.server.open == Some(true) => {
+            return checks.ok(NAME, "an open server needs none");
+        }
+        Err(error) => return checks.fault(NAME, &error.to_string()),
+    };
+    let name = source.name();
+    match (source.read(), stored) {
+        (Err(error), _) => checks.fault(NAME, &error.to_string()),
+        (Ok(None), None) => checks.ok(NAME, "there is none yet; the first start creates it"),
+        (Ok(Some(_)), None) => {
+            checks.ok(NAME, &format!("{name} can be read; the database has no key yet"));
+        }
+        // With a fingerprint, `resolve` creates nothing.
+        (Ok(_), Some(fingerprint)) => match source.resolve(Some(fingerprint)) {
+            Err(error) => checks.fault(NAME, &error.to_string()),
+            Ok(found) if found.keys.is_rotating() => checks.warn(
+                NAME,
+                &format!(
+                    "{name} holds two keys: a rotation has begun; finish it with: nouns key rotate"
+                ),
+            ),
+            Ok(_) => checks.ok(NAME, &format!("{name} fits the database")),
+        },
+    }
+}
+
+fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, model: &Model) {
+    const NAME: &str = "stored model";
+    let stored = match admin_store.read_system_value(MODEL_NAME) {
+        Ok(Some(stored)) => stored,
+        Ok(None) => {
+            return checks.fault(NAME, "the database does not record its model; restore a backup");
+        }
+        Err(error) => return checks.fault(NAME, &error.to_string()),
+    };
+    let stored = match model::read_shape(&stored) {
+        Ok(stored) => stored,
+        Err(errors) => {
+            return checks.fault(NAME, &format!("the stored model cannot be read ({errors})"));
+        }
+    };
+    let mut additions = 0;
+    let mut refused = Vec::new();
+    for difference in compare(&stored, model) {
+        match difference {
+            Difference::AddResource(_) | Difference::AddField(..) => additions += 1,
+            Difference::Refused { reason, .. } => refused.push(reason),
+        }
+    }
+    match (refused.as_slice(), additions) {
+        ([], 0) => checks.ok(NAME, "the stored data fits the model"),
+        ([], _) => checks.ok(
+            NAME, &format!(
+                "the next start applies what the model adds ({additions} resources and fields)"
+            ),
+        ),
+        (refused, _) => checks.fault(
+            NAME,
+            &format!(
+                "the stored data is of another model: {}; take these changes back, unless the resources have no items",
+                refused.join("; ")
+            ),
+        ),
+    }
+}
+
+fn check_users(checks: &mut HealthChecks, admin_store: &mut AdminStore, model: &Model) {
+    const NAME: &str = "users";
+    let groups = match admin_store.role_groups() {
+        Ok(groups) => groups,
+        Err(error) => return checks.fault(NAME, &error.to_string()),
+    };
+    let review = RoleReview::new(model, &groups);
+    let is_open = model.server.open == Some(true);
+    if let Some(roles) = review.undeclared() {
+        checks.warn(
+            NAME,
+            &format!(
+                "users ({}) have roles that the model does not declare ({roles}), such as {}; set others with: nouns \
+                 user roles",
+                review.users,
+                review.examples()
+            ),
+        );
+    }
+    match (review.has_admin, groups.is_empty()) {
+        (true, _) => checks.ok(NAME, "an enabled user has the role admin"),
+        (false, true) if is_open => checks.ok(NAME, "there are none; an open server needs none"),
+        (false, _) => checks.warn(
+            NAME,
+            "no enabled user has the role admin; add one with: nouns user add NAME --role admin",
+        ),
+    }
+}
+
+/// A change from the future: a clock was ahead, or is behind now.
+fn check_newest_change(checks: &mut HealthChecks, admin_store: &mut AdminStore, ahead_micros: i64) {
+    const NAME: &str = "clock";
+    let newest = match admin_store.newest_change() {
+        Ok(newest) => newest,
+        Err(cause) => return checks.fault("change log", &cause),
+    };
+    let now = clock::moment().micros().saturating_add(ahead_micros);
+    match newest {
+        Some(change) if change.time.micros() > now.saturating_add(CLOCK_MICROS_MAX) => checks.warn(
+            NAME,
+            &format!(
+                "the newest change, {}, is of {}, which is in the future: the clock was ahead, or is behind now; let \
+                 it be set by NTP",
+                change.sequence, change.time
+            ),
+        ),
+        Some(_) | None => checks.ok(NAME, "no change is in the future"),
+    }
+}
