@@ -121,8 +121,8 @@ fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
         checks.warn(
             "wal",
             &format!(
-                "the write-ahead log has {wal_bytes} bytes: another process reads the database without a pause; \
-                 end it (fuser {shown} shows it)"
+                "the write-ahead log has {wal_bytes} bytes: another process reads the database without a pause, or wrote \
+                 much at once; it shrinks at a restart of the server, after that process has ended (fuser {shown} shows it)"
             ),
         );
     }

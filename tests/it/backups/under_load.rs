@@ -32,7 +32,7 @@ impl LoadSize {
         match std::env::var_os("NOUNS_SOAK") {
             None => Self { rows: 5_000, clients: 4, creates_before: 200, creates_after: 100 },
             Some(_) => {
-                Self { rows: 300_000, clients: 64, creates_before: 50_000, creates_after: 50_000 }
+                Self { rows: 300_000, clients: 64, creates_before: 20_000, creates_after: 20_000 }
             }
         }
     }

@@ -5,7 +5,7 @@
 mod machine;
 mod postgres;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
 use expect_test::{Expect, expect};
@@ -278,6 +278,13 @@ fn doctor_finds_faults_of_sqlite_files() {
 #[test]
 fn doctor_finds_sqlite_files_of_others_and_lost_ones() {
     let stopped = StoppedServer::new();
+    stopped.check(
+        |folder| File::create(folder.join("nouns.db-wal")).unwrap().set_len(300 << 20).unwrap(),
+        &expect![[r#"
+            warning  wal          the write-ahead log has <n> bytes: another process reads the database without a pause, or wrote much at once; it shrinks at a restart of the server, after that process has ended (fuser nouns.db shows it)
+            warning  permissions  other users of this machine can read FOLDER/nouns.db-wal, which holds password hashes (mode 644); revoke that with: chmod 600 FOLDER/nouns.db-wal
+        "#]],
+    );
     stopped.check(
         |folder| edit(folder, "PRAGMA user_version = 9999"),
         &expect![[r#"
