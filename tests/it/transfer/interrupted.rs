@@ -1,5 +1,7 @@
 //! Imports that are killed or meet a fault in the middle: all or nothing, or resumed without doubled rows.
 
+use std::time::Duration;
+
 use rusqlite::{Connection, ErrorCode};
 
 use super::*;
@@ -8,30 +10,31 @@ use crate::harness::{ForeignLock, OpenTransaction, wait_until};
 const ROWS: usize = 20_000;
 
 impl Shop {
-    /// Waits until an import is in the middle of its transaction, which must not be small.
-    fn wait_for_transaction(&self, import: &mut Process) {
-        match self.server.backend() {
-            Backend::Sqlite => {
-                let connection = Connection::open(self.server.folder().join("nouns.db")).unwrap();
-                connection.busy_timeout(std::time::Duration::ZERO).unwrap();
-                wait_until("the import has the write lock", || {
-                    assert!(!import.has_ended(), "{}", import.stderr());
-                    match connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK") {
-                        Ok(()) => None,
-                        Err(error) => {
-                            assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
-                            Some(())
-                        }
-                    }
-                });
+    /// Waits until an import holds the write lock of SQLite, and has been seen with it this many times. Meanwhile
+    /// others see none or all of its rows.
+    fn wait_for_write_lock(&self, import: &mut Process, times: usize) {
+        let connection = Connection::open(self.server.folder().join("nouns.db")).unwrap();
+        connection.busy_timeout(Duration::ZERO).unwrap();
+        let mut seen = 0;
+        wait_until("the import has the write lock", || {
+            if let Err(error) = connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK") {
+                assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+                seen += 1;
             }
-            Backend::Postgres => wait_until("the import waits for the foreign row", || {
-                assert!(!import.has_ended(), "{}", import.stderr());
-                let waits = "SELECT count(*) FROM pg_stat_activity \
-                     WHERE datname = current_database() AND wait_event_type = 'Lock'";
-                (self.sql(waits) != "0").then_some(())
-            }),
-        }
+            let rows = self.count("customers");
+            assert!([0, 10_000].contains(&rows), "{rows}");
+            (seen >= times || import.has_ended()).then_some(())
+        });
+    }
+
+    /// Waits until an import on PostgreSQL waits for another transaction.
+    fn wait_for_row_lock(&self, import: &mut Process) {
+        wait_until("the import waits for the foreign row", || {
+            assert!(!import.has_ended(), "{}", import.stderr());
+            let waits = "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            (self.sql(waits) != "0").then_some(())
+        });
     }
 
     /// On PostgreSQL, a transaction with a value of the file: the import waits for its end.
@@ -54,13 +57,31 @@ impl Shop {
 on_every_backend! {
     fn import_killed_in_its_transaction_leaves_nothing(shop: Shop) {
         shop.write("new.csv", &customers(10_000));
-        let held = shop.hold_value(9_000);
-        let mut import = shop.spawn(&["import", "customer", "new.csv"]);
-        shop.wait_for_transaction(&mut import);
-        import.signal("KILL");
-        drop(import.end());
-        drop(held);
-        assert_eq!((shop.count("customers"), shop.count("nouns_changes")), (0, 0));
+        let moments: &[usize] = match shop.server.backend() {
+            // Early and late in the transaction, and after its end.
+            Backend::Sqlite => &[1, 20, 100, usize::MAX],
+            Backend::Postgres => &[1],
+        };
+        for &times in moments {
+            let held = shop.hold_value(9_000);
+            let mut import = shop.spawn(&["import", "customer", "new.csv"]);
+            match shop.server.backend() {
+                Backend::Sqlite => shop.wait_for_write_lock(&mut import, times),
+                Backend::Postgres => shop.wait_for_row_lock(&mut import),
+            }
+            let is_killed = !import.has_ended();
+            if is_killed {
+                import.signal("KILL");
+                import.wait();
+            }
+            drop(held);
+            let counts = (shop.count("customers"), shop.count("nouns_changes"));
+            // Between the commit and the end of the process it is too late.
+            let is_late = counts == (10_000, 10_000) && (!is_killed || times > 1);
+            assert!(counts == (0, 0) || is_late, "{counts:?}");
+            shop.sql("DELETE FROM customers");
+            shop.sql("DELETE FROM nouns_changes");
+        }
         shop.succeeds(&["import", "customer", "new.csv"], "nouns: created 10,000 customers from new.csv");
         assert_eq!((shop.count("customers"), shop.count("nouns_changes")), (10_000, 10_000));
         shop.customer("ann");
@@ -80,7 +101,7 @@ on_every_backend! {
                 import.wait();
             }
             Backend::Postgres => {
-                shop.wait_for_transaction(&mut import);
+                shop.wait_for_row_lock(&mut import);
                 import.signal("KILL");
                 import.wait();
             }
