@@ -2,6 +2,7 @@
 //!
 //! `point` names a failpoint; a debug build that is started with `NOUNS_FAULT=PLACE:3` panics there at the
 //! third hit, with `PLACE:3-5` at the third to the fifth, with `PLACE:3-` at every one from the third on.
+//! With `PLACE:3!` the process is aborted instead, as if it were killed.
 //! With `PLACE@THREAD:3` the hits of threads count whose names begin with `THREAD`. It catches nothing. A release build has no failpoints.
 
 use std::any::Any;
@@ -23,11 +24,16 @@ mod planted {
         thread: Box<str>,
         hits: RangeInclusive<u64>,
         hit_count: AtomicU64,
+        is_abort: bool,
     }
 
     /// Parses `PLACE:N`, `PLACE:N-M` or `PLACE:N-`, each also with `@THREAD`; hits are counted from here on.
     pub fn inject(text: &str) -> Result<(), String> {
         let wrong = || format!("NOUNS_FAULT: expected PLACE:N, PLACE:N-M or PLACE:N-, got {text}");
+        let (text, is_abort) = match text.strip_suffix('!') {
+            Some(text) => (text, true),
+            None => (text, false),
+        };
         let (place, passings) = text.split_once(':').ok_or_else(wrong)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
         let passings = match passings.split_once('-') {
@@ -41,6 +47,7 @@ mod planted {
             thread: thread.into(),
             hits: passings,
             hit_count: AtomicU64::new(0),
+            is_abort,
         };
         INJECTED.set(planted).map_err(|_| "NOUNS_FAULT: planted twice".to_owned())
     }
@@ -56,6 +63,9 @@ mod planted {
         }
         let passing = planted.hit_count.fetch_add(1, Ordering::Relaxed) + 1;
         if planted.hits.contains(&passing) {
+            if planted.is_abort {
+                std::process::abort();
+            }
             panic!("planted at {place}");
         }
     }

@@ -21,8 +21,11 @@ mod import_file;
 mod import_position;
 mod init;
 mod key;
+mod migrate;
+mod migration_report;
 mod model_source;
 mod openapi;
+mod plan;
 mod progress;
 mod prompt;
 mod record_reader;
@@ -76,6 +79,10 @@ enum Command {
     Init(init::InitArgs),
     /// Check a model file and list all mistakes
     Check(check::CheckArgs),
+    /// Show what a changed model does to the stored data
+    Plan(plan::PlanArgs),
+    /// Apply a changed model to the stored data
+    Migrate(migrate::MigrateArgs),
     /// Print the OpenAPI document of a model
     Openapi(openapi::OpenapiArgs),
     /// Write all items of a resource into a file
@@ -125,6 +132,8 @@ pub fn run() -> ExitCode {
             Command::Serve(flags) => serve::run(flags, &unknown_variables),
             Command::Init(flags) => init::run(&flags),
             Command::Check(flags) => check::run(&flags),
+            Command::Plan(flags) => plan::run(&flags),
+            Command::Migrate(flags) => migrate::run(&flags),
             Command::Openapi(flags) => openapi::run(&flags),
             Command::Export(flags) => export::run(&flags),
             Command::Import(flags) => import::run(&flags),

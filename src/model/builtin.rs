@@ -69,6 +69,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         require_if_match: false,
         changes: ChangeLogDetail::Values,
         deprecated: None,
+        renamed_from: None,
     }
 }
 

@@ -1,46 +1,80 @@
 //! Schema differences: the consequences of a changed model for stored data (migration).
 //!
-//! Only additions are differences to apply: a resource, or a field that existing rows do not need. A change
-//! that could lose or break data is refused with a reason, by resource, because a resource without items has
-//! nothing to lose. A change that does not affect stored data (looser rules, other defaults, more states,
+//! Additions are applied at startup: a resource, or a field that existing rows do not need. All other changes of
+//! stored data are left to `nouns migrate`, with what it has to do; a resource without items has nothing to lose, so
+//! startup rebuilds its table. A change that does not affect stored data (looser rules, other defaults, more states,
 //! filters, roles) is no difference at all: indexes are made from the new model. Whether it affects a running
 //! server with the old model is a separate question, which `loosened_rules` answers.
 
-use std::cmp::Ordering;
 use std::fmt::Display;
 
-use super::field::{Field, FieldRules, ResourceIndex};
+use super::field::{Field, ResourceIndex};
 use super::resource::{Model, Resource, UniqueRule, UniqueScope};
-use super::types;
-use crate::value::{IdKind, Value};
+use super::rule_diff::{has_fewer_choices, tightened_rules};
+use super::type_conversion;
+use crate::value::IdKind;
 
-/// One difference; indices refer to the new model.
+/// One difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
+    /// Indices refer to the new model.
     AddResource(ResourceIndex),
     AddField(ResourceIndex, usize),
-    /// Why it cannot be applied while the resource of this name has items.
-    Refused {
-        resource: Box<str>,
-        reason: String,
-    },
+    Change(ModelChange),
 }
 
-/// The differences to apply, in the order of the new model, and those that are refused.
+/// A change that startup does not make while the resource has items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelChange {
+    /// In the old model.
+    pub resource: ResourceIndex,
+    /// The changed part, such as `customer.name`: by its new name, or by its old one if it was removed.
+    pub path: String,
+    /// The change, and its effect on stored items.
+    pub reason: String,
+    pub effect: MigrationEffect,
+    /// The field of the new resource whose values have to be checked or written.
+    pub field: Option<usize>,
+}
+
+/// The effect of a change on stored data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationEffect {
+    /// Tables and columns get other names.
+    Rename,
+    /// Stored data is deleted.
+    Remove,
+    /// Values are converted, computed or filled in.
+    Rewrite,
+    /// Values that clients have sent are replaced by computed ones.
+    Overwrite,
+    /// Values that are there may violate a rule.
+    Check,
+    /// Values that are there may violate this unique rule of the new resource.
+    CheckUnique(usize),
+    /// No migration can do this while there are items.
+    Refuse,
+}
+
+/// The differences to apply, in the order of the new model, and those that need a migration.
 pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     let mut found = Vec::new();
     for resource in new.declared() {
-        match find(old, &resource.name) {
+        match former_resource(old, resource) {
             Some(before) => {
-                let mut comparison = ModelComparison::new(resource, &mut found);
+                let mut comparison = ModelComparison::new(before, resource, &mut found);
                 comparison.compare_resources((old, before), (new, resource));
             }
             None => found.push(Difference::AddResource(resource.index)),
         }
     }
-    for resource in old.declared().filter(|resource| find(new, &resource.name).is_none()) {
-        ModelComparison::new(resource, &mut found)
-            .refuse("the resource was removed, but the database keeps its items");
+    let is_kept =
+        |resource: &Resource| new.declared().any(|one| is_former(old, resource.index, one));
+    for resource in old.declared().filter(|resource| !is_kept(resource)) {
+        ModelComparison::new(resource, resource, &mut found).add(
+            MigrationEffect::Remove,
+            "the resource was removed, but the database keeps its items",
+        );
     }
     found
 }
@@ -49,104 +83,176 @@ fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
+/// The resource of the old model that one of the new model continues: by its name, or by its former name.
+pub fn former_resource<'m>(old: &'m Model, resource: &Resource) -> Option<&'m Resource> {
+    find(old, &resource.name).or_else(|| find(old, resource.renamed_from.as_deref()?))
+}
+
+fn is_former(old: &Model, index: ResourceIndex, resource: &Resource) -> bool {
+    former_resource(old, resource).is_some_and(|former| former.index == index)
+}
+
 type ModelResource<'m> = (&'m Model, &'m Resource);
 
 /// The comparison of one part of a resource; collects the differences.
-struct ModelComparison<'m, 'd> {
-    resource: &'m str,
+struct ModelComparison<'d> {
+    resource: ResourceIndex,
+    field: Option<usize>,
     /// Of the part, from the name of the resource.
     path: String,
     found: &'d mut Vec<Difference>,
 }
 
-impl<'m, 'd> ModelComparison<'m, 'd> {
-    fn new(resource: &'m Resource, found: &'d mut Vec<Difference>) -> Self {
-        Self { resource: &resource.name, path: resource.name.to_string(), found }
+impl<'d> ModelComparison<'d> {
+    fn new(before: &Resource, named: &Resource, found: &'d mut Vec<Difference>) -> Self {
+        Self { resource: before.index, field: None, path: named.name.to_string(), found }
     }
 
     /// The comparison of an inner part: `.name` or `[]`.
-    fn inner(&mut self, step: &str) -> ModelComparison<'m, '_> {
+    fn inner(&mut self, step: &str) -> ModelComparison<'_> {
         let path = format!("{}{step}", self.path);
-        ModelComparison { resource: self.resource, path, found: self.found }
+        ModelComparison { resource: self.resource, field: self.field, path, found: self.found }
     }
 
-    fn field(&mut self, field: &Field) -> ModelComparison<'m, '_> {
-        self.inner(&format!(".{}", field.name))
+    fn field(&mut self, name: &str, at: Option<usize>) -> ModelComparison<'_> {
+        let mut inner = self.inner(&format!(".{name}"));
+        inner.field = inner.field.or(at);
+        inner
     }
 
-    fn refuse(&mut self, reason: &str) {
-        let reason = format!("{}: {reason}", self.path);
-        self.found.push(Difference::Refused { resource: self.resource.into(), reason });
+    fn add(&mut self, effect: MigrationEffect, reason: &str) {
+        self.found.push(Difference::Change(ModelChange {
+            resource: self.resource,
+            path: self.path.clone(),
+            reason: format!("{}: {reason}", self.path),
+            effect,
+            field: self.field,
+        }));
     }
 
-    fn refuse_if(&mut self, is_refused: bool, reason: &str) {
-        if is_refused {
-            self.refuse(reason);
+    fn add_if(&mut self, is_found: bool, effect: MigrationEffect, reason: &str) {
+        if is_found {
+            self.add(effect, reason);
         }
     }
 
-    /// Whether both are equal; if not, the change is refused.
-    fn refuse_change<T: PartialEq + Display>(
+    /// Whether both are equal; if not, the change is added.
+    fn compare_values<T: PartialEq + Display>(
         &mut self,
         what: &str,
         (was, is): (T, T),
-        why: &str,
+        (effect, why): (MigrationEffect, &str),
     ) -> bool {
         let is_same = was == is;
-        self.refuse_if(!is_same, &format!("{what} changed from {was} to {is}{why}"));
+        self.add_if(!is_same, effect, &format!("{what} changed from {was} to {is}{why}"));
         is_same
     }
 
     fn compare_resources(
         &mut self,
-        (old, before): ModelResource<'m>,
-        (new, after): ModelResource<'m>,
+        (old, before): ModelResource<'_>,
+        (new, after): ModelResource<'_>,
     ) {
-        let parent = |(model, resource): ModelResource<'m>| {
-            resource.parent.map(|parent| &*model.resource(parent).name)
-        };
-        let id = |resource: &Resource| match resource.id {
-            IdKind::Uuid => "uuid",
-            IdKind::Integer => "integer",
-        };
-        // A resource may be called `none`.
-        let (was, is) = (parent((old, before)), parent((new, after)));
-        let (from, to) = (was.unwrap_or("none"), is.unwrap_or("none"));
-        let reason =
-            format!("the parent changed from {from} to {to}, but the items belong where they are");
-        self.refuse_if(was != is, &reason);
-        let plurals = (&before.plural, &after.plural);
-        self.refuse_change("the plural", plurals, ", but it is the name of the table");
-        self.refuse_change("the kind of id", (id(before), id(after)), ", but ids never change");
+        self.compare_identity((old, before), (new, after));
         for (index, field) in after.fields.iter().enumerate() {
-            let Some((_, was)) = before.field(&field.name) else {
+            let Some((_, was)) = field.find_former(&before.fields) else {
                 self.add_field(after, index, field);
                 continue;
             };
-            let target = |model: &'m Model, field: &Field| {
-                field.rules.reference.map(|to| &*model.resource(to.resource).name)
-            };
-            let is_other =
-                was.kind.name == field.kind.name && target(old, was) != target(new, field);
-            let mut comparison = self.field(field);
-            let reason = "the ref points to another resource, but the stored ids do not";
-            comparison.refuse_if(is_other, reason);
+            let mut comparison = self.field(&field.name, Some(index));
+            comparison.compare_names(was, field, MigrationEffect::Rename);
+            comparison.compare_targets((old, was), (new, field));
             comparison.compare_fields(was, field);
         }
-        for field in before.fields.iter().filter(|field| after.field(&field.name).is_none()) {
-            self.field(field).refuse("the field was removed, but the database keeps values for it");
+        for field in removed_fields(&before.fields, &after.fields) {
+            self.field(&field.name, None).add(
+                MigrationEffect::Remove,
+                "the field was removed, but the database keeps values for it",
+            );
         }
         self.compare_uniques(before, after);
     }
 
+    /// Compares the targets of references.
+    fn compare_targets(&mut self, (old, was): (&Model, &Field), (new, is): (&Model, &Field)) {
+        let (Some(was), Some(is)) = (was.rules.reference, is.rules.reference) else { return };
+        let is_other = !is_former(old, was.resource, new.resource(is.resource));
+        // The number of an item is also the number of another item elsewhere; a UUID is not.
+        let (effect, reason) = match is.id {
+            IdKind::Integer => (
+                MigrationEffect::Overwrite,
+                "the ref points to another resource, where its numbers are other items",
+            ),
+            IdKind::Uuid => (
+                MigrationEffect::Rewrite,
+                "the ref points to another resource, but the stored ids may not be there",
+            ),
+        };
+        self.add_if(is_other, effect, reason);
+        let reason = "the kind of id of its target changed, but the stored ids did not";
+        self.add_if(!is_other && was.id != is.id, MigrationEffect::Rewrite, reason);
+    }
+
+    /// Compares names, parents and kinds of id.
+    fn compare_identity(
+        &mut self,
+        (old, before): ModelResource<'_>,
+        (new, after): ModelResource<'_>,
+    ) {
+        let renamed = format!("the resource was renamed from {}", before.name);
+        self.add_if(before.name != after.name, MigrationEffect::Rename, &renamed);
+        let is_same_parent = match (before.parent, after.parent) {
+            (None, None) => true,
+            (Some(was), Some(is)) => is_former(old, was, new.resource(is)),
+            _ => false,
+        };
+        // A resource may be called `none`.
+        let name = |(model, resource): ModelResource<'_>| {
+            resource.parent.map_or("none".into(), |parent| model.resource(parent).name.clone())
+        };
+        let (from, to) = (name((old, before)), name((new, after)));
+        let reason =
+            format!("the parent changed from {from} to {to}, but the items belong where they are");
+        self.add_if(!is_same_parent, MigrationEffect::Refuse, &reason);
+        let parent_id = |(model, resource): ModelResource<'_>| {
+            resource.parent.map(|parent| model.resource(parent).id)
+        };
+        let is_other_kind = is_same_parent && parent_id((old, before)) != parent_id((new, after));
+        let reason = "the kind of id of its parent changed, but ids never change";
+        self.add_if(is_other_kind, MigrationEffect::Refuse, reason);
+        let is_key_renamed = is_same_parent && before.parent_key != after.parent_key;
+        let reason = format!("the parent was renamed from {from} to {to}");
+        self.add_if(is_key_renamed, MigrationEffect::Rename, &reason);
+        let plurals = (&before.plural, &after.plural);
+        let table = (MigrationEffect::Rename, ", but it is the name of the table");
+        self.compare_values("the plural", plurals, table);
+        let id = |resource: &Resource| match resource.id {
+            IdKind::Uuid => "uuid",
+            IdKind::Integer => "integer",
+        };
+        let never = (MigrationEffect::Refuse, ", but ids never change");
+        self.compare_values("the kind of id", (id(before), id(after)), never);
+    }
+
+    fn compare_names(&mut self, before: &Field, after: &Field, effect: MigrationEffect) {
+        let reason = format!("the field was renamed from {}", before.name);
+        self.add_if(before.name != after.name, effect, &reason);
+    }
+
     fn add_field(&mut self, resource: &Resource, index: usize, field: &Field) {
         const NO_VALUE: &str = "but the items that are there have no value for it";
+        let mut comparison = self.field(&field.name, Some(index));
         if field.computed.is_some() {
-            self.field(field).refuse(&format!("the new field is computed, {NO_VALUE}"));
-        } else if field.required {
-            let reason =
-                format!("the new field is required, {NO_VALUE}; give it a default instead");
-            self.field(field).refuse(&reason);
+            comparison
+                .add(MigrationEffect::Rewrite, &format!("the new field is computed, {NO_VALUE}"));
+        } else if field.fill.is_some() {
+            comparison
+                .add(MigrationEffect::Rewrite, &format!("the new field has a fill, {NO_VALUE}"));
+        } else if field.required && !field.nullable {
+            let reason = format!(
+                "the new field is required, {NO_VALUE}; give it a fill, or a default instead"
+            );
+            comparison.add(MigrationEffect::Check, &reason);
         } else {
             self.found.push(Difference::AddField(resource.index, index));
         }
@@ -154,53 +260,84 @@ impl<'m, 'd> ModelComparison<'m, 'd> {
 
     /// A unique rule may be dropped; a new one may be violated by stored items.
     fn compare_uniques(&mut self, before: &Resource, after: &Resource) {
-        for unique in &after.unique {
+        for (index, unique) in after.unique.iter().enumerate() {
             // A new field without a default is NULL everywhere, and NULLs do not violate a unique rule.
-            let harmless = unique_fields(unique, after)
-                .any(|field| before.field(&field.name).is_none() && field.default.is_none());
-            if !harmless && !is_implied(after, unique, before) {
-                self.inner(&format!(".{}", unique_names(unique, after)))
-                    .refuse("the values are unique now, but those that are there may not be");
+            let harmless = unique_fields(unique, after).any(|field| {
+                field.find_former(&before.fields).is_none()
+                    && field.default.is_none()
+                    && field.fill.is_none()
+                    && field.computed.is_none()
+            });
+            // A rule that was there holds for the stored values, but not for those that the migration writes.
+            let is_written = unique.fields.iter().any(|at| self.is_written(*at));
+            if !harmless && (is_written || !is_implied(after, unique, before)) {
+                self.inner(&format!(".{}", unique_names(unique, after))).add(
+                    MigrationEffect::CheckUnique(index),
+                    "the values are unique now, but those that are there may not be",
+                );
             }
         }
     }
 
+    /// Whether the values of a field are written, as far as its changes were found.
+    fn is_written(&self, at: usize) -> bool {
+        use MigrationEffect::{Overwrite, Rewrite};
+        self.found.iter().any(|difference| match difference {
+            Difference::Change(change) => {
+                (change.resource, change.field) == (self.resource, Some(at))
+                    && matches!(change.effect, Rewrite | Overwrite)
+            }
+            _ => false,
+        })
+    }
+
     fn compare_fields(&mut self, before: &Field, after: &Field) {
         let (was, is) = (&before.rules, &after.rules);
-        if !self.refuse_change("the type", (before.kind.name, after.kind.name), "")
-            || !self.refuse_change("the scale", (was.scale, is.scale), "")
+        self.compare_expressions(before, after);
+        let conversion = match type_conversion::can_convert(before, after) {
+            true => (MigrationEffect::Rewrite, ""),
+            false => (MigrationEffect::Refuse, ", and there is no conversion"),
+        };
+        if !self.compare_values("the type", (before.kind.name, after.kind.name), conversion)
+            || !self.compare_values(
+                "the scale",
+                (was.scale, is.scale),
+                (MigrationEffect::Rewrite, ""),
+            )
         {
             return;
-        }
-        let text = |field: &Field| field.computed.as_ref().map(|computed| computed.text.clone());
-        match (text(before), text(after)) {
-            (before, after) if before == after => {}
-            (Some(_), None) => {
-                self.refuse("the field is no longer computed, but its values were");
-            }
-            (None, _) => {
-                self.refuse("the field is computed now, but the values that are there were sent");
-            }
-            (Some(_), Some(_)) => self.refuse(
-                "the expression changed, but the values that are there were computed by the old one",
-            ),
         }
         // Missing and null are stored alike, so a field that was nullable may have no value although it was
         // required.
         let may_be_absent = !before.required || before.nullable;
-        self.refuse_if(
+        let (effect, remedy) = match after.fill {
+            Some(_) => (MigrationEffect::Rewrite, "they get its fill"),
+            None => (MigrationEffect::Check, "give it a fill, or a default instead"),
+        };
+        self.add_if(
             may_be_absent && after.required && !after.nullable,
-            "the field is required now, but items may be without it; give it a default instead",
+            effect,
+            &format!("the field is required now, but items may be without it; {remedy}"),
         );
         let choices = has_fewer_choices(was, is).then_some("one_of");
         for rule in tightened_rules(was, is).into_iter().chain(choices) {
             let reason = format!("{rule} is stricter now, and values that are there may break it");
-            self.refuse(&reason);
+            self.add(MigrationEffect::Check, &reason);
         }
         if let (Some(was), Some(is)) = (&was.states, &is.states) {
             let is_gone = |state: &str| !is.next.iter().any(|(other, _)| **other == *state);
             for (state, _) in was.next.iter().filter(|(state, _)| is_gone(state)) {
-                self.refuse(&format!("the state {state} was removed, but items may be in it"));
+                let moved_to = is.moved_to.iter().find(|(from, _)| from == state);
+                let reason = format!("the state {state} was removed, but items may be in it");
+                match moved_to {
+                    Some((_, to)) => {
+                        self.add(MigrationEffect::Rewrite, &format!("{reason}; they move to {to}"));
+                    }
+                    None => self.add(
+                        MigrationEffect::Check,
+                        &format!("{reason}; say where they go with moved_to"),
+                    ),
+                }
             }
         }
         if let (Some(was), Some(is)) = (&was.element, &is.element) {
@@ -209,32 +346,77 @@ impl<'m, 'd> ModelComparison<'m, 'd> {
         self.compare_members(&was.fields, &is.fields);
     }
 
-    /// The fields of an object are inside stored JSON text, which is not rewritten.
-    fn compare_members(&mut self, before: &[Field], after: &[Field]) {
-        for field in after {
-            let mut comparison = self.field(field);
-            match before.iter().find(|other| other.name == field.name) {
-                Some(was) => {
-                    comparison.compare_fields(was, field);
-                    comparison.refuse_if(
-                        was.nullable != field.nullable,
-                        "nullable changed inside an object, but stored objects are not rewritten",
-                    );
-                }
-                None if field.required => {
-                    comparison.refuse("the new field is required, but stored objects do not have it");
-                }
-                None => comparison.refuse_if(
-                    field.default.is_some() || field.nullable,
-                    "a new field inside an object can have no default and not be nullable: stored objects are not rewritten",
-                ),
-            }
-        }
-        let is_gone = |field: &&Field| !after.iter().any(|other| other.name == field.name);
-        for field in before.iter().filter(is_gone) {
-            self.field(field).refuse("the field was removed, but stored objects may have it");
+    fn compare_expressions(&mut self, before: &Field, after: &Field) {
+        let text = |field: &Field| field.computed.as_ref().map(|computed| computed.text.clone());
+        match (text(before), text(after)) {
+            (before, after) if before == after => {}
+            (Some(_), None) => self.add(
+                MigrationEffect::Check,
+                "the field is no longer computed, but its values were",
+            ),
+            (None, _) => self.add(
+                MigrationEffect::Overwrite,
+                "the field is computed now, but the values that are there were sent",
+            ),
+            (Some(_), Some(_)) => self.add(
+                MigrationEffect::Rewrite,
+                "the expression changed, but the values that are there were computed by the old one",
+            ),
         }
     }
+
+    /// The fields of an object are inside stored JSON text, which only a migration rewrites.
+    fn compare_members(&mut self, before: &[Field], after: &[Field]) {
+        for field in after {
+            let mut comparison = self.field(&field.name, None);
+            let reason = match field.find_former(before) {
+                Some((_, was)) => {
+                    comparison.compare_names(was, field, MigrationEffect::Rewrite);
+                    comparison.compare_fields(was, field);
+                    comparison.add_if(
+                        was.nullable != field.nullable,
+                        MigrationEffect::Rewrite,
+                        "nullable changed inside an object, but stored objects have the former form",
+                    );
+                    continue;
+                }
+                None if field.fill.is_some() => "the new field has a fill",
+                None if field.required => {
+                    comparison.add(
+                        MigrationEffect::Check,
+                        "the new field is required, but stored objects do not have it; give it a fill",
+                    );
+                    continue;
+                }
+                None if field.default.is_some() => "the new field has a default",
+                None if field.nullable => "the new field is nullable",
+                None => continue,
+            };
+            comparison.add(
+                MigrationEffect::Rewrite,
+                &format!("{reason}, but stored objects do not have it"),
+            );
+        }
+        for field in removed_fields(before, after) {
+            self.field(&field.name, None).add(
+                MigrationEffect::Remove,
+                "the field was removed, but stored objects may have it",
+            );
+        }
+    }
+}
+
+/// The old fields that no new one continues.
+pub fn removed_fields<'f>(
+    before: &'f [Field],
+    after: &'f [Field],
+) -> impl Iterator<Item = &'f Field> {
+    before.iter().enumerate().filter_map(move |(index, field)| {
+        let is_kept = after
+            .iter()
+            .any(|one| one.find_former(before).is_some_and(|(former, _)| former == index));
+        (!is_kept).then_some(field)
+    })
 }
 
 /// Whether the unique rules of the other version of a resource imply this one.
@@ -242,7 +424,11 @@ fn is_implied(resource: &Resource, unique: &UniqueRule, other: &Resource) -> boo
     other.unique.iter().any(|rule| {
         let wide_enough =
             rule.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
-        let has = |name: &str| unique_fields(unique, resource).any(|field| *field.name == *name);
+        // By their names in the other version: one of both is the older one, with the former names.
+        let has = |name: &str| {
+            unique_fields(unique, resource)
+                .any(|field| *field.name == *name || field.renamed_from.as_deref() == Some(name))
+        };
         wide_enough && unique_fields(rule, other).all(|field| has(&field.name))
     })
 }
@@ -256,41 +442,6 @@ fn unique_fields<'r>(
 
 fn unique_names(unique: &UniqueRule, resource: &Resource) -> String {
     unique_fields(unique, resource).map(|field| &*field.name).collect::<Vec<_>>().join("+")
-}
-
-/// The rules that values which satisfy the old rules may violate.
-fn tightened_rules(before: &FieldRules, after: &FieldRules) -> Vec<&'static str> {
-    let bound =
-        |before: &Option<Value>, after: &Option<Value>, stricter: Ordering| match (before, after) {
-            (Some(before), Some(after)) => types::compare(after, before) == Some(stricter),
-            (None, Some(_)) => true,
-            (_, None) => false,
-        };
-    let least =
-        |before: Option<usize>, after: Option<usize>| after.unwrap_or(0) > before.unwrap_or(0);
-    let most = |before: Option<usize>, after: Option<usize>| {
-        after.unwrap_or(usize::MAX) < before.unwrap_or(usize::MAX)
-    };
-    let pattern =
-        |rules: &FieldRules| rules.pattern.as_ref().map(|pattern| pattern.as_str().to_owned());
-    [
-        ("min", bound(&before.min, &after.min, Ordering::Greater)),
-        ("max", bound(&before.max, &after.max, Ordering::Less)),
-        ("min_length", least(before.min_length, after.min_length)),
-        ("max_length", most(before.max_length, after.max_length)),
-        ("pattern", after.pattern.is_some() && pattern(before) != pattern(after)),
-        ("min_items", least(before.min_items, after.min_items)),
-        ("max_items", most(before.max_items, after.max_items)),
-    ]
-    .into_iter()
-    .filter_map(|(name, stricter)| stricter.then_some(name))
-    .collect()
-}
-
-fn has_fewer_choices(before: &FieldRules, after: &FieldRules) -> bool {
-    !after.one_of.is_empty()
-        && (before.one_of.is_empty()
-            || before.one_of.iter().any(|value| !after.one_of.contains(value)))
 }
 
 /// The rules of one model that another one drops, one line each: a server that runs with the first model

@@ -28,6 +28,10 @@ pub struct Field {
     pub computed: Option<Expr>,
     pub rules: FieldRules,
     pub deprecated: Option<Deprecated>,
+    /// Its former name: a migration keeps the stored values.
+    pub renamed_from: Option<Box<str>>,
+    /// The value that a migration gives to existing items without one.
+    pub fill: Option<Value>,
 }
 
 /// The constraints of a field; those that its type does not allow are never set.
@@ -178,6 +182,8 @@ pub struct StateMachine {
     pub initial: Box<str>,
     /// Each state with its allowed successors.
     pub next: Vec<(Box<str>, Vec<Box<str>>)>,
+    /// Removed states, each with the state that a migration gives to its items.
+    pub moved_to: Vec<(Box<str>, Box<str>)>,
 }
 
 impl StateMachine {
@@ -213,6 +219,8 @@ impl Field {
             computed: None,
             rules: FieldRules::default(),
             deprecated: None,
+            renamed_from: None,
+            fill: None,
         }
     }
 
@@ -232,6 +240,13 @@ impl Field {
             || self.kind.chars_max.is_some_and(fits)
             || (!one_of.is_empty() && one_of.iter().all(has_short))
             || states.as_ref().is_some_and(are_states_short)
+    }
+
+    /// The field among those of an older model that this one continues, and its index: by its name, or by its former
+    /// name.
+    pub fn find_former<'f>(&self, old: &'f [Self]) -> Option<(usize, &'f Self)> {
+        let by_name = |name: &str| old.iter().enumerate().find(|(_, one)| *one.name == *name);
+        by_name(&self.name).or_else(|| by_name(self.renamed_from.as_deref()?))
     }
 
     /// The field at the end of a path of names inside this one, which is an object.

@@ -5,6 +5,7 @@
 //! unique.
 
 pub mod builtin;
+pub mod conversion;
 mod cors_origins;
 pub mod diff;
 pub mod expr;
@@ -14,8 +15,10 @@ mod ip_network;
 mod nearest;
 mod report;
 mod resource;
+mod rule_diff;
 pub mod schema;
 pub mod settings;
+mod type_conversion;
 pub mod types;
 
 pub use expr::Expr;

@@ -149,6 +149,8 @@ pub struct Resource {
     pub require_if_match: bool,
     pub changes: ChangeLogDetail,
     pub deprecated: Option<Deprecated>,
+    /// Its former name: a migration keeps the stored items.
+    pub renamed_from: Option<Box<str>>,
 }
 
 impl Resource {

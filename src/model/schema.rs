@@ -180,6 +180,7 @@ fn form_schema(form: &KeyForm) -> JsonSchema {
             list_of(group)
         }
         KeyForm::Other(OtherForm::Transitions) => tables(list_of(reference("name"))),
+        KeyForm::Other(OtherForm::StateMoves) => tables(reference("name")),
         KeyForm::Other(OtherForm::Verbs) => reference("verbs"),
     }
 }

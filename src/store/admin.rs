@@ -10,8 +10,10 @@ use crate::model::{Model, ResourceIndex};
 use crate::plan::{ImportRow, Outcome, ReadPlan, WritePlan};
 use crate::store::context::{CommitMode, StoreContext};
 use crate::store::database::Database;
-use crate::store::error::{OpenError, StoreError, WriteError};
+use crate::store::error::{MigrationError, OpenError, StoreError, WriteError};
 use crate::store::import::{self, ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
+use crate::store::migration;
+use crate::store::migration::steps::MigrationPlan;
 use crate::store::postgres::admin::PostgresAdmin;
 use crate::store::postgres::health::{self, PostgresHealth};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
@@ -245,6 +247,13 @@ impl AdminStore {
         sealed: &str,
     ) -> Result<(), StoreError> {
         run!(self.write(|driver| Ok(webhooks::replace_sealed(driver, stored, sealed).await?)))
+    }
+
+    /// The plan of a migration to the model of this store.
+    pub fn plan_migration(&mut self) -> Result<MigrationPlan, MigrationError> {
+        let model = Arc::clone(&self.context.model);
+        let plan = run!(self.read(|driver| Ok(migration::plan(driver, &model).await)));
+        plan.unwrap_or_else(|error| Err(MigrationError::Declined(error.to_string())))
     }
 
     /// Groups the users by their roles.

@@ -8,6 +8,7 @@
 //! that is not ours is never dropped: the migration is refused.
 
 use crate::fault::OrBug;
+use crate::model::diff::{MigrationEffect, ModelChange};
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};
@@ -16,14 +17,6 @@ use crate::store::sql::ddl;
 use crate::store::sql::dialect::Dialect;
 use crate::store::statement::{Bind, Columns};
 use crate::value::IdKind;
-
-/// Why a model cannot be applied while a resource has items.
-#[derive(Debug)]
-pub struct SchemaConflict {
-    /// Its name in the old model.
-    pub resource: Box<str>,
-    pub reason: String,
-}
 
 /// The tables to rebuild.
 #[derive(Debug, Default)]
@@ -40,17 +33,21 @@ pub struct EmptyTableRebuild {
 pub async fn plan_rebuild<D: Driver>(
     driver: &mut D,
     (old, new): (&Model, &Model),
-    conflicts: &[SchemaConflict],
+    conflicts: &[ModelChange],
 ) -> Result<EmptyTableRebuild, MigrationError> {
     let mut rebuild = EmptyTableRebuild::default();
     let mut refused = Vec::new();
-    for SchemaConflict { resource, reason } in conflicts {
-        match resource_by_name(old, resource) {
-            Some(resource) if rebuild.old.contains(&resource.index) => {}
-            Some(resource) if is_table_empty(driver, resource).await? => {
-                rebuild.old.push(resource.index);
-            }
-            _ => refused.push(reason.clone()),
+    for change in conflicts {
+        let resource = old.resource(change.resource);
+        let is_renamed = resource_by_name(new, &resource.name).is_none()
+            && change.effect == MigrationEffect::Rename;
+        if rebuild.old.contains(&resource.index) {
+            continue;
+        }
+        // Only a migration gives another name to what the change log has of a resource.
+        match !is_renamed && is_table_empty(driver, resource).await? {
+            true => rebuild.old.push(resource.index),
+            false => refused.push(change.reason.clone()),
         }
     }
     rebuild.add_empty_referrers(driver, old).await?;

@@ -165,6 +165,10 @@ pub enum MigrationError {
     InUse(Vec<String>),
     /// The same, of servers that have started while the indexes of this model were built.
     InUseSinceBuild(Vec<String>),
+    /// The items that are in the way of a migration, a line for each rule.
+    Blocked(Vec<String>),
+    /// The message is complete.
+    Declined(String),
     Failed(StatementError),
 }
 
@@ -179,7 +183,12 @@ impl MigrationError {
         OpenError(match self {
             Self::Refused(lines) => format!(
                 "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
-                 nothing was changed; take these changes back, or start with another --database",
+                 nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back",
+                lines.join("\n  ")
+            ),
+            Self::Declined(message) => message.clone(),
+            Self::Blocked(lines) => format!(
+                "{database}: the migration was not made, because stored items are in the way:\n  {}\nnothing was changed",
                 lines.join("\n  ")
             ),
             Self::InUse(lines) => format!(

@@ -22,6 +22,7 @@ mod export_stream;
 mod fault_injection;
 mod idempotency;
 mod import;
+mod migration;
 mod postgres;
 mod read;
 mod replay_protection;
@@ -67,6 +68,9 @@ pub use error::{InternalError, OpenError, StoreError};
 pub use export::{ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use import::{ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
+pub use migration::apply::MigrationProgress;
+pub use migration::steps::{MigrationPlan, MigrationStep, StepAction};
+pub use migration::{Migrated, MigrationRequest};
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use postgres::health::PostgresHealth;
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};
@@ -115,6 +119,17 @@ pub fn back_up(
     existing: ExistingFile,
 ) -> Result<CopySummary, OpenError> {
     sqlite::backup::back_up(&DatabaseFiles::find(database)?, target, existing)
+}
+
+/// Migrates an existing database to a model, while no server uses it.
+pub fn migrate(database: &Database, request: MigrationRequest<'_>) -> Result<Migrated, OpenError> {
+    match database {
+        Database::Sqlite(path) => sqlite::migrate::migrate(path, request),
+        Database::Postgres(address) => {
+            let plan = postgres::migrate::migrate(address, request)?;
+            Ok(Migrated { plan, backup: None })
+        }
+    }
 }
 
 /// Whether the tables of one model can be created, migrated to another and queried. `Ok(false)`: the

@@ -69,7 +69,7 @@ fn bind_value<'a>(resource: &Resource, item: &'a Item, at: usize) -> Bind<'a> {
 }
 
 /// A reference is stored as an id, not as text.
-fn bind_field<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
+pub fn bind_field<'a>(field: &Field, value: &'a Value) -> Bind<'a> {
     match value {
         Value::Text(text) if field.rules.reference.is_some() => {
             IdKind::Uuid.parse(text).map_or(Bind::Text(text), Bind::Id)

@@ -10,7 +10,7 @@ use crate::fault::OrBug;
 use crate::model::diff::{Difference, compare, loosened_rules};
 use crate::model::{self, Model, ResourceIndex};
 use crate::store::driver::Driver;
-use crate::store::empty_tables::{self, SchemaConflict};
+use crate::store::empty_tables;
 use crate::store::error::{InternalError, MigrationError, StatementError};
 use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
@@ -56,7 +56,7 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Migr
 
 /// The key of the model of a start that has changed the tables but not completed its deferred work. That model
 /// is not in force: a server with the previous model may start.
-const UNFINISHED: &str = "model_unfinished";
+pub const UNFINISHED: &str = "model_unfinished";
 
 /// Work that runs after the transaction, concurrently with users of the tables, where the engine supports
 /// that. Until it is completed, the model is not in force.
@@ -162,7 +162,7 @@ pub async fn complete<D: Driver>(
     }
 }
 
-fn read_stored(shape: &str) -> Result<Model, StatementError> {
+pub fn read_stored(shape: &str) -> Result<Model, StatementError> {
     model::read_shape(shape).map_err(|errors| {
         StatementError::Internal(InternalError(format!(
             "the stored model cannot be read: {errors}"
@@ -180,7 +180,7 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
             let field = resource.fields.get(*at).or_bug(ADDED_FIELD);
             Some(ddl::drop_column(&resource.table, &field.name))
         }
-        Difference::Refused { .. } => None,
+        Difference::Change(_) => None,
     });
     let forget = format!("DELETE FROM nouns_system WHERE name = '{UNFINISHED}'");
     let statements = statements.chain([forget]).collect::<Vec<_>>().join("; ");
@@ -240,9 +240,7 @@ async fn migrate_tables<D: Driver>(
         match difference {
             Difference::AddResource(index) => made.push(index),
             Difference::AddField(index, field) => fields.push((index, field)),
-            Difference::Refused { resource, reason } => {
-                conflicts.push(SchemaConflict { resource, reason });
-            }
+            Difference::Change(change) => conflicts.push(change),
         }
     }
     let rebuild = empty_tables::plan_rebuild(driver, (old, model), &conflicts).await?;
@@ -275,7 +273,7 @@ async fn migrate_tables<D: Driver>(
 
 /// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
 /// definition. An index that the model of another running server asks for stays.
-async fn reconcile_indexes<D: Driver>(
+pub async fn reconcile_indexes<D: Driver>(
     driver: &mut D,
     (model, made): (&Model, &[ResourceIndex]),
     others: &[Model],
@@ -300,6 +298,10 @@ async fn reconcile_indexes<D: Driver>(
                 continue;
             }
             if made.contains(&resource.index) {
+                // An invalid one, which a failed build has left.
+                if present.iter().any(|(name, _)| *name == index.name) {
+                    driver.execute(&ddl::drop_index(&index.name), &[]).await?;
+                }
                 driver.execute(&index.create, &[]).await?;
             } else {
                 create_index(driver, index, &mut pending).await?;

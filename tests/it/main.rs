@@ -59,6 +59,8 @@ mod message_ends;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod migrations;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod operate;

@@ -232,7 +232,7 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
     for difference in compare(&stored, model) {
         match difference {
             Difference::AddResource(_) | Difference::AddField(..) => additions += 1,
-            Difference::Refused { reason, .. } => refused.push(reason),
+            Difference::Change(change) => refused.push(change.reason),
         }
     }
     match (refused.as_slice(), additions) {
@@ -245,7 +245,7 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
         (refused, _) => checks.fault(
             NAME,
             &format!(
-                "the stored data is of another model: {}; take these changes back, unless the resources have no items",
+                "the stored data is of another model: {}; see the steps with: nouns plan; apply them with: nouns migrate",
                 refused.join("; ")
             ),
         ),

@@ -46,6 +46,7 @@ pub fn deliveries_resource(
         require_if_match: false,
         changes: ChangeLogDetail::Ids,
         deprecated: None,
+        renamed_from: None,
     }
 }
 
@@ -74,6 +75,7 @@ fn status_field() -> Field {
             (DELIVERED.into(), again()),
             (DEAD.into(), again()),
         ],
+        moved_to: Vec::new(),
     };
     let rules = FieldRules { states: Some(states), ..FieldRules::default() };
     Field {

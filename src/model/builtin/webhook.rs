@@ -47,6 +47,7 @@ pub fn webhooks_resource(
         require_if_match: false,
         changes: ChangeLogDetail::Values,
         deprecated: None,
+        renamed_from: None,
     }
 }
 

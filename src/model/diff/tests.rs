@@ -37,7 +37,7 @@ fn check(changes: &[(&str, &str)], expected: &Expect) {
         Difference::AddField(index, field) => {
             format!("add {}.{}\n", new.resource(index).name, new.resource(index).fields[field].name)
         }
-        Difference::Refused { reason, .. } => format!("{reason}\n"),
+        Difference::Change(change) => format!("{:?} {}\n", change.effect, change.reason),
     });
     expected.assert_eq(&lines.collect::<String>());
 }
@@ -84,8 +84,8 @@ fn diff_of_plural_is_refused() {
     check(
         &[change],
         &expect![[r#"
-        order: the plural changed from orders to orderings, but it is the name of the table
-    "#]],
+            Rename order: the plural changed from orders to orderings, but it is the name of the table
+        "#]],
     );
 }
 
@@ -110,23 +110,23 @@ fn diff_that_could_break_data_is_refused() {
             ("to = \"customer\"", "to = \"order\""),
         ],
         &expect![[r#"
-            customer.name: the field is required now, but items may be without it; give it a default instead
-            customer.name: min_length is stricter now, and values that are there may break it
-            customer.name: max_length is stricter now, and values that are there may break it
-            customer.kind: one_of is stricter now, and values that are there may break it
-            customer.size: the scale changed from 2 to 3
-            customer.state: the state off was removed, but items may be in it
-            customer.lines: min_items is stricter now, and values that are there may break it
-            customer.lines: max_items is stricter now, and values that are there may break it
-            customer.lines[].n: the type changed from integer to text
-            customer.twice: the expression changed, but the values that are there were computed by the old one
-            customer.name: the values are unique now, but those that are there may not be
-            order: the parent changed from customer to none, but the items belong where they are
-            order: the kind of id changed from uuid to integer, but ids never change
-            order.code: pattern is stricter now, and values that are there may break it
-            order.must: the new field is required, but the items that are there have no value for it; give it a default instead
-            order.sum: the new field is computed, but the items that are there have no value for it
-            order.friend: the ref points to another resource, but the stored ids do not
+            Check customer.name: the field is required now, but items may be without it; give it a fill, or a default instead
+            Check customer.name: min_length is stricter now, and values that are there may break it
+            Check customer.name: max_length is stricter now, and values that are there may break it
+            Check customer.kind: one_of is stricter now, and values that are there may break it
+            Rewrite customer.size: the scale changed from 2 to 3
+            Check customer.state: the state off was removed, but items may be in it; say where they go with moved_to
+            Check customer.lines: min_items is stricter now, and values that are there may break it
+            Check customer.lines: max_items is stricter now, and values that are there may break it
+            Rewrite customer.lines[].n: the type changed from integer to text
+            Rewrite customer.twice: the expression changed, but the values that are there were computed by the old one
+            CheckUnique(0) customer.name: the values are unique now, but those that are there may not be
+            Refuse order: the parent changed from customer to none, but the items belong where they are
+            Refuse order: the kind of id changed from uuid to integer, but ids never change
+            Check order.code: pattern is stricter now, and values that are there may break it
+            Check order.must: the new field is required, but the items that are there have no value for it; give it a fill, or a default instead
+            Rewrite order.sum: the new field is computed, but the items that are there have no value for it
+            Overwrite order.friend: the ref points to another resource, where its numbers are other items
         "#]],
     );
 }
@@ -136,9 +136,9 @@ fn diff_with_tighter_bounds_is_refused() {
     check(
         &[("min = 1, max = 9, nullable = true", "min = \"1.01\", max = 8.99, required = true")],
         &expect![[r#"
-            customer.size: the field is required now, but items may be without it; give it a default instead
-            customer.size: min is stricter now, and values that are there may break it
-            customer.size: max is stricter now, and values that are there may break it
+            Check customer.size: the field is required now, but items may be without it; give it a fill, or a default instead
+            Check customer.size: min is stricter now, and values that are there may break it
+            Check customer.size: max is stricter now, and values that are there may break it
         "#]],
     );
 }
@@ -159,21 +159,24 @@ fn diff_removals_are_refused() {
             ),
         ],
         &expect![[r#"
-            customer.lines[].m: the new field is required, but stored objects do not have it
-            customer.lines[].k: a new field inside an object can have no default and not be nullable: stored objects are not rewritten
-            customer.lines[].n: the field was removed, but stored objects may have it
-            customer.kind: the field was removed, but the database keeps values for it
+            Check customer.lines[].m: the new field is required, but stored objects do not have it; give it a fill
+            Rewrite customer.lines[].k: the new field is nullable, but stored objects do not have it
+            Remove customer.lines[].n: the field was removed, but stored objects may have it
+            Remove customer.kind: the field was removed, but the database keeps values for it
             add purchase
             add extra
-            order: the resource was removed, but the database keeps its items
+            Remove order: the resource was removed, but the database keeps its items
         "#]],
     );
     let old = model(BASE);
     let new = model("[resources.customer]\n");
-    assert!(compare(&old, &new).contains(&Difference::Refused {
-        resource: "order".into(),
+    assert!(compare(&old, &new).contains(&Difference::Change(ModelChange {
+        resource: old.declared().nth(1).unwrap().index,
+        path: "order".into(),
         reason: "order: the resource was removed, but the database keeps its items".into(),
-    }));
+        effect: MigrationEffect::Remove,
+        field: None,
+    })));
 }
 
 #[test]
@@ -231,7 +234,7 @@ fn diff_of_a_parent_named_none_is_refused() {
     for (old, new) in [(top, &*nested), (&*nested, top)] {
         let found = compare(&model(old), &model(new));
         assert!(
-            matches!(&*found, [Difference::Refused { reason, .. }] if reason.contains("the parent")),
+            matches!(&*found, [Difference::Change(change)] if change.reason.contains("the parent")),
             "{found:?}"
         );
     }

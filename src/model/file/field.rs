@@ -8,7 +8,7 @@ use super::keys::{self, KeyForm};
 use super::literal::{self, LiteralChecks};
 use super::resource_names::{LEVELS_MAX, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, type_name};
-use super::{deprecation, rules, states};
+use super::{deprecation, renames, rules, states};
 use crate::model::field::{Field, FieldType, OnDelete, ReferenceTarget};
 use crate::model::report::join_with_and;
 use crate::model::types;
@@ -47,6 +47,9 @@ pub fn read_all<'t>(
         match read(entry, context) {
             Some((mut field, table)) => {
                 field.deprecated = deprecation::read(&table, "field", entry.key.value, &siblings);
+                let earlier =
+                    fields.iter().filter_map(|field: &Field| field.renamed_from.as_deref());
+                field.renamed_from = renames::read(&table, &siblings, earlier);
                 fields.push(field);
             }
             None => invalid.push(entry.key.value),
@@ -96,6 +99,9 @@ fn read<'t>(
     let is_valid = entry.mistake_count() == before;
     rules::read(&mut field, &table);
     read_default(&mut field, &table, is_valid);
+    if let Some(entry) = table.find("fill").filter(|_| is_valid) {
+        field.fill = literal::read(&field, entry, LiteralChecks::Rules);
+    }
     Some((field, table))
 }
 

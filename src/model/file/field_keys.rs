@@ -85,7 +85,8 @@ fn position_refusal(
     match (position, key) {
         (
             FieldPosition::Element,
-            "required" | "nullable" | "default" | "deprecated" | "unique" | "filter",
+            "required" | "nullable" | "default" | "deprecated" | "unique" | "filter"
+            | "renamed_from" | "fill",
         ) => Some((
             "says nothing about an element of a list",
             "elements are always there and never null; take it out",
@@ -102,7 +103,7 @@ fn position_refusal(
             "cannot reach into a list",
             "only fields of the resource and of objects in it can be filtered",
         )),
-        (_, "required" | "default" | "min" | "max" | "one_of") if is_computed => Some((
+        (_, "required" | "default" | "min" | "max" | "one_of" | "fill") if is_computed => Some((
             "does not fit a computed field",
             "the server makes its value, nobody sends it; take it out",
         )),

@@ -67,6 +67,7 @@ pub enum OtherForm {
     Unique,
     UniqueGroups,
     Transitions,
+    StateMoves,
     /// A date, as a text or as a TOML date.
     Date,
     Verbs,
@@ -155,6 +156,7 @@ table_keys! {
         "changes" Choice(|| words(CHANGES)),
             "what the change log keeps of an item: its values, or its id alone";
         "deprecated" Table("deprecated"), "marks it as going away";
+        "renamed_from" Name, "its former name, by which a migration keeps the stored items";
     }
 
     /// All keys of fields; `FieldType::keys` says which of them a type allows.
@@ -177,11 +179,14 @@ table_keys! {
         "on_delete" Choice(|| words(ON_DELETE)), "what deleting the item referred to does";
         "initial" Name, "the state of a new item";
         "next" Other(Transitions), "each state with those that may follow it";
+        "moved_to" Other(StateMoves), "each removed state with the one that a migration moves its items to";
         "of" Table("element"), "what the list is made of";
         "fields" Tables("member"), "what the object is made of";
         "unique" Other(Unique), "occurs once: in the resource (true) or within one parent (\"parent\")";
         "filter" Flag, "may be filtered and sorted by, and has an index";
         "deprecated" Table("deprecated"), "marks it as going away";
+        "renamed_from" Name, "its former name, by which a migration keeps the stored values";
+        "fill" Other(Value), "the value that a migration gives to existing items without one";
     }
 
     DEPRECATED "`deprecated`" {
@@ -262,7 +267,8 @@ static BASE_URL: TextCheck = TextCheck {
 };
 
 /// The keys of every field, whatever its type.
-pub const FIELD_COMMON: &[&str] = &["type", "required", "nullable", "default", "deprecated"];
+pub const FIELD_COMMON: &[&str] =
+    &["type", "required", "nullable", "default", "deprecated", "renamed_from", "fill"];
 
 /// Server paths that can be granted to a role.
 pub const SERVER_PATHS: [&str; 4] = ["/-/changes", "/-/metrics", "/-/users", WEBHOOKS_PATH];
@@ -271,10 +277,7 @@ pub const WEBHOOKS_PATH: &str = "/-/webhooks";
 
 /// Reserved keys that are not implemented yet, with an alternative. They are refused, so that no author
 /// relies on them.
-static RESERVED_KEYS: &[(&str, &str)] = &[
-    ("renamed_from", "nothing is renamed; leave it out, and keep the old name"),
-    ("search", "there is no full-text search; leave it out"),
-];
+static RESERVED_KEYS: &[(&str, &str)] = &[("search", "there is no full-text search; leave it out")];
 
 /// The alternative, if the key is reserved and not implemented yet.
 pub fn reserved_key_help(name: &str) -> Option<&'static str> {

@@ -12,6 +12,7 @@ pub mod keys;
 mod literal;
 mod realm;
 mod relations;
+mod renames;
 mod resource;
 mod resource_names;
 mod role;

@@ -6,7 +6,7 @@ use super::field::{self, FieldContext};
 use super::field_keys::FieldPosition;
 use super::resource_names::{ResourceHeader, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, TomlText};
-use super::{deprecation, expression, keys};
+use super::{deprecation, expression, keys, renames};
 use crate::model::expr::{self, ExprScope};
 use crate::model::field::{Field, OnDelete, ResourceIndex, StorageClass};
 use crate::model::resource::{ChangeLogDetail, Resource, UniqueRule, UniqueScope};
@@ -65,6 +65,7 @@ fn read_draft<'t>(
         require_if_match: table.flag("require_if_match").unwrap_or(false),
         changes: table.choice("changes", keys::CHANGES).unwrap_or(ChangeLogDetail::Values),
         deprecated: deprecation::read(table, "resource", name, &names.all().collect::<Vec<_>>()),
+        renamed_from: read_former_name(index, header, names),
     };
     let declared = entries.iter().map(|entry| entry.key.clone()).collect();
     let mut draft = ResourceDraft { resource, invalid_fields, declared };
@@ -74,6 +75,16 @@ fn read_draft<'t>(
     let groups = table.find("unique").map(|entry| draft.read_unique_groups(entry));
     draft.resource.unique.extend(groups.unwrap_or_default());
     draft
+}
+
+fn read_former_name(
+    index: ResourceIndex,
+    header: &ResourceHeader<'_>,
+    names: &ResourceNames<'_>,
+) -> Option<Box<str>> {
+    let earlier = names.list.iter().take(index.0);
+    let earlier = earlier.filter_map(|header| Some(header.table.text("renamed_from")?.value));
+    renames::read(&header.table, &names.all().collect::<Vec<_>>(), earlier)
 }
 
 impl ResourceDraft<'_> {

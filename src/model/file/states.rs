@@ -1,5 +1,6 @@
 //! The state machine of a state field (`initial`, `next`): every state is a key of `next` and reachable.
 
+use super::keys::KeyForm;
 use super::toml_tree::{TomlEntry, TomlTable};
 use crate::model::field::StateMachine;
 
@@ -22,7 +23,8 @@ pub fn read(table: &TomlTable<'_>) -> Option<StateMachine> {
         initial.refuse_unknown(message, states);
         return None;
     }
-    let machine = StateMachine { initial: initial.value.into(), next: transitions };
+    let moved_to = read_moves(table, &states);
+    let machine = StateMachine { initial: initial.value.into(), next: transitions, moved_to };
     check_reachable(&machine, &next);
     Some(machine)
 }
@@ -47,6 +49,27 @@ fn read_transitions(entry: &TomlEntry<'_>, states: &[&str]) -> (Box<str>, Vec<Bo
         }
     }
     (entry.key.value.into(), following)
+}
+
+/// Removed states, each with the state that its items move to.
+fn read_moves(table: &TomlTable<'_>, states: &[&str]) -> Vec<(Box<str>, Box<str>)> {
+    let entries = table.table("moved_to").unwrap_or_default().entries;
+    let mut moves = Vec::new();
+    for entry in &entries {
+        entry.key.check_name("state");
+        entry.check(&KeyForm::Name);
+        let Some(to) = entry.text() else { continue };
+        if states.contains(&entry.key.value) {
+            let message = format!("`{}` is a state of `next`, so nothing moves", entry.key.value);
+            entry.key.refuse_with_help(message, "only the items of a removed state are moved");
+        } else if !states.contains(&to.value) {
+            let message = format!("there is no state `{}` in `next`", to.value);
+            to.refuse_unknown(message, states.iter().copied());
+        } else {
+            moves.push((entry.key.value.into(), to.value.into()));
+        }
+    }
+    moves
 }
 
 fn check_reachable(machine: &StateMachine, next: &TomlTable<'_>) {

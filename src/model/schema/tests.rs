@@ -25,7 +25,7 @@ fn schema_has_every_type_and_key() {
 #[test]
 fn schema_omits_reserved_keys() {
     let text = json_schema();
-    assert!(!text.contains("\"search\"") && !text.contains("renamed_from"), "{text}");
+    assert!(!text.contains("\"search\""), "{text}");
 }
 
 #[test]
@@ -63,7 +63,8 @@ fn schema_of_fields_depends_on_their_position() {
     assert!(!keys("member", "text").contains(&"unique".to_owned()));
     assert_eq!(keys("element", "text"), ["type", "min_length", "max_length", "pattern", "one_of"]);
     assert!(keys("member", "ref").is_empty());
-    assert_eq!(keys("field", "state"), ["type", "initial", "next", "deprecated"]);
+    let keys = keys("field", "state");
+    assert_eq!(keys, ["type", "initial", "next", "moved_to", "deprecated", "renamed_from"]);
 }
 
 /// The part of the document under a heading.

@@ -8,7 +8,7 @@ use crate::problem::FaultCode;
 use crate::value::Value;
 
 pub static STATE: FieldType = FieldType {
-    keys: &["initial", "next"],
+    keys: &["initial", "next", "moved_to"],
     mandatory_keys: &[
         MandatoryKey {
             key: "initial",
@@ -22,7 +22,7 @@ pub static STATE: FieldType = FieldType {
         },
     ],
     key_refusal: |key| match key {
-        "required" | "nullable" | "default" => Some((
+        "required" | "nullable" | "default" | "fill" => Some((
             "does not fit a state",
             "a state always has a value and begins with its `initial` one; take it out",
         )),

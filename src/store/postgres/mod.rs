@@ -20,6 +20,7 @@ pub mod health;
 pub mod index_build;
 pub mod insert_batch;
 pub mod maintenance;
+pub mod migrate;
 pub mod notifications;
 pub mod open;
 pub mod outgoing_statement;

@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::model::diff::loosened_rules;
+use crate::model::diff::{Difference, compare, loosened_rules};
 use crate::model::{self, Model};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};
@@ -97,6 +97,15 @@ impl OtherModels {
     }
 }
 
+/// The parts of a server's model that a migration has changed since, one line each.
+fn migrated_parts(model: &Model, stored: &Model) -> Vec<String> {
+    let changes = compare(model, stored).into_iter().filter_map(|difference| match difference {
+        Difference::Change(change) => Some(change.reason),
+        _ => None,
+    });
+    changes.collect()
+}
+
 impl ServerRegistration {
     pub fn new() -> Result<Self, getrandom::Error> {
         let id = format!("{:016x}{:016x}", getrandom::u64()?, getrandom::u64()?);
@@ -175,11 +184,16 @@ impl ServerRegistration {
         let mut others = self.other_models(driver, model).await?;
         // A server that dropped a rule may have stopped since.
         let stored = system_values::read(driver, "model").await?;
+        let mut changed = Vec::new();
+        if let Some(Ok(stored)) = stored.as_deref().map(model::read_shape) {
+            changed = migrated_parts(model, &stored);
+        }
         stored.iter().for_each(|shape| others.add(shape));
         self.register(driver, model).await?;
         driver.commit().await?;
         let mut lost: Vec<String> =
             others.models.iter().flat_map(|other| loosened_rules(model, other)).collect();
+        lost.extend(changed);
         lost.sort();
         lost.dedup();
         Ok(Renewal::Returned { lost, has_unreadable: others.has_unreadable })

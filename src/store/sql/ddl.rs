@@ -81,7 +81,7 @@ pub fn create_table(model: &Model, resource: &Resource, dialect: &Dialect) -> St
         ",\n  \"created_at\" {moment} NOT NULL,\n  \"updated_at\" {moment} NOT NULL,\n  \"version\" {version} NOT NULL"
     );
     for field in &resource.fields {
-        let _ = write!(text, ",\n  {}", column_definition(model, field, dialect));
+        let _ = write!(text, ",\n  {}", column_definition(model, &field.name, field, dialect));
     }
     text.push_str("\n)");
     text.push_str(table);
@@ -103,8 +103,8 @@ pub fn column_types(model: &Model, resource: &Resource, dialect: &Dialect) -> Ve
 
 /// Our code enforces the rules of a field, not the table: loosening a rule needs no migration. A foreign key
 /// is checked at commit.
-fn column_definition(model: &Model, field: &Field, dialect: &Dialect) -> String {
-    let (name, kind) = (quote_name(&field.name), field_column_type(field, dialect));
+pub fn column_definition(model: &Model, name: &str, field: &Field, dialect: &Dialect) -> String {
+    let (name, kind) = (quote_name(name), field_column_type(field, dialect));
     match field.rules.reference {
         Some(target) if !dialect.has_separate_foreign_keys => {
             let references = references_clause(model.resource(target.resource));
@@ -214,7 +214,8 @@ pub fn add_column(model: &Model, resource: &Resource, field: &Field, dialect: &D
     let default = field.default.clone().map(types::canonicalize);
     let default =
         default.map_or_else(String::new, |value| format!(" DEFAULT {}", literal(&value, dialect)));
-    let (table, column) = (quote_name(&resource.table), column_definition(model, field, dialect));
+    let table = quote_name(&resource.table);
+    let column = column_definition(model, &field.name, field, dialect);
     format!("ALTER TABLE {table} ADD COLUMN {column}{default}")
 }
 

@@ -76,6 +76,8 @@ pub struct Dialect {
     pub webhook_tables: &'static [&'static str],
     /// Locks out all other creations of webhooks until the transaction ends. `None` where there is a single writer.
     pub webhooks_lock: Option<&'static str>,
+    /// Whether a table is rewritten when one of its columns is dropped.
+    pub drops_columns_by_rewriting: bool,
     /// Whether an index of a table in use is built concurrently, outside a transaction.
     pub can_build_concurrently: bool,
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
@@ -220,6 +222,7 @@ END",
 ) STRICT, WITHOUT ROWID",
     ],
     webhooks_lock: None,
+    drops_columns_by_rewriting: true,
     can_build_concurrently: false,
     lock_table: None,
     foreign_keys_to: None,
@@ -372,6 +375,7 @@ END $$",
 )",
     ],
     webhooks_lock: Some("SELECT 1 FROM nouns_system WHERE name = 'webhooks' FOR UPDATE"),
+    drops_columns_by_rewriting: false,
     can_build_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
     foreign_keys_to: Some(

@@ -14,6 +14,7 @@ pub mod expressions;
 pub mod idempotency;
 pub mod insert;
 pub mod list;
+pub mod migration;
 pub mod operand;
 pub mod read_statements;
 pub mod statements;

@@ -13,6 +13,7 @@ pub mod database_files;
 pub mod driver;
 pub mod export;
 pub mod health;
+pub mod migrate;
 #[cfg(any(fuzzing, test))]
 pub mod migration_check;
 pub mod open;

@@ -167,7 +167,7 @@ on_every_backend! {
         expect!["ok       stored model the next start applies what the model adds (1 resources and fields)"].assert_eq(&check(&more, &expect![[r#""#]]));
         let other = store.replace("type = \"email\"", "type = \"text\"");
         check(&other, &expect![[r#"
-            fault    stored model the stored data is of another model: customer.email: the type changed from email to text; take these changes back, unless the resources have no items
+            fault    stored model the stored data is of another model: customer.email: the type changed from email to text; see the steps with: nouns plan; apply them with: nouns migrate
         "#]]);
         fs::write(&file, "title = 1").unwrap();
         let ended = examine(&server, &[]);

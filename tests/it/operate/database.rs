@@ -226,12 +226,12 @@ fn model_incompatible_with_the_database_fails_the_start() {
         folder.path(),
         &args,
         &expect![[r#"
-        nouns: nouns.db holds data of another model, and this one would lose or break some of it:
-          customer.name: the type changed from text to integer
-          customer.phone: the new field is required, but the items that are there have no value for it; give it a default instead
-          customer.email: the field was removed, but the database keeps values for it
-        nothing was changed; take these changes back, or start with another --database
-    "#]],
+            nouns: nouns.db holds data of another model, and this one would lose or break some of it:
+              customer.name: the type changed from text to integer
+              customer.phone: the new field is required, but the items that are there have no value for it; give it a fill, or a default instead
+              customer.email: the field was removed, but the database keeps values for it
+            nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back
+        "#]],
     );
 }
 

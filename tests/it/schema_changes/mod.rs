@@ -34,7 +34,7 @@ fn start_refused(address: &str, model: &str) -> FinishedProcess {
 }
 
 /// Tables, columns, indexes and the stored model.
-fn schema(backend: Backend, folder: &std::path::Path) -> String {
+pub fn schema(backend: Backend, folder: &std::path::Path) -> String {
     let tables = match backend {
         Backend::Sqlite => "SELECT name, coalesce(sql, '') FROM sqlite_master ORDER BY name",
         Backend::Postgres => {

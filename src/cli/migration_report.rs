@@ -1,0 +1,175 @@
+//! The plan of a migration, for people and for programs.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::json::{self, Json};
+use crate::store::{Database, MigrationPlan, MigrationStep, StepAction};
+
+/// Rows that a migration rewrites in a second, roughly.
+const SQLITE_ROWS_PER_SECOND: i64 = 100_000;
+const POSTGRES_ROWS_PER_SECOND: i64 = 20_000;
+
+/// The database and the model file that a plan is about.
+#[derive(Debug, Clone, Copy)]
+pub struct PlanSubject<'a> {
+    pub database: &'a Database,
+    pub model: &'a str,
+    /// The arguments of the command, for the next one.
+    pub arguments: &'a str,
+}
+
+/// The model file and the database that a command was given, as arguments of another one.
+pub fn arguments(model: Option<&Path>, database: Option<&str>) -> String {
+    let model = model.map(|path| format!(" {}", quote(&path.display().to_string())));
+    let database = database.map(|database| format!(" --database {}", quote(database)));
+    model.into_iter().chain(database).collect()
+}
+
+/// For a shell.
+fn quote(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@=,+".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+impl PlanSubject<'_> {
+    fn seconds(&self, step: &MigrationStep) -> i64 {
+        let rate = match self.database {
+            Database::Sqlite(_) => SQLITE_ROWS_PER_SECOND,
+            Database::Postgres(_) => POSTGRES_ROWS_PER_SECOND,
+        };
+        match step.action {
+            StepAction::Rewrite => step.items.div_euclid(rate).saturating_add(1),
+            StepAction::Remove | StepAction::Check => {
+                step.items.div_euclid(rate.saturating_mul(4)).saturating_add(1)
+            }
+            StepAction::Add | StepAction::Rename | StepAction::Rebuild | StepAction::Refuse => 1,
+        }
+    }
+}
+
+/// The plan as text.
+pub fn to_text(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
+    let PlanSubject { database, model, .. } = subject;
+    if plan.steps.is_empty() {
+        return match plan.is_same_model {
+            true => format!("{database} has the model of {model}: nothing to do"),
+            false => format!(
+                "{model} changes no stored data; nouns serve applies it when it starts, and builds indexes then"
+            ),
+        };
+    }
+    let count = plan.steps.len();
+    let plural = if count == 1 { "" } else { "s" };
+    let mut out = format!("From the model in {database} to {model}: {count} step{plural}\n");
+    let width = plan.steps.iter().map(|step| step.path.len()).max().unwrap_or(0);
+    for step in &plan.steps {
+        let _ =
+            write!(out, "\n  {:<8} {:<width$}  {}\n", step.action.as_str(), step.path, step.reason);
+        let indent = " ".repeat(width + 13);
+        for line in effect_lines(step, subject) {
+            let _ = writeln!(out, "{indent}{line}");
+        }
+    }
+    let _ = write!(out, "\n{}", remedy(plan, subject));
+    out
+}
+
+/// The effects of one step, a line each.
+fn effect_lines(step: &MigrationStep, subject: &PlanSubject<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let items = counted(step.items, "item");
+    match step.action {
+        StepAction::Add => return lines,
+        StepAction::Refuse => lines.push(format!(
+            "cannot be done while there are items ({items}); export them, and import them into a new database"
+        )),
+        StepAction::Rebuild => lines.push("there are no items: its table is made anew".to_owned()),
+        _ => {
+            let seconds = subject.seconds(step);
+            let work = work_words(step);
+            let undo = if step.can_be_undone() { "can be undone" } else { "cannot be undone" };
+            lines.push(format!("{items}; {work}, about {seconds} s; {undo}"));
+        }
+    }
+    if step.is_destructive() {
+        let lost = counted(step.lost, "item");
+        lines.push(format!("values of {lost} are lost: needs --allow-loss {}", step.path));
+    }
+    if step.broken.count > 0 {
+        lines.push(step.broken.describe());
+    }
+    lines
+}
+
+fn work_words(step: &MigrationStep) -> &'static str {
+    match step.action {
+        StepAction::Rename => "changes names only",
+        StepAction::Remove if step.path.contains('.') => "deletes its values",
+        StepAction::Remove => "deletes its table",
+        StepAction::Rewrite => "rewrites its table",
+        StepAction::Check => "reads its table",
+        StepAction::Add | StepAction::Rebuild | StepAction::Refuse => "changes no items",
+    }
+}
+
+fn counted(count: i64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// What the operator does next.
+fn remedy(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
+    if plan.is_additive() {
+        return "nouns serve makes these changes when it starts.".to_owned();
+    }
+    if plan.steps.iter().any(MigrationStep::is_blocked) {
+        return "It cannot be applied yet: change the items that are in the way, or the model."
+            .to_owned();
+    }
+    let flags = plan.steps.iter().filter(|step| step.is_destructive());
+    let flags =
+        flags.map(|step| format!(" --allow-loss {}", quote(&step.path))).collect::<String>();
+    let arguments = subject.arguments;
+    format!("Stop the servers, and apply it with: nouns migrate{arguments}{flags}")
+}
+
+/// The plan as JSON.
+pub fn to_json(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
+    let numbers: Vec<[String; 4]> = plan
+        .steps
+        .iter()
+        .map(|step| {
+            [step.items, step.lost, subject.seconds(step), step.broken.count].map(|n| n.to_string())
+        })
+        .collect();
+    let step = |(step, [items, lost, seconds, broken]): (&'_ MigrationStep, &'_ [String; 4])| {
+        let examples = step.broken.examples.iter().map(|item| {
+            Json::Object(vec![
+                ("address".into(), item.address.clone().into()),
+                ("fault".into(), item.fault.clone().into()),
+            ])
+        });
+        format!(
+            "{{\"action\":{},\"path\":{},\"reason\":{},\"items\":{items},\"lost\":{lost},\"seconds\":{seconds},\
+             \"rewrites_table\":{},\"can_be_undone\":{},\"broken\":{broken},\"examples\":{}}}",
+            json::to_text(&Json::from(step.action.as_str())),
+            json::to_text(&Json::from(step.path.clone())),
+            json::to_text(&Json::from(step.reason.clone())),
+            step.rewrites_table,
+            step.can_be_undone(),
+            json::to_text(&Json::List(examples.collect())),
+        )
+    };
+    let steps: Vec<String> = plan.steps.iter().zip(&numbers).map(step).collect();
+    format!(
+        "{{\"database\":{},\"model\":{},\"is_blocked\":{},\"needs_migrate\":{},\"steps\":[{}]}}",
+        json::to_text(&Json::from(subject.database.to_string())),
+        json::to_text(&Json::from(subject.model.to_owned())),
+        plan.steps.iter().any(MigrationStep::is_blocked),
+        !plan.is_additive(),
+        steps.join(",")
+    )
+}
