@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::cert::shell_quoted;
 use super::model_source::{database, find_model, key_source, read_model};
+use super::output_file::refuse_own_files;
 use super::report::{CommandError, command_error, print_done, print_line};
 use crate::auth::key::FINGERPRINT_NAME;
 use crate::model::Model;
@@ -50,6 +51,7 @@ pub fn run(flags: &BackupArgs) -> Result<ExitCode, CommandError> {
     if database.is_absent() {
         return Err(database.missing_error().into());
     }
+    refuse_own_files(&flags.file, &database, (&model, flags.model.as_deref()))?;
     let summary = store::back_up(path, &flags.file, existing_file(flags.force))?;
     warn_broken_references(&summary, path);
     let key = match stored_fingerprint(&flags.file, &model)? {

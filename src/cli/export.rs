@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output_file::refuse_own_files;
 use super::progress::{Progress, with_separators};
 use super::report::{CommandError, command_error, print_done};
 use super::transfer::{
@@ -55,6 +56,8 @@ pub fn run(flags: &ExportArgs) -> Result<ExitCode, CommandError> {
     };
     if let Some(path) = file {
         check_target(path, flags.force)?;
+        let model = (&*source.model, flags.transfer.model.as_deref());
+        refuse_own_files(path, &source.database, model)?;
     }
     let mut admin_store = AdminStore::open_read_only(&source.database, &source.model)?;
     source.check_model(&mut admin_store)?;

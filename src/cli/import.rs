@@ -26,7 +26,7 @@ use crate::clock;
 use crate::model::Resource;
 use crate::plan::{ImportRules, UpsertKey};
 use crate::store::{
-    AdminStore, ImportEnd, ImportJob, ImportSource as _, ImportedBatch, PositionStep,
+    AdminStore, ImportEnd, ImportJob, ImportSource as _, ImportedBatch, PositionStep, StoreError,
 };
 
 /// More rows are not imported in one transaction while a server waits for its end.
@@ -219,7 +219,14 @@ impl<'a> Import<'a> {
         let mut batches = self.batches(self.open_file()?);
         let end = admin_store.import(&self.job(), &mut batches);
         let end = end.map_err(|error| {
-            command_error(format!("{}: nothing was imported: {error}", self.input.name))
+            let name = &self.input.name;
+            command_error(match error {
+                StoreError::OutcomeUnknown(cause) => format!(
+                    "{name}: it is not known whether its rows were imported, because the commit was not confirmed \
+                     ({cause}); look for them with nouns changes before you import them again"
+                ),
+                error => format!("{name}: nothing was imported: {error}"),
+            })
         })?;
         match end {
             ImportEnd::RolledBack if !batches.faults.is_empty() => {

@@ -85,7 +85,9 @@ impl ImportPosition {
         Ok(match (is_same, stored.is_complete) {
             (true, false) => PositionStart::After(stored.rows),
             (true, true) if is_whole => PositionStart::Complete(stored.rows),
-            (_, true) => PositionStart::First,
+            // Rows were appended since.
+            (true, true) => PositionStart::After(stored.rows),
+            (false, true) => PositionStart::First,
             (false, false) => PositionStart::Other(stored),
         })
     }

@@ -25,6 +25,7 @@ mod migrate;
 mod migration_report;
 mod model_source;
 mod openapi;
+mod output_file;
 mod plan;
 mod progress;
 mod prompt;

@@ -15,7 +15,7 @@ use crate::store::{AdminStore, Database};
 pub struct TransferArgs {
     /// The model file [default: nouns.toml here, else the built-in store]
     #[arg(long, value_name = "MODEL")]
-    model: Option<PathBuf>,
+    pub model: Option<PathBuf>,
 
     /// The database: sqlite:PATH or postgres://USER@HOST/NAME [default: sqlite:nouns.db]
     #[arg(long, env = "NOUNS_DATABASE", hide_env = true, value_name = "DATABASE")]

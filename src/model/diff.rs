@@ -4,7 +4,7 @@
 //! stored data are left to `nouns migrate`, with what it has to do; a resource without items has nothing to lose, so
 //! startup rebuilds its table. A change that does not affect stored data (looser rules, other defaults, more states,
 //! filters, roles) is no difference at all: indexes are made from the new model. Whether it affects a running
-//! server with the old model is a separate question, which `loosened_rules` answers.
+//! server with the old model is a separate question, which `loosened` answers.
 
 use std::fmt::Display;
 
@@ -79,7 +79,7 @@ pub fn compare(old: &Model, new: &Model) -> Vec<Difference> {
     found
 }
 
-fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
+pub fn find<'m>(model: &'m Model, name: &str) -> Option<&'m Resource> {
     model.declared().find(|resource| &*resource.name == name)
 }
 
@@ -161,6 +161,7 @@ impl<'d> ModelComparison<'d> {
             };
             let mut comparison = self.field(&field.name, Some(index));
             comparison.compare_names(was, field, MigrationEffect::Rename);
+            comparison.refuse_ambiguous_name(&before.fields, field);
             comparison.compare_targets((old, was), (new, field));
             comparison.compare_fields(was, field);
         }
@@ -199,6 +200,15 @@ impl<'d> ModelComparison<'d> {
         (old, before): ModelResource<'_>,
         (new, after): ModelResource<'_>,
     ) {
+        let both = after.renamed_from.as_deref().filter(|_| before.name == after.name);
+        if let Some(former) = both.filter(|name| find(old, name).is_some()) {
+            let reason = format!(
+                "the resource was renamed from {former}, but {name} is stored too; remove {name} in a migration of its \
+                 own, or take out renamed_from",
+                name = after.name
+            );
+            self.add(MigrationEffect::Refuse, &reason);
+        }
         let renamed = format!("the resource was renamed from {}", before.name);
         self.add_if(before.name != after.name, MigrationEffect::Rename, &renamed);
         let is_same_parent = match (before.parent, after.parent) {
@@ -232,6 +242,20 @@ impl<'d> ModelComparison<'d> {
         };
         let never = (MigrationEffect::Refuse, ", but ids never change");
         self.compare_values("the kind of id", (id(before), id(after)), never);
+    }
+
+    /// Which values does the field have: those of its name, or those of its former name?
+    fn refuse_ambiguous_name(&mut self, before: &[Field], field: &Field) {
+        let is_stored = |name: &str| before.iter().any(|one| *one.name == *name);
+        let former = field.renamed_from.as_deref().filter(|name| is_stored(name));
+        if let Some(former) = former.filter(|_| is_stored(&field.name)) {
+            let reason = format!(
+                "the field was renamed from {former}, but {name} is stored too; remove {name} in a migration of its own, or \
+                 take out renamed_from",
+                name = field.name
+            );
+            self.add(MigrationEffect::Refuse, &reason);
+        }
     }
 
     fn compare_names(&mut self, before: &Field, after: &Field, effect: MigrationEffect) {
@@ -420,7 +444,7 @@ pub fn removed_fields<'f>(
 }
 
 /// Whether the unique rules of the other version of a resource imply this one.
-fn is_implied(resource: &Resource, unique: &UniqueRule, other: &Resource) -> bool {
+pub fn is_implied(resource: &Resource, unique: &UniqueRule, other: &Resource) -> bool {
     other.unique.iter().any(|rule| {
         let wide_enough =
             rule.scope == UniqueScope::Resource || unique.scope == UniqueScope::Parent;
@@ -440,45 +464,8 @@ fn unique_fields<'r>(
     unique.fields.iter().filter_map(|index| resource.fields.get(*index))
 }
 
-fn unique_names(unique: &UniqueRule, resource: &Resource) -> String {
+pub fn unique_names(unique: &UniqueRule, resource: &Resource) -> String {
     unique_fields(unique, resource).map(|field| &*field.name).collect::<Vec<_>>().join("+")
-}
-
-/// The rules of one model that another one drops, one line each: a server that runs with the first model
-/// relies on them. More words in `one_of` and more states are not listed, since they only add.
-pub fn loosened_rules(strict: &Model, loose: &Model) -> Vec<String> {
-    let mut lines = Vec::new();
-    for before in strict.declared() {
-        let Some(after) = find(loose, &before.name) else { continue };
-        for field in &before.fields {
-            let Some((_, other)) = after.field(&field.name) else { continue };
-            loosened_field(&format!("{}.{}", before.name, field.name), field, other, &mut lines);
-        }
-        for unique in before.unique.iter().filter(|unique| !is_implied(before, unique, after)) {
-            let names = unique_names(unique, before);
-            lines.push(format!("{}.{names}: the values are unique", before.name));
-        }
-    }
-    lines
-}
-
-fn loosened_field(field_path: &str, strict: &Field, loose: &Field, lines: &mut Vec<String>) {
-    let is_required = |field: &Field| field.required && !field.nullable;
-    if is_required(strict) && !is_required(loose) {
-        lines.push(format!("{field_path}: the field is required"));
-    }
-    for rule in tightened_rules(&loose.rules, &strict.rules) {
-        lines.push(format!("{field_path}: {rule} is stricter"));
-    }
-    if let (Some(strict), Some(loose)) = (&strict.rules.element, &loose.rules.element) {
-        loosened_field(&format!("{field_path}[]"), strict, loose, lines);
-    }
-    for field in &strict.rules.fields {
-        let other = loose.rules.fields.iter().find(|other| other.name == field.name);
-        if let Some(other) = other {
-            loosened_field(&format!("{field_path}.{}", field.name), field, other, lines);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod expr;
 mod field;
 mod file;
 mod ip_network;
+pub mod loosened;
 mod nearest;
 mod report;
 mod resource;

@@ -9,7 +9,7 @@ use super::validate::{self, BodyPurpose, DraftValues, FieldRights, ItemDraft, Se
 use crate::fault::{OrBug as _, bug};
 use crate::intent::JsonMembers;
 use crate::json::{self, Json};
-use crate::model::{Model, Resource, UniqueRule, types};
+use crate::model::{Model, Resource, UniqueRule, UniqueScope, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{Id, IdKind, Item, Moment, Value};
@@ -180,7 +180,7 @@ impl ImportRules<'_> {
         };
         faults.extend(change_faults);
         if faults.is_empty() {
-            faults.extend(self.check_key(&root, id, &change));
+            faults.extend(self.check_key(&root, (id, parent), &change));
         }
         if !faults.is_empty() {
             return Err(faults);
@@ -216,8 +216,23 @@ impl ImportRules<'_> {
     }
 
     /// An upsert needs a value to look for.
-    fn check_key(&self, root: &str, id: Option<Id>, change: &ItemDraft) -> Option<FieldFault> {
+    fn check_key(
+        &self,
+        root: &str,
+        (id, parent): (Option<Id>, Option<Id>),
+        change: &ItemDraft,
+    ) -> Option<FieldFault> {
         let key = self.upsert?;
+        if let (UpsertKey::Rule { rule, .. }, None, Some(name)) =
+            (key, parent, &self.resource.parent_key)
+        {
+            let rule = self.resource.unique.get(rule).or_bug("the index of a unique rule");
+            if rule.scope == UniqueScope::Parent {
+                let pointer = format!("{root}/{name}");
+                let detail = self.parent_expected();
+                return Some(FieldFault { pointer, code: FaultCode::Required, detail });
+            }
+        }
         let has_key = match key {
             UpsertKey::Id => id.is_some(),
             UpsertKey::Rule { field, .. } => {

@@ -22,6 +22,7 @@ use crate::store::driver::{Driver, Then};
 use crate::store::error::{FailedStatement, StatementError, StoreError};
 use crate::store::rows::unique_binds;
 use crate::store::script::ItemWrites;
+use crate::store::sql::columns::quote_name;
 use crate::store::sql::transfer::{
     ancestor_ids, lock_system_value, locked_item, locked_item_by_rule,
 };
@@ -77,7 +78,7 @@ pub async fn write_all<D: Driver>(
     job: &ImportJob,
     source: &mut dyn ImportSource,
 ) -> Result<ImportEnd, StoreError> {
-    check_model(driver, context).await?;
+    check_model(driver, context, job).await?;
     let mut is_first = true;
     while !source.is_over() {
         let rows = source.next_batch().map_err(StoreError::Unavailable)?;
@@ -109,7 +110,7 @@ pub async fn write_step<D: Driver>(
     job: &ImportJob,
     (rows, position): (&[ImportRow], &PositionStep<'_>),
 ) -> Result<Option<ImportedBatch>, StoreError> {
-    check_model(driver, context).await?;
+    check_model(driver, context, job).await?;
     driver.execute(&lock_system_value(D::DIALECT), &[Bind::Text(position.name)]).await?;
     let stored = system_values::read(driver, position.name).await?;
     if stored.as_deref() != position.before {
@@ -123,8 +124,17 @@ pub async fn write_step<D: Driver>(
     Ok(Some(batch))
 }
 
-/// A server may have migrated the tables to another model meanwhile.
-async fn check_model<D: Driver>(driver: &mut D, context: &StoreContext) -> Result<(), StoreError> {
+/// A server or a migration may have changed the tables to another model meanwhile. From here on none can: the table
+/// is locked against it before the model is read.
+async fn check_model<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    job: &ImportJob,
+) -> Result<(), StoreError> {
+    if let Some(lock) = D::DIALECT.lock_for_inserts {
+        let table = quote_name(&context.model.resource(job.resource).table);
+        driver.execute(&lock(&table), &[]).await?;
+    }
     match system_values::read(driver, "model").await?.as_ref() == Some(&context.model.shape) {
         true => Ok(()),
         false => Err(StoreError::Unavailable("the database has another model".to_owned())),

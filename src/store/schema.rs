@@ -7,7 +7,8 @@
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
 use crate::fault::OrBug;
-use crate::model::diff::{Difference, compare, loosened_rules};
+use crate::model::diff::{Difference, compare};
+use crate::model::loosened::loosened_rules;
 use crate::model::{self, Model, ResourceIndex};
 use crate::store::driver::Driver;
 use crate::store::empty_tables;

@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::model::loosened::loosened_rules;
 use crate::model::read;
 
 const BASE: &str = r#"

@@ -10,7 +10,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::model::diff::{Difference, compare, loosened_rules};
+use crate::model::diff::{Difference, compare};
+use crate::model::loosened::loosened_rules;
 use crate::model::{self, Model};
 use crate::store::driver::Driver;
 use crate::store::error::{MigrationError, StatementError};

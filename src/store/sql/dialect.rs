@@ -83,6 +83,9 @@ pub struct Dialect {
     /// Locks a table (already quoted) exclusively until the transaction ends. `None` where there is a single
     /// writer.
     pub lock_table: Option<fn(&str) -> String>,
+    /// Locks a table (already quoted) as an INSERT does, until the transaction ends. `None` where there is a single
+    /// writer.
+    pub lock_for_inserts: Option<fn(&str) -> String>,
     /// Lists the foreign keys that refer to a table, where these must be dropped first: the referencing
     /// table, quoted; its plain name, if it is in our schema; the names of the keys. 1: the table.
     pub foreign_keys_to: Option<&'static str>,
@@ -225,6 +228,7 @@ END",
     drops_columns_by_rewriting: true,
     can_build_concurrently: false,
     lock_table: None,
+    lock_for_inserts: None,
     foreign_keys_to: None,
     unvalidated_keys: None,
     last_id: "SELECT seq FROM sqlite_sequence WHERE name = ?1",
@@ -378,6 +382,7 @@ END $$",
     drops_columns_by_rewriting: false,
     can_build_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
+    lock_for_inserts: Some(|table| format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")),
     foreign_keys_to: Some(
         "SELECT conrelid::regclass::text, CASE relnamespace WHEN current_schema()::regnamespace THEN relname::text END, conname::text FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",
     ),

@@ -1,6 +1,7 @@
 //! `nouns migrate` on SQLite: the lock of a server, a backup, then one transaction.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -44,12 +45,13 @@ pub fn migrate(path: &Path, request: MigrationRequest<'_>) -> Result<Migrated, O
     })
 }
 
-/// Copies the database, unless there is nothing to do or the plan is refused.
+/// Copies the database, unless there is nothing to do or the plan is refused. Returns the path of the copy, and its name
+/// for messages.
 fn back_up_first(
     files: &DatabaseFiles,
     connection: &Connection,
     request: MigrationRequest<'_>,
-) -> Result<Option<String>, OpenError> {
+) -> Result<Option<(PathBuf, String)>, OpenError> {
     let mut driver = SqliteDriver { connection };
     let plan = finish(files, poll_once(migration::plan(&mut driver, request.model)))?;
     (request.decide)(&plan).map_err(OpenError)?;
@@ -60,8 +62,9 @@ fn back_up_first(
     let mut names = [BACKUP_SUFFIX.to_owned()].into_iter().chain(numbers);
     let free = names.find(|name| files.sibling(name).symlink_metadata().is_err());
     let name = free.or_bug("the numbers do not end");
-    back_up(files, &files.sibling(&name), ExistingFile::Refuse)?;
-    Ok(Some(format!("{}{name}", files.display_path)))
+    let copy = files.sibling(&name);
+    back_up(files, &copy, ExistingFile::Refuse)?;
+    Ok(Some((copy, format!("{}{name}", files.display_path))))
 }
 
 fn run(
@@ -74,6 +77,19 @@ fn run(
         true => back_up_first(files, connection, request)?,
         false => None,
     };
+    let done = change(files, connection, request);
+    if let (Err(_), Some((copy, _))) = (&done, &backup) {
+        // Nothing was changed, so that it would only take space.
+        let _ = fs::remove_file(copy);
+    }
+    Ok(Migrated { plan: done?, backup: backup.map(|(_, shown)| shown) })
+}
+
+fn change(
+    files: &DatabaseFiles,
+    connection: &Connection,
+    request: MigrationRequest<'_>,
+) -> Result<MigrationPlan, OpenError> {
     let mut driver = SqliteDriver { connection };
     let plan = finish(files, poll_once(migration::run(&mut driver, request)))?;
     let violated = connection.query_row(
@@ -82,7 +98,7 @@ fn run(
         |row| row.get::<_, Option<String>>(0),
     );
     match violated.map_err(|error| explain_error(&files.display_path, &error))? {
-        None => Ok(Migrated { plan, backup }),
+        None => Ok(plan),
         Some(tables) => Err(OpenError(format!(
             "{}: the migration was not made, because items of {tables} refer to others that do not exist; nothing was \
              changed",

@@ -23,6 +23,8 @@ fn backup_over_an_existing_file_is_refused() {
         &["nouns.db"],
         &["nouns.db", "--force"],
         &["./nouns.db-wal", "--force"],
+        &["nouns.key", "--force"],
+        &["nouns.toml", "--force"],
         &["../missing/copy.db"],
         &["folder", "--force"],
         &["stray.db"],
@@ -33,9 +35,11 @@ fn backup_over_an_existing_file_is_refused() {
     }
     expect![[r#"
         nouns: copy.db exists already, and is not overwritten; name another file, or say --force
-        nouns: nouns.db is a file of the database itself; name another file for the backup
-        nouns: nouns.db is a file of the database itself; name another file for the backup
-        nouns: ./nouns.db-wal is a file of the database itself; name another file for the backup
+        nouns: nouns.db is a file of the database, and is not overwritten; name another file
+        nouns: nouns.db is a file of the database, and is not overwritten; name another file
+        nouns: ./nouns.db-wal is a file of the database, and is not overwritten; name another file
+        nouns: nouns.key is the key, and is not overwritten; name another file
+        nouns: nouns.toml is the model, and is not overwritten; name another file
         nouns: the folder ../missing does not exist; create it, or name another file
         nouns: folder is a folder; name a file in it
         nouns: stray.db-wal is here, which SQLite would apply to the backup; name another file, or move stray.db-wal away

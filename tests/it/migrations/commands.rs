@@ -146,6 +146,20 @@ fn migrate_copies_an_sqlite_file_first() {
     let copy = folder.path().join("nouns.db.before-migration");
     assert_eq!(run.nouns(EXECUTABLE, &["migrate"], "").code, Some(2));
     assert!(!copy.exists(), "a plan that is refused makes no copy");
+    // One that fails on the way leaves none either.
+    let dangling = AFTER.replace("max_length = 3", "unique = true, fill = \"x\", required = true");
+    let (other, other_database) = stopped(backend);
+    run_sql(
+        backend,
+        other.path(),
+        "INSERT INTO notes SELECT 2, created_at, updated_at, version, 'x', NULL FROM notes",
+    );
+    run_sql(backend, other.path(), "UPDATE notes SET text = NULL WHERE id = 1");
+    fs::write(other.path().join("model.toml"), dangling).unwrap();
+    let other_run = Run { backend, folder: other.path(), database: &other_database };
+    let ended = other_run.nouns(EXECUTABLE, &["migrate", "--allow-loss", "memo.age"], "");
+    assert!(ended.stderr.contains("stored items are in the way"), "{ended:?}");
+    assert!(!other.path().join("nouns.db.before-migration").exists());
     let ended = run.nouns(EXECUTABLE, &["migrate", "--allow-loss", "memo.age"], "");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("nouns.db.before-migration\n"), "{}", ended.stdout);

@@ -356,4 +356,30 @@ tags = { type = "list", of = { type = "text" }, fill = ["old"] }"#,
             {"id":1,"text":"tea"}
         "#]]);
     }
+
+    /// The field has the values of its own name or those of its former name: only the author knows which.
+    fn migrate_field_renamed_to_a_stored_name(backend: Backend) {
+        let change = FieldsChange {
+            before: r#"a = { type = "text" }
+b = { type = "text" }"#,
+            after: r#"b = { type = "text", renamed_from = "a" }"#,
+            items: &[r#"{"a":"1","b":"2"}"#],
+            flags: &["--allow-loss", "note.a"],
+        };
+        check_fields(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 2 steps
+
+              refuse   note.b  the field was renamed from a, but b is stored too; remove b in a migration of its own, or take out renamed_from
+                               cannot be done while there are items (1 item); export them, and import them into a new database
+
+              remove   note.a  the field was removed, but the database keeps values for it
+                               1 item; deletes its values, about 1 s; cannot be undone
+                               values of 1 item are lost: needs --allow-loss note.a
+
+            It cannot be applied yet: change the items that are in the way, or the model.
+            --- plan: exit 1
+            nouns: the migration was not made, and nothing was changed
+            {"id":1,"a":"1","b":"2"}
+        "#]]);
+    }
 }

@@ -210,6 +210,8 @@ fn help_is_printed() {
           serve        Serve a model over HTTP
           init         Create a commented model file, nouns.toml
           check        Check a model file and list all mistakes
+          plan         Show what a changed model does to the stored data
+          migrate      Apply a changed model to the stored data
           openapi      Print the OpenAPI document of a model
           export       Write all items of a resource into a file
           import       Create items of a resource from a file

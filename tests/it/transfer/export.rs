@@ -46,6 +46,10 @@ on_every_backend! {
             "nouns: folder.csv is not a file; write to standard output instead: nouns export RESOURCE > folder.csv",
         );
         assert!(!shop.exists("old.csv.part") && !shop.exists("folder.csv.part"));
+        shop.refuses(
+            &["export", "customer", "model.toml", "--force", "--format", "csv"],
+            "nouns: model.toml is the model, and is not overwritten; name another file",
+        );
         // One that was interrupted, or is running.
         shop.write("new.csv.part", "half");
         shop.refuses(

@@ -141,12 +141,16 @@ on_every_backend! {
         shop.succeeds(&command, "nouns: created 1,500 customers from new.csv; 1,000 rows by an earlier run");
         assert_eq!((shop.count("customers"), shop.count("nouns_changes")), (2_501, 2_501));
         assert!(shop.position().starts_with("complete "), "{}", shop.position());
+        // Of a file that has grown, only the new rows are imported.
+        let text = text.replace("n1500@", "other@");
+        shop.write("new.csv", &(text + "Zoe,zoe@example.com\n"));
+        shop.succeeds(&command, "nouns: created 1 customer from new.csv; 2,500 rows by an earlier run");
         // Another file can follow, and the same one on request.
         shop.write("next.csv", "name\nAnn\n");
         for _ in 0..2 {
             shop.succeeds(&["import", "customer", "next.csv", "--resumable", "--restart"], "nouns: created 1 customer from next.csv");
         }
-        assert_eq!(shop.count("customers"), 2_503);
+        assert_eq!(shop.count("customers"), 2_504);
     }
 
     fn import_and_writes_of_a_server_at_the_same_time_all_succeed(shop: Shop) {

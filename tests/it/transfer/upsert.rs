@@ -69,6 +69,10 @@ on_every_backend! {
         assert_eq!(shop.sql("SELECT count(*) FROM parcels WHERE weight = 2"), "2");
         let subject = shop.sql("SELECT subject FROM nouns_changes ORDER BY sequence DESC LIMIT 1");
         assert!(subject.starts_with(&format!("{}/parcels/", orders[1])), "{subject}");
+        shop.write("parcels.csv", "code,weight\na,3\n");
+        let ended = shop.run(&["import", "parcel", "parcels.csv", "--upsert", "code"]);
+        assert_eq!(ended.code, Some(2));
+        assert!(ended.stderr.contains("line 2: order_id: "), "{}", ended.stderr);
     }
 
     fn upsert_by_a_field_that_is_not_unique_is_refused(shop: Shop) {
