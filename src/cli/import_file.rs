@@ -159,7 +159,7 @@ impl<'a> ImportFile<'a> {
         (self.reader.position(), self.reader.digest())
     }
 
-    /// Goes on at a position, if the file has the same bytes before it.
+    /// Seeks to a position, if the bytes before it have the stored digest.
     pub fn resume(&mut self, position: RecordPosition, digest: &str) -> io::Result<bool> {
         self.reader.skip_to(position)?;
         Ok(self.position() == (position, digest.to_owned()))

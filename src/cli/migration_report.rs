@@ -120,7 +120,7 @@ fn counted(count: i64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What the operator does next.
+/// The next command for the operator.
 fn remedy(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
     if plan.is_additive() {
         return "nouns serve makes these changes when it starts.".to_owned();

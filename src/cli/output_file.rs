@@ -19,7 +19,7 @@ pub fn refuse_own_files(
     (model, model_file): (&Model, Option<&Path>),
 ) -> Result<(), CommandError> {
     let shown = target.display();
-    // A folder has a message of its own.
+    // `store::back_up` and `check_target` refuse folders, with other messages.
     if fs::metadata(target).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
         return Err(command_error(format!("{shown} is not a file; name another one")));
     }

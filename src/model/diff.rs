@@ -37,6 +37,13 @@ pub struct ModelChange {
     pub field: Option<usize>,
 }
 
+impl ModelChange {
+    /// The line of a message.
+    pub fn describe(&self) -> String {
+        format!("{}: {}", self.path, self.reason)
+    }
+}
+
 /// The effect of a change on stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationEffect {
@@ -124,7 +131,7 @@ impl<'d> ModelComparison<'d> {
         self.found.push(Difference::Change(ModelChange {
             resource: self.resource,
             path: self.path.clone(),
-            reason: format!("{}: {reason}", self.path),
+            reason: reason.to_owned(),
             effect,
             field: self.field,
         }));

@@ -42,7 +42,7 @@ impl UpsertKey {
     }
 }
 
-/// What all rows of an import have in common.
+/// The rules by which all rows of an import are validated.
 #[derive(Debug)]
 pub struct ImportRules<'a> {
     pub model: &'a Model,

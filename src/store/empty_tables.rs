@@ -44,10 +44,10 @@ pub async fn plan_rebuild<D: Driver>(
         if rebuild.old.contains(&resource.index) {
             continue;
         }
-        // Only a migration gives another name to what the change log has of a resource.
+        // Startup does not rename the entries of a resource in the change log; `nouns migrate` does.
         match !is_renamed && is_table_empty(driver, resource).await? {
             true => rebuild.old.push(resource.index),
-            false => refused.push(change.reason.clone()),
+            false => refused.push(change.describe()),
         }
     }
     rebuild.add_empty_referrers(driver, old).await?;

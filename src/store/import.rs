@@ -32,7 +32,7 @@ use crate::store::system_values;
 use crate::store::write::allocate_ids;
 use crate::value::{Id, Item, Moment};
 
-/// What all batches of an import have in common.
+/// The parameters of an import, which all of its batches share.
 #[derive(Debug)]
 pub struct ImportJob {
     pub resource: ResourceIndex,
@@ -40,7 +40,7 @@ pub struct ImportJob {
     pub author: ChangeAuthor,
 }
 
-/// What a batch has done.
+/// The result of one batch.
 #[derive(Debug, Default)]
 pub struct ImportedBatch {
     pub created: u64,
@@ -372,7 +372,7 @@ async fn raise_last_id<D: Driver>(
     Ok(())
 }
 
-/// What the decision about a row depends on.
+/// The model and the stored rows that the decision about an imported row needs.
 struct RowPlan<'a, 'b> {
     context: &'a StoreContext,
     resource: &'a Resource,

@@ -20,7 +20,7 @@ use crate::store::{AdminStore, Database, PageCheck, PostgresHealth, SqliteHealth
 const PAGE_CHECK_MAX: Duration = Duration::from_secs(30);
 /// A WAL of this size was not reset for long.
 const WAL_BYTES_MAX: u64 = 256 << 20;
-/// The differences of clocks that nobody notices.
+/// The largest differences between two clocks that are not reported.
 const CLOCK_MICROS_MAX: i64 = 2_000_000;
 /// The name of the model in the table of system values.
 const MODEL_NAME: &str = "model";
@@ -232,7 +232,7 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
     for difference in compare(&stored, model) {
         match difference {
             Difference::AddResource(_) | Difference::AddField(..) => additions += 1,
-            Difference::Change(change) => refused.push(change.reason),
+            Difference::Change(change) => refused.push(change.describe()),
         }
     }
     match (refused.as_slice(), additions) {

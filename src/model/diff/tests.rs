@@ -38,7 +38,7 @@ fn check(changes: &[(&str, &str)], expected: &Expect) {
         Difference::AddField(index, field) => {
             format!("add {}.{}\n", new.resource(index).name, new.resource(index).fields[field].name)
         }
-        Difference::Change(change) => format!("{:?} {}\n", change.effect, change.reason),
+        Difference::Change(change) => format!("{:?} {}\n", change.effect, change.describe()),
     });
     expected.assert_eq(&lines.collect::<String>());
 }
@@ -174,7 +174,7 @@ fn diff_removals_are_refused() {
     assert!(compare(&old, &new).contains(&Difference::Change(ModelChange {
         resource: old.declared().nth(1).unwrap().index,
         path: "order".into(),
-        reason: "order: the resource was removed, but the database keeps its items".into(),
+        reason: "the resource was removed, but the database keeps its items".into(),
         effect: MigrationEffect::Remove,
         field: None,
     })));

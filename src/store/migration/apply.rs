@@ -125,7 +125,7 @@ async fn change_columns<D: Driver>(
     report: ReportProgress<'_>,
 ) -> Result<(), MigrationError> {
     let (before, table) = (changed.before, &*after.table);
-    let conversion = RowConversion::new(before, after, &changed.changes);
+    let conversion = changed.conversion().or_bug("the resource is in the new model");
     let written: Vec<(usize, &Field)> =
         conversion.written().filter_map(|at| Some((at, after.fields.get(at)?))).collect();
     for (_, field) in &written {

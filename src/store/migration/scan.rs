@@ -27,7 +27,7 @@ pub struct BrokenItems {
     pub examples: Vec<BrokenItem>,
 }
 
-/// An item, and what is wrong with it.
+/// The address of an item, and the fault of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenItem {
     pub address: String,

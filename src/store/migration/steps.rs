@@ -150,7 +150,7 @@ async fn resource_steps<D: Driver>(
         let mut step = MigrationStep {
             action: action(change.effect, *items),
             path: change.path.clone(),
-            reason: reason_words(change),
+            reason: change.reason.clone(),
             items: *items,
             rewrites_table: *items > 0 && rewrites_table::<D>(changed, change),
             lost: count_lost(driver, changed, change).await?,
@@ -202,12 +202,6 @@ fn action(effect: MigrationEffect, items: i64) -> StepAction {
         MigrationEffect::Refuse if items == 0 => StepAction::Rebuild,
         MigrationEffect::Refuse => StepAction::Refuse,
     }
-}
-
-/// The reason without the path.
-fn reason_words(change: &ModelChange) -> String {
-    let prefix = format!("{}: ", change.path);
-    change.reason.strip_prefix(&prefix).unwrap_or(&change.reason).to_owned()
 }
 
 /// The number of items that lose a value.

@@ -101,7 +101,7 @@ impl OtherModels {
 /// The parts of a server's model that a migration has changed since, one line each.
 fn migrated_parts(model: &Model, stored: &Model) -> Vec<String> {
     let changes = compare(model, stored).into_iter().filter_map(|difference| match difference {
-        Difference::Change(change) => Some(change.reason),
+        Difference::Change(change) => Some(change.describe()),
         _ => None,
     });
     changes.collect()

@@ -8,7 +8,7 @@
 //! prefix of the change log. `VACUUM INTO` would have one snapshot too, but it decodes and writes every row
 //! again, which holds the snapshot several times longer, and it cannot be synced in parts.
 //!
-//! Effect on writers: while the snapshot is held, the WAL cannot be reset, and grows by what is written. The
+//! Effect on writers: while the snapshot is held, the WAL cannot be reset, so each write makes it longer. The
 //! copy is synced every few megabytes, so that a commit's fsync never waits for a whole database in the
 //! kernel's write-back queue. Memory is constant: small page caches, and no journal of the copy.
 //!
@@ -41,7 +41,7 @@ pub const CACHE_KIB: u32 = 2_000;
 const VERSIONS_OFFSET: u64 = 18;
 const ROLLBACK_VERSIONS: [u8; 2] = [1, 1];
 
-/// What happens to a file that has the name of the copy.
+/// Whether a backup replaces an existing file of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingFile {
     Refuse,
@@ -124,7 +124,7 @@ fn copy_pages(source: &Connection, part: &PartialFile) -> Result<(), CopyError> 
         match backup.step(STEP_PAGES)? {
             StepResult::Done => return Ok(()),
             StepResult::More => part.file.sync_data().map_err(CopyError::File)?,
-            // The read transaction has its lock already, and nobody else opens the copy.
+            // Cannot happen: the source is locked by the read transaction, and no other process opens the copy.
             other => return Err(CopyError::Invalid(format!("the copy was locked ({other:?})"))),
         }
     }

@@ -35,7 +35,7 @@ pub struct SqliteHealth {
     pub broken_reference: Option<(String, String)>,
     /// The database and the files beside it that exist.
     pub files: Vec<PathBuf>,
-    /// What a killed restore has left.
+    /// The file that a killed restore has left beside the database.
     pub partial_file: Option<PathBuf>,
 }
 

@@ -69,7 +69,7 @@ fn backup_killed_at_each_call_leaves_no_file_or_a_whole_one() {
                 run(place.path(), &["restore", file.to_str().unwrap()]);
                 assert_eq!(customers(place.path()), "Ann ");
             } else {
-                // The next attempt is not hindered by what is left.
+                // The next attempt succeeds beside the files that the killed one has left.
                 run(folder.path(), &["backup", "copy.db"]);
                 assert!(!folder.path().join("copy.db.part").exists());
             }
@@ -101,7 +101,7 @@ fn restore_killed_at_each_call_leaves_the_old_database_or_the_new_one() {
                 [ann, bea] => assert!(is_killed && *ann == "Ann" && *bea == "Bea", "{names:?}"),
                 _ => panic!("{names:?}"),
             }
-            // The next attempt is not hindered by what is left.
+            // The next attempt succeeds beside the files that the killed one has left.
             run(folder.path(), &["restore", "copy.db", "--force"]);
             assert_eq!(customers(folder.path()), "Ann ");
         },

@@ -51,7 +51,7 @@ fn doctor_finds_certificates_that_expire() {
     );
 }
 
-/// A file that is no PEM has a message of its own.
+/// The certificate file exists and is not PEM.
 fn check_only_certificate(output: &str) {
     let faults: Vec<_> = output.lines().filter(|line| !line.starts_with("ok ")).collect();
     assert!(

@@ -59,7 +59,7 @@ fn doctor_finds_faults_of_a_server_on_postgres() {
         fault    key          with PostgreSQL the key has to be named, because every server needs the same one; name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)
     "#]],
     );
-    // Nobody listens on port 1.
+    // No server listens on port 1.
     let ended = run_nouns(
         empty.path(),
         &["doctor", "--database", "postgres://nouns@127.0.0.1:1/shop", "--key-file", "nouns.key"],

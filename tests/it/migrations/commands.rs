@@ -1,4 +1,5 @@
-//! The commands around a migration: running servers, the backup, JSON, and what a server says.
+//! `nouns plan` and `nouns migrate` beside a running server, the backup before a migration, the plan as JSON, and the
+//! message of a server that refuses a changed model.
 
 use std::fs;
 
