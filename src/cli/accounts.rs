@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::model_source::{database, find_model, key_source, read_model};
+use super::model_source::{database, find_model, key_source, password_file, read_model};
 use super::report::{CommandError, command_error};
 use crate::auth::LEASE;
 use crate::auth::key::{FINGERPRINT_NAME, KeySet};
@@ -93,7 +93,7 @@ impl AccountsLocation {
     pub fn open(self) -> Result<Accounts, CommandError> {
         let admin_store = AdminStore::open(&self.database, &self.model)?;
         let password_file = match &self.key {
-            Ok(source) => Some(self.database.password_file(&source.folder())),
+            Ok(source) => Some(password_file(&self.database, source)),
             // With PostgreSQL the password file is beside the key file, and no key file is named.
             Err(_) => None,
         };

@@ -1,6 +1,7 @@
 //! `nouns completions` and `nouns man`: shell completions and manual pages, generated from the flags.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
@@ -23,11 +24,16 @@ pub struct CompletionsArgs {
 #[command(after_help = "\
 Examples:
   nouns man > nouns.1 && man ./nouns.1
-  nouns man user add > nouns-user-add.1")]
+  nouns man user add > nouns-user-add.1
+  nouns man --out man1                             the pages of all commands")]
 pub struct ManArgs {
     /// The command to describe [default: nouns itself]
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
+
+    /// Write the pages of all commands into this folder
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    out: Option<PathBuf>,
 }
 
 pub fn print_completions(
@@ -40,6 +46,12 @@ pub fn print_completions(
 }
 
 pub fn print_man_page(root: Command, flags: &ManArgs) -> Result<ExitCode, CommandError> {
+    if let Some(folder) = &flags.out {
+        clap_mangen::generate_to(root, folder).map_err(|error| {
+            command_error(format!("cannot write manual pages into {} ({error})", folder.display()))
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut page = Vec::new();
     let command = find_command(root, &flags.command)?;
     clap_mangen::Man::new(command).render(&mut page)?;

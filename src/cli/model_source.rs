@@ -1,7 +1,9 @@
 //! The model that a command is about, its database and its key.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use super::report::{CommandError, command_error, wants_colours};
 use crate::auth::key_source::{KeyError, KeySource};
@@ -107,4 +109,19 @@ pub fn key_source(
     let key = key.map(|key| key.to_string_lossy().into_owned());
     let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
     KeySource::choose(flag.or(named), key, database)
+}
+
+/// The file for the password of the first user. With PostgreSQL it is beside the key file, or in the working
+/// directory if nothing can be created there: secrets are often mounted read-only.
+pub fn password_file(database: &Database, key: &KeySource) -> PathBuf {
+    let folder = key.folder();
+    let file = database.password_file(&folder);
+    if matches!(database, Database::Sqlite(_)) || file.symlink_metadata().is_ok() {
+        return file;
+    }
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => file,
+        Err(_) => database.password_file(Path::new("")),
+    }
 }

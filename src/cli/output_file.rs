@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::model_source::{MODEL_FILE, key_source};
+use super::model_source::{MODEL_FILE, key_source, password_file};
 use super::report::{CommandError, command_error};
 use crate::model::Model;
 use crate::store::Database;
@@ -34,7 +34,7 @@ pub fn refuse_own_files(
         own.extend(named);
     }
     if let Ok(key) = key_source(None, model, database) {
-        own.push((database.password_file(&key.folder()), "the password of the first user"));
+        own.push((password_file(database, &key), "the password of the first user"));
         own.push((key.name().into(), "the key"));
     }
     match own.iter().find(|(path, _)| is_same_place(target, path)) {

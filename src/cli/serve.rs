@@ -12,7 +12,9 @@ use super::cert::shell_quoted;
 use super::demo::{self, DemoFolder};
 use super::first_steps::{self, Login};
 use super::first_user;
-use super::model_source::{built_in_store, database, find_model, key_source, read_model};
+use super::model_source::{
+    built_in_store, database, find_model, key_source, password_file, read_model,
+};
 use super::report::{
     CommandError, command_error, internal_error_message, print_line, wants_colours,
 };
@@ -33,7 +35,7 @@ use crate::model::{AuthScheme, Model, Network};
 use crate::pipeline::{App, SharedState};
 use crate::reply::ReplyBuilder;
 use crate::server::tls::{CertificateFiles, TlsConfig};
-use crate::server::{self, ExitOutcome, Listener, ListenerKind};
+use crate::server::{self, ExitOutcome, Listener, ListenerKind, ServiceManager};
 use crate::store::{self, AdminStore, Database, Store};
 use crate::wire;
 
@@ -84,7 +86,7 @@ pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, C
     let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
     first_user::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
     if let Some(key) = key.as_ref().filter(|_| !is_open) {
-        let file = database.password_file(&key.folder());
+        let file = password_file(&database, key);
         first_user::refuse_foreign_file(&database, &model, &file)?;
     }
     if !unknown_variables.is_empty() {
@@ -130,6 +132,7 @@ fn serve(
         metrics: Arc::clone(metrics),
         tls: tls.clone(),
         hsts: wire::hsts_header(model.server.hsts),
+        service_manager: service_manager(),
     };
     let admission = Arc::new(AdmissionControl::new(limits));
     let context = FeedContext {
@@ -182,6 +185,12 @@ fn serve(
         let _ = webhooks_thread.join();
     }
     Ok(outcome)
+}
+
+fn service_manager() -> ServiceManager {
+    #[expect(clippy::disallowed_methods, reason = "the name that every service manager uses")]
+    let socket = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty());
+    ServiceManager::new(socket)
 }
 
 /// Authentication, and the facts about the users that the operator has to know.
@@ -239,7 +248,7 @@ fn prepare_auth(
     let key = key.ok_or_else(|| command_error("there is no key"))?;
     let mut admin_store = AdminStore::open(database, model)?;
     let keys = accounts::load_or_create_keys(&mut admin_store, &key)?;
-    let file = database.password_file(&key.folder());
+    let file = password_file(database, &key);
     let login = match first_user::create(&mut admin_store, model, &keys, &file)? {
         Some(first) => Login::First(first),
         None if file.exists() => Login::File(file),

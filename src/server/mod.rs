@@ -18,6 +18,7 @@ mod http1_framing;
 mod options;
 mod refusal;
 mod requests;
+mod sd_notify;
 mod shutdown;
 mod watched_stream;
 pub mod tls;
@@ -42,8 +43,8 @@ pub use self::bind::{Listener, ListenerKind, bind};
 pub use self::file_limit::connections_allowed;
 pub use self::options::ServerOptions;
 use self::refusal::RefusalContext;
+pub use self::sd_notify::ServiceManager;
 use self::shutdown::{ShutdownStage, Signals};
-use self::tls::TlsConfig;
 use self::worker::{WorkerConfig, WorkerHandle, WorkerReports};
 use crate::clock;
 use crate::log::{Level, Logger};
@@ -106,7 +107,6 @@ pub fn run(
             metrics: Arc::clone(&settings.metrics),
             hsts: settings.hsts.clone(),
         };
-        let tls = settings.tls.clone();
         let settings = Arc::new(settings);
         // HTTP/1 has at most one request per connection; HTTP/2 connections in total should have no more.
         let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_MIN);
@@ -128,14 +128,15 @@ pub fn run(
         let connections_max =
             file_limit::connections_max(settings.limits.connections_max, &refusals.log);
         let acceptor = Acceptor::new(workers, connections_max, shared, refusals);
-        runtime.block_on(serve_until_signal(listeners, (acceptor, tls), reports, &stage, ready))
+        let serving = (acceptor, &*settings);
+        runtime.block_on(serve_until_signal(listeners, serving, reports, &stage, ready))
     };
     serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
 }
 
 async fn serve_until_signal(
     listeners: Vec<Listener>,
-    (acceptor, tls): (Acceptor, Option<Arc<TlsConfig>>),
+    (acceptor, settings): (Acceptor, &ServerOptions),
     mut reports: Vec<WorkerReports>,
     stage: &Sender<ShutdownStage>,
     ready: impl FnOnce(&[SocketAddr]),
@@ -166,8 +167,10 @@ async fn serve_until_signal(
         }
     }
     let keeping = (log.clone(), Arc::clone(&acceptor.refusals.metrics));
-    let certificate_watch = tokio::task::spawn_local(tls::watch_certificate(tls, hangups, keeping));
+    let watch = tls::watch_certificate(settings.tls.clone(), hangups, keeping);
+    let certificate_watch = tokio::task::spawn_local(watch);
     ready(&shown);
+    settings.service_manager.notify(sd_notify::READY, log);
     let mut working = JoinSet::new();
     for report in reports {
         working.spawn_local(report.done);
@@ -185,6 +188,7 @@ async fn serve_until_signal(
     if let Some(cause) = died {
         log.event(Level::Error, message, &[("cause", &cause)]);
     }
+    settings.service_manager.notify(sd_notify::STOPPING, log);
     // Dropping the accept loops closes the sockets: the kernel refuses new connections.
     accepting.shutdown().await;
     certificate_watch.abort();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 
+use super::sd_notify::ServiceManager;
 use super::tls::TlsConfig;
 use crate::metrics::Metrics;
 use crate::model::settings::ServerLimits;
@@ -19,4 +20,5 @@ pub struct ServerOptions {
     pub tls: Option<Arc<TlsConfig>>,
     /// The `Strict-Transport-Security` header, if it is configured.
     pub hsts: Option<HeaderValue>,
+    pub service_manager: ServiceManager,
 }

@@ -67,6 +67,8 @@ mod operate;
 #[cfg(test)]
 mod order;
 #[cfg(test)]
+mod packaging;
+#[cfg(test)]
 mod pages;
 #[cfg(test)]
 mod panics;

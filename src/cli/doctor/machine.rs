@@ -9,6 +9,7 @@ use rustix::fs::{Access, access, statvfs};
 
 use super::health_check::HealthChecks;
 use crate::auth::key_source::{KeyError, KeySource};
+use crate::cli::model_source::password_file;
 use crate::cli::report::CommandError;
 use crate::cli::serve::read_tls;
 use crate::clock;
@@ -128,7 +129,7 @@ pub fn check_password_file(
     key: &Result<KeySource, KeyError>,
 ) {
     let Ok(source) = key else { return };
-    let file = database.password_file(&source.folder());
+    let file = password_file(database, source);
     if file.symlink_metadata().is_ok() {
         checks.warn(
             "password",

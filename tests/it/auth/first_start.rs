@@ -180,6 +180,29 @@ fn first_user_of_an_interrupted_start_survives_a_start_on_a_database_of_the_same
     assert_eq!(server.request("GET /customers", &[("Authorization", &basic)], "").status, 200);
 }
 
+/// Regression: a start on a key in a read-only folder, as secrets are mounted, could not write the first password.
+#[test]
+fn first_password_with_a_read_only_key_folder_is_in_the_working_directory_on_postgres() {
+    const READ_ONLY: &str = r#"
+        if unshare --mount true 2>/dev/null; then user=; else user=--map-root-user; fi
+        exec unshare $user --mount sh -ec 'mount --bind -o ro "$1" "$1"; shift; exec "$@"' sh "$@"
+    "#;
+    let secrets = Folder::new();
+    let key = secrets.path().join("nouns.key");
+    fs::write(&key, "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+    let program = ["sh", "-ec", READ_ONLY, "sh", secrets.path().to_str().unwrap()];
+    let server = Setup::new(Backend::Postgres).key_file(key).run_under(&program).start();
+    assert_eq!(fs::read_dir(secrets.path()).unwrap().count(), 1, "the key alone");
+    let file = server.folder().join(server.password_file().file_name().unwrap());
+    let password = fs::read_to_string(&file).unwrap();
+    let status = |password: &str| {
+        let basic = Person::new("admin", password).basic();
+        server.request("GET /customers", &[("Authorization", &basic)], "").status
+    };
+    assert_eq!(status(password.trim_end()), 200);
+}
+
 /// Two databases in one folder have a file each.
 #[test]
 fn first_password_file_is_named_after_the_database() {

@@ -349,6 +349,27 @@ fn setting_precedence_is_flag_then_environment_then_file() {
     assert_eq!(start(&environment, &["--database", "sqlite:flag.db"]), "flag.db");
 }
 
+/// The pages of all commands, as packages install them.
+#[test]
+fn man_pages_of_all_commands_are_written_into_a_folder() {
+    let folder = Folder::new();
+    let ended = run_nouns(folder.path(), &["man", "--out", "."]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    for (file, name) in
+        [("nouns.1", "nouns"), ("nouns-serve.1", "serve"), ("nouns-user-add.1", "add")]
+    {
+        let page = fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(page.contains(".TH nouns") && page.contains(name), "{file}: {page}");
+    }
+    let ended = run_nouns(folder.path(), &["man", "--out", "nowhere"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(
+        ended.stderr.starts_with("nouns: cannot write manual pages into nowhere ("),
+        "{}",
+        ended.stderr
+    );
+}
+
 fn with_variables(folder: &Folder, args: &[&str], variables: &[(&str, &str)]) -> Process {
     let mut command = Command::new(EXECUTABLE);
     command.args(args).env_clear().envs(variables.iter().copied()).current_dir(folder.path());

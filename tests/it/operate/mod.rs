@@ -9,6 +9,7 @@ mod demo;
 mod disk;
 mod files;
 mod locked;
+mod sd_notify;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -2,6 +2,7 @@
 //!
 //! A real nginx is in front; where a test plays the proxy itself, it says so.
 
+mod compose;
 mod nginx;
 mod forwarded_headers;
 

@@ -1,4 +1,4 @@
-//! An nginx in front of a server, by the configuration of `docs/guides/run-as-a-service.md`.
+//! An nginx in front of one server, or of the two of the compose file, by the files of `packaging/`.
 //!
 //! It has a folder of its own and no privileges beyond the test's.
 //! It cannot report the port it was given, so the test picks a free one, and retries where another
@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Client, FinishedProcess, Folder, Process, Secrets, TIMEOUT, wait_until};
 
-const SERVICE_GUIDE: &str = include_str!("../../../docs/guides/run-as-a-service.md");
+/// In front of one server; the guide shows it.
+const SITE: &str = include_str!("../../../packaging/nginx.conf");
+/// In front of the two servers of the compose file.
+const COMPOSE_SITE: &str = include_str!("../../../packaging/compose/nginx.conf");
 
 /// A running proxy; killed when dropped.
 #[derive(Debug)]
@@ -32,15 +35,20 @@ impl Nginx {
 
     /// With TLS.
     pub fn start_tls(server: SocketAddr) -> Self {
-        Self::launch(server, true, |block| block)
+        Self::launch(&[server], true, |block| block)
     }
 
-    /// Without TLS, with changes to the documented configuration.
+    /// In front of two servers, without TLS.
+    pub fn start_compose(servers: [SocketAddr; 2]) -> Self {
+        Self::launch(&servers, false, |block| block)
+    }
+
+    /// Without TLS, with changes to the configuration.
     pub fn start_as(server: SocketAddr, change: impl Fn(String) -> String) -> Self {
-        Self::launch(server, false, change)
+        Self::launch(&[server], false, change)
     }
 
-    fn launch(server: SocketAddr, is_tls: bool, change: impl Fn(String) -> String) -> Self {
+    fn launch(servers: &[SocketAddr], is_tls: bool, change: impl Fn(String) -> String) -> Self {
         let folder = Folder::new();
         if is_tls {
             certify(folder.path());
@@ -49,7 +57,7 @@ impl Nginx {
             let free = TcpListener::bind("127.0.0.1:0").unwrap();
             let address = free.local_addr().unwrap();
             drop(free);
-            let text = change(documented(server, address, is_tls.then(|| folder.path())));
+            let text = change(shipped(servers, address, is_tls.then(|| folder.path())));
             fs::write(folder.path().join("nginx.conf"), full_configuration(folder.path(), &text))
                 .unwrap();
             let mut command = Command::new("nginx");
@@ -64,7 +72,7 @@ impl Nginx {
                 if process.has_ended() { Some(false) } else { is_up.then_some(true) }
             });
             if is_up {
-                if let Some(secrets) = Secrets::of_server(server) {
+                if let Some(secrets) = Secrets::of_server(servers[0]) {
                     secrets.register_server(address);
                 }
                 return Self { address, process, folder };
@@ -109,26 +117,31 @@ impl Drop for Nginx {
     }
 }
 
-/// The documented configuration, with the paths and addresses of this test.
-fn documented(server: SocketAddr, own: SocketAddr, folder: Option<&Path>) -> String {
-    let (_, rest) = SERVICE_GUIDE.split_once("```nginx\n").unwrap();
-    let mut text = rest.split_once("```").unwrap().0.to_owned();
+/// The shipped configuration, with the paths and addresses of this test.
+fn shipped(servers: &[SocketAddr], own: SocketAddr, folder: Option<&Path>) -> String {
+    let (site, addresses, files) = match servers.len() {
+        1 => (SITE, &["127.0.0.1:8080"][..], "/etc/ssl/shop.example."),
+        _ => (COMPOSE_SITE, &["10.133.7.11:8080", "10.133.7.12:8080"][..], "/run/secrets/"),
+    };
+    let mut text = site.to_owned();
     let mut change = |from: &str, to: &str| {
         assert_eq!(text.matches(from).count(), 1, "{from}");
         text = text.replace(from, to);
     };
-    change("127.0.0.1:8080", &server.to_string());
+    for (address, server) in addresses.iter().zip(servers) {
+        change(address, &server.to_string());
+    }
     match folder {
         Some(folder) => {
             let folder = folder.display();
             change("listen 443 ssl http2", &format!("listen {own} ssl http2"));
-            change("/etc/ssl/shop.example.pem", &format!("{folder}/cert.pem"));
-            change("/etc/ssl/shop.example.key", &format!("{folder}/key.pem"));
+            change(&format!("{files}pem"), &format!("{folder}/cert.pem"));
+            change(&format!("{files}key"), &format!("{folder}/key.pem"));
         }
         None => {
             change("listen 443 ssl http2", &format!("listen {own}"));
-            change("    ssl_certificate     /etc/ssl/shop.example.pem;\n", "");
-            change("    ssl_certificate_key /etc/ssl/shop.example.key;\n", "");
+            let is_certificate = |line: &&str| line.trim_start().starts_with("ssl_certificate");
+            text = text.lines().filter(|line| !is_certificate(line)).collect::<Vec<_>>().join("\n");
         }
     }
     text

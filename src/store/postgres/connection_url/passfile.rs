@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tokio_postgres::config::Host;
@@ -41,14 +41,21 @@ pub fn fill_passwords(
     Ok(())
 }
 
+/// libpq's rule for the keys of certificates: the group may read a file of root, which is how secrets are mounted
+/// for a service.
 fn check_permissions(path: &Path) -> Result<(), String> {
-    let open = fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0);
+    let open = fs::metadata(path).is_ok_and(|file| is_open_to_others(file.mode(), file.uid()));
     let path = path.display();
     if open {
         Err(format!("others can read the passfile {path}; run: chmod 600 {path}"))
     } else {
         Ok(())
     }
+}
+
+fn is_open_to_others(mode: u32, owner: u32) -> bool {
+    let forbidden = if owner == 0 { 0o037 } else { 0o077 };
+    mode & forbidden != 0
 }
 
 /// libpq's rule: the default socket directory is matched as `localhost`.
@@ -103,6 +110,22 @@ impl Iterator for PassfileFields<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passfile_of_root_may_be_readable_by_its_group() {
+        for (mode, owner, is_open) in [
+            (0o100_600, 1000, false),
+            (0o100_400, 0, false),
+            (0o100_440, 0, false),
+            (0o100_640, 0, false),
+            (0o100_440, 1000, true),
+            (0o100_660, 0, true),
+            (0o100_444, 0, true),
+            (0o100_604, 1000, true),
+        ] {
+            assert_eq!(is_open_to_others(mode, owner), is_open, "{mode:o} {owner}");
+        }
+    }
 
     #[test]
     fn passfile_several_lines_first_match_wins() {
