@@ -269,7 +269,14 @@ mod tests {
             before: None,
             after: None,
         };
-        let marks = LogMarks { settled: end, reached: end, swept: 0, oldest: None };
+        let marks = LogMarks {
+            settled: end,
+            reached: end,
+            swept: 0,
+            oldest: None,
+            has_in_flight: false,
+            incarnation: 0,
+        };
         let changes = sequences.iter().map(change).collect();
         LogSection::new(&model, after, ChangeBatch { changes, end, marks })
     }

@@ -37,8 +37,8 @@ const PROBE_PAUSE: Duration = Duration::from_millis(50);
 const TRIM_EVERY: Duration = Duration::from_secs(1);
 /// How long the sections of the log are kept that streams were behind in.
 const SECTION_KEEP: Duration = Duration::from_secs(2);
-/// Why streams are cut whose positions are after the end of the log.
-const LOG_WENT_BACK: &str = "the change log ends before the position of the stream";
+/// Why streams are cut whose log is another one.
+const LOG_WENT_BACK: &str = "the change log has lost entries that were sent";
 /// The line in the log when a read fails.
 const READ_FAILED: &str = "the change feed cannot read the change log, and tries again";
 
@@ -296,7 +296,7 @@ impl Feed {
                 }
             };
             failures.record_success();
-            if let Some(known) = position.filter(|known| tail.reached() < *known) {
+            if let Some(known) = position.filter(|_| batch.is_other_log) {
                 self.end_streams_of_lost_log(known, (tail.reached(), batch.swept));
                 position = None;
                 continue;

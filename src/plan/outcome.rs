@@ -79,10 +79,14 @@ impl VisibleChange {
 /// The marks of the change log, as of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogMarks {
-    /// The low-water mark: no entry up to this number will still appear.
+    /// The low-water mark: no entry up to this number will still appear. Not above the newest entry.
     pub settled: i64,
-    /// The largest number ever drawn; above the low-water mark while transactions are in flight.
+    /// The largest number ever drawn.
     pub reached: i64,
+    /// Whether transactions are in flight that may write entries.
+    pub has_in_flight: bool,
+    /// The incarnation of the database: another number after a restart or a failover of PostgreSQL.
+    pub incarnation: i64,
     /// The largest number that was deleted; 0 if none was.
     pub swept: i64,
     pub oldest: Option<i64>,

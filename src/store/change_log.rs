@@ -120,24 +120,37 @@ pub struct LogBounds {
     pub swept: i64,
     /// The largest number ever drawn, also by a transaction that was rolled back.
     pub reached: i64,
-    /// The low-water mark.
+    /// The low-water mark, but not above the newest entry.
     pub mark: i64,
+    /// Whether transactions are in flight that may write entries.
+    pub has_in_flight: bool,
+    /// The incarnation of the database: another number after a restart or a failover of PostgreSQL.
+    pub incarnation: i64,
 }
 
 /// Reads the low-water mark first: every change up to it is visible to the statements after it. The mark of one
 /// call may be lower than that of an earlier one, which stays valid.
+///
+/// Numbers above the newest visible entry, of transactions that were rolled back, may be drawn again after a crash or a
+/// failover, because nothing that was committed depends on them. So no reader gets a position there.
 pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, StatementError> {
     let known_before = driver.low_watermark().map_or(0, |known| known.load(Ordering::Relaxed));
     let statements = [D::DIALECT.low_watermark, D::DIALECT.log_bounds];
     let statements = statements.map(|sql| Statement::new(sql, Vec::new()));
     let read = |at: usize, row: &dyn Columns| match at {
-        0 => Ok([row.integer(0)?, None, None]),
-        _ => Ok([row.integer(0)?, row.integer(1)?, row.integer(2)?]),
+        0 => Ok([row.integer(0)?, None, None, None, None]),
+        _ => Ok([
+            row.integer(0)?,
+            row.integer(1)?,
+            row.integer(2)?,
+            row.integer(3)?,
+            row.integer(4)?,
+        ]),
     };
     let rows = driver.query_all(&statements, read, |_| false).await?;
     let mut rows = rows.into_iter().flatten();
     let [mark, ..] = rows.next().unwrap_or_default();
-    let [oldest, swept, reached] = rows.next().unwrap_or_default();
+    let [oldest, swept, reached, newest, incarnation] = rows.next().unwrap_or_default();
     let (settled, swept) = (mark.unwrap_or(0), swept.unwrap_or(0));
     let reached = reached.unwrap_or(0).max(settled).max(swept);
     let mark = driver.low_watermark().map_or(settled, |known| {
@@ -147,7 +160,15 @@ pub async fn read_log_bounds<D: Driver>(driver: &mut D) -> Result<LogBounds, Sta
         }
         known.fetch_max(settled, Ordering::Relaxed).max(settled)
     });
-    Ok(LogBounds { oldest, swept, reached: reached.max(mark), mark })
+    let reached = reached.max(mark);
+    Ok(LogBounds {
+        oldest,
+        swept,
+        reached,
+        mark: mark.min(newest.unwrap_or(0).max(swept)),
+        has_in_flight: reached > mark,
+        incarnation: incarnation.unwrap_or(0),
+    })
 }
 
 /// Records that entries up to this number were deleted.
@@ -294,8 +315,9 @@ pub async fn read_batch<D: Driver>(
 }
 
 pub async fn read_marks<D: Driver>(driver: &mut D) -> Result<LogMarks, StatementError> {
-    let LogBounds { oldest, swept, reached, mark } = read_log_bounds(driver).await?;
-    Ok(LogMarks { settled: mark, reached, swept, oldest })
+    let bounds = read_log_bounds(driver).await?;
+    let LogBounds { oldest, swept, reached, mark, has_in_flight, incarnation } = bounds;
+    Ok(LogMarks { settled: mark, reached, swept, oldest, has_in_flight, incarnation })
 }
 
 /// The numbers of the visible entries after a position, in order, also above the low-water mark.

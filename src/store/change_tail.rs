@@ -4,6 +4,10 @@
 //! database reports may fall (a transaction announces an old number before it draws a new one), although no
 //! smaller number can commit; so a position never moves back.
 //!
+//! After a failover to a standby that was behind, the log lacks entries that were read, and gets others with their
+//! numbers. The tail notices that by the largest number of the log, and by the last entry that it has read, which it
+//! looks for when the database is another incarnation.
+//!
 //! Commits wake it by `ChangeHint`; those that give no hint it finds by polling.
 
 use std::sync::Arc;
@@ -12,12 +16,12 @@ use std::time::Duration;
 use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
-use crate::plan::{ChangeBatch, Outcome, ReadPlan};
+use crate::plan::{ChangeBatch, LogMarks, Outcome, ReadPlan};
 use crate::store::change_hint::ChangeHint;
 use crate::store::error::StoreError;
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::worker::{SqliteStore, SqliteWorker};
-use crate::value::Change;
+use crate::value::{Change, Moment};
 
 /// How often the tail polls while transactions in flight hold entries back and give no hint: less often after each
 /// poll that finds the same.
@@ -54,6 +58,8 @@ pub struct TailBatch {
     pub has_more: bool,
     /// The largest number that was deleted.
     pub swept: i64,
+    /// Whether the database has lost entries that were read before, so that the batch continues another log.
+    pub is_other_log: bool,
 }
 
 /// Reads the change log as it grows.
@@ -67,6 +73,26 @@ pub struct ChangeTail {
     /// How often in a row a read found nothing but entries that transactions in flight hold back.
     in_flight_reads: usize,
     reached: i64,
+    /// The incarnation of the database at the last read; `None` before the first one.
+    incarnation: Option<i64>,
+    last_entry: Option<EntryIdentity>,
+}
+
+/// What tells an entry from another one with its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct EntryIdentity {
+    sequence: i64,
+    time: Moment,
+    subject: String,
+    request_id: String,
+}
+
+impl EntryIdentity {
+    fn new(change: &Change) -> Self {
+        let Change { sequence, time, subject, request_id, .. } = change;
+        let (subject, request_id) = (subject.clone(), request_id.clone());
+        Self { sequence: *sequence, time: *time, subject, request_id }
+    }
 }
 
 /// The backend, with connections for the tail alone.
@@ -88,7 +114,16 @@ impl ChangeTail {
     }
 
     fn new(reader: TailReader, hint: &Arc<ChangeHint>, poll: PollIntervals) -> Self {
-        Self { reader, hint: Arc::clone(hint), commits: None, poll, in_flight_reads: 0, reached: 0 }
+        Self {
+            reader,
+            hint: Arc::clone(hint),
+            commits: None,
+            poll,
+            in_flight_reads: 0,
+            reached: 0,
+            incarnation: None,
+            last_entry: None,
+        }
     }
 
     /// Asks for no more hints, until the next read.
@@ -124,45 +159,68 @@ impl ChangeTail {
         Arc::clone(&self.hint)
     }
 
-    /// The largest number that the log had drawn at the last read. Below the position of a reader, if the database
-    /// has lost entries.
+    /// The largest number that the log had drawn at the last read.
     pub fn reached(&self) -> i64 {
         self.reached
     }
 
     /// The position of the log's end, as a batch without entries.
     pub async fn read_mark(&mut self) -> Result<TailBatch, StoreError> {
-        let marks = self.read(i64::MAX).await?.marks;
+        let marks = self.read(i64::MAX, BATCH_BYTES_MAX).await?.marks;
         let (end, swept) = (marks.settled, marks.swept);
-        Ok(TailBatch { changes: Vec::new(), end, has_more: false, swept })
+        let last = self.read(end - 1, 0).await?.changes.into_iter().next();
+        self.last_entry = last.filter(|last| last.sequence == end).as_ref().map(EntryIdentity::new);
+        self.incarnation = Some(marks.incarnation);
+        Ok(TailBatch { changes: Vec::new(), end, has_more: false, swept, is_other_log: false })
     }
 
     /// Reads the entries after a position, up to the low-water mark.
     pub async fn read_after(&mut self, position: i64) -> Result<TailBatch, StoreError> {
-        let batch = self.read(position).await?;
-        let has_in_flight = batch.marks.reached > batch.marks.settled;
-        self.in_flight_reads = match has_in_flight {
+        let batch = self.read(position, BATCH_BYTES_MAX).await?;
+        let is_other_log = self.is_other_log(position, batch.marks).await?;
+        self.incarnation = Some(batch.marks.incarnation);
+        self.reached = batch.marks.reached;
+        if is_other_log {
+            self.last_entry = None;
+        }
+        self.in_flight_reads = match batch.marks.has_in_flight {
             true if batch.end == position => self.in_flight_reads + 1,
             is_held_back => usize::from(is_held_back),
         };
+        let last = batch.changes.last().filter(|_| !is_other_log).map(EntryIdentity::new);
+        let known = self.last_entry.as_ref().map_or(0, |known| known.sequence);
+        if let Some(last) = last.filter(|last| last.sequence > known) {
+            self.last_entry = Some(last);
+        }
         let has_more = batch.has_more();
         let swept = batch.marks.swept;
-        Ok(TailBatch { changes: batch.changes, end: batch.end, has_more, swept })
+        let (changes, end) = (batch.changes, batch.end);
+        Ok(TailBatch { changes, end, has_more, swept, is_other_log })
     }
 
-    async fn read(&mut self, after: i64) -> Result<ChangeBatch, StoreError> {
+    /// Whether the log has lost entries that were read. Those up to the last one are there if that one is: it was
+    /// visible, so the numbers below it are not drawn again.
+    async fn is_other_log(&mut self, position: i64, marks: LogMarks) -> Result<bool, StoreError> {
+        if marks.reached < position {
+            return Ok(true);
+        }
+        let is_known = self.incarnation.is_none_or(|known| known == marks.incarnation);
+        let last = self.last_entry.clone().filter(|last| !is_known && last.sequence > marks.swept);
+        let Some(last) = last else { return Ok(false) };
+        let found = self.read(last.sequence - 1, 0).await?.changes.into_iter().next();
+        Ok(found.as_ref().map(EntryIdentity::new) != Some(last))
+    }
+
+    async fn read(&mut self, after: i64, bytes_max: usize) -> Result<ChangeBatch, StoreError> {
         // Before the read, so that what it does not see gives a hint.
         self.commits.get_or_insert_with(|| self.hint.subscribe());
-        let read = ReadPlan::ChangeBatch { after, bytes_max: BATCH_BYTES_MAX };
+        let read = ReadPlan::ChangeBatch { after, bytes_max };
         let outcome = match &self.reader {
             TailReader::Sqlite(worker) => worker.read(read, None).await?,
             TailReader::Postgres(worker) => worker.read(read, None).await?,
         };
         match outcome {
-            Outcome::ChangeBatch(batch) => {
-                self.reached = batch.marks.reached;
-                Ok(batch)
-            }
+            Outcome::ChangeBatch(batch) => Ok(batch),
             _ => Err(StoreError::internal("a read of the change log had another outcome")),
         }
     }

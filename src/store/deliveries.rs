@@ -280,7 +280,7 @@ pub async fn find_start<D: Driver>(
     };
     let age = driver.now().micros().saturating_sub(item.created_at.micros());
     let is_young = u128::try_from(age).is_ok_and(|age| age < SETTLING_MAX.as_micros()) || age < 0;
-    if is_young && bounds.mark < bounds.reached {
+    if is_young && bounds.has_in_flight {
         return Ok(Outcome::WebhookStart(None));
     }
     let is_active = is_enabled(&item);

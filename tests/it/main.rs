@@ -41,6 +41,8 @@ mod durability;
 #[cfg(test)]
 mod exports;
 #[cfg(test)]
+mod failover;
+#[cfg(test)]
 mod feed;
 #[cfg(test)]
 mod filters;

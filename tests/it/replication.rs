@@ -50,12 +50,6 @@ fn serve(database: &OwnPostgres, limits: &str) -> Server {
     Setup::replica(database.database_url("postgres")).model(&model(limits)).start()
 }
 
-/// Sets which standbys a commit waits for.
-fn require_standbys(primary: &OwnPostgres, names: &str) {
-    primary.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
-    primary.sql("postgres", "SELECT pg_reload_conf()");
-}
-
 /// Waits until commits wait for a standby that does not exist. PostgreSQL's checkpointer notifies the
 /// sessions some time after a reload.
 fn wait_until_commits_wait(primary: &OwnPostgres) {
@@ -167,12 +161,7 @@ fn synchronous_standby_failover_keeps_every_answered_write() {
     let server = serve(&primary, "request_seconds_max = 4");
     let folder = Folder::new();
     std::fs::write(folder.path().join("model.toml"), model("request_seconds_max = 4")).unwrap();
-    let standby = primary.start_standby();
-    require_standbys(&primary, "*");
-    wait_until("the standby is synchronous", || {
-        let state = primary.sql("postgres", "SELECT sync_state FROM pg_stat_replication");
-        (state.trim() == "sync").then_some(())
-    });
+    let standby = primary.start_synchronous_standby();
 
     let before = each_write(&server, "before");
     let away = each_write(&server, "away");
@@ -225,7 +214,7 @@ fn synchronous_standby_wait_cancelled_is_outcome_unknown() {
     let writes = wait_until("the server has found it again", || {
         (server.post("/notes", r#"{"note":{}}"#).status == 201).then(|| each_write(&server, "cut"))
     });
-    require_standbys(&primary, "nobody");
+    primary.require_standbys("nobody");
     wait_until_commits_wait(&primary);
     let (address, count) = (server.address, writes.len());
     let requests = &writes;
@@ -241,7 +230,7 @@ fn synchronous_standby_wait_cancelled_is_outcome_unknown() {
     });
     assert_eq!(answers.len(), count);
     assert_unknown(&writes, &answers);
-    require_standbys(&primary, "");
+    primary.require_standbys("");
     let again = writes.iter().find(|request| request.key.is_some()).unwrap().send(address);
     assert_eq!(again.status, 201, "the key tells what became of it: {again:?}");
 }
@@ -255,7 +244,7 @@ fn synchronous_standby_waits_use_a_bounded_number_of_connections() {
     let primary = OwnPostgres::start();
     let server = serve(&primary, &limits);
     let path = server.create("/notes", r#"{"note":{"text":"first"}}"#);
-    require_standbys(&primary, "nobody");
+    primary.require_standbys("nobody");
     wait_until_commits_wait(&primary);
     let requests: Vec<_> = (0..4 * threads)
         .map(|_| WriteRequest::new("POST /notes", r#"{"note":{"text":"waits"}}"#))
@@ -269,7 +258,7 @@ fn synchronous_standby_waits_use_a_bounded_number_of_connections() {
     let waits = count_sync_waits(&primary);
     assert!(waits <= 2 * connections_max, "{waits} sessions wait");
     assert_eq!(server.get(&path).status, 200);
-    require_standbys(&primary, "");
+    primary.require_standbys("");
     wait_until("all are done", || (count_sync_waits(&primary) == 0).then_some(()));
     wait_until("it writes again", || {
         (server.post("/notes", r#"{"note":{}}"#).status == 201).then_some(())
@@ -282,7 +271,7 @@ fn start_without_its_synchronous_standby_reports_it_and_times_out() {
     let primary = OwnPostgres::start();
     let server = serve(&primary, "");
     let path = server.create("/notes", r#"{"note":{"text":"first"}}"#);
-    require_standbys(&primary, "nobody");
+    primary.require_standbys("nobody");
     wait_until_commits_wait(&primary);
     let (process, _folder) = spawn_newer(&primary, &[]);
     wait_until("it says what it waits for", || {
@@ -309,14 +298,14 @@ fn start_without_its_synchronous_standby_reports_it_and_times_out() {
 #[test]
 fn start_with_wait_serves_when_commits_no_longer_wait_for_a_standby() {
     let primary = OwnPostgres::start();
-    require_standbys(&primary, "nobody");
+    primary.require_standbys("nobody");
     wait_until_commits_wait(&primary);
     let (process, _folder) = spawn_newer(&primary, &["--wait"]);
     wait_until("it says what it waits for", || {
         process.stderr().contains("waits for a synchronous standby").then_some(())
     });
     assert!(!process.stderr().contains("--wait"), "it waits already: {}", process.stderr());
-    require_standbys(&primary, "");
+    primary.require_standbys("");
     let line = process.first_line();
     assert!(line.starts_with("nouns: serving "), "{line}");
     process.signal("TERM");
@@ -326,7 +315,7 @@ fn start_with_wait_serves_when_commits_no_longer_wait_for_a_standby() {
 #[test]
 fn start_that_waits_for_a_standby_is_ended_by_sigterm() {
     let primary = OwnPostgres::start();
-    require_standbys(&primary, "nobody");
+    primary.require_standbys("nobody");
     wait_until_commits_wait(&primary);
     let (mut process, _folder) = spawn_newer(&primary, &["--wait"]);
     wait_until("it waits", || (count_sync_waits(&primary) > 0).then_some(()));

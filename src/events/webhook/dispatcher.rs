@@ -297,8 +297,9 @@ impl Dispatcher<'_> {
         self.is_catching_up = !self.is_catching_up;
         let from = if self.is_catching_up { open.min() } else { open.max() };
         let Some(from) = from else { return Ok(false) };
-        let TailBatch { changes, end, has_more, swept } = self.tail.read_after(from).await?;
-        if self.tail.reached() < from {
+        let batch = self.tail.read_after(from).await?;
+        let TailBatch { changes, end, has_more, swept, is_other_log } = batch;
+        if is_other_log {
             self.return_to_stored_positions(from);
             return Ok(false);
         }
@@ -355,7 +356,8 @@ impl Dispatcher<'_> {
     /// left, and those in memory do not.
     fn return_to_stored_positions(&mut self, position: i64) {
         let reached = self.tail.reached();
-        let message = "the change log ends before the position of the webhooks; they continue from their stored positions";
+        let message =
+            "the change log has lost its end; the webhooks continue from their stored positions";
         let fields: &[(&str, &dyn std::fmt::Display)] =
             &[("position", &position), ("end", &reached)];
         self.log().event(Level::Error, message, fields);

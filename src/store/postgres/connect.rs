@@ -1,7 +1,8 @@
 //! Opening one connection to PostgreSQL: connect, TLS, authentication, session settings.
 //!
-//! It does no pooling. The hosts of a URL are tried in turn, as libpq does it, each with its share of the
-//! remaining time, so that a host that drops packets leaves time for the next. The session settings are sent
+//! It does no pooling. The hosts of a URL are tried in turn, the one that took writes last before the others; each
+//! has its share of the remaining time, and each IP address of its name a share of that, so that a host that drops
+//! packets leaves time for the next. The session settings are sent
 //! with the startup message (`options`), and one statement after it verifies them. A transaction-pooling
 //! proxy gives every transaction to another session: no setting can be made behind it, and that statement
 //! only verifies. `synchronous_commit` is pinned to the value found, and `off` is raised to `on`. An
@@ -13,10 +14,12 @@ pub mod error;
 pub mod tests;
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use tokio::net::lookup_host;
 use tokio::time::timeout_at;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{CancelToken, Client, Config, Connection, Error, SimpleQueryMessage, Socket};
@@ -25,11 +28,21 @@ use crate::clock;
 use crate::model::settings::{Pooling, ServerTable};
 use crate::store::postgres::connect::error::{ConnectError, HostFailure};
 use crate::store::postgres::connection_url::address::{HostTarget, PostgresUrl, TlsMode};
-use crate::store::postgres::database_clock::{DATABASE_MICROS, DatabaseClock};
+use crate::store::postgres::database_clock::DATABASE_MICROS;
+use crate::store::postgres::primary::{INCARNATION, PrimaryState};
 use crate::store::postgres::tls::{PostgresTlsConnector, PostgresTlsStream};
 
 /// The connection's I/O future: a task has to poll it, or nothing is sent or read.
 pub type ConnectionDriver = Connection<Socket, PostgresTlsStream>;
+
+/// A connection whose session has our settings.
+pub struct OpenConnection {
+    pub client: Client,
+    /// The caller has to poll it.
+    pub driver: ConnectionDriver,
+    /// The incarnation of the database (`primary`).
+    pub incarnation: i64,
+}
 
 /// The settings of every session, where a session can have settings.
 #[derive(Debug, Clone, Copy)]
@@ -81,30 +94,31 @@ impl SessionSettings {
 }
 
 impl PostgresUrl {
-    /// Opens one connection, and reads the database's clock. The caller has to poll the connection driver.
+    /// Opens one connection, and reads the database's clock.
     pub async fn connect(
         &self,
         session: &SessionSettings,
-        database_clock: &DatabaseClock,
+        primary: &PrimaryState,
         deadline: Instant,
-    ) -> Result<(Client, ConnectionDriver), ConnectError> {
+    ) -> Result<OpenConnection, ConnectError> {
         let connector = PostgresTlsConnector::new(&self.tls)
             .map_err(|cause| ConnectError::Permanent(format!("database: {cause}")))?;
         let mut faults: Vec<(&HostTarget, HostFailure)> = Vec::new();
-        for (index, target) in self.targets.iter().enumerate() {
+        let mut targets: Vec<_> = self.targets.iter().enumerate().collect();
+        let last = primary.host();
+        // Stable: the others stay in the order of the URL.
+        targets.sort_by_key(|(index, _)| *index != last);
+        for (place, (index, target)) in targets.iter().copied().enumerate() {
             let left = deadline.saturating_duration_since(clock::now());
             let limit = target.config.get_connect_timeout().copied();
-            let share = host_timeout(left, self.targets.len() - index, limit);
-            let attempt = ConnectAttempt {
-                address: self,
-                target,
-                session,
-                connector: &connector,
-                database_clock,
-                share,
-            };
-            match attempt.run().await {
-                Ok(connected) => return Ok(connected),
+            let share = host_timeout(left, targets.len() - place, limit);
+            let attempt =
+                ConnectAttempt { address: self, target, session, connector: &connector, primary };
+            match attempt.run(clock::now() + share).await {
+                Ok(connected) => {
+                    primary.set_host(index);
+                    return Ok(connected);
+                }
                 Err(fault) => {
                     // The other hosts have the same users and databases, so libpq does not try them either.
                     let ends = fault.is_same_for_all_hosts();
@@ -130,56 +144,91 @@ impl PostgresUrl {
     }
 }
 
-/// The timeout for one host, given the time left for all remaining hosts.
+/// The timeout for one host, given the time left for all remaining hosts; also for one of its addresses.
 fn host_timeout(left: Duration, hosts: usize, limit: Option<Duration>) -> Duration {
     let even = left / u32::try_from(hosts).unwrap_or(u32::MAX).max(1);
     limit.map_or(even, |limit| limit.min(left))
 }
 
-/// An attempt to connect to one host; with `sslmode=prefer` it may try a second time, without TLS.
+/// An attempt to connect to one host, at each of its addresses in turn.
 struct ConnectAttempt<'a> {
     address: &'a PostgresUrl,
     target: &'a HostTarget,
     session: &'a SessionSettings,
     connector: &'a PostgresTlsConnector,
-    database_clock: &'a DatabaseClock,
-    share: Duration,
+    primary: &'a PrimaryState,
 }
 
 impl ConnectAttempt<'_> {
-    async fn run(&self) -> Result<(Client, ConnectionDriver), HostFailure> {
-        if self.share.is_zero() {
-            return Err(HostFailure::TimedOut(self.share));
+    /// A name may have the address of a standby, or of a host that is gone, before that of the primary.
+    async fn run(&self, until: Instant) -> Result<OpenConnection, HostFailure> {
+        let addresses = self.resolve(until).await?;
+        self.run_at(&addresses, until).await
+    }
+
+    /// The addresses of the host's name; one that is `None` where there is nothing to resolve.
+    async fn resolve(&self, until: Instant) -> Result<Vec<Option<IpAddr>>, HostFailure> {
+        let Host::Tcp(name) = &self.target.host else { return Ok(vec![None]) };
+        if !self.target.config.get_hostaddrs().is_empty() {
+            return Ok(vec![None]);
         }
-        let until = clock::now() + self.share;
+        let left = until.saturating_duration_since(clock::now());
+        match timeout_at(until.into(), lookup_host((&**name, self.target.port))).await {
+            Ok(Ok(found)) => Ok(found.map(|address| Some(address.ip())).collect()),
+            Ok(Err(error)) => Err(HostFailure::Unresolved(error)),
+            Err(_) => Err(HostFailure::TimedOut(left)),
+        }
+    }
+
+    async fn run_at(
+        &self,
+        addresses: &[Option<IpAddr>],
+        until: Instant,
+    ) -> Result<OpenConnection, HostFailure> {
+        let mut failure = HostFailure::TimedOut(Duration::ZERO);
+        for (place, ip) in addresses.iter().enumerate() {
+            let left = until.saturating_duration_since(clock::now());
+            let share = host_timeout(left, addresses.len() - place, None);
+            match self.run_once(*ip, share).await {
+                Ok(connected) => return Ok(connected),
+                Err(fault) => failure = fault,
+            }
+            if failure.is_same_for_all_hosts() {
+                break;
+            }
+        }
+        Err(failure)
+    }
+
+    /// With `sslmode=prefer` it may try a second time, without TLS.
+    async fn run_once(
+        &self,
+        ip: Option<IpAddr>,
+        share: Duration,
+    ) -> Result<OpenConnection, HostFailure> {
+        if share.is_zero() {
+            return Err(HostFailure::TimedOut(share));
+        }
+        let until = clock::now() + share;
         let mode = match (&self.target.host, self.address.tls.mode) {
             // A Unix socket is local, and PostgreSQL does not encrypt it.
             (Host::Unix(_), _) | (_, TlsMode::Disable) => SslMode::Disable,
             (_, TlsMode::Prefer) => SslMode::Prefer,
             (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => SslMode::Require,
         };
-        let first = self.connect_with_timeout(mode, until).await;
-        match first {
+        let connect = async |mode| {
+            let attempt = self.connect_once(self.config(mode, ip, share));
+            timeout_at(until.into(), attempt).await.unwrap_or(Err(HostFailure::TimedOut(share)))
+        };
+        match connect(mode).await {
             Err(fault) if mode == SslMode::Prefer && fault.can_retry_without_tls() => {
-                self.connect_with_timeout(SslMode::Disable, until).await.map_err(|_| fault)
+                connect(SslMode::Disable).await.map_err(|_| fault)
             }
             first => first,
         }
     }
 
-    async fn connect_with_timeout(
-        &self,
-        mode: SslMode,
-        until: Instant,
-    ) -> Result<(Client, ConnectionDriver), HostFailure> {
-        match timeout_at(until.into(), self.connect_once(mode)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(HostFailure::TimedOut(self.share)),
-        }
-    }
-
-    async fn connect_once(&self, mode: SslMode) -> Result<(Client, ConnectionDriver), HostFailure> {
-        let config = self.config(mode);
+    async fn connect_once(&self, config: Config) -> Result<OpenConnection, HostFailure> {
         let (client, mut driver) = config.connect(self.connector.clone()).await?;
         if let Some(encoding) = driver.parameter("server_encoding").filter(|name| *name != "UTF8") {
             return Err(HostFailure::NotUtf8(encoding.to_owned()));
@@ -192,25 +241,26 @@ impl ConnectAttempt<'_> {
                 Either::Right((Ok(()), _)) => Err(HostFailure::Closed),
             }
         };
-        looked.map(|()| (client, driver))
+        looked.map(|incarnation| OpenConnection { client, driver, incarnation })
     }
 
-    fn config(&self, mode: SslMode) -> Config {
+    fn config(&self, mode: SslMode, ip: Option<IpAddr>, timeout: Duration) -> Config {
         let mut config = self.target.config.clone();
-        // The timeout is for each of the IP addresses that a name resolves to.
-        config.ssl_mode(mode).connect_timeout(self.share);
+        config.ssl_mode(mode).connect_timeout(timeout);
+        // The certificate is still checked against the name.
+        ip.map(|ip| config.hostaddr(ip));
         if let Some(options) = self.session.startup_options(config.get_options()) {
             config.options(options);
         }
         config
     }
 
-    /// Verifies the session's settings, and pins those that must not change later.
-    async fn verify_session(&self, client: &Client) -> Result<(), HostFailure> {
+    /// Verifies the session's settings, and pins those that must not change later. Returns the incarnation.
+    async fn verify_session(&self, client: &Client) -> Result<i64, HostFailure> {
         let pooled = self.session.pooling == Pooling::Transaction;
         let statement = if pooled { SESSION_QUERY } else { SESSION_QUERY_AND_PIN };
         let sent_at = clock::now();
-        let statement = format!("{statement}, {DATABASE_MICROS}");
+        let statement = format!("{statement}, {DATABASE_MICROS}, {INCARNATION}");
         let answer = client.simple_query(&statement).await?;
         let received_at = clock::now();
         let row = answer.iter().find_map(|message| match message {
@@ -218,8 +268,9 @@ impl ConnectAttempt<'_> {
             _ => None,
         });
         let value = |index| row.and_then(|row| row.try_get(index).ok().flatten());
-        if let Some(micros) = value(3).and_then(|text: &str| text.parse().ok()) {
-            self.database_clock.record_reading(sent_at, received_at, micros);
+        let number = |index| value(index).and_then(|text: &str| text.parse().ok());
+        if let Some(micros) = number(3) {
+            self.primary.clock.record_reading(sent_at, received_at, micros);
         }
         if value(0) == Some("on") && !self.address.is_standby_allowed {
             return Err(HostFailure::ReadOnly);
@@ -228,7 +279,7 @@ impl ConnectAttempt<'_> {
             return Err(HostFailure::AsynchronousCommit);
         }
         match (pooled, value(2)) {
-            (false, Some("yes")) | (true, Some("read committed")) => Ok(()),
+            (false, Some("yes")) | (true, Some("read committed")) => Ok(number(4).unwrap_or(0)),
             (false, _) => Err(HostFailure::SettingsIgnored),
             (true, found) => {
                 Err(HostFailure::WrongIsolation(found.unwrap_or("not known").to_owned()))
@@ -237,7 +288,7 @@ impl ConnectAttempt<'_> {
     }
 }
 
-/// The database's clock is appended as the last column of both.
+/// The database's clock and incarnation are appended as the last columns of both.
 const SESSION_QUERY: &str = "SELECT current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
      current_setting('transaction_isolation')";
 

@@ -19,7 +19,9 @@ use crate::store::driver::{Driver, Then};
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
-use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey, classify};
+use crate::store::postgres::error_class::{
+    ErrorClass, ViolatedForeignKey, classify, is_read_only_error,
+};
 use crate::store::postgres::outgoing_statement::{
     OutgoingStatement, execute, join_pipelined, query,
 };
@@ -49,16 +51,26 @@ pub struct PostgresDriver<'a> {
     has_savepoint: bool,
     trouble: Option<ErrorClass>,
     violated_key: Option<ViolatedForeignKey>,
+    /// The low-water mark behind a transaction-pooling proxy, where a connection may lead to another server at any
+    /// time.
+    unshared_watermark: AtomicI64,
 }
 
 impl<'a> PostgresDriver<'a> {
     pub fn new(connection: &'a DatabaseConnection, stage: TransactionStage) -> Self {
-        Self { connection, stage, has_savepoint: false, trouble: None, violated_key: None }
+        Self {
+            connection,
+            stage,
+            has_savepoint: false,
+            trouble: None,
+            violated_key: None,
+            unshared_watermark: AtomicI64::new(0),
+        }
     }
 
     /// Records a reading of the database's clock.
     pub fn record_clock(&self, sent_at: Instant, received_at: Instant, database: Moment) {
-        self.connection.clock.record_reading(sent_at, received_at, database.micros());
+        self.connection.primary.clock.record_reading(sent_at, received_at, database.micros());
     }
 
     pub fn error_class(&self) -> Option<ErrorClass> {
@@ -114,6 +126,9 @@ impl<'a> PostgresDriver<'a> {
     fn record_error(&mut self, error: &Error) -> StatementError {
         let (failure, trouble) = classify(error);
         self.trouble = self.trouble.or(trouble);
+        if is_read_only_error(error) {
+            self.connection.leave_primary();
+        }
         self.violated_key =
             self.violated_key.take().or_else(|| ViolatedForeignKey::from_error(error));
         failure
@@ -335,11 +350,14 @@ impl Driver for PostgresDriver<'_> {
     }
 
     fn now(&self) -> Moment {
-        self.connection.clock.now()
+        self.connection.primary.clock.now()
     }
 
     fn low_watermark(&self) -> Option<&AtomicI64> {
-        Some(&self.connection.low_watermark)
+        match self.connection.pooling {
+            Pooling::Session => Some(&self.connection.low_watermark),
+            Pooling::Transaction => Some(&self.unshared_watermark),
+        }
     }
 }
 

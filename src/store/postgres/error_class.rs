@@ -1,5 +1,7 @@
 //! Classification of PostgreSQL's errors by their consequence for a request.
 
+use std::io;
+
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
@@ -84,6 +86,18 @@ impl ViolatedForeignKey {
         }
         Some(Self { table: error.table()?.to_owned(), constraint: error.constraint()?.to_owned() })
     }
+}
+
+/// Whether the server takes no writes: it is a primary no more, or an operator has made it read-only.
+pub fn is_read_only_error(error: &Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// Whether a connection ended because the other side has not answered for a while, as a machine that is gone.
+pub fn is_network_timeout(error: &Error) -> bool {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
 }
 
 /// Whether a notice warns that a commit no longer waits for its synchronous standbys. It has the code of

@@ -22,11 +22,11 @@ use crate::store::error::{OpenError, StatementError, StoreError};
 use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, CommitGuard, StartFailure};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
-use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::notifications::ChangeNotifications;
 use crate::store::postgres::open::{START_LOCK_TIMEOUT, StartupMigration};
 use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection, LeasePurpose};
+use crate::store::postgres::primary::PrimaryState;
 use crate::store::postgres::replay_protection::tables;
 use crate::store::postgres::server_registry::{
     RENEW_EVERY, Renewal, SWEEP_LOCK, ServerRegistration,
@@ -50,12 +50,12 @@ pub struct MaintenanceThread {
     thread: JoinHandle<()>,
     stop: oneshot::Sender<()>,
     /// Shared by all connections of the server.
-    pub clock: Arc<DatabaseClock>,
+    pub primary: Arc<PrimaryState>,
 }
 
 struct MaintenanceTask {
     address: Arc<PostgresUrl>,
-    clock: Arc<DatabaseClock>,
+    primary: Arc<PrimaryState>,
     context: Arc<StoreContext>,
     pool: Arc<ConnectionPool>,
     session: SessionSettings,
@@ -83,9 +83,9 @@ impl MaintenanceThread {
         // A migration of large tables takes longer than a request may.
         let millis = u64::try_from(START_LOCK_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let opening = SessionSettings { statement_ms_max: millis, lock_ms_max: millis, ..session };
-        let clock: Arc<DatabaseClock> = Arc::default();
+        let primary: Arc<PrimaryState> = Arc::default();
         let pool = ConnectionPool::new(Arc::clone(&address), opening, 1, metrics.pool());
-        let pool = pool.with_clock(&clock);
+        let pool = pool.with_primary(&primary);
         let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
         let server = ServerRegistration::new().map_err(|error| {
@@ -93,7 +93,7 @@ impl MaintenanceThread {
         })?;
         let work = MaintenanceTask {
             address,
-            clock: Arc::clone(&clock),
+            primary: Arc::clone(&primary),
             context,
             pool,
             session,
@@ -122,7 +122,7 @@ impl MaintenanceThread {
         let thread =
             thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
         match wait.recv() {
-            Ok(Ok(())) => Ok(Self { thread, stop, clock }),
+            Ok(Ok(())) => Ok(Self { thread, stop, primary }),
             Ok(Err(error)) => Err(error),
             // The thread ended without a result: it panicked, and the caller's thread resumes the panic.
             Err(_) => match thread.join() {
@@ -169,7 +169,7 @@ impl MaintenanceTask {
         let notifications = ChangeNotifications {
             address: Arc::clone(&self.address),
             session: self.session,
-            clock: Arc::clone(&self.clock),
+            primary: Arc::clone(&self.primary),
             hint: Arc::clone(&self.context.change_hint),
             log: self.log.clone(),
             server_id: self.server.id().to_owned(),

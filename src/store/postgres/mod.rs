@@ -26,6 +26,7 @@ pub mod open;
 pub mod outgoing_statement;
 pub mod pipelined;
 pub mod pool;
+pub mod primary;
 pub mod replay_protection;
 pub mod server_registry;
 pub mod tls;

@@ -23,9 +23,9 @@ use crate::log::{Level, Logger};
 use crate::model::settings::Pooling;
 use crate::store::change_hint::ChangeHint;
 use crate::store::postgres::commit_wait::CONNECT_TIMEOUT;
-use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
+use crate::store::postgres::connect::{ConnectionDriver, OpenConnection, SessionSettings};
 use crate::store::postgres::connection_url::address::PostgresUrl;
-use crate::store::postgres::database_clock::DatabaseClock;
+use crate::store::postgres::primary::PrimaryState;
 use crate::store::postgres::server_registry::RENEW_EVERY;
 
 /// The pause between two notifications, so that a load of writes sends 50 of them a second.
@@ -49,7 +49,7 @@ const UNLISTEN: &str = "UNLISTEN nouns_changes";
 pub struct ChangeNotifications {
     pub address: Arc<PostgresUrl>,
     pub session: SessionSettings,
-    pub clock: Arc<DatabaseClock>,
+    pub primary: Arc<PrimaryState>,
     pub hint: Arc<ChangeHint>,
     pub log: Logger,
     /// Identifies this server, so that it recognizes its own notifications.
@@ -117,8 +117,8 @@ impl ChangeNotifications {
 
     async fn connect(&self, known_at: Instant) -> Result<NotificationConnection, String> {
         let deadline = clock::now() + CONNECT_TIMEOUT;
-        let connected = self.address.connect(&self.session, &self.clock, deadline).await;
-        let (client, driver) = connected.map_err(|error| error.to_string())?;
+        let connected = self.address.connect(&self.session, &self.primary, deadline).await;
+        let OpenConnection { client, driver, .. } = connected.map_err(|error| error.to_string())?;
         let incoming = Rc::new(IncomingNotifications::default());
         let reader = (Rc::clone(&incoming), Arc::clone(&self.hint), self.server_id.clone());
         tokio::task::spawn_local(async move {
@@ -156,6 +156,8 @@ impl ChangeNotifications {
             let known_at = connection.known_at.filter(|_| connection.is_listening);
             let done = tokio::select! {
                 () = connection.incoming.ended.notified() => Err("the connection was lost".to_owned()),
+                // Notifications are sent where the writes are.
+                () = self.primary.left() => Err("the server takes no writes any more".to_owned()),
                 _ = commits.changed(), if has_peers => {
                     let sent = self.send(connection).await;
                     if sent.is_err() {

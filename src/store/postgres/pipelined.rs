@@ -115,7 +115,7 @@ impl SharedConnection {
     fn can_join(self: &Arc<Self>) -> bool {
         self.is_usable()
             && Arc::strong_count(self) <= PIPELINE_DEPTH_MAX
-            && !self.lease().client.is_closed()
+            && self.lease().is_usable()
     }
 }
 

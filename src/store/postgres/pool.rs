@@ -20,10 +20,10 @@ use crate::metrics::{self, Gauge};
 use crate::model::settings::Pooling;
 use crate::store::error::StoreError;
 use crate::store::postgres::connect::error::ConnectError;
-use crate::store::postgres::connect::{ConnectionDriver, SessionSettings};
+use crate::store::postgres::connect::{ConnectionDriver, OpenConnection, SessionSettings};
 use crate::store::postgres::connection_url::address::PostgresUrl;
-use crate::store::postgres::database_clock::DatabaseClock;
-use crate::store::postgres::error_class::is_sync_replication_warning;
+use crate::store::postgres::error_class::{is_network_timeout, is_sync_replication_warning};
+use crate::store::postgres::primary::PrimaryState;
 
 /// Prepared statements cached per connection: more than a usual model has, but an update has one statement
 /// for each set of changed fields.
@@ -39,10 +39,12 @@ pub struct DatabaseConnection {
     pub pooling: Pooling,
     /// The statement cache.
     statements: Mutex<Cache<Box<str>, Statement>>,
-    /// Low-water mark of the change log: all entries up to this number are visible. Any connection of the
-    /// server may raise it.
+    /// Low-water mark of the change log: all entries up to this number are visible. Any connection to the same
+    /// incarnation of the database may raise it.
     pub low_watermark: Arc<AtomicI64>,
-    pub clock: Arc<DatabaseClock>,
+    pub primary: Arc<PrimaryState>,
+    /// The generation of the primary at its opening.
+    generation: u64,
     /// PostgreSQL has warned that a commit on this connection may be missing on its standbys.
     pub is_unreplicated: Arc<AtomicBool>,
     permit_until_closed: PermitUntilClosed,
@@ -107,6 +109,17 @@ impl DatabaseConnection {
         Ok(statement)
     }
 
+    /// Closes this connection and all older ones instead of reusing them: their server takes no writes, or does not
+    /// answer.
+    pub fn leave_primary(&self) {
+        self.primary.leave(self.generation);
+    }
+
+    /// Whether another request may use it.
+    pub fn is_usable(&self) -> bool {
+        !self.client.is_closed() && self.generation == self.primary.generation()
+    }
+
     fn statements(&self) -> MutexGuard<'_, Cache<Box<str>, Statement>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,10 +157,8 @@ pub struct ConnectionPool {
     metrics: Arc<metrics::PoolMetrics>,
     /// The epoch of the nonces; cleared when a connection ends.
     epoch: Arc<Mutex<Option<u64>>>,
-    /// Cleared when a connection ends: after a failover the new primary may have fewer entries.
-    low_watermark: Arc<AtomicI64>,
-    /// The shared clock; each new connection records a reading for it.
-    clock: Arc<DatabaseClock>,
+    /// Shared; each new connection records a reading of the clock.
+    primary: Arc<PrimaryState>,
 }
 
 impl std::fmt::Debug for ConnectionPool {
@@ -176,25 +187,19 @@ impl ConnectionPool {
             waiters: AtomicUsize::new(0),
             metrics: counted,
             epoch: Arc::default(),
-            low_watermark: Arc::default(),
-            clock: Arc::default(),
+            primary: Arc::default(),
         }
     }
 
-    /// Uses the clock that all connections of a server share.
-    pub fn with_clock(self, clock: &Arc<DatabaseClock>) -> Self {
-        Self { clock: Arc::clone(clock), ..self }
+    /// Uses what all connections of a server share about the primary: what one has seen, the others need not ask
+    /// for.
+    pub fn with_primary(self, primary: &Arc<PrimaryState>) -> Self {
+        Self { primary: Arc::clone(primary), ..self }
     }
 
     /// Uses this nonce epoch, which stays known only as long as no connection to the database ends.
     pub fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self { epoch: Arc::clone(epoch), ..self }
-    }
-
-    /// Uses the low-water mark that all pools of a server share: what one connection has seen, the others need not
-    /// ask for.
-    pub fn with_low_watermark(self, low_watermark: &Arc<AtomicI64>) -> Self {
-        Self { low_watermark: Arc::clone(low_watermark), ..self }
     }
 
     /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.
@@ -313,10 +318,17 @@ impl ConnectionPool {
 
     fn pop_idle(&self) -> Option<Box<DatabaseConnection>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let generation = self.primary.generation();
+        // Sessions of a primary that was left are closed, also those that no request would take.
+        for connection in idle.extract_if(.., |kept| kept.generation != generation) {
+            self.metrics.idle.decrement();
+            self.metrics.lost.add(1);
+            drop(connection);
+        }
         // LIFO: surplus connections stay idle, so that a proxy or the server can close them by age.
         while let Some(connection) = idle.pop() {
             self.metrics.idle.decrement();
-            if !connection.client.is_closed() {
+            if connection.is_usable() {
                 return Some(connection);
             }
             self.metrics.lost.add(1);
@@ -329,33 +341,40 @@ impl ConnectionPool {
         &self,
         deadline: Instant,
     ) -> Result<Box<DatabaseConnection>, ConnectError> {
-        let connected = self.address.connect(&self.session, &self.clock, deadline).await?;
-        let (client, driver) = connected;
-        let (epoch, settled) = (Arc::clone(&self.epoch), Arc::clone(&self.low_watermark));
+        let generation = self.primary.generation();
+        let connected = self.address.connect(&self.session, &self.primary, deadline).await?;
+        let OpenConnection { client, driver, incarnation } = connected;
+        let low_watermark = self.primary.low_watermark(incarnation);
+        let (epoch, primary) = (Arc::clone(&self.epoch), Arc::clone(&self.primary));
+        let shared_mark = Arc::clone(&low_watermark);
         let (is_unreplicated, until_closed) = (Arc::default(), PermitUntilClosed::default());
         let noted = (Arc::clone(&is_unreplicated), Arc::clone(&until_closed));
         // The task ends when the client handle is dropped and all that was sent is answered, or with an
         // error that the client handle reports too.
         tokio::task::spawn_local(async move {
-            drive_connection(driver, &noted.0).await;
+            let ended = drive_connection(driver, &noted.0).await;
             // PostgreSQL may have crashed, and then no nonce of the old epoch is accepted any more.
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            settled.store(0, Ordering::Relaxed);
+            if let Err(error) = ended {
+                primary.retire_low_watermark(&shared_mark);
+                if is_network_timeout(&error) {
+                    primary.leave(generation);
+                }
+            }
             drop(noted);
         });
         self.metrics.opened.add(1);
         let open = GaugeGuard::new(&self.metrics, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
         let statements = Mutex::new(Cache::new(STATEMENTS_MAX));
-        let settled = Arc::clone(&self.low_watermark);
-        let clock = Arc::clone(&self.clock);
         Ok(Box::new(DatabaseConnection {
             client,
             cancel,
             pooling: self.session.pooling,
             statements,
-            low_watermark: settled,
-            clock,
+            low_watermark,
+            primary: Arc::clone(&self.primary),
+            generation,
             is_unreplicated,
             permit_until_closed: until_closed,
             _open: open,
@@ -365,14 +384,18 @@ impl ConnectionPool {
 
 /// Polls a connection until it ends. A notice arrives before the end of its statement, so the flag is set
 /// before the caller of that statement continues.
-async fn drive_connection(mut driver: ConnectionDriver, unreplicated: &AtomicBool) {
-    while let Some(Ok(message)) = poll_fn(|context| driver.poll_message(context)).await {
-        if let AsyncMessage::Notice(notice) = message
+async fn drive_connection(
+    mut driver: ConnectionDriver,
+    unreplicated: &AtomicBool,
+) -> Result<(), Error> {
+    while let Some(message) = poll_fn(|context| driver.poll_message(context)).await {
+        if let AsyncMessage::Notice(notice) = message?
             && is_sync_replication_warning(&notice)
         {
             unreplicated.store(true, Ordering::Relaxed);
         }
     }
+    Ok(())
 }
 
 /// A leased connection. Unless it is returned to the pool, its drop closes it, which rolls back.
@@ -404,7 +427,7 @@ impl ConnectionLease {
 
     /// Returns the connection to the pool: it is intact, and in no transaction.
     pub fn return_to_pool(mut self) {
-        if let Some(connection) = self.connection.take_if(|kept| !kept.client.is_closed()) {
+        if let Some(connection) = self.connection.take_if(|kept| kept.is_usable()) {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
             self.pool.metrics.idle.increment();
         }
@@ -417,7 +440,8 @@ impl ConnectionLease {
         let (pool, permit) = (Arc::clone(&self.pool), self.permit_while_draining());
         tokio::task::spawn_local(async move {
             // Answers arrive in order, so the answer to an empty query arrives last.
-            if connection.client.batch_execute("").await.is_err() || !pool.has_idle_room(&permit) {
+            let is_drained = connection.client.batch_execute("").await.is_ok();
+            if !is_drained || !connection.is_usable() || !pool.has_idle_room(&permit) {
                 pool.metrics.lost.add(1);
                 return;
             }

@@ -1,7 +1,6 @@
 //! The store as the worker threads see it: each has its own connection pool, insert batches and pipelined reads.
 
 use std::pin::pin;
-use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use tokio::time::timeout_at;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::model::settings::Pooling;
 use crate::plan::{DeliveryTask, Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
@@ -19,7 +19,6 @@ use crate::store::export_stream::{ExportBody, Exports};
 use crate::store::postgres::attempt::{NETWORK_GRACE, PostgresWorkerState, WriteAttempt};
 use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
-use crate::store::postgres::database_clock::DatabaseClock;
 use crate::store::postgres::detach_on_drop::DetachOnDrop;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::export;
@@ -27,6 +26,7 @@ use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
 use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
 use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::postgres::primary::PrimaryState;
 use crate::store::postgres::replay_protection::NonceClaims;
 use crate::store::postgres::replay_protection::claim_queue::ClaimQueue;
 use crate::store::sql::dialect::POSTGRES;
@@ -46,8 +46,7 @@ pub struct PostgresStore {
     epoch: Arc<Mutex<Option<u64>>>,
     claims: Arc<ClaimQueue>,
     keeper: Mutex<Option<MaintenanceThread>>,
-    clock: Arc<DatabaseClock>,
-    low_watermark: Arc<AtomicI64>,
+    primary: Arc<PrimaryState>,
 }
 
 pub fn open(
@@ -76,8 +75,7 @@ pub fn open(
         exports: Exports::new(&model.server.limits, metrics),
         claims: Arc::new(ClaimQueue::new(&epoch)),
         epoch,
-        clock: Arc::clone(&maintenance.clock),
-        low_watermark: Arc::default(),
+        primary: Arc::clone(&maintenance.primary),
         keeper: Mutex::new(Some(maintenance)),
     }))
 }
@@ -111,8 +109,7 @@ impl PostgresWorker {
         let address = Arc::clone(&shared.address);
         let counted = shared.metrics.pool();
         let pool = ConnectionPool::new(address, shared.session, connections_max, counted);
-        let pool = pool.with_epoch(&shared.epoch).with_clock(&shared.clock);
-        let pool = pool.with_low_watermark(&shared.low_watermark);
+        let pool = pool.with_epoch(&shared.epoch).with_primary(&shared.primary);
         let limits = &shared.context.model.server.limits;
         let state = Arc::new(PostgresWorkerState {
             context: Arc::clone(&shared.context),
@@ -222,6 +219,11 @@ async fn run_read(
                 is_second = true;
             }
             (Err(_), _) => {
+                let is_hung = clock::now() >= late && way.pooling == Pooling::Session;
+                if is_hung {
+                    // PostgreSQL ends a statement at its timeout; this one does not answer at all.
+                    way.leave_primary();
+                }
                 way.abandon();
                 if clock::now() >= late {
                     return Err(StoreError::TimedOut);

@@ -52,7 +52,8 @@ pub struct Dialect {
     pub log_indexes: [LogIndex; 2],
     /// Lists those of the indexes that exist.
     pub log_index_names: &'static str,
-    /// The oldest number in the change log, the largest one that was deleted, and the largest one ever drawn.
+    /// The oldest number in the change log, the largest one that was deleted, the largest one ever drawn, the newest
+    /// visible one, and the incarnation of the database.
     pub log_bounds: &'static str,
     /// The collation of texts in the index of an item's changes.
     pub log_collation: &'static str,
@@ -173,7 +174,7 @@ pub static SQLITE: Dialect = Dialect {
     log_index_names: "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'nouns_changes'",
     log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
-         (SELECT max(sequence) FROM nouns_changes)",
+         (SELECT max(sequence) FROM nouns_changes), (SELECT max(sequence) FROM nouns_changes), 0",
     log_collation: "",
     log_by_number: " NOT INDEXED",
     system_tables: &[
@@ -298,7 +299,9 @@ pub static POSTGRES: Dialect = Dialect {
     log_index_names: "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE relnamespace = current_schema()::regnamespace AND indrelid = 'nouns_changes'::regclass AND indisvalid",
     log_bounds: "SELECT (SELECT min(sequence) FROM nouns_changes), \
          (SELECT CAST(value AS bigint) FROM nouns_system WHERE name = 'changes_swept'), \
-         pg_sequence_last_value('nouns_changes_sequence'::regclass)",
+         pg_sequence_last_value('nouns_changes_sequence'::regclass), \
+         (SELECT max(sequence) FROM nouns_changes), \
+         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
     log_collation: " COLLATE \"C\"",
     log_by_number: "",
     system_tables: &[

@@ -6,12 +6,6 @@ use crate::harness::{OwnPostgres, Person, Server, Setup, wait_until};
 
 const ANN: &str = r#"{"customer":{"name":"Ann","email":"ann@example.com"}}"#;
 
-/// `HOST:PORT`.
-fn host(postgres: &OwnPostgres) -> String {
-    let address = postgres.database_url("");
-    address.trim_end_matches('/').rsplit('@').next().unwrap().to_owned()
-}
-
 fn status(server: &Server, person: &Person) -> u16 {
     server.request("GET /customers", &[("Authorization", &person.basic())], "").status
 }
@@ -20,34 +14,19 @@ fn post(server: &Server, authorization: &str) -> u16 {
     server.request("POST /customers", &[("Authorization", authorization)], ANN).status
 }
 
-/// Stops the replication, once the standby has replayed everything up to now.
-fn stop_replication(primary: &OwnPostgres, standby: &OwnPostgres) {
-    let written = primary.sql("postgres", "SELECT pg_current_wal_lsn()").trim().to_owned();
-    let has_all = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
-    wait_until("the standby has caught up", || {
-        (standby.sql("postgres", &has_all).trim() == "t").then_some(())
-    });
-    standby.sql("postgres", "ALTER SYSTEM SET primary_conninfo = ''");
-    standby.sql("postgres", "SELECT pg_reload_conf()");
-    wait_until("nothing is replicated any more", || {
-        let receivers = primary.sql("postgres", "SELECT count(*) FROM pg_stat_replication");
-        (receivers.trim() == "0").then_some(())
-    });
-}
-
 #[test]
 fn failover_refuses_replays_and_sees_changes_of_users() {
     let primary = OwnPostgres::start();
     primary.sql("postgres", "CREATE DATABASE shop");
     let standby = primary.start_standby();
-    let address = format!("postgres://nouns@{},{}/shop", host(&primary), host(&standby));
+    let address = format!("postgres://nouns@{},{}/shop", primary.host(), standby.host());
     let server = Setup::replica(address).with_authentication().start();
     let (admin, kim) = (server.admin(), Person::new("kim", "the password of kim"));
     let path = server.add_user(&kim, &["clerk"]);
     let mut session = admin.log_in(&server, "/customers");
     let mut captured = vec![session.answer("POST /customers", ANN.as_bytes())];
     assert_eq!(post(&server, &captured[0]), 201);
-    stop_replication(&primary, &standby);
+    primary.stop_replication(&standby);
 
     // Changes that the standby will never have, but that the server has seen.
     captured.push(session.answer("POST /customers", ANN.as_bytes()));
@@ -57,10 +36,7 @@ fn failover_refuses_replays_and_sees_changes_of_users() {
     assert_eq!(server.request(&format!("PUT {path}"), &headers, body).status, 200);
     assert_eq!(status(&server, &kim), 200);
     primary.pg_ctl(&["-m", "immediate", "stop"]);
-    standby.pg_ctl(&["promote"]);
-    wait_until("the standby takes writes", || {
-        (standby.sql("postgres", "SELECT pg_is_in_recovery()").trim() == "f").then_some(())
-    });
+    standby.promote();
 
     // One change there, as there was one that was lost.
     standby.sql("shop", "UPDATE nouns_users SET disabled = true WHERE name = 'kim'");

@@ -45,7 +45,7 @@ impl Backend {
                 Path::new(file).with_extension("admin-password")
             }
             Self::Postgres => {
-                let name = database.rsplit('/').next().unwrap();
+                let name = database.split('?').next().unwrap().rsplit('/').next().unwrap();
                 key_file.with_file_name(format!("{name}.admin-password"))
             }
         }

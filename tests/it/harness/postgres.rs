@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
-use super::{FakeClock, FinishedProcess, Folder, Process, TIMEOUT};
+use super::{FakeClock, FinishedProcess, Folder, Process, TIMEOUT, wait_until};
 
 /// The script next to the tests that starts a server for a command and stops it.
 const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
@@ -192,6 +192,56 @@ impl OwnPostgres {
         Self::start_under(&program.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
+    /// `HOST:PORT`, for an address of several hosts.
+    pub fn host(&self) -> &str {
+        self.server.0.rsplit('@').next().unwrap()
+    }
+
+    /// Makes commits wait for these standbys.
+    pub fn require_standbys(&self, names: &str) {
+        self.sql("postgres", &format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"));
+        self.sql("postgres", "SELECT pg_reload_conf()");
+    }
+
+    /// A standby that has every commit before it is answered.
+    pub fn start_synchronous_standby(&self) -> Self {
+        let standby = self.start_standby();
+        self.require_standbys("*");
+        wait_until("the standby is synchronous", || {
+            let state = self.sql("postgres", "SELECT sync_state FROM pg_stat_replication");
+            (state.trim() == "sync").then_some(())
+        });
+        standby
+    }
+
+    /// Stops the replication to a standby, once it has replayed everything up to now.
+    pub fn stop_replication(&self, standby: &Self) {
+        let written = self.sql("postgres", "SELECT pg_current_wal_lsn()").trim().to_owned();
+        let has_all = format!("SELECT pg_last_wal_replay_lsn() >= '{written}'");
+        wait_until("the standby has caught up", || {
+            (standby.sql("postgres", &has_all).trim() == "t").then_some(())
+        });
+        standby.sql("postgres", "ALTER SYSTEM SET primary_conninfo = ''");
+        standby.sql("postgres", "SELECT pg_reload_conf()");
+        wait_until("nothing is replicated any more", || {
+            let receivers = self.sql("postgres", "SELECT count(*) FROM pg_stat_replication");
+            (receivers.trim() == "0").then_some(())
+        });
+    }
+
+    /// Makes it the primary, and waits until it takes writes.
+    pub fn promote(&self) {
+        self.pg_ctl(&["promote"]);
+        wait_until("the standby takes writes", || {
+            (self.sql("postgres", "SELECT pg_is_in_recovery()").trim() == "f").then_some(())
+        });
+    }
+
+    /// Ends all its processes with SIGKILL, as a power failure would.
+    pub fn kill(&self) {
+        kill_with_children(&self.process_id());
+    }
+
     /// The id of the postmaster process.
     pub fn process_id(&self) -> String {
         let file = Path::new(&self.folder).join("data/postmaster.pid");
@@ -225,6 +275,41 @@ impl Drop for OwnPostgres {
         drop(self.script.stdin.take());
         drop(self.script.wait());
     }
+}
+
+/// Kills a process and its children with SIGKILL, and waits until they are gone.
+fn kill_with_children(process_id: &str) {
+    let signal = |name: &str, ids: &[String]| {
+        let line = format!("kill -{name} {}", ids.join(" "));
+        // One of them may have ended by itself.
+        let _status = Command::new("sh").args(["-c", &line]).stderr(Stdio::null()).status();
+    };
+    let parent = process_id.to_owned();
+    // It starts no more of them.
+    signal("STOP", std::slice::from_ref(&parent));
+    let mut ids: Vec<_> = child_processes(&parent);
+    ids.push(parent);
+    signal("KILL", &ids);
+    wait_until("the processes are gone", || {
+        let is_gone = |id: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        ids.iter().all(is_gone).then_some(())
+    });
+}
+
+fn child_processes(parent: &str) -> Vec<String> {
+    let mut children = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().map_while(Result::ok) {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        // The state and the parent's id follow the name, which may contain anything.
+        let parent_id = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent_id == Some(parent) {
+            children.push(entry.file_name().into_string().unwrap());
+        }
+    }
+    children
 }
 
 /// An open transaction that commits on request.

@@ -9,7 +9,7 @@ mod hooks;
 mod model_changes;
 mod name_resolution;
 mod published_libraries;
-mod receiver;
+pub mod receiver;
 mod refused_addresses;
 mod replicas;
 mod resources;

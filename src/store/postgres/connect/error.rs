@@ -35,6 +35,8 @@ impl fmt::Display for ConnectError {
 #[derive(Debug)]
 pub enum HostFailure {
     Engine(Error),
+    /// The host's name has no address.
+    Unresolved(io::Error),
     TimedOut(Duration),
     /// The server closed the connection during the session check.
     Closed,
@@ -93,6 +95,9 @@ impl HostFailure {
                 Some(refusal) => describe_refusal(refusal, address, pooling, target),
                 None => describe_failure(error, address, target),
             },
+            Self::Unresolved(error) => {
+                unreachable_host(&host, &describe_io_error(error, &target.host))
+            }
             Self::TimedOut(limit) => {
                 unreachable_host(&host, &format!("no answer within {limit:.1?}"))
             }

@@ -4,6 +4,7 @@ mod certificates;
 pub mod cluster;
 mod authentication;
 mod fake_servers;
+mod hosts;
 mod session;
 
 use std::time::Duration;
@@ -42,9 +43,9 @@ fn connect_and_query_within(
 ) -> Result<String, ConnectError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (until, database_clock) = (clock::now() + patience, DatabaseClock::default());
-        let connected = parse_url(text).connect(session, &database_clock, until).await;
-        let (client, driver) = connected?;
+        let (until, primary) = (clock::now() + patience, PrimaryState::default());
+        let connected = parse_url(text).connect(session, &primary, until).await;
+        let OpenConnection { client, driver, .. } = connected?;
         let driver = tokio::spawn(driver);
         let answer = client.simple_query(question).await.unwrap();
         let rows = answer.iter().filter_map(|message| match message {

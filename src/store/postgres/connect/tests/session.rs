@@ -76,9 +76,9 @@ fn reload_keeps_pinned_settings(cluster: &TestCluster, text: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let deadline = clock::now() + TEST_TIMEOUT;
-        let (address, database_clock) = (parse_url(text), DatabaseClock::default());
-        let connected = address.connect(&SESSION, &database_clock, deadline).await;
-        let (client, driver) = connected.unwrap();
+        let (address, primary) = (parse_url(text), PrimaryState::default());
+        let connected = address.connect(&SESSION, &primary, deadline).await;
+        let OpenConnection { client, driver, .. } = connected.unwrap();
         let driver = tokio::spawn(driver);
         cluster.sql("ALTER SYSTEM SET synchronous_commit = off");
         cluster.sql("ALTER SYSTEM SET work_mem = '5MB'");

@@ -1,0 +1,126 @@
+//! A former primary that is still there: read-only, or with changes that the new primary does not have.
+
+use std::collections::HashSet;
+use std::thread;
+
+use serde_json::json;
+
+use super::address_of;
+use crate::harness::{Client, EventSource, OwnPostgres, Server, Setup, StreamEnd, wait_until};
+use crate::webhooks::receiver::{Receiver, ReceiverAction};
+
+const DATABASE: &str = "shop";
+const MODEL: &str = r#"
+title = "Notes"
+[server]
+changes_keep = "forever"
+webhook_allow_private = true
+[resources.note.fields]
+text = { type = "text" }
+"#;
+
+fn start_pair() -> (OwnPostgres, OwnPostgres) {
+    let primary = OwnPostgres::start();
+    primary.sql("postgres", &format!("CREATE DATABASE {DATABASE}"));
+    let standby = primary.start_standby();
+    (primary, standby)
+}
+
+/// Creates notes concurrently, so that the server opens several connections; returns their paths.
+fn create_notes(server: &Server, count: usize) -> Vec<String> {
+    let address = server.address;
+    let create = move || {
+        let body = r#"{"note":{"text":"x"}}"#;
+        let answer = Client::connect(address).request("POST /notes", &[], body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.header("Location").unwrap().to_owned()
+    };
+    let created: Vec<_> = (0..count).map(|_| thread::spawn(create)).collect();
+    created.into_iter().map(|one| one.join().unwrap()).collect()
+}
+
+/// The sessions of the former primary stay open, and read what is old.
+#[test]
+fn former_primary_that_is_read_only_is_left_without_an_error() {
+    let (primary, standby) = start_pair();
+    let server = Setup::replica(address_of(&[&primary, &standby], DATABASE)).model(MODEL).start();
+    create_notes(&server, 32);
+    let mut source = EventSource::new("/notes").connected(server.address);
+    server.create("/notes", r#"{"note":{"text":"before"}}"#);
+    assert_eq!(source.next_event().kind, "created");
+    primary.stop_replication(&standby);
+    standby.promote();
+    primary.sql("postgres", "ALTER SYSTEM SET default_transaction_read_only = on");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    wait_until("the sessions of the former primary are read-only", || {
+        // The setting reaches each session at its next statement.
+        let path = server.create("/notes", r#"{"note":{"text":"after"}}"#);
+        let id = path.rsplit('/').next().unwrap();
+        let count = format!("SELECT count(*) FROM notes WHERE id = '{id}'");
+        (standby.sql(DATABASE, &count).trim() == "1").then_some(())
+    });
+    let paths = create_notes(&server, 32);
+    for path in &paths {
+        assert_eq!(server.get(path).status, 200, "a read finds what was written");
+    }
+    let mut seen = HashSet::new();
+    wait_until("the stream shows all of them", || {
+        seen.insert(source.next_event().json()["subject"].as_str().unwrap().to_owned());
+        paths.iter().all(|path| seen.contains(path)).then_some(())
+    });
+}
+
+/// The new primary lacks changes that the server has sent, and draws their numbers again before the server looks.
+#[test]
+fn standby_that_was_behind_cuts_streams_and_webhooks_get_every_event() {
+    let (primary, standby) = start_pair();
+    let address = address_of(&[&primary, &standby], DATABASE);
+    let server = Setup::replica(address).model(MODEL).with_authentication().start();
+    let authorization = server.admin().basic();
+    let headers = [("Authorization", &*authorization)];
+    let receiver = Receiver::always(ReceiverAction::status(204));
+    let hook = json!({"webhook": {"url": receiver.url(), "events": ["note.*"]}}).to_string();
+    assert_eq!(server.request("POST /-/webhooks", &headers, hook).status, 201);
+    let create = |server: &Server, text: &str| {
+        let body = json!({"note": {"text": text}}).to_string();
+        let answer = server.request("POST /notes", &headers, body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+    };
+    let source = EventSource::new("/notes").header("Authorization", &authorization);
+    let mut source = source.connected(server.address);
+    create(&server, "kept");
+    source.next_event();
+    let has_arrived = |text: &str| {
+        let requests = receiver.requests();
+        requests.iter().any(|request| request.body.contains(text)).then_some(())
+    };
+    wait_until("it is delivered", || has_arrived("kept"));
+    primary.stop_replication(&standby);
+    (0..3).for_each(|number| create(&server, &format!("lost {number}")));
+    source.next_events(3);
+    wait_until("they are delivered", || has_arrived("lost 2"));
+
+    server.pause();
+    primary.kill();
+    standby.promote();
+    // PostgreSQL skips up to 32 numbers after a crash, so that few are drawn twice; here all are.
+    let reset =
+        "SELECT setval('nouns_changes_sequence', (SELECT max(sequence) FROM nouns_changes))";
+    standby.sql(DATABASE, reset);
+    let write = "INSERT INTO nouns_changes SELECT nextval('nouns_changes_sequence'), now(), resource, id, parent_id, \
+         subject, kind, actor, 'r' || number, changed, before, replace(after, 'kept', 'new ' || number) \
+         FROM nouns_changes, generate_series(0, 7) AS number WHERE after LIKE '%kept%'";
+    standby.sql(DATABASE, write);
+    server.resume();
+    let (_, end) = source.read_to_end();
+    assert_eq!(end, StreamEnd::Truncated);
+    wait_until("it is logged", || {
+        server
+            .log()
+            .contains("the change log has lost its end, and the event streams")
+            .then_some(())
+    });
+    for number in 0..8 {
+        wait_until("each of the new ones is delivered", || has_arrived(&format!("new {number}")));
+    }
+}
