@@ -54,6 +54,8 @@ mod box_future;
 mod rate_window;
 // Memory reservations that several holders share.
 mod reservation;
+// Files that appear whole or not at all.
+mod partial_file;
 // Fault injection, and the message of a panic.
 mod fault;
 

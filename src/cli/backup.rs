@@ -9,11 +9,10 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::cert::shell_quoted;
-use super::model_source::{database, find_model, key_source, read_model};
+use super::model_source::{built_in_store, database_at, find_places, key_source_at, read_model};
 use super::output_file::refuse_own_files;
 use super::report::{CommandError, command_error, print_done, print_line};
 use crate::auth::key::FINGERPRINT_NAME;
-use crate::model::Model;
 use crate::store::{self, AdminStore, CopySummary, Database, ExistingFile, PostgresUrl};
 
 #[derive(Debug, Args)]
@@ -42,8 +41,8 @@ pub struct BackupArgs {
 }
 
 pub fn run(flags: &BackupArgs) -> Result<ExitCode, CommandError> {
-    let model = Arc::new(read_model(&find_model(flags.model.as_deref())?)?);
-    let database = database(flags.database.as_deref(), &model)?;
+    let places = find_places(flags.model.as_deref(), flags.database.as_deref())?;
+    let database = database_at(flags.database.as_deref(), &places)?;
     let path = match &database {
         Database::Sqlite(path) => path,
         Database::Postgres(url) => return Err(pg_dump_commands(url, &flags.file)),
@@ -51,16 +50,16 @@ pub fn run(flags: &BackupArgs) -> Result<ExitCode, CommandError> {
     if database.is_absent() {
         return Err(database.missing_error().into());
     }
-    refuse_own_files(&flags.file, &database, (&model, flags.model.as_deref()))?;
+    let key = key_source_at(None, &places, &database).ok();
+    refuse_own_files(&flags.file, &database, (key.as_ref(), flags.model.as_deref()))?;
     let summary = store::back_up(path, &flags.file, existing_file(flags.force))?;
     warn_broken_references(&summary, path);
-    let key = match stored_fingerprint(&flags.file, &model)? {
-        None => String::new(),
+    let key = match stored_fingerprint(&flags.file) {
         Some(_) => {
-            let key = key_source(None, &model, &database)
-                .map_or("the key file".to_owned(), |key| key.name());
+            let key = key.map_or("the key file".to_owned(), |key| key.name());
             format!("; the key is not in it: keep a copy of {key} in another place")
         }
+        None => String::new(),
     };
     let (file, contents) = (flags.file.display(), describe_copy(&summary));
     print_done(format_args!("wrote {file}, {contents}{key}"));
@@ -71,10 +70,20 @@ pub fn existing_file(is_forced: bool) -> ExistingFile {
     if is_forced { ExistingFile::Replace } else { ExistingFile::Refuse }
 }
 
-/// The fingerprint of the key that belongs to an SQLite database.
-pub fn stored_fingerprint(path: &Path, model: &Arc<Model>) -> Result<Option<String>, CommandError> {
-    let mut copy = AdminStore::open_read_only(&Database::Sqlite(path.to_owned()), model)?;
-    Ok(copy.read_system_value(FINGERPRINT_NAME)?)
+/// The fingerprint of the key that belongs to an SQLite database. The copy is complete also if it cannot be read.
+pub fn stored_fingerprint(path: &Path) -> Option<String> {
+    let read = || -> Result<Option<String>, CommandError> {
+        // The values of the system are the same for all models.
+        let model = Arc::new(read_model(&built_in_store())?);
+        let mut copy = AdminStore::open_read_only(&Database::Sqlite(path.to_owned()), &model)?;
+        Ok(copy.read_system_value(FINGERPRINT_NAME)?)
+    };
+    read().unwrap_or_else(|CommandError(cause)| {
+        let (path, cause) = (path.display(), cause.strip_prefix("nouns: ").unwrap_or(&cause));
+        let warning = format!("it is not known which key belongs to {path} ({cause})");
+        print_line(&mut std::io::stderr(), format_args!("nouns: warning: {warning}"));
+        None
+    })
 }
 
 /// The size of a copy and how far its change log goes.

@@ -15,9 +15,11 @@ use clap::Args;
 
 use self::health_check::{HealthChecks, HealthStatus};
 use super::check::summary;
-use super::model_source::{self, find_model, key_source, read_model};
+use super::command_hint::CommandHint;
+use super::model_source::{database_at, find_model, key_source_at, read_model, storage_places};
 use super::report::{CommandError, print_line};
-use crate::model::Model;
+use crate::model::settings::StoragePlaces;
+use crate::model::{self, Model};
 use crate::store::Database;
 
 #[derive(Debug, Args)]
@@ -52,14 +54,21 @@ pub struct DoctorArgs {
 }
 
 pub fn run(flags: &DoctorArgs) -> Result<ExitCode, CommandError> {
-    let mut checks = HealthChecks::new(flags.json);
-    if let Some((model, database)) = check_model(flags, &mut checks) {
-        let key = key_source(flags.key_file.as_deref(), &model, &database);
-        let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
-        database::check_all(&mut checks, (&model, &database), (&key, is_key_named));
+    let DoctorArgs { model, database, key_file, .. } = flags;
+    let hint = CommandHint::new(model.as_deref(), database.as_deref(), key_file.as_deref());
+    let mut checks = HealthChecks::new(flags.json, hint);
+    if let Some((model, places)) = check_model(flags, &mut checks)
+        && let Some(database) = find_database(flags, &places, &mut checks)
+    {
+        let key = key_source_at(flags.key_file.as_deref(), &places, &database);
+        let is_key_named = flags.key_file.is_some() || places.key_file.is_some();
+        let model = model.as_ref();
+        database::check_all(&mut checks, (model, &database), (&key, is_key_named))?;
         machine::check_password_file(&mut checks, &database, &key);
-        machine::check_connections(&mut checks, &model);
-        machine::check_certificate(&mut checks, &model, (&flags.tls_cert, &flags.tls_key));
+        if let Some(model) = model {
+            machine::check_connections(&mut checks, model);
+            machine::check_certificate(&mut checks, model, (&flags.tls_cert, &flags.tls_key));
+        }
     }
     Ok(ExitCode::from(match checks.worst {
         HealthStatus::Ok => 0,
@@ -68,29 +77,45 @@ pub fn run(flags: &DoctorArgs) -> Result<ExitCode, CommandError> {
     }))
 }
 
-/// The model and its database. Without them there is nothing else to check.
-fn check_model(flags: &DoctorArgs, checks: &mut HealthChecks) -> Option<(Arc<Model>, Database)> {
+/// The model, if it has no mistakes, and where the data is; nothing can be checked without the latter.
+fn check_model(
+    flags: &DoctorArgs,
+    checks: &mut HealthChecks,
+) -> Option<(Option<Arc<Model>>, StoragePlaces)> {
     const NAME: &str = "model";
-    let read = find_model(flags.model.as_deref()).and_then(|source| {
-        let model = read_model(&source)?;
-        Ok((source.name, model))
-    });
-    let (name, model) = match read {
-        Ok(read) => read,
-        Err(CommandError(message)) => {
-            // The whole list of mistakes, as `nouns check` has it, is of many lines.
-            print_line(&mut io::stderr(), message.trim_end());
-            checks.fault(NAME, "it cannot be used; correct its mistakes, which nouns check lists");
-            return None;
-        }
+    let (message, text) = match find_model(flags.model.as_deref()) {
+        Ok(source) => match read_model(&source) {
+            Ok(model) => {
+                checks.ok(NAME, &format!("{}: {}", source.name, summary(&model)));
+                let places = storage_places(&model);
+                return Some((Some(Arc::new(model)), places));
+            }
+            Err(CommandError(message)) => (message, Some(source.text)),
+        },
+        Err(CommandError(message)) => (message, None),
     };
-    let database = match model_source::database(flags.database.as_deref(), &model) {
-        Ok(database) => database,
+    // The whole list of mistakes, as `nouns check` has it, is of many lines.
+    print_line(&mut io::stderr(), message.trim_end());
+    let places = text.and_then(|text| model::read_places(&text));
+    let is_known = places.is_some() || flags.database.is_some();
+    let rest = match is_known {
+        true => "the checks below need nothing else of it",
+        false => "name the database with --database to check the rest",
+    };
+    checks.fault(NAME, &format!("it cannot be used; correct its mistakes: nouns check; {rest}"));
+    is_known.then(|| (None, places.unwrap_or_default()))
+}
+
+fn find_database(
+    flags: &DoctorArgs,
+    places: &StoragePlaces,
+    checks: &mut HealthChecks,
+) -> Option<Database> {
+    match database_at(flags.database.as_deref(), places) {
+        Ok(database) => Some(database),
         Err(CommandError(message)) => {
             checks.fault("database", message.strip_prefix("nouns: ").unwrap_or(&message));
-            return None;
+            None
         }
-    };
-    checks.ok(NAME, &format!("{name}: {}", summary(&model)));
-    Some((Arc::new(model), database))
+    }
 }

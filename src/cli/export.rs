@@ -3,7 +3,7 @@
 //! It runs while servers run, and changes nothing in the database. A file is complete or absent: the items are
 //! written into `FILE.part`, which is renamed at the end.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::model_source::key_source;
 use super::output_file::refuse_own_files;
 use super::progress::{Progress, with_separators};
 use super::report::{CommandError, command_error, print_done};
@@ -19,9 +20,12 @@ use super::transfer::{
 };
 use crate::fault::OrBug as _;
 use crate::formats::ItemView;
+use crate::partial_file::{PartialFile, PartialFileError};
 use crate::store::{AdminStore, StoreError};
 
 const BUFFER_BYTES: usize = 64 << 10;
+/// The permissions of the file, unless the process's mask restricts them.
+const FILE_MODE: u32 = 0o666;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -56,8 +60,9 @@ pub fn run(flags: &ExportArgs) -> Result<ExitCode, CommandError> {
     };
     if let Some(path) = file {
         check_target(path, flags.force)?;
-        let model = (&*source.model, flags.transfer.model.as_deref());
-        refuse_own_files(path, &source.database, model)?;
+        let key = key_source(None, &source.model, &source.database).ok();
+        let own = (key.as_ref(), flags.transfer.model.as_deref());
+        refuse_own_files(path, &source.database, own)?;
     }
     let mut admin_store = AdminStore::open_read_only(&source.database, &source.model)?;
     source.check_model(&mut admin_store)?;
@@ -72,19 +77,16 @@ pub fn run(flags: &ExportArgs) -> Result<ExitCode, CommandError> {
             done => done.map(|_| ExitCode::SUCCESS).map_err(|error| error.describe("-", &source)),
         };
     };
-    let part = part_path(path);
     let shown = path.display().to_string();
     let export = Export { source: &source, format, admin_store: &mut admin_store };
-    let file = create_part(&part, flags.force)?;
-    let written = write_part(file, export).and_then(|rows| {
+    let part = PartialFile::create(path, FILE_MODE, |_| Ok(flags.force))
+        .map_err(|error| explain_part_error(error, path))?;
+    let written = write_part(&part.file, export).and_then(|rows| {
         // Another program may have created it meanwhile.
         check_target(path, flags.force).map_err(ExportError::Target)?;
-        fs::rename(&part, path).map_err(ExportError::Output).map(|()| rows)
+        part.publish(path).map_err(ExportError::Output).map(|()| rows)
     });
-    let rows = written.map_err(|error| {
-        let _ = fs::remove_file(&part);
-        error.describe(&shown, &source)
-    })?;
+    let rows = written.map_err(|error| error.describe(&shown, &source))?;
     let resource = source.resource();
     let name = if rows == 1 { &resource.name } else { &resource.plural };
     print_done(format_args!("wrote {} {name} into {shown}", with_separators(rows)));
@@ -107,37 +109,26 @@ fn check_target(path: &Path, is_forced: bool) -> Result<(), CommandError> {
     }
 }
 
-fn part_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
-/// Two exports must not write one file.
-fn create_part(part: &Path, is_forced: bool) -> Result<File, CommandError> {
+fn explain_part_error(error: PartialFileError, target: &Path) -> CommandError {
+    let part = PartialFile::path_of(target);
     let shown = part.display();
-    let mut options = OpenOptions::new();
-    options.write(true);
-    let options = match is_forced {
-        true => options.create(true).truncate(true),
-        false => options.create_new(true),
-    };
-    options.open(part).map_err(|error| {
-        command_error(match error.kind() {
-            ErrorKind::AlreadyExists => format!(
-                "{shown} exists: another export is writing it, or was interrupted; --force replaces it"
-            ),
-            _ => format!("cannot write {shown}: {error}"),
-        })
+    command_error(match error {
+        PartialFileError::InUse => format!(
+            "another process is writing {shown}; wait until it is done, or name another file"
+        ),
+        PartialFileError::NotAFile => {
+            format!("{shown} is not a file; move it away, or name another file")
+        }
+        PartialFileError::Foreign => {
+            format!("{shown} exists: an export was interrupted; --force replaces it")
+        }
+        PartialFileError::Io(error) => format!("cannot write {shown}: {error}"),
     })
 }
 
-fn write_part(part: File, export: Export<'_>) -> Result<u64, ExportError> {
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, part);
-    let rows = export.write(&mut out)?;
-    let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
-    Ok(rows)
+fn write_part(part: &File, export: Export<'_>) -> Result<u64, ExportError> {
+    // It writes all that it has before it returns.
+    export.write(&mut BufWriter::with_capacity(BUFFER_BYTES, part))
 }
 
 /// Why an export has failed.

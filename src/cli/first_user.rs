@@ -59,8 +59,17 @@ pub fn refuse_lost_database(
     left.extend(temporary_files(&password_file));
     let Some(first) = left.first() else { return Ok(()) };
     let is_key = key_file == Some(first);
+    let others = database.neighbour_names();
     let names: Vec<_> = left.iter().map(|path| path.display().to_string()).collect();
     let (names, database) = (names.join(" and "), path.display());
+    if is_key && left.len() == 1 && !others.is_empty() {
+        let (verb, others) = (if others.len() == 1 { "is" } else { "are" }, others.join(" or "));
+        return Err(command_error(format!(
+            "there is no database {database}, and {names} may be the key of {others}, which {verb} here too, or of a \
+             {database} that was lost; to create {database} with this key, name it: --key-file {names}; if it was \
+             lost or moved, put it back, or restore it from a backup"
+        )));
+    }
     let or_name = if is_key { ", or name the key with --key-file" } else { "" };
     Err(command_error(format!(
         "there is no database {database}, but {names}, which a server makes after it: the database was lost \

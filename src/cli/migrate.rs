@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::command_hint::CommandHint;
 use super::migration_report::{self, PlanSubject};
 use super::model_source::{database, find_model, read_model};
 use super::report::{CommandError, print_done, print_line};
@@ -51,8 +52,8 @@ pub fn run(flags: &MigrateArgs) -> Result<ExitCode, CommandError> {
     let database = database(flags.database.as_deref(), &model)?;
     // A database that does not exist is not created here.
     drop(AdminStore::open_read_only(&database, &model)?);
-    let arguments = migration_report::arguments(flags.model.as_deref(), flags.database.as_deref());
-    let subject = PlanSubject { database: &database, model: &source.name, arguments: &arguments };
+    let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);
+    let subject = PlanSubject { database: &database, model: &source.name, hint: &hint };
     let decide = |plan: &MigrationPlan| decide(plan, &subject, &flags.allow_loss);
     let is_terminal = io::stderr().is_terminal();
     let report = |progress: MigrationProgress<'_>| {

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::cert::shell_quoted;
+use super::command_hint::CommandHint;
 use crate::json::{self, Json};
 use crate::store::{Database, MigrationPlan, MigrationStep, StepAction};
 
@@ -15,24 +17,7 @@ const POSTGRES_ROWS_PER_SECOND: i64 = 20_000;
 pub struct PlanSubject<'a> {
     pub database: &'a Database,
     pub model: &'a str,
-    /// The arguments of the command, for the next one.
-    pub arguments: &'a str,
-}
-
-/// The model file and the database that a command was given, as arguments of another one.
-pub fn arguments(model: Option<&Path>, database: Option<&str>) -> String {
-    let model = model.map(|path| format!(" {}", quote(&path.display().to_string())));
-    let database = database.map(|database| format!(" --database {}", quote(database)));
-    model.into_iter().chain(database).collect()
-}
-
-/// For a shell.
-fn quote(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@=,+".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
+    pub hint: &'a CommandHint,
 }
 
 impl PlanSubject<'_> {
@@ -130,10 +115,10 @@ fn remedy(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
             .to_owned();
     }
     let flags = plan.steps.iter().filter(|step| step.is_destructive());
-    let flags =
-        flags.map(|step| format!(" --allow-loss {}", quote(&step.path))).collect::<String>();
-    let arguments = subject.arguments;
-    format!("Stop the servers, and apply it with: nouns migrate{arguments}{flags}")
+    let flags = flags
+        .map(|step| format!(" --allow-loss {}", shell_quoted(Path::new(&step.path))))
+        .collect::<String>();
+    format!("Stop the servers, and apply it with: {}{flags}", subject.hint.command("migrate"))
 }
 
 /// The plan as JSON.

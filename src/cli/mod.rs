@@ -9,6 +9,7 @@ mod cert;
 mod change_line;
 mod changes;
 mod check;
+mod command_hint;
 mod demo;
 mod doctor;
 mod environment;

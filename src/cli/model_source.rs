@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::report::{CommandError, command_error, wants_colours};
+use super::command_hint::is_argument;
+use super::report::{CommandError, command_error, print_line, wants_colours};
 use crate::auth::key_source::{KeyError, KeySource};
 use crate::fault::OrBug as _;
+use crate::model::settings::{ServerTable, StoragePlaces};
 use crate::model::{self, Model};
 use crate::store::{Database, LibpqEnvironment, PostgresUrl};
 
@@ -64,18 +66,60 @@ pub fn read_model(source: &ModelSource) -> Result<Model, CommandError> {
 
 pub const DEFAULT_DATABASE: &str = "sqlite:nouns.db";
 
+/// Where the data is, for a command that needs nothing else of the model: mistakes in the rest are only warned of.
+pub fn find_places(
+    model: Option<&Path>,
+    database: Option<&str>,
+) -> Result<StoragePlaces, CommandError> {
+    let source = find_model(model)?;
+    let name = &source.name;
+    let CommandError(mistakes) = match read_model(&source) {
+        Ok(model) => return Ok(storage_places(&model)),
+        Err(mistakes) => mistakes,
+    };
+    let (places, warning) = match (model::read_places(&source.text), database) {
+        (Some(places), _) => (
+            places,
+            format!(
+                "the model {name} has mistakes, which nouns check lists; only its database and key are used"
+            ),
+        ),
+        (None, Some(_)) => (
+            StoragePlaces::default(),
+            format!(
+                "the model {name} cannot be read, and is not used; nouns check lists its mistakes"
+            ),
+        ),
+        (None, None) => {
+            return Err(CommandError(format!(
+                "{}\n\nnouns: the model {name} cannot be read; correct it, or name the database with --database",
+                mistakes.trim_end()
+            )));
+        }
+    };
+    print_line(&mut io::stderr(), format_args!("nouns: warning: {warning}"));
+    Ok(places)
+}
+
+pub fn storage_places(model: &Model) -> StoragePlaces {
+    let ServerTable { database, key_file, .. } = &model.server;
+    StoragePlaces { database: database.clone(), key_file: key_file.clone() }
+}
+
 /// The database that the flag or the environment names, else the model, else the default.
 pub fn database(flag: Option<&str>, model: &Model) -> Result<Database, CommandError> {
-    let text = flag.or(model.server.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
+    database_at(flag, &storage_places(model))
+}
+
+pub fn database_at(flag: Option<&str>, places: &StoragePlaces) -> Result<Database, CommandError> {
+    let text = flag.or(places.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
     refuse_shown_password(text)?;
     Ok(Database::parse(text, &postgres_environment())?)
 }
 
 /// Everyone on the machine can read the arguments of a process, but not its environment.
 pub fn refuse_shown_password(database: &str) -> Result<(), CommandError> {
-    let is_argument =
-        || std::env::args_os().any(|argument| argument.to_string_lossy().ends_with(database));
-    if PostgresUrl::has_password(database) && is_argument() {
+    if PostgresUrl::has_password(database) && is_argument(database.as_ref()) {
         return Err(command_error(
             "a password in --database can be read by everyone on this machine; leave it out there, and \
              set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass",
@@ -103,11 +147,23 @@ pub fn key_source(
     model: &Model,
     database: &Database,
 ) -> Result<KeySource, KeyError> {
+    key_source_at(flag, &storage_places(model), database)
+}
+
+pub fn key_source_at(
+    flag: Option<&Path>,
+    places: &StoragePlaces,
+    database: &Database,
+) -> Result<KeySource, KeyError> {
     #[expect(clippy::disallowed_methods, reason = "a key must not be seen among the arguments")]
     let key = std::env::var_os("NOUNS_KEY").filter(|key| !key.is_empty());
     // A value that is not UTF-8 is no valid key either.
     let key = key.map(|key| key.to_string_lossy().into_owned());
-    let named = model.server.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
+    // Commands without --key-file know the variable only here.
+    #[expect(clippy::disallowed_methods, reason = "clap reads it for the commands with the flag")]
+    let variable = std::env::var_os("NOUNS_KEY_FILE").filter(|file| !file.is_empty());
+    let flag = flag.or(variable.as_deref().map(Path::new));
+    let named = places.key_file.as_deref().map(Path::new).filter(|_| key.is_none());
     KeySource::choose(flag.or(named), key, database)
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::command_hint::CommandHint;
 use super::migration_report::{self, PlanSubject};
 use super::model_source::{database, find_model, read_model};
 use super::report::{CommandError, print_line};
@@ -40,8 +41,8 @@ pub fn run(flags: &PlanArgs) -> Result<ExitCode, CommandError> {
     let database = database(flags.database.as_deref(), &model)?;
     let mut store = AdminStore::open_read_only(&database, &model)?;
     let plan = store.plan_migration().map_err(|error| error.describe(&database.to_string()))?;
-    let arguments = migration_report::arguments(flags.model.as_deref(), flags.database.as_deref());
-    let subject = PlanSubject { database: &database, model: &source.name, arguments: &arguments };
+    let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);
+    let subject = PlanSubject { database: &database, model: &source.name, hint: &hint };
     let text = match flags.json {
         true => migration_report::to_json(&plan, &subject),
         false => migration_report::to_text(&plan, &subject),

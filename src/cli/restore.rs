@@ -5,13 +5,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
 
 use super::backup::{describe_copy, existing_file, stored_fingerprint, warn_broken_references};
 use super::cert::shell_quoted;
-use super::model_source::{database, find_model, key_source, read_model};
+use super::model_source::{database_at, find_places, key_source_at};
 use super::report::{CommandError, command_error, print_done, print_line};
 use crate::store::{self, Database, PostgresUrl};
 
@@ -42,17 +41,17 @@ pub struct RestoreArgs {
 }
 
 pub fn run(flags: &RestoreArgs) -> Result<ExitCode, CommandError> {
-    let model = Arc::new(read_model(&find_model(flags.model.as_deref())?)?);
-    let database = database(flags.database.as_deref(), &model)?;
+    let places = find_places(flags.model.as_deref(), flags.database.as_deref())?;
+    let database = database_at(flags.database.as_deref(), &places)?;
     let path = match &database {
         Database::Sqlite(path) => path,
         Database::Postgres(url) => return Err(pg_restore_commands(url, &flags.file)),
     };
-    let key = key_source(flags.key_file.as_deref(), &model, &database)?;
+    let key = key_source_at(flags.key_file.as_deref(), &places, &database)?;
     let summary = store::restore(&flags.file, path, existing_file(flags.force))?;
     warn_broken_references(&summary, path);
     // With a fingerprint, `resolve` creates nothing.
-    let key = stored_fingerprint(path, &model)?
+    let key = stored_fingerprint(path)
         .map(|fingerprint| key.resolve(Some(&fingerprint)).map(|_| key.name()));
     let fits = match &key {
         Some(Ok(name)) => format!("; the key in {name} fits it"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::accounts;
 use super::allocator;
 use super::cert::shell_quoted;
+use super::command_hint::CommandHint;
 use super::demo::{self, DemoFolder};
 use super::first_steps::{self, Login};
 use super::first_user;
@@ -43,6 +44,13 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 /// `unknown_variables` are those of the environment that look like ours.
 pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, CommandError> {
+    let ServeArgs { model, database, key_file, .. } = &flags;
+    let hint = CommandHint::new(model.as_deref(), database.as_deref(), key_file.as_deref());
+    let done = start(flags, unknown_variables);
+    done.map_err(|CommandError(message)| CommandError(hint.complete(&message)))
+}
+
+fn start(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, CommandError> {
     allocator::tune()?;
     #[cfg(debug_assertions)]
     flags.fault.as_deref().map_or(Ok(()), crate::fault::inject)?;

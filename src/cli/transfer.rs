@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 
+use super::command_hint::CommandHint;
 use super::model_source::{database, find_model, read_model};
 use super::report::{CommandError, command_error};
 use crate::formats::{self, Format};
-use crate::model::{Model, Resource, ResourceIndex, nearest};
+use crate::model::diff::{Difference, compare};
+use crate::model::{self, Model, Resource, ResourceIndex, nearest};
 use crate::store::{AdminStore, Database};
 
 #[derive(Debug, Args)]
@@ -72,6 +74,7 @@ pub struct TransferSource {
     pub model: Arc<Model>,
     pub database: Database,
     resource: ResourceIndex,
+    hint: CommandHint,
 }
 
 impl TransferSource {
@@ -79,7 +82,8 @@ impl TransferSource {
         let model = Arc::new(read_model(&find_model(args.model.as_deref())?)?);
         let database = database(args.database.as_deref(), &model)?;
         let resource = find_resource(&model, name)?.index;
-        Ok(Self { model, database, resource })
+        let hint = CommandHint::new(args.model.as_deref(), args.database.as_deref(), None);
+        Ok(Self { model, database, resource, hint })
     }
 
     pub fn resource(&self) -> &Resource {
@@ -88,14 +92,21 @@ impl TransferSource {
 
     /// Refuses a database whose tables belong to another model.
     pub fn check_model(&self, admin_store: &mut AdminStore) -> Result<(), CommandError> {
-        match admin_store.is_model_in_force()? {
-            true => Ok(()),
-            false => Err(command_error(format!(
-                "the tables of {} belong to another model; name its file with --model, or start a server with \
-                 this one first: nouns serve",
-                self.database
-            ))),
+        if admin_store.is_model_in_force()? {
+            return Ok(());
         }
+        let stored = admin_store.read_system_value("model")?;
+        let stored = stored.and_then(|shape| model::read_shape(&shape).ok());
+        let differences = stored.map(|stored| compare(&stored, &self.model)).unwrap_or_default();
+        let is_additive = |difference: &Difference| !matches!(difference, Difference::Change(_));
+        let remedy = match differences.iter().all(is_additive) {
+            true => format!("start a server with this one first: {}", self.hint.command("serve")),
+            false => format!("apply this one first: {}", self.hint.command("migrate")),
+        };
+        Err(command_error(format!(
+            "the tables of {} belong to another model; name its file with --model, or {remedy}",
+            self.database
+        )))
     }
 }
 

@@ -27,7 +27,7 @@ pub use field::{
     Deprecated, Field, FieldRules, OnDelete, ResourceIndex, SORTED_CHARS_MAX, StateMachine,
     StorageClass,
 };
-pub use file::{read, read_shape};
+pub use file::{read, read_places, read_shape};
 pub use ip_network::Network;
 pub use nearest::nearest;
 pub use resource::{

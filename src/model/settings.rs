@@ -9,6 +9,13 @@ use std::time::Duration;
 
 use super::ip_network::Network;
 
+/// Where the data is: the settings that also commands need which have nothing to do with resources.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoragePlaces {
+    pub database: Option<String>,
+    pub key_file: Option<String>,
+}
+
 /// The settings in the model file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServerTable {

@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::{Model, ResourceIndex};
 use crate::plan::{ImportRow, Outcome, ReadPlan, WritePlan};
@@ -68,14 +69,22 @@ impl AdminStore {
 
     /// For `changes_after`: writes nothing, and recovers nothing.
     pub fn open_read_only(database: &Database, model: &Arc<Model>) -> Result<Self, OpenError> {
+        Self::open_read_only_within(database, model, None)
+    }
+
+    /// As `open_read_only`. A PostgreSQL that does not answer a call within this time has failed.
+    pub fn open_read_only_within(
+        database: &Database,
+        model: &Arc<Model>,
+        call_max: Option<Duration>,
+    ) -> Result<Self, OpenError> {
         let context = new_context(database, model);
         let connection = match database {
             Database::Sqlite(path) => {
                 SqliteAdmin::find_read_only(path)?.map(AdminConnection::Sqlite)
             }
-            Database::Postgres(url) => {
-                PostgresAdmin::find_read_only(url, &context)?.map(AdminConnection::Postgres)
-            }
+            Database::Postgres(url) => PostgresAdmin::find_read_only(url, &context, call_max)?
+                .map(AdminConnection::Postgres),
         };
         let connection = connection.ok_or_else(|| database.missing_error())?;
         Ok(Self { connection, context })

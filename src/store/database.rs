@@ -75,6 +75,14 @@ impl Database {
         }
     }
 
+    /// Whether a path leads to a file of this database.
+    pub fn has_file(&self, path: &Path) -> bool {
+        match self {
+            Self::Sqlite(own) => DatabaseFiles::find(own).is_ok_and(|files| files.has_file(path)),
+            Self::Postgres(_) => false,
+        }
+    }
+
     /// SQLite only: whether the same folder has another `nouns` database.
     pub fn has_neighbour(&self) -> bool {
         match self {
@@ -83,5 +91,13 @@ impl Database {
             }
             Self::Postgres(_) => false,
         }
+    }
+
+    /// SQLite only: the names of the other databases in the same folder, some of which may be copies.
+    pub fn neighbour_names(&self) -> Vec<String> {
+        let Self::Sqlite(path) = self else { return Vec::new() };
+        let others = DatabaseFiles::find(path).map(|files| files.neighbours()).unwrap_or_default();
+        let names = others.iter().filter_map(|path| path.file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
     }
 }

@@ -9,15 +9,20 @@ use super::machine;
 use crate::auth::key::FINGERPRINT_NAME;
 use crate::auth::key_source::{KeyError, KeySource};
 use crate::cli::first_user;
+use crate::cli::model_source::{built_in_store, read_model};
 use crate::cli::report::CommandError;
 use crate::cli::roles::RoleReview;
 use crate::clock;
 use crate::model::diff::{Difference, compare};
 use crate::model::{self, Model};
-use crate::store::{AdminStore, Database, PageCheck, PostgresHealth, SqliteHealth, examine_sqlite};
+use crate::store::{
+    AdminStore, Database, PageCheck, PostgresHealth, ReferenceCheck, SqliteHealth, examine_sqlite,
+};
 
 /// How long the pages of an SQLite file are checked.
 const PAGE_CHECK_MAX: Duration = Duration::from_secs(30);
+/// How long PostgreSQL may take to answer one question.
+const CALL_MAX: Duration = Duration::from_secs(10);
 /// A WAL of this size was not reset for long.
 const WAL_BYTES_MAX: u64 = 256 << 20;
 /// The largest differences between two clocks that are not reported.
@@ -27,41 +32,62 @@ const MODEL_NAME: &str = "model";
 
 type KeyChoice<'a> = (&'a Result<KeySource, KeyError>, bool);
 
+/// Without a model, it leaves out what only a model can tell.
 pub fn check_all(
     checks: &mut HealthChecks,
-    (model, database): (&Arc<Model>, &Database),
+    (model, database): (Option<&Arc<Model>>, &Database),
     (key, is_key_named): KeyChoice<'_>,
-) {
+) -> Result<(), CommandError> {
+    let is_open = model.is_some_and(|model| model.server.open == Some(true));
     if database.is_absent() {
         check_absent(checks, database, (key, is_key_named));
-        return check_key(checks, model, key, None);
+        check_key(checks, is_open, key, None);
+        return Ok(());
     }
     if let Database::Sqlite(path) = database
         && !check_file(checks, path)
     {
-        return check_key(checks, model, key, None);
+        check_key(checks, is_open, key, None);
+        return Ok(());
     }
-    let mut admin_store = match AdminStore::open_read_only(database, model) {
-        Ok(admin_store) => admin_store,
+    // The tables of the system are the same for all models.
+    let any_model = match model {
+        Some(model) => Arc::clone(model),
+        None => Arc::new(read_model(&built_in_store())?),
+    };
+    match AdminStore::open_read_only_within(database, &any_model, Some(CALL_MAX)) {
+        Ok(admin_store) => check_contents(checks, admin_store, (model, database), (key, is_open)),
         Err(error) => {
             checks.fault("database", &error.to_string());
-            return check_key(checks, model, key, None);
+            check_key(checks, is_open, key, None);
         }
-    };
+    }
+    Ok(())
+}
+
+/// The checks of what is stored.
+fn check_contents(
+    checks: &mut HealthChecks,
+    mut admin_store: AdminStore,
+    (model, database): (Option<&Arc<Model>>, &Database),
+    (key, is_open): (&Result<KeySource, KeyError>, bool),
+) {
     let ahead_micros = match admin_store.postgres_health() {
         Some(Ok(health)) => {
             check_server(checks, (model, database), &health);
             health.clock_ahead_micros
         }
-        Some(Err(error)) => return checks.fault("database", &error.to_string()),
+        Some(Err(error)) => return checks.fault("database", &format!("{database}: {error}")),
         None => 0,
     };
     match admin_store.read_system_value(FINGERPRINT_NAME) {
-        Ok(stored) => check_key(checks, model, key, stored.as_deref()),
+        Ok(stored) => check_key(checks, is_open, key, stored.as_deref()),
         Err(error) => checks.fault("key", &error.to_string()),
     }
-    check_stored_model(checks, &mut admin_store, model);
-    check_users(checks, &mut admin_store, model);
+    if let Some(model) = model {
+        check_stored_model(checks, &mut admin_store, model);
+        check_users(checks, &mut admin_store, model);
+    }
     check_newest_change(checks, &mut admin_store, ahead_micros);
 }
 
@@ -93,7 +119,7 @@ fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
             return false;
         }
     };
-    let SqliteHealth { bytes, wal_bytes, pages, broken_reference, .. } = &health;
+    let SqliteHealth { bytes, wal_bytes, pages, references, .. } = &health;
     match pages {
         PageCheck::Passed => checks.ok(NAME, &format!("{shown}: {bytes} bytes, no page is damaged")),
         PageCheck::Failed(how) => checks.fault(
@@ -108,14 +134,10 @@ fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
             ),
         ),
     }
-    if let Some((table, other)) = broken_reference {
-        checks.warn(
-            "references",
-            &format!(
-                "rows of {table} refer to rows of {other} that do not exist, which another program has caused; list \
-                 them with: sqlite3 -readonly {shown} 'PRAGMA foreign_key_check'"
-            ),
-        );
+    if *pages == PageCheck::Passed
+        && let Some(message) = describe_references(references, path)
+    {
+        checks.warn("references", &message);
     }
     if *wal_bytes > WAL_BYTES_MAX {
         checks.warn(
@@ -132,9 +154,25 @@ fn check_file(checks: &mut HealthChecks, path: &Path) -> bool {
     true
 }
 
+/// What is wrong with the references.
+fn describe_references(references: &ReferenceCheck, database: &Path) -> Option<String> {
+    let shown = database.display();
+    match references {
+        ReferenceCheck::Passed => None,
+        ReferenceCheck::Broken { table, other } => Some(format!(
+            "rows of {table} refer to rows of {other} that do not exist, which another program has caused; list \
+             them with: sqlite3 -readonly {shown} 'PRAGMA foreign_key_check'"
+        )),
+        ReferenceCheck::Unfinished => Some(format!(
+            "{shown}: its references could not be checked within {} s; check a copy: nouns backup FILE",
+            PAGE_CHECK_MAX.as_secs()
+        )),
+    }
+}
+
 fn check_server(
     checks: &mut HealthChecks,
-    (model, database): (&Model, &Database),
+    (model, database): (Option<&Arc<Model>>, &Database),
     health: &PostgresHealth,
 ) {
     let PostgresHealth { version, connections_max, .. } = health;
@@ -155,7 +193,8 @@ fn check_server(
             ),
         ),
     }
-    let wanted = i64::try_from(model.server.limits.database_connections_max).unwrap_or(i64::MAX);
+    let wanted = model.map_or(0, |model| model.server.limits.database_connections_max);
+    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
     if wanted > *connections_max {
         checks.warn(
             "connections",
@@ -179,14 +218,14 @@ fn check_server(
 
 fn check_key(
     checks: &mut HealthChecks,
-    model: &Model,
+    is_open: bool,
     key: &Result<KeySource, KeyError>,
     stored: Option<&str>,
 ) {
     const NAME: &str = "key";
     let source = match key {
         Ok(source) => source,
-        Err(_) if model.server.open == Some(true) => {
+        Err(_) if is_open => {
             return checks.ok(NAME, "an open server needs none");
         }
         Err(error) => return checks.fault(NAME, &error.to_string()),
@@ -299,5 +338,21 @@ fn check_newest_change(checks: &mut HealthChecks, admin_store: &mut AdminStore, 
             ),
         ),
         Some(_) | None => checks.ok(NAME, "no change is in the future"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_that_were_not_checked_are_a_warning() {
+        let describe = |check| describe_references(&check, Path::new("shop.db"));
+        assert_eq!(describe(ReferenceCheck::Passed), None);
+        let unfinished = describe(ReferenceCheck::Unfinished).unwrap();
+        assert_eq!(
+            unfinished,
+            "shop.db: its references could not be checked within 30 s; check a copy: nouns backup FILE"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::cli::command_hint::CommandHint;
 use crate::json::{self, ObjectWriter};
 
 /// From the best to the worst.
@@ -28,12 +29,13 @@ impl HealthStatus {
 #[derive(Debug)]
 pub struct HealthChecks {
     is_json: bool,
+    hint: CommandHint,
     pub worst: HealthStatus,
 }
 
 impl HealthChecks {
-    pub fn new(is_json: bool) -> Self {
-        Self { is_json, worst: HealthStatus::Ok }
+    pub fn new(is_json: bool, hint: CommandHint) -> Self {
+        Self { is_json, hint, worst: HealthStatus::Ok }
     }
 
     pub fn ok(&mut self, check: &str, message: &str) {
@@ -53,6 +55,7 @@ impl HealthChecks {
     fn report(&mut self, check: &str, status: HealthStatus, message: &str) {
         self.worst = self.worst.max(status);
         // One check is one line.
+        let message = self.hint.complete(message);
         let message = message.trim_end().replace("\n  ", " ").replace('\n', " ");
         let line = match self.is_json {
             true => json_line(check, status, &message),

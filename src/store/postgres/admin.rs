@@ -39,6 +39,8 @@ pub struct PostgresAdmin {
     runtime: LocalRuntime,
     /// Timeout of one call, as for a request.
     call_max: Duration,
+    /// Timeout of one call that reads on the connection of a store that only reads; the session limits its statements.
+    read_max: Option<Duration>,
 }
 
 impl fmt::Debug for PostgresAdmin {
@@ -76,6 +78,7 @@ impl PostgresAdmin {
     pub fn find_read_only(
         address: &Arc<PostgresUrl>,
         context: &Arc<StoreContext>,
+        read_max: Option<Duration>,
     ) -> Result<Option<Self>, OpenError> {
         let millis = u64::try_from(READ_ONLY_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
         let session = SessionSettings {
@@ -84,9 +87,15 @@ impl PostgresAdmin {
             idle_in_transaction_ms_max: millis,
             ..SessionSettings::new(&context.model.server)
         };
-        let admin = Self::new(address, context, session, READ_ONLY_TIMEOUT)?;
-        let connection = admin.runtime.block_on(admin.connect(&address.to_string()))?;
-        Ok(connection.map(|connection| Self { connection: Some(connection), ..admin }))
+        let open_max = read_max.unwrap_or(READ_ONLY_TIMEOUT);
+        let admin = Self::new(address, context, session, open_max)?;
+        let shown = address.to_string();
+        let connection =
+            admin.runtime.block_on(async { timeout(open_max, admin.connect(&shown)).await });
+        let connection = connection.unwrap_or_else(|_| {
+            Err(OpenError(format!("{shown} did not answer within {} s", open_max.as_secs())))
+        })?;
+        Ok(connection.map(|connection| Self { connection: Some(connection), read_max, ..admin }))
     }
 
     fn new(
@@ -108,6 +117,7 @@ impl PostgresAdmin {
             },
             runtime: runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?,
             call_max,
+            read_max: None,
         })
     }
 
@@ -124,11 +134,15 @@ impl PostgresAdmin {
         &mut self,
         work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Self { connection, state, runtime, call_max } = self;
+        let Self { connection, state, runtime, call_max, read_max } = self;
         runtime.block_on(async {
             if let Some(connection) = connection {
-                return work(&mut PostgresDriver::new(connection, TransactionStage::Autocommit))
-                    .await;
+                let mut driver = PostgresDriver::new(connection, TransactionStage::Autocommit);
+                let Some(max) = read_max else { return work(&mut driver).await };
+                return timeout(*max, work(&mut driver)).await.unwrap_or_else(|_| {
+                    let seconds = max.as_secs();
+                    Err(StoreError::Unavailable(format!("it did not answer within {seconds} s")))
+                });
             }
             let lease = state.pool.lease(LeasePurpose::Read, clock::now() + *call_max).await?;
             let mut driver = PostgresDriver::new(&lease, TransactionStage::Autocommit);

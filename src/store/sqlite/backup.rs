@@ -17,20 +17,20 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::partial_file::{PartialFile, PartialFileError, folder_of};
 use crate::store::error::OpenError;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::dialect::SQLITE;
 use crate::store::sqlite::connection::{
     DatabaseOrigin, explain_error, identify_origin, inspect, open_for_reading,
 };
-use crate::store::sqlite::database_files::{DatabaseFiles, resolve_links};
-use crate::store::sqlite::partial_file::{PartialFile, folder_of};
+use crate::store::sqlite::database_files::{DatabaseFiles, FILE_MODE, is_database_or_empty};
 
 /// The pages that are copied between two syncs of the copy (8 MiB).
 const STEP_PAGES: i32 = 2_048;
@@ -91,11 +91,16 @@ pub fn back_up(
         return Err(OpenError(format!("{shown} is empty; there is nothing to back up")));
     }
     let explain = |error| explain_copy_error(error, shown, target);
-    let part = PartialFile::create(target).map_err(|error| explain(CopyError::File(error)))?;
+    let part = create_part(target).map_err(|error| explain_part_error(error, target))?;
     let summary = copy_verified(&connection, &part).map_err(explain)?;
     refuse_target(source, target, existing)?;
     part.publish(target).map_err(|error| explain(CopyError::File(error)))?;
     Ok(summary)
+}
+
+/// Creates the file of a copy, in place of one that was interrupted.
+pub fn create_part(target: &Path) -> Result<PartialFile, PartialFileError> {
+    PartialFile::create(target, FILE_MODE, is_database_or_empty)
 }
 
 /// Copies a snapshot of the database into the file, syncs it and verifies it.
@@ -204,7 +209,7 @@ fn refuse_target(
     if target.is_dir() {
         return Err(OpenError(format!("{shown} is a folder; name a file in it")));
     }
-    if is_part_of(source, target) {
+    if source.has_file(target) {
         return Err(OpenError(format!(
             "{shown} is a file of the database itself; name another file for the backup"
         )));
@@ -221,22 +226,6 @@ fn refuse_target(
         ))),
         _ => Ok(()),
     }
-}
-
-/// Whether a path leads to the database or a file beside it that belongs to it.
-fn is_part_of(database: &DatabaseFiles, path: &Path) -> bool {
-    let resolved = resolve_links(path);
-    let folder = folder_of(&resolved).canonicalize();
-    let real = folder.ok().zip(resolved.file_name()).map(|(folder, name)| folder.join(name));
-    let mut names = DatabaseFiles::SUFFIXES.iter().map(|suffix| database.sibling(suffix));
-    names.any(|name| real.as_ref() == Some(&name)) || is_same_file(path, &database.real_path)
-}
-
-pub fn is_same_file(one: &Path, other: &Path) -> bool {
-    let (one, other) = (fs::metadata(one), fs::metadata(other));
-    one.ok()
-        .zip(other.ok())
-        .is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// A file with changes that SQLite would apply to a database of this name when it is opened.
@@ -266,15 +255,28 @@ fn explain_copy_error(error: CopyError, source: &str, target: &Path) -> OpenErro
     }
 }
 
+/// Why the unfinished copy beside `target` cannot be created.
+pub fn explain_part_error(error: PartialFileError, target: &Path) -> OpenError {
+    let part = PartialFile::path_of(target);
+    let part = part.display();
+    OpenError(match error {
+        PartialFileError::InUse => format!(
+            "another process is writing {part}; wait until it is done, or name another file"
+        ),
+        PartialFileError::NotAFile => {
+            format!("{part} is not a file; move it away, or name another file")
+        }
+        PartialFileError::Foreign => format!(
+            "{part} is there, and is no unfinished copy of a database; move it away, or name another file"
+        ),
+        PartialFileError::Io(error) => return explain_file_error(&error, target),
+    })
+}
+
 /// Why a file beside `target` cannot be written.
 pub fn explain_file_error(error: &io::Error, target: &Path) -> OpenError {
     let shown = target.display();
     OpenError(match error.kind() {
-        ErrorKind::WouldBlock => {
-            format!(
-                "another process is writing {shown}.part; wait until it is done, or name another file"
-            )
-        }
         ErrorKind::StorageFull => {
             format!("the disk that holds {shown} is full; free some space, or name another file")
         }

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::partial_file::folder_of;
 use crate::store::error::OpenError;
 
 /// The suffix of the lock file.
@@ -63,6 +64,12 @@ impl DatabaseFiles {
         let mut name = self.real_path.as_os_str().to_owned();
         name.push(end);
         name.into()
+    }
+
+    /// Whether a path leads to the database or a file beside it that belongs to it, or would if it existed.
+    pub fn has_file(&self, path: &Path) -> bool {
+        let suffixes = Self::SUFFIXES.into_iter().chain([LOCK_SUFFIX]);
+        suffixes.map(|suffix| self.sibling(suffix)).any(|own| is_same_place(&own, path))
     }
 
     /// Whether the database file is missing or empty.
@@ -126,15 +133,24 @@ impl DatabaseFiles {
         )))
     }
 
-    /// Whether the folder has another `nouns` database.
+    /// Whether the folder has another database that a server has opened: its lock file is there.
     pub fn has_neighbour(&self) -> bool {
-        let is_other = |path: &Path| {
+        let has_lock = |path: &PathBuf| {
             let mut lock = path.as_os_str().to_owned();
             lock.push(LOCK_SUFFIX);
-            *path != self.real_path && Path::new(&lock).exists() && begins_with_magic(path)
+            Path::new(&lock).exists()
         };
+        self.neighbours().iter().any(has_lock)
+    }
+
+    /// Other databases in the folder, in order; some may be copies.
+    pub fn neighbours(&self) -> Vec<PathBuf> {
+        let is_other = |path: &PathBuf| *path != self.real_path && begins_with_magic(path);
         let folder = self.real_path.parent().and_then(|folder| fs::read_dir(folder).ok());
-        folder.into_iter().flatten().flatten().any(|entry| is_other(&entry.path()))
+        let paths = folder.into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut others: Vec<PathBuf> = paths.filter(is_other).collect();
+        others.sort();
+        others
     }
 
     /// A WAL without its database holds acknowledged writes; SQLite would delete it.
@@ -170,6 +186,32 @@ fn begins_with_magic(path: &Path) -> bool {
     let mut head = [0; MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head == MAGIC
+}
+
+/// Whether a file is a database, or the beginning of one.
+pub fn is_database_or_empty(file: &File) -> io::Result<bool> {
+    let mut head = Vec::new();
+    file.take(u64::try_from(MAGIC.len()).unwrap_or(0)).read_to_end(&mut head)?;
+    // An interrupted copy may have zeros in the place of its first page.
+    Ok(MAGIC.starts_with(&head) || head.iter().all(|byte| *byte == 0))
+}
+
+/// Whether two paths name the same file, or would if it existed.
+pub fn is_same_place(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let resolved = resolve_links(path);
+        let folder = folder_of(&resolved).canonicalize().ok()?;
+        Some(folder.join(resolved.file_name()?))
+    };
+    place(one).is_some_and(|place_of_one| place(other) == Some(place_of_one))
+        || is_same_file(one, other)
+}
+
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    let (one, other) = (fs::metadata(one), fs::metadata(other));
+    one.ok()
+        .zip(other.ok())
+        .is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// The limit of the Linux kernel on symbolic links in one path.

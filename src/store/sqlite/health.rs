@@ -25,14 +25,26 @@ pub enum PageCheck {
     Unfinished,
 }
 
+/// The result of SQLite's check of all references.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReferenceCheck {
+    Passed,
+    /// A row refers to a row that does not exist: the names of both tables.
+    Broken {
+        table: String,
+        other: String,
+    },
+    /// The time was over before the end, or the pages are damaged.
+    Unfinished,
+}
+
 /// The state of a database file.
 #[derive(Debug)]
 pub struct SqliteHealth {
     pub bytes: u64,
     pub wal_bytes: u64,
     pub pages: PageCheck,
-    /// A row that refers to a row that does not exist: the names of both tables.
-    pub broken_reference: Option<(String, String)>,
+    pub references: ReferenceCheck,
     /// The database and the files beside it that exist.
     pub files: Vec<PathBuf>,
     /// The file that a killed restore has left beside the database.
@@ -57,10 +69,9 @@ pub fn examine(path: &Path, time_max: Duration) -> Result<SqliteHealth, OpenErro
             Err(error) if is_time_over(&error) => PageCheck::Unfinished,
             Err(error) => PageCheck::Failed(error.to_string()),
         };
-    let broken_reference = match (&pages, find_broken_reference(&connection)) {
-        (PageCheck::Passed, Ok(found)) => found,
-        (PageCheck::Passed, Err(error)) if !is_time_over(&error) => return Err(explain(error)),
-        _ => None,
+    let references = match pages {
+        PageCheck::Passed => check_references(&connection).map_err(explain)?,
+        PageCheck::Failed(_) | PageCheck::Unfinished => ReferenceCheck::Unfinished,
     };
     // It removes the files that it has created.
     drop(connection);
@@ -70,7 +81,7 @@ pub fn examine(path: &Path, time_max: Duration) -> Result<SqliteHealth, OpenErro
         bytes: bytes(""),
         wal_bytes: bytes("-wal"),
         pages,
-        broken_reference,
+        references,
         files: DatabaseFiles::SUFFIXES
             .map(|end| files.sibling(end))
             .into_iter()
@@ -84,8 +95,47 @@ fn is_time_over(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
 }
 
-fn find_broken_reference(connection: &Connection) -> rusqlite::Result<Option<(String, String)>> {
-    let mut check = connection.prepare("PRAGMA foreign_key_check")?;
-    let mut rows = check.query([])?;
-    rows.next()?.map(|row| Ok((row.get(0)?, row.get(2)?))).transpose()
+fn check_references(connection: &Connection) -> rusqlite::Result<ReferenceCheck> {
+    let find = || {
+        let mut check = connection.prepare("PRAGMA foreign_key_check")?;
+        let mut rows = check.query([])?;
+        match rows.next()? {
+            Some(row) => Ok(ReferenceCheck::Broken { table: row.get(0)?, other: row.get(2)? }),
+            None => Ok(ReferenceCheck::Passed),
+        }
+    };
+    match find() {
+        Err(error) if is_time_over(&error) => Ok(ReferenceCheck::Unfinished),
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a check that had run out of time counted as passed.
+    #[test]
+    fn reference_check_out_of_time_is_unfinished() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch(
+                "CREATE TABLE parents (id INTEGER PRIMARY KEY);
+                 CREATE TABLE children (parent REFERENCES parents);
+                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+                 INSERT INTO parents SELECT i FROM n;
+                 INSERT INTO children SELECT id FROM parents",
+            )
+            .unwrap();
+        assert_eq!(check_references(&connection).unwrap(), ReferenceCheck::Passed);
+        connection.progress_handler(100, Some(|| true)).unwrap();
+        assert_eq!(check_references(&connection).unwrap(), ReferenceCheck::Unfinished);
+        connection.progress_handler(100, None::<fn() -> bool>).unwrap();
+        connection
+            .execute_batch("PRAGMA foreign_keys = off; INSERT INTO children VALUES (0)")
+            .unwrap();
+        let (table, other) = ("children".to_owned(), "parents".to_owned());
+        let broken = ReferenceCheck::Broken { table, other };
+        assert_eq!(check_references(&connection).unwrap(), broken);
+    }
 }

@@ -17,7 +17,6 @@ pub mod migrate;
 #[cfg(any(fuzzing, test))]
 pub mod migration_check;
 pub mod open;
-pub mod partial_file;
 pub mod reader;
 pub mod recovery;
 pub mod restore;

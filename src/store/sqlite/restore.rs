@@ -2,7 +2,8 @@
 //!
 //! A WAL or a rollback journal of the replaced database would be applied to the restored one, page by page, and
 //! destroy it. So it is gone before the rename: the old database is checkpointed and leaves WAL mode, which
-//! needs the only connection to it and so also finds other processes that have it open. A log that cannot be
+//! needs the only connection to it. Without a WAL, a process that has the database open and does nothing holds no
+//! lock; it would go on in a file that is gone, so the open files of all visible processes are examined too. A log that cannot be
 //! checkpointed, because the old database is damaged, holds acknowledged writes: it is never deleted, and the
 //! operator moves it away. Killed at any point, the old database is there or the restored one, with nothing
 //! beside it that does not belong to it.
@@ -14,16 +15,16 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::partial_file::{PartialFile, sync_folder};
 use crate::store::error::{OpenError, newer_format_error};
 use crate::store::sqlite::backup::{
-    CACHE_KIB, CopyError, CopySummary, ExistingFile, copy_verified, explain_file_error, find_log,
-    is_same_file,
+    CACHE_KIB, CopyError, CopySummary, ExistingFile, copy_verified, create_part,
+    explain_file_error, explain_part_error, find_log,
 };
 use crate::store::sqlite::connection::{
     BUSY_TIMEOUT, DatabaseOrigin, FORMAT, identify_origin, open_for_reading, try_lock,
 };
-use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX};
-use crate::store::sqlite::partial_file::{PartialFile, sync_folder};
+use crate::store::sqlite::database_files::{DatabaseFiles, LOCK_SUFFIX, is_same_file};
 use crate::store::sqlite::recovery::{has_wal, open_recovered};
 
 /// Puts a copy of the backup in the place of the database, which no server may have open.
@@ -88,7 +89,9 @@ fn replace(
 ) -> Result<CopySummary, OpenError> {
     let target = &files.real_path;
     let explain = |error: &io::Error| explain_file_error(error, Path::new(&files.display_path));
-    let part = PartialFile::create(target).map_err(|error| explain(&error))?;
+    // The real path is the one of the target of a link; messages show the operator's own.
+    let part = create_part(target)
+        .map_err(|error| explain_part_error(error, Path::new(&files.display_path)))?;
     let summary = copy_verified(source, &part).map_err(|error| {
         let shown = backup.display().to_string();
         match error {
@@ -120,6 +123,11 @@ fn keep_owner(part: &PartialFile, replaced: &Path) -> io::Result<()> {
 /// Removes the WAL of the database that is about to be replaced, after everything in it is in the database.
 fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
     let shown = &files.display_path;
+    if let Some(process) = find_process_with(&files.real_path) {
+        return Err(OpenError(format!(
+            "another process has {shown} open ({process}); end it, and restore again"
+        )));
+    }
     if !files.is_empty()
         && let Err(cause) = leave_wal_mode(files)
     {
@@ -183,11 +191,30 @@ fn leave_wal_mode(files: &DatabaseFiles) -> Result<(), LeaveError> {
     let mut pragma = connection.prepare("PRAGMA journal_mode = delete")?;
     let modes = pragma.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     match modes.as_slice() {
-        [mode] if mode == "delete" => Ok(()),
+        // Nobody reads or writes it.
+        [mode] if mode == "delete" => Ok(connection.execute_batch("BEGIN EXCLUSIVE; ROLLBACK")?),
         _ => {
             Err(LeaveError { message: format!("its journal mode is {modes:?}"), is_in_use: false })
         }
     }
+}
+
+/// The number and the name of another process that has a file open, of those whose files this user may see.
+fn find_process_with(file: &Path) -> Option<String> {
+    let found = fs::metadata(file).ok()?;
+    let own = std::process::id().to_string();
+    let is_this = |entry: &fs::DirEntry| {
+        let open = fs::metadata(entry.path());
+        open.is_ok_and(|open| (open.dev(), open.ino()) == (found.dev(), found.ino()))
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut processes = processes.filter(|entry| *entry.file_name() != *own);
+    let process = processes.find(|entry| {
+        let files = fs::read_dir(entry.path().join("fd")).into_iter().flatten().flatten();
+        files.into_iter().any(|open| is_this(&open))
+    })?;
+    let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+    Some(format!("process {}, {}", process.file_name().display(), name.trim_end()))
 }
 
 fn explain_backup_error(shown: &str, error: &rusqlite::Error) -> OpenError {

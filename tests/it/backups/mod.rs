@@ -4,6 +4,7 @@ mod disk;
 mod interrupted;
 mod refusals;
 mod replaced;
+mod settings;
 mod under_load;
 
 use std::collections::BTreeMap;
@@ -48,6 +49,11 @@ fn stopped_store() -> Folder {
     let server = Server::on(Backend::Sqlite);
     server.create("/customers", ANN);
     server.stop()
+}
+
+/// Writes the model of a folder.
+fn edit_model(folder: &Path, text: &str) {
+    fs::write(folder.join("nouns.toml"), text).unwrap();
 }
 
 /// Overwrites a page of the table of customers.

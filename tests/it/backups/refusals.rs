@@ -67,6 +67,37 @@ fn backup_beside_another_one_to_the_same_file_is_refused() {
     assert!(!part.exists());
 }
 
+/// Regression: a file of somebody else with the name of the unfinished copy was deleted.
+#[test]
+fn backup_beside_a_foreign_part_file_is_refused() {
+    let folder = stopped_store();
+    let path = folder.path();
+    fs::write(path.join("copy.db.part"), "a letter to my aunt").unwrap();
+    fs::write(path.join("mine.txt"), "").unwrap();
+    std::os::unix::fs::symlink("mine.txt", path.join("link.db.part")).unwrap();
+    fs::create_dir(path.join("folder.db.part")).unwrap();
+    fs::write(path.join("nouns.db.part"), "another letter").unwrap();
+    let before = files(path);
+    let mut messages = String::new();
+    for name in ["copy.db", "link.db", "folder.db"] {
+        messages += &refuse(path, &["backup", name]);
+    }
+    messages += &refuse(path, &["backup", "copy.db", "--force"]);
+    assert!(files(path) == before, "{:?}", files(path).keys());
+    run(path, &["backup", "good.db"]);
+    messages += &refuse(path, &["restore", "good.db", "--force"]);
+    fs::remove_file(path.join("good.db")).unwrap();
+    assert!(files(path) == before, "{:?}", files(path).keys());
+    expect![[r#"
+        nouns: copy.db.part is there, and is no unfinished copy of a database; move it away, or name another file
+        nouns: link.db.part is not a file; move it away, or name another file
+        nouns: folder.db.part is not a file; move it away, or name another file
+        nouns: copy.db.part is there, and is no unfinished copy of a database; move it away, or name another file
+        nouns: nouns.db.part is there, and is no unfinished copy of a database; move it away, or name another file
+    "#]]
+    .assert_eq(&messages);
+}
+
 #[test]
 fn backup_of_a_database_of_another_program_is_refused() {
     let folder = Folder::new();
@@ -155,18 +186,51 @@ fn restore_over_a_database_in_use_is_refused() {
         shell.query_row("SELECT count(*) FROM customers", [], |row| row.get::<_, i64>(0)).unwrap()
     };
     assert_eq!(count(&shell), 1);
-    messages += &refuse(folder.path(), &["restore", "copy.db", "--force"]);
+    let message = refuse(folder.path(), &["restore", "copy.db", "--force"]);
+    let name = regex::Regex::new(r"\(process \d+, [^)]*\)").unwrap();
+    messages += &name.replace(&message, "(process N, NAME)");
     assert_eq!(count(&shell), 1);
     drop(shell);
     messages += &refuse(folder.path(), &["restore", "nouns.db", "--force"]);
     expect![[r#"
         nouns: nouns.db exists already, and is not overwritten; name another --database, or replace it with --force
         nouns: a server is using nouns.db; stop it first, or name another --database
-        nouns: another process has nouns.db open; end it, and restore again
+        nouns: another process has nouns.db open (process N, NAME); end it, and restore again
         nouns: nouns.db is the backup itself; name another --database
     "#]]
     .assert_eq(&messages);
     assert_eq!(customers(folder.path()), "Ann ");
+    run(folder.path(), &["restore", "copy.db", "--force"]);
+}
+
+/// Regression: without a write-ahead log, as after a restore, the others that have the file open were not noticed,
+/// and went on in a file that was gone.
+#[test]
+fn restore_over_a_database_in_use_without_a_wal_is_refused() {
+    let folder = stopped_store();
+    run(folder.path(), &["backup", "copy.db"]);
+    run(folder.path(), &["restore", "copy.db", "--force"]);
+    let shell = Connection::open(folder.path().join("nouns.db")).unwrap();
+    let mode: String = shell.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "delete");
+    let name = regex::Regex::new(r"\(process \d+, [^)]*\)").unwrap();
+    let mut messages = String::new();
+    // Idle, in a transaction that reads, and in one that writes.
+    for statement in ["SELECT 1", "BEGIN; SELECT * FROM customers", "COMMIT; BEGIN IMMEDIATE"] {
+        shell.execute_batch(statement).unwrap();
+        let before = files(folder.path());
+        let message = refuse(folder.path(), &["restore", "copy.db", "--force"]);
+        assert!(message.contains(&format!("process {}, ", std::process::id())), "{message}");
+        messages += &name.replace(&message, "(process N, NAME)");
+        assert!(files(folder.path()) == before, "{:?}", files(folder.path()).keys());
+    }
+    drop(shell);
+    expect![[r#"
+        nouns: another process has nouns.db open (process N, NAME); end it, and restore again
+        nouns: another process has nouns.db open (process N, NAME); end it, and restore again
+        nouns: another process has nouns.db open (process N, NAME); end it, and restore again
+    "#]]
+    .assert_eq(&messages);
     run(folder.path(), &["restore", "copy.db", "--force"]);
 }
 

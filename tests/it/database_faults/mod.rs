@@ -10,6 +10,7 @@ mod full;
 mod insert_batch;
 mod idempotency;
 mod deadlines;
+mod doctor;
 mod locks;
 mod message_faults;
 mod proxy;

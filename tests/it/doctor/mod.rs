@@ -46,6 +46,7 @@ fn mask(text: &str, folder: &Path) -> String {
     let mut text = text.replace(folder.to_str().unwrap(), "FOLDER");
     for (pattern, with) in [
         ("[0-9a-f]{32}", "<fingerprint>"),
+        (r"--database (sqlite:|postgres://)[^ ;\n]+", "--database <database>"),
         (r"postgres://\S+?(: |; |\n)", "<url>$1"),
         (r"nouns_test_\d+_\d+", "nouns"),
         (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "<time>"),
@@ -127,7 +128,7 @@ on_every_backend! {
         let check = |expected: &Expect| assert_findings(&examine(&server, &[]), server.folder(), expected);
         plant(&other);
         check(&expect![[r#"
-            fault    key          the key in FOLDER/nouns.key has the fingerprint <fingerprint>, and this database belongs to <fingerprint>; put the right key there, or name it with --key-file; if it is lost: nouns key rotate --lost
+            fault    key          the key in FOLDER/nouns.key has the fingerprint <fingerprint>, and this database belongs to <fingerprint>; put the right key there, or name it with --key-file; if it is lost: nouns key rotate --lost --database <database> --key-file FOLDER/nouns.key
         "#]]);
         plant("no key");
         check(&expect![[r#"
@@ -135,7 +136,7 @@ on_every_backend! {
         "#]]);
         plant(&format!("{other}{right}"));
         check(&expect![[r#"
-            warning  key          FOLDER/nouns.key holds two keys: a rotation has begun; finish it with: nouns key rotate
+            warning  key          FOLDER/nouns.key holds two keys: a rotation has begun; finish it with: nouns key rotate --database <database> --key-file FOLDER/nouns.key
         "#]]);
         plant(&right);
         set_mode(&key, 0o644);
@@ -144,7 +145,7 @@ on_every_backend! {
         "#]]);
         fs::remove_file(&key).unwrap();
         check(&expect![[r#"
-            fault    key          there is no key file FOLDER/nouns.key, and this database has one, of fingerprint <fingerprint>; put it back, or name it with --key-file; if it is lost: nouns key rotate --lost
+            fault    key          there is no key file FOLDER/nouns.key, and this database has one, of fingerprint <fingerprint>; put it back, or name it with --key-file; if it is lost: nouns key rotate --lost --database <database> --key-file FOLDER/nouns.key
         "#]]);
         plant(&right);
         set_mode(&key, 0o600);
@@ -167,13 +168,13 @@ on_every_backend! {
         expect!["ok       stored model the next start applies what the model adds (1 resources and fields)"].assert_eq(&check(&more, &expect![[r#""#]]));
         let other = store.replace("type = \"email\"", "type = \"text\"");
         check(&other, &expect![[r#"
-            fault    stored model the stored data is of another model: customer.email: the type changed from email to text; see the steps with: nouns plan; apply them with: nouns migrate
+            fault    stored model the stored data is of another model: customer.email: the type changed from email to text; see the steps with: nouns plan --database <database>; apply them with: nouns migrate --database <database>
         "#]]);
         fs::write(&file, "title = 1").unwrap();
         let ended = examine(&server, &[]);
         expect![[r#"
-            fault    model        it cannot be used; correct its mistakes, which nouns check lists
-        "#]].assert_eq(&ended.stdout);
+            fault    model        it cannot be used; correct its mistakes: nouns check; the checks below need nothing else of it
+        "#]].assert_eq(&findings(&ended, server.folder()));
         assert_eq!(ended.code, Some(2));
         assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
     }
@@ -183,14 +184,14 @@ on_every_backend! {
         let check = |expected: &Expect| assert_findings(&examine(&server, &[]), server.folder(), expected);
         fs::write(server.password_file(), "secret").unwrap();
         check(&expect![[r#"
-            warning  password     FOLDER/nouns.admin-password holds the first password of admin in clear text; set another one, which removes the file: nouns user passwd admin
+            warning  password     FOLDER/nouns.admin-password holds the first password of admin in clear text; set another one, which removes the file: nouns user passwd admin --database <database> --key-file FOLDER/nouns.key
         "#]]);
         fs::remove_file(server.password_file()).unwrap();
         let sql = |text: &str| run_sql(backend, server.folder(), text);
         sql("UPDATE nouns_users SET roles = '[\"auditor\"]'");
         check(&expect![[r#"
-            warning  users        users (1) have roles that the model does not declare (auditor), such as admin; set others with: nouns user roles
-            warning  users        no enabled user has the role admin; add one with: nouns user add NAME --role admin
+            warning  users        users (1) have roles that the model does not declare (auditor), such as admin; set others with: nouns user roles --database <database> --key-file FOLDER/nouns.key
+            warning  users        no enabled user has the role admin; add one with: nouns user add NAME --role admin --database <database> --key-file FOLDER/nouns.key
         "#]]);
         sql("UPDATE nouns_users SET roles = '[\"admin\"]'");
         sql("UPDATE nouns_changes SET time = '2099-01-01T00:00:00.000000Z' WHERE sequence = 1");
@@ -273,6 +274,40 @@ fn doctor_finds_faults_of_sqlite_files() {
             fault    database     nouns.db is not an SQLite database; name another --database
         "#]],
     );
+}
+
+/// Regression: a mistake in the model hid all other faults.
+#[test]
+fn doctor_with_a_model_that_has_mistakes_checks_the_rest() {
+    let server = start_healthy(Backend::Sqlite);
+    let folder = server.stop();
+    let path = folder.path();
+    fs::write(path.join("nouns.toml"), "title = 7\n").unwrap();
+    let ended = examine_folder(path);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.contains("expected a text in quotes"), "{ended:?}");
+    expect![[r#"
+        fault    model        it cannot be used; correct its mistakes: nouns check; the checks below need nothing else of it
+        ok       database     nouns.db: <n> bytes, no page is damaged
+        ok       permissions  only this user and its group can use the files of the database
+        ok       disk         <n> MB are free on the disk of .
+        ok       key          nouns.key fits the database
+        ok       clock        no change is in the future
+    "#]].assert_eq(&mask(&ended.stdout, path));
+    fs::write(path.join("nouns.toml"), "title = \n").unwrap();
+    fs::remove_file(path.join("nouns.key")).unwrap();
+    expect![[r#"
+        fault    model        it cannot be used; correct its mistakes: nouns check; name the database with --database to check the rest
+    "#]].assert_eq(&mask(&examine_folder(path).stdout, path));
+    let ended = run_nouns(path, &["doctor", "--database", "sqlite:nouns.db"]);
+    expect![[r#"
+        fault    model        it cannot be used; correct its mistakes: nouns check; the checks below need nothing else of it
+        ok       database     nouns.db: <n> bytes, no page is damaged
+        ok       permissions  only this user and its group can use the files of the database
+        ok       disk         <n> MB are free on the disk of .
+        fault    key          there is no key file nouns.key, and this database has one, of fingerprint <fingerprint>; put it back, or name it with --key-file; if it is lost: nouns key rotate --lost --database <database>
+        ok       clock        no change is in the future
+    "#]].assert_eq(&mask(&ended.stdout, path));
 }
 
 #[test]

@@ -55,9 +55,9 @@ fn doctor_finds_faults_of_a_server_on_postgres() {
         &ended,
         empty.path(),
         &expect![[r#"
-        fault    database     there are no tables of nouns in <url>; name another --database, or create them with: nouns serve
-        fault    key          with PostgreSQL the key has to be named, because every server needs the same one; name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)
-    "#]],
+            fault    database     there are no tables of nouns in <url>; name another --database, or create them with: nouns serve --database <database>
+            fault    key          with PostgreSQL the key has to be named, because every server needs the same one; name its file with --key-file, or set NOUNS_KEY (a new key: openssl rand -base64 32)
+        "#]],
     );
     // No server listens on port 1.
     let ended = run_nouns(

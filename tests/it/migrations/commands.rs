@@ -79,7 +79,7 @@ on_every_backend! {
               memo.title: the field was renamed from text
               memo.title: max_length is stricter now, and values that are there may break it
               memo.age: the field was removed, but the database keeps values for it
-            nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back"#]]
+            nothing was changed; see what would be done with: nouns plan model.toml --database DATABASE; do it with: nouns migrate model.toml --database DATABASE; or take these changes back"#]]
         .assert_eq(&run.mask(&lines.join("\n")));
     }
 

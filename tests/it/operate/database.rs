@@ -230,7 +230,7 @@ fn model_incompatible_with_the_database_fails_the_start() {
               customer.name: the type changed from text to integer
               customer.phone: the new field is required, but the items that are there have no value for it; give it a fill, or a default instead
               customer.email: the field was removed, but the database keeps values for it
-            nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back
+            nothing was changed; see what would be done with: nouns plan other.toml --database sqlite:nouns.db; do it with: nouns migrate other.toml --database sqlite:nouns.db; or take these changes back
         "#]],
     );
 }

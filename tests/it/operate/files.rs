@@ -251,6 +251,24 @@ fn database_lost_is_refused_when_its_key_or_password_file_exists() {
     Setup::new(Backend::Sqlite).with_authentication().database("room.db").start_in(folder);
 }
 
+/// Regression: a key that may belong to another database in the folder, whose lock file is gone, was taken for that of a lost
+/// one.
+#[test]
+fn database_new_beside_a_key_and_another_database_without_a_lock_is_explained() {
+    let folder = Setup::new(Backend::Sqlite).with_authentication().start().stop();
+    fs::remove_file(folder.path().join("nouns.db-lock")).unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--database", "sqlite:room.db"];
+    assert_start_fails(
+        folder.path(),
+        &serve,
+        &expect![[r#"
+            nouns: there is no database room.db, and nouns.key may be the key of nouns.db, which is here too, or of a room.db that was lost; to create room.db with this key, name it: --key-file nouns.key; if it was lost or moved, put it back, or restore it from a backup
+        "#]],
+    );
+    let key_file = folder.path().join("nouns.key");
+    Setup::new(Backend::Sqlite).database("room.db").key_file(key_file).start_in(folder);
+}
+
 /// The permission bits of a file.
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777

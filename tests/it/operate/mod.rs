@@ -8,6 +8,7 @@ mod database;
 mod demo;
 mod disk;
 mod files;
+mod hints;
 mod locked;
 mod sd_notify;
 mod stop;

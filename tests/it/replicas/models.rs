@@ -89,7 +89,7 @@ fn start_with_an_older_model_is_refused() {
     expect![[r#"
         nouns: ADDRESS holds data of another model, and this one would lose or break some of it:
           note.mood: the field was removed, but the database keeps values for it
-        nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back
+        nothing was changed; see what would be done with: nouns plan model.toml --database ADDRESS; do it with: nouns migrate model.toml --database ADDRESS; or take these changes back
     "#]]
     .assert_eq(&ended.stderr.replace(&address, "ADDRESS"));
     let other = NOTES.replace("note", "page");
@@ -98,7 +98,7 @@ fn start_with_an_older_model_is_refused() {
     expect![[r#"
         nouns: ADDRESS holds data of another model, and this one would lose or break some of it:
           note: the resource was removed, but the database keeps its items
-        nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back
+        nothing was changed; see what would be done with: nouns plan model.toml --database ADDRESS; do it with: nouns migrate model.toml --database ADDRESS; or take these changes back
     "#]]
     .assert_eq(&ended.stderr.replace(&address, "ADDRESS"));
     assert_eq!(server.get(&path).json()["note"]["mood"], "calm", "nothing has changed for others");

@@ -50,15 +50,37 @@ on_every_backend! {
             &["export", "customer", "model.toml", "--force", "--format", "csv"],
             "nouns: model.toml is the model, and is not overwritten; name another file",
         );
-        // One that was interrupted, or is running.
+        // One that was interrupted.
         shop.write("new.csv.part", "half");
         shop.refuses(
             &["export", "customer", "new.csv"],
-            "nouns: new.csv.part exists: another export is writing it, or was interrupted; --force replaces it",
+            "nouns: new.csv.part exists: an export was interrupted; --force replaces it",
         );
         assert_eq!((shop.read("new.csv.part").as_str(), shop.exists("new.csv")), ("half", false));
         shop.succeeds(&["export", "customer", "new.csv", "--force"], "nouns: wrote 1 customer into new.csv");
         assert!(!shop.exists("new.csv.part"));
+    }
+
+    /// Regression: with `--force` it wrote through a link, waited for the reader of a pipe, and wrote the file of another export.
+    fn export_command_with_force_replaces_only_a_file_that_nobody_writes(shop: Shop) {
+        shop.customer("ann");
+        let part = shop.server.folder().join("new.csv.part");
+        shop.write("mine.txt", "mine");
+        std::os::unix::fs::symlink("mine.txt", &part).unwrap();
+        let arguments = ["export", "customer", "new.csv", "--force"];
+        let is_no_file = "nouns: new.csv.part is not a file; move it away, or name another file";
+        shop.refuses(&arguments, is_no_file);
+        assert_eq!(shop.read("mine.txt"), "mine");
+        fs::remove_file(&part).unwrap();
+        assert!(Command::new("mkfifo").arg(&part).status().unwrap().success());
+        shop.refuses(&arguments, is_no_file);
+        fs::remove_file(&part).unwrap();
+        let other = fs::File::create(&part).unwrap();
+        other.lock().unwrap();
+        shop.refuses(&arguments, "nouns: another process is writing new.csv.part; wait until it is done, or name another file");
+        drop(other);
+        shop.succeeds(&arguments, "nouns: wrote 1 customer into new.csv");
+        assert_eq!(shop.read("mine.txt"), "mine");
     }
 
     fn export_command_refuses_what_it_does_not_know(shop: Shop) {
