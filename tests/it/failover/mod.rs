@@ -4,6 +4,8 @@
 //! `tests/it/auth/failover.rs` what a failover means for logins.
 
 mod former_primary;
+mod patroni;
+mod patroni_cluster;
 mod synchronous;
 mod workload;
 

@@ -62,14 +62,7 @@ fn primary_killed_under_load_loses_and_repeats_no_write() {
         (events, reconnects, promoted_at)
     });
     let totals = load.into_totals();
-    println!(
-        "failover: {} answered writes, {} retries, {} unknown outcomes, at most {} attempts, longest pause {:?}",
-        totals.answered(),
-        totals.retries,
-        totals.unknown_outcomes,
-        totals.attempts_max,
-        totals.longest_pause
-    );
+    println!("failover: {totals}");
     assert!(totals.retries > 0, "nothing was disturbed");
     let log = totals.assert_stored_once(&standby, DATABASE);
     let sequences: Vec<_> = log.iter().map(|(sequence, ..)| *sequence).collect();

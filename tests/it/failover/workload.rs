@@ -5,6 +5,7 @@
 //! sent in one request and its retries, so that the judge can count how often the request was executed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,10 +59,10 @@ pub struct Totals {
     /// The text that each replaced note has at last, by its path.
     last_texts: BTreeMap<String, String>,
     pub retries: usize,
-    pub unknown_outcomes: usize,
+    unknown_outcomes: usize,
     /// How often one request was sent.
-    pub attempts_max: usize,
-    pub longest_pause: Duration,
+    attempts_max: usize,
+    longest_pause: Duration,
 }
 
 /// One client.
@@ -202,7 +203,8 @@ impl WriteClient<'_> {
                 }
                 Some(answer) => {
                     assert!(answer.header("Retry-After").is_some(), "{answer:?}");
-                    let is_unknown = answer.problem() == "outcome-unknown";
+                    // A load balancer answers too, with a body of its own.
+                    let is_unknown = answer.text().contains("/-/problems/outcome-unknown");
                     self.totals.unknown_outcomes += usize::from(is_unknown);
                 }
                 None => {}
@@ -226,6 +228,18 @@ impl WriteClient<'_> {
     }
 }
 
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { retries, unknown_outcomes, attempts_max, longest_pause, .. } = self;
+        let answered = self.created.len() + self.replaced.len();
+        write!(
+            f,
+            "{answered} answered writes, {retries} retries, {unknown_outcomes} unknown outcomes, \
+             at most {attempts_max} attempts of a write, longest pause of a client {longest_pause:.1?}"
+        )
+    }
+}
+
 impl Totals {
     fn add(&mut self, other: Self) {
         self.created.extend(other.created);
@@ -235,11 +249,6 @@ impl Totals {
         self.unknown_outcomes += other.unknown_outcomes;
         self.attempts_max = self.attempts_max.max(other.attempts_max);
         self.longest_pause = self.longest_pause.max(other.longest_pause);
-    }
-
-    /// The number of writes that were answered with success.
-    pub fn answered(&self) -> usize {
-        self.created.len() + self.replaced.len()
     }
 
     /// Asserts that every answered write was executed once, and nothing else. Returns the change log: the number, kind

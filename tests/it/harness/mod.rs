@@ -41,7 +41,7 @@ pub use http::{Answer, Client};
 pub use http2::Http2;
 pub use login::{DigestSession, Person};
 pub use masks::Masks;
-pub use postgres::{OpenTransaction, OwnPostgres, Postgres};
+pub use postgres::{OpenTransaction, OwnPostgres, Postgres, WITH_POSTGRES, kill_with_children};
 pub use process::{FinishedProcess, Process, parse_address};
 pub use secrets::{LeakSearch, Secrets};
 pub use stopwatch::Stopwatch;

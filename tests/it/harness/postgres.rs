@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use super::{FakeClock, FinishedProcess, Folder, Process, TIMEOUT, wait_until};
 
 /// The script next to the tests that starts a server for a command and stops it.
-const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
+pub const WITH_POSTGRES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/with-postgres");
 
 /// The URL of a server, `postgres://USER@HOST:PORT`, without a database.
 #[derive(Debug, Clone)]
@@ -30,6 +30,11 @@ impl Postgres {
             Ok(address) => Self(address),
             Err(_) => panic!("this test needs PostgreSQL: run `tests/with-postgres cargo test …`"),
         }
+    }
+
+    /// A server of another kind of cluster.
+    pub fn at(address: String) -> Self {
+        Self(address)
     }
 
     pub fn database_url(&self, database: &str) -> String {
@@ -278,7 +283,7 @@ impl Drop for OwnPostgres {
 }
 
 /// Kills a process and its children with SIGKILL, and waits until they are gone.
-fn kill_with_children(process_id: &str) {
+pub fn kill_with_children(process_id: &str) {
     let signal = |name: &str, ids: &[String]| {
         let line = format!("kill -{name} {}", ids.join(" "));
         // One of them may have ended by itself.
