@@ -67,7 +67,7 @@ fn check_query(model: &Model, route: Route, query: Option<&str>) {
             );
         }
     }
-    let _ = plan::make(model, intent, &Caller::open(), by);
+    let _ = plan::make(model, intent, &Caller::open(model), by);
 }
 
 /// Every value of the query, decoded in the simplest way.

@@ -34,12 +34,14 @@ pub struct UserAccount {
 impl UserAccount {
     #[cfg(test)]
     pub fn example(id: i64) -> Self {
+        let model = "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n";
+        let model = crate::model::read("m.toml", model).unwrap();
         Self {
             id: Id::Integer(id),
             name: "ann".into(),
             version: 1,
             is_disabled: false,
-            rights: Arc::new(Rights::unrestricted()),
+            rights: Arc::new(Rights::all(&model)),
             roles: r#"["admin"]"#.into(),
             record: PasswordRecord { argon2: "a hash".to_owned(), digests: Vec::new() },
             digests: Vec::new(),

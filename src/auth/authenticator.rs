@@ -87,7 +87,7 @@ impl Authenticator {
     pub fn open(model: &Arc<Model>, keys: Option<Keyring>) -> io::Result<Self> {
         Ok(Self {
             model: Arc::clone(model),
-            anonymous: Caller::open(),
+            anonymous: Caller::open(model),
             signer: keys.and_then(|keys| Signer::new(model, keys)).map(Arc::new),
             hasher: Arc::new(Hasher::start()?),
             logins: None,
@@ -295,7 +295,7 @@ mod tests {
         let route = Route { verb: RequestVerb::Post, target };
         let intent = intent::read(&model, route, (None, &[]), body).unwrap();
         let author = || ChangeAuthor { actor: "-".into(), request_id: "-".into() };
-        let Ok(Plan::Write(mut write)) = make(&model, intent, &Caller::open(), author) else {
+        let Ok(Plan::Write(mut write)) = make(&model, intent, &Caller::open(&model), author) else {
             panic!("a POST is a write");
         };
         let auth = Authenticator::open(&model, None).unwrap();

@@ -172,7 +172,12 @@ impl DemoFiller<'_> {
         })?;
         let intent =
             intent::read(self.model, route, (None, &[]), body.as_bytes()).map_err(refused)?;
-        let plan = plan::make(self.model, intent, &Caller::open(), accounts::command_line_author);
+        let plan = plan::make(
+            self.model,
+            intent,
+            &Caller::open(self.model),
+            accounts::command_line_author,
+        );
         match plan.map_err(refused)? {
             Plan::Write(write) => Ok(self.store.write(&write)?),
             _ => Err(failed("the data does not fit the built-in store")),

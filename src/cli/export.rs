@@ -21,6 +21,7 @@ use super::transfer::{
 use crate::fault::OrBug as _;
 use crate::formats::ItemView;
 use crate::partial_file::{PartialFile, PartialFileError};
+use crate::permit::Access;
 use crate::store::{AdminStore, StoreError};
 
 const BUFFER_BYTES: usize = 64 << 10;
@@ -168,7 +169,8 @@ impl Export<'_> {
     fn write(self, out: &mut impl Write) -> Result<u64, ExportError> {
         let resource = self.source.resource();
         let lines = self.format.output().stream_writer.or_bug("files have formats of lines");
-        let view = ItemView::all_fields(resource);
+        let access = Access::to_declared(resource);
+        let view = ItemView { hidden: &access.hidden, ..ItemView::all_fields(resource) };
         let mut progress = Progress::new("exporting", None);
         let mut line = Vec::new();
         (lines.head)(&mut line, view);

@@ -48,10 +48,10 @@ pub fn text(model: &Model, login: &Login, target: &str) -> String {
     let base = target.trim_end_matches('/');
     let url = target.rsplit(' ').next().unwrap_or(target);
     let _ = write!(text, "nouns: three things to try:\n  a browser: {url}");
-    let first = model.declared().find(|resource| resource.parent.is_none());
+    let first = model.usable().find(|one| !one.is_builtin && one.parent.is_none());
     if let Some(resource) = first {
         let path = format!("{base}/{}", resource.plural);
-        let _ = match openapi::create_example(model, &Caller::open(), resource) {
+        let _ = match openapi::create_example(model, &Caller::open(model), resource) {
             Some(body) => {
                 write!(text, "\n  a create:  {curl} {path} --json {}", in_single_quotes(&body))
             }

@@ -10,6 +10,7 @@ use super::transfer::FileFormat;
 use crate::formats::ItemView;
 use crate::formats::csv_input::{CsvTable, LineError};
 use crate::intent::parse_item;
+use crate::permit::Access;
 use crate::plan::{ImportRow, ImportRules, UpsertKey, line_root, partial_values};
 use crate::problem::{FaultCode, FieldFault};
 use crate::store::{ImportSource, ImportedBatch};
@@ -128,7 +129,8 @@ impl<'a> ImportFile<'a> {
     }
 
     fn read_header(&mut self) -> io::Result<Vec<FieldFault>> {
-        let view = ItemView::all_fields(self.rules.resource);
+        let access = Access::to_declared(self.rules.resource);
+        let view = ItemView { hidden: &access.hidden, ..ItemView::all_fields(self.rules.resource) };
         let table = match self.reader.next_record()? {
             Some(Record { line, content: RecordContent::Bytes }) => {
                 CsvTable::from_header(view, self.reader.bytes(), line).map(|table| (line, table))

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
@@ -10,8 +11,8 @@ use super::report::{CommandError, command_error, print_line, wants_colours};
 use crate::auth::key_source::{KeyError, KeySource};
 use crate::fault::OrBug as _;
 use crate::model::settings::{ServerTable, StoragePlaces};
-use crate::model::{self, Model};
-use crate::store::{Database, LibpqEnvironment, PostgresUrl};
+use crate::model::{self, Model, read_with_retained};
+use crate::store::{AdminStore, Database, LibpqEnvironment, PostgresUrl};
 
 /// A built-in example model.
 #[derive(Debug)]
@@ -62,6 +63,19 @@ pub fn built_in_store() -> ModelSource {
 pub fn read_model(source: &ModelSource) -> Result<Model, CommandError> {
     let colour = wants_colours(&io::stderr());
     model::read(&source.name, &source.text).map_err(|errors| CommandError(errors.render(colour)))
+}
+
+/// The model with the parts of the stored one that it lacks, if these are optional fields and resources, as after the
+/// rollback of a deployment. `None`: there are none, or other differences, which need a migration.
+pub fn retain_stored(
+    source: &ModelSource,
+    declared: &Arc<Model>,
+    admin_store: &mut AdminStore,
+) -> Result<Option<Arc<Model>>, CommandError> {
+    let stored = admin_store.read_system_value("model")?;
+    let stored = stored.and_then(|shape| model::read_shape(&shape).ok());
+    let model = stored.and_then(|stored| read_with_retained(&source.text, declared, &stored));
+    Ok(model.filter(|model| model.retained().next().is_some()).map(Arc::new))
 }
 
 pub const DEFAULT_DATABASE: &str = "sqlite:nouns.db";

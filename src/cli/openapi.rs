@@ -38,7 +38,7 @@ pub fn run(flags: &OpenapiArgs) -> Result<ExitCode, CommandError> {
         check_role(&model, role)?;
     }
     let rights = match &*flags.role {
-        [] => Rights::unrestricted(),
+        [] => Rights::all(&model),
         roles => Rights::of_roles(&model, roles.iter().map(String::as_str)),
     };
     let caller = Caller::user("user".into(), Arc::new(rights));

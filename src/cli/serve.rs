@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,13 +13,13 @@ use super::demo::{self, DemoFolder};
 use super::first_steps::{self, Login};
 use super::first_user;
 use super::model_source::{
-    built_in_store, database, find_model, key_source, password_file, read_model,
+    built_in_store, find_model, key_source, password_file, read_model, retain_stored,
 };
-use super::report::{
-    CommandError, command_error, internal_error_message, print_line, wants_colours,
-};
+use super::reload::{AcceptedModel, LoadedModel, ReloadContext};
+use super::report::{CommandError, command_error, internal_error_message, print_line};
 use super::roles::RoleReview;
 use super::serve_args::ServeArgs;
+use super::serve_settings::{ProcessSettings, trusted_proxies};
 use super::stored_credentials;
 use crate::admission::AdmissionControl;
 use crate::auth::Authenticator;
@@ -29,18 +28,15 @@ use crate::auth::key_source::{KeySource, Keyring};
 use crate::events::webhook::{WebhookContext, WebhookEngine};
 use crate::events::{Feed, FeedContext};
 use crate::fault::OrBug as _;
-use crate::log::{Level, LogStyle, Logger};
+use crate::log::{Level, Logger};
 use crate::metrics::Metrics;
-use crate::model::settings;
-use crate::model::{AuthScheme, Model, Network};
+use crate::model::Model;
 use crate::pipeline::{App, SharedState};
 use crate::reply::ReplyBuilder;
-use crate::server::tls::{CertificateFiles, TlsConfig};
-use crate::server::{self, ExitOutcome, Listener, ListenerKind, ServiceManager};
-use crate::store::{self, AdminStore, Database, Store};
+use crate::server::tls::TlsConfig;
+use crate::server::{self, ExitOutcome, Host, Listener, ListenerKind, ReloadCheck, ServiceManager};
+use crate::store::{self, AdminStore, Database, OpenError, Store};
 use crate::wire;
-
-const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 
 /// `unknown_variables` are those of the environment that look like ours.
 pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, CommandError> {
@@ -59,60 +55,41 @@ fn start(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, Com
         Some(_) => built_in_store(),
         None => find_model(flags.model.as_deref())?,
     };
-    let model = Arc::new(read_model(&source)?);
-    let settings = &model.server;
+    let declared = Arc::new(read_model(&source)?);
+    let settings = Arc::new(ProcessSettings::resolve(&flags, &declared));
     let demo_database = demo.as_ref().map(DemoFolder::database);
-    let database = database(demo_database.as_deref().or(flags.database.as_deref()), &model)?;
-    let listen = [
-        flags.port.map(|port| format!("127.0.0.1:{port}")).into_iter().collect(),
-        flags.listen,
-        settings.listen.clone().unwrap_or_default(),
-        vec![DEFAULT_LISTEN.to_owned()],
-    ];
-    let listen = listen.into_iter().find(|addresses| !addresses.is_empty());
-    let listen = listen.or_bug("there is a default address");
-    let is_open = flags.open.or(settings.open).unwrap_or(false);
-    let proxies = trusted_proxies(&flags.behind_proxy, settings.behind_proxy.as_deref())?;
-    let is_patient = flags.wait.or(settings.wait).unwrap_or(false);
-    let tls = read_tls((flags.tls_cert, flags.tls_key), &model)?.map(Arc::new);
-    let redirect = redirect_addresses(flags.redirect, &model, tls.is_some())?;
+    let database = Arc::new(settings.database(demo_database.as_deref(), &declared)?);
+    let proxies = trusted_proxies(&flags.behind_proxy, declared.server.behind_proxy.as_deref())?;
+    let tls = settings.read_tls(&declared)?.map(Arc::new);
+    let redirect = settings.redirect_addresses(&declared)?;
     // Bind the ports first: releasing them changes nothing.
     let kind = if tls.is_some() { ListenerKind::Tls } else { ListenerKind::Plain };
-    let mut listeners = server::bind(&listen, kind)?;
-    if is_open {
-        require_loopback_for_open(&listen, &listeners, &proxies)?;
-    } else if tls.is_none() && proxies.is_empty() {
-        require_loopback_for_clear_basic(&model, &listen, &listeners)?;
-    }
-    listeners.extend(server::bind(&redirect, ListenerKind::Redirect)?);
-    let key = key_source(flags.key_file.as_deref(), &model, &database);
-    let log = Logger::start(log_style(flags.log, &model))?;
+    let mut listeners = server::bind(&settings.listen, kind)?;
+    settings.check_exposure(&declared, &bound_addresses(&listeners), &proxies)?;
+    listeners.extend(server::bind(redirect, ListenerKind::Redirect)?);
+    let key = key_source(flags.key_file.as_deref(), &declared, &database);
+    let log = Logger::start(settings.log_style())?;
     log_panics(&log);
-    let metrics = Metrics::new(&model);
     // A server that needs a key fails before it changes anything.
-    let key = if is_open { key.ok() } else { Some(key?) };
-    let is_key_named = flags.key_file.is_some() || model.server.key_file.is_some();
+    let key = if settings.is_open { key.ok() } else { Some(key?) };
+    let is_key_named = flags.key_file.is_some() || declared.server.key_file.is_some();
     first_user::refuse_lost_database(&database, key.as_ref(), is_key_named)?;
-    if let Some(key) = key.as_ref().filter(|_| !is_open) {
+    if let Some(key) = key.as_ref().filter(|_| !settings.is_open) {
         let file = password_file(&database, key);
-        first_user::refuse_foreign_file(&database, &model, &file)?;
+        first_user::refuse_foreign_file(&database, &declared, &file)?;
     }
     if !unknown_variables.is_empty() {
         let message = "unknown NOUNS_ environment variables are ignored";
         log.event(Level::Warning, message, &[("variables", &unknown_variables.join(", "))]);
     }
-    let store = store::open(&database, &model, (&log, &metrics), is_patient)?;
+    let loaded = LoadedModel { source: Arc::new(source), declared };
+    let context = ReloadContext { flags: Arc::new(flags), settings, database, log: log.clone() };
+    let process = Arc::new(ServerProcess { reload: context, key, tls });
+    let opened = process.open_store(&loaded, process.reload.settings.is_patient)?;
     if demo.is_some() {
-        demo::fill(&database, &model)?;
+        demo::fill(&process.reload.database, &opened.model)?;
     }
-    let admission = prepare_auth(&database, &model, key, is_open, &log);
-    let outcome = admission.and_then(|admission| {
-        serve(&model, (listeners, listen, tls), (&log, &metrics), (&store, admission, proxies))
-    });
-    // After a second signal nothing waits: every acknowledged write is on disk, so a kill loses nothing.
-    if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
-        store.close();
-    }
+    let outcome = process.serve_with_reloads(listeners, loaded, opened);
     log.flush();
     match outcome? {
         ExitOutcome::Failed(cause) => Err(command_error(cause)),
@@ -124,75 +101,210 @@ fn start(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, Com
     }
 }
 
-fn serve(
-    model: &Arc<Model>,
-    (listeners, listen, tls): (Vec<Listener>, Vec<String>, Option<Arc<TlsConfig>>),
-    (log, metrics): (&Logger, &Arc<Metrics>),
-    (store, startup, proxies): (&Store, StartupAuth, Vec<Network>),
-) -> Result<ExitOutcome, CommandError> {
-    let StartupAuth { auth, login, review } = startup;
-    log_users_report(log, &login, &review);
-    let limits = &model.server.limits;
-    let settings = server::ServerOptions {
-        limits: *limits,
-        http2_prior_knowledge: model.server.http2_prior_knowledge.unwrap_or(false),
-        base_path: model.server.base_path.as_deref().unwrap_or("").into(),
-        metrics: Arc::clone(metrics),
-        tls: tls.clone(),
-        hsts: wire::hsts_header(model.server.hsts),
-        service_manager: service_manager(),
-    };
-    let admission = Arc::new(AdmissionControl::new(limits));
-    let context = FeedContext {
-        model: Arc::clone(model),
-        log: log.clone(),
-        metrics: Arc::clone(metrics),
-        admission: Arc::clone(&admission),
-    };
-    let (feed, feed_thread) = Feed::start(store, context)?;
-    let context = WebhookContext {
-        model: Arc::clone(model),
-        secrets: auth.webhook_secret_opener(),
-        log: log.clone(),
-        metrics: Arc::clone(&metrics.webhooks),
-    };
-    let (webhooks, webhooks_thread) = WebhookEngine::start(store, context)?;
-    let shared = Arc::new(SharedState {
-        model: Arc::clone(model),
-        auth,
-        replies: ReplyBuilder::new(model),
-        admission,
-        feed: Arc::clone(&feed),
-        webhooks: Arc::clone(&webhooks),
-        log: log.clone(),
-        metrics: Arc::clone(metrics),
-        listen_names: listen,
-        trusted_proxies: proxies,
-        https_port: https_port(&listeners),
-        hsts: wire::hsts_header(model.server.hsts),
-    });
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let app = |_| {
-        let store = store.worker(cores)?;
-        Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
-    };
-    let apps = (0..cores).map(app).collect::<Result<Vec<_>, CommandError>>()?;
-    let outcome = server::run(listeners, settings, log.clone(), apps, |addresses| {
-        announce(&model.title, addresses, tls.is_some());
+/// An open store, and the model and the metrics that belong to its tables.
+struct OpenedStore {
+    model: Arc<Model>,
+    metrics: Arc<Metrics>,
+    store: Store,
+}
+
+/// What stays the same when a changed model is applied.
+struct ServerProcess {
+    reload: ReloadContext,
+    key: Option<KeySource>,
+    tls: Option<Arc<TlsConfig>>,
+}
+
+impl ServerProcess {
+    /// Opens the store; with the retained parts of the stored model where the model lacks them.
+    fn open_store(
+        &self,
+        loaded: &LoadedModel,
+        is_patient: bool,
+    ) -> Result<OpenedStore, CommandError> {
+        let ReloadContext { database, log, .. } = &self.reload;
+        let open = |model: Arc<Model>| {
+            let metrics = Metrics::new(&model);
+            let store = store::open(database, &model, (log, &metrics), is_patient)?;
+            Ok::<_, OpenError>(OpenedStore { model, metrics, store })
+        };
+        let declared = &loaded.declared;
+        let refusal = match open(Arc::clone(declared)) {
+            Ok(opened) => return Ok(opened),
+            Err(refusal) if !refusal.is_other_model => return Err(refusal.into()),
+            Err(refusal) => refusal,
+        };
+        let stored = AdminStore::open_read_only(database, declared).ok();
+        let stored = stored.map(|mut stored| retain_stored(&loaded.source, declared, &mut stored));
+        let Some(Ok(Some(model))) = stored else { return Err(refusal.into()) };
+        let opened = open(model)?;
+        let message = "the database keeps what the model does not declare, as after a rollback; to delete it, run \
+                       nouns plan and nouns migrate";
+        let retained = opened.model.retained().collect::<Vec<_>>().join(", ");
+        log.event(Level::Warning, message, &[("retained", &retained)]);
+        Ok(opened)
+    }
+
+    /// Serves until a signal ends it. Applies a changed model by closing the store and opening it with that model,
+    /// while new connections wait in the backlog of the sockets.
+    fn serve_with_reloads(
+        self: &Arc<Self>,
+        mut listeners: Vec<Listener>,
+        mut loaded: LoadedModel,
+        mut opened: OpenedStore,
+    ) -> Result<ExitOutcome, CommandError> {
+        let accepted = Arc::new(AcceptedModel::default());
+        let mut host = None;
+        loop {
+            let outcome =
+                self.serve_model(&mut host, &mut listeners, (&loaded, &accepted), &opened);
+            // After a second signal nothing waits: every acknowledged write is on disk, so a kill loses nothing.
+            if !matches!(outcome, Ok(ExitOutcome::Forced(_))) {
+                opened.store.close();
+            }
+            let (Ok(ExitOutcome::Reload), Some(host), Some(changed)) =
+                (&outcome, host.as_mut(), accepted.take())
+            else {
+                return outcome;
+            };
+            drop(opened);
+            let (process, previous) = (Arc::clone(self), loaded);
+            let reopened = host.run_unless_signalled(move || process.reopen(previous, changed))?;
+            // Nothing is served and every acknowledged write is on disk.
+            let Ok(reopened) = reopened else { return Ok(ExitOutcome::Finished) };
+            (loaded, opened) = reopened?;
+        }
+    }
+
+    /// Opens the store with the changed model, or with the previous one.
+    fn reopen(
+        &self,
+        previous: LoadedModel,
+        changed: LoadedModel,
+    ) -> Result<(LoadedModel, OpenedStore), CommandError> {
+        let log = &self.reload.log;
+        match self.open_store(&changed, true) {
+            Ok(opened) => {
+                log.event(Level::Info, "the changed model is applied", &[]);
+                Ok((changed, opened))
+            }
+            Err(error) => {
+                let message =
+                    "the changed model was not applied, and the previous one is served again";
+                log.event(Level::Error, message, &[("cause", &error.0.trim_end())]);
+                let opened = self.open_store(&previous, true)?;
+                Ok((previous, opened))
+            }
+        }
+    }
+
+    fn serve_model(
+        self: &Arc<Self>,
+        host: &mut Option<Host>,
+        listeners: &mut Vec<Listener>,
+        (loaded, accepted): (&LoadedModel, &Arc<AcceptedModel>),
+        opened: &OpenedStore,
+    ) -> Result<ExitOutcome, CommandError> {
+        let OpenedStore { model, metrics, store } = opened;
+        let ReloadContext { flags, settings, database, log } = &self.reload;
+        let StartupAuth { auth, login, review } =
+            prepare_auth(database, model, self.key.clone(), settings.is_open, log)?;
+        log_users_report(log, &login, &review);
+        let limits = &model.server.limits;
+        let options = self.server_options(opened);
+        let admission = Arc::new(AdmissionControl::new(limits));
+        let context = FeedContext {
+            model: Arc::clone(model),
+            log: log.clone(),
+            metrics: Arc::clone(metrics),
+            admission: Arc::clone(&admission),
+        };
+        let (feed, feed_thread) = Feed::start(store, context)?;
+        let context = WebhookContext {
+            model: Arc::clone(model),
+            secrets: auth.webhook_secret_opener(),
+            log: log.clone(),
+            metrics: Arc::clone(&metrics.webhooks),
+        };
+        let (webhooks, webhooks_thread) = WebhookEngine::start(store, context)?;
+        let declared_proxies = model.server.behind_proxy.as_deref();
+        let shared = Arc::new(SharedState {
+            model: Arc::clone(model),
+            auth,
+            replies: ReplyBuilder::new(model),
+            admission,
+            feed: Arc::clone(&feed),
+            webhooks: Arc::clone(&webhooks),
+            log: log.clone(),
+            metrics: Arc::clone(metrics),
+            listen_names: settings.listen.clone(),
+            trusted_proxies: trusted_proxies(&flags.behind_proxy, declared_proxies)?,
+            https_port: https_port(listeners),
+            hsts: wire::hsts_header(model.server.hsts),
+        });
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let app = |_| {
+            let store = store.worker(cores)?;
+            Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
+        };
+        let apps = (0..cores).map(app).collect::<Result<Vec<_>, CommandError>>()?;
+        drop(shared);
+        let is_first = host.is_none();
+        let host = match host {
+            Some(host) => host,
+            None => host.insert(Host::new()?),
+        };
+        let ready = |addresses: &[SocketAddr]| {
+            if is_first {
+                self.announce(model, &login, addresses);
+            }
+        };
+        let check = self.reload_check(loaded, listeners, accepted);
+        let outcome = host.run(listeners, (options, log.clone()), apps, (ready, check));
+        feed.close();
+        webhooks.close();
+        if !matches!(outcome, ExitOutcome::Forced(_)) {
+            // A thread that panicked has logged it.
+            let _ = feed_thread.join();
+            let _ = webhooks_thread.join();
+        }
+        Ok(outcome)
+    }
+
+    fn server_options(&self, opened: &OpenedStore) -> server::ServerOptions {
+        let settings = &opened.model.server;
+        server::ServerOptions {
+            limits: settings.limits,
+            http2_prior_knowledge: settings.http2_prior_knowledge.unwrap_or(false),
+            base_path: settings.base_path.as_deref().unwrap_or("").into(),
+            metrics: Arc::clone(&opened.metrics),
+            tls: self.tls.clone(),
+            hsts: wire::hsts_header(settings.hsts),
+            service_manager: service_manager(),
+        }
+    }
+
+    fn reload_check(
+        self: &Arc<Self>,
+        loaded: &LoadedModel,
+        listeners: &[Listener],
+        accepted: &Arc<AcceptedModel>,
+    ) -> ReloadCheck {
+        let process = Arc::clone(self);
+        let (loaded, accepted) = (loaded.clone(), Arc::clone(accepted));
+        let bound = bound_addresses(listeners);
+        Arc::new(move || process.reload.check(&loaded, &bound, &accepted))
+    }
+
+    /// Prints the addresses, and the first steps on a terminal.
+    fn announce(&self, model: &Model, login: &Login, addresses: &[SocketAddr]) {
+        announce(&model.title, addresses, self.tls.is_some());
         let mut stderr = std::io::stderr();
         if let (true, Some(address)) = (stderr.is_terminal(), addresses.first()) {
-            let place = curl_target(model, *address, tls.as_deref());
-            print_line(&mut stderr, first_steps::text(model, &login, &place));
+            let place = curl_target(model, *address, self.tls.as_deref());
+            print_line(&mut stderr, first_steps::text(model, login, &place));
         }
-    });
-    feed.close();
-    webhooks.close();
-    if !matches!(outcome, ExitOutcome::Forced(_)) {
-        // A thread that panicked has logged it.
-        let _ = feed_thread.join();
-        let _ = webhooks_thread.join();
     }
-    Ok(outcome)
 }
 
 fn service_manager() -> ServiceManager {
@@ -299,131 +411,15 @@ fn curl_target(model: &Model, address: SocketAddr, tls: Option<&TlsConfig>) -> S
     format!("--cacert {} https://{host}{base_path}/", shell_quoted(&tls.files().certificate))
 }
 
+/// The addresses of each listener.
+fn bound_addresses(listeners: &[Listener]) -> Vec<Vec<SocketAddr>> {
+    listeners.iter().map(|listener| listener.addresses().to_vec()).collect()
+}
+
 /// The HTTPS port, for redirects.
 fn https_port(listeners: &[Listener]) -> u16 {
     let first = listeners.first().and_then(|listener| listener.addresses().first());
     first.or_bug("the server listens on an address").port()
-}
-
-/// The certificate, if there is one; both of its files are named, or none.
-pub fn read_tls(
-    (certificate, key): (Option<PathBuf>, Option<PathBuf>),
-    model: &Model,
-) -> Result<Option<TlsConfig>, CommandError> {
-    let certificate = certificate.or(model.server.tls_cert.as_ref().map(PathBuf::from));
-    let key = key.or(model.server.tls_key.as_ref().map(PathBuf::from));
-    let alone = |given: &str, other: &str, what: &str| {
-        Err(command_error(format!(
-            "{given} alone is not enough: name {what} by {other} as well, or create a self-signed pair with: \
-             nouns cert"
-        )))
-    };
-    match (certificate, key) {
-        (None, None) => Ok(None),
-        (Some(_), None) => alone("--tls-cert", "--tls-key", "the key of the certificate"),
-        (None, Some(_)) => alone("--tls-key", "--tls-cert", "the certificate of the key"),
-        (Some(certificate), Some(key)) => {
-            Ok(Some(TlsConfig::read(CertificateFiles { certificate, key })?))
-        }
-    }
-}
-
-/// The addresses that redirect to HTTPS, which requires a certificate.
-fn redirect_addresses(
-    flags: Vec<String>,
-    model: &Model,
-    is_tls: bool,
-) -> Result<Vec<String>, CommandError> {
-    let declared = model.server.redirect.clone().unwrap_or_default();
-    let addresses = if flags.is_empty() { declared } else { flags };
-    let base_url = model.server.base_url.as_deref().unwrap_or_default();
-    match (addresses.first(), is_tls) {
-        (None, _) => Ok(addresses),
-        (Some(address), false) => Err(command_error(format!(
-            "--redirect {address} redirects to HTTPS, which is not served; name a certificate by \
-             --tls-cert and --tls-key, or create a self-signed pair with: nouns cert"
-        ))),
-        (Some(address), true) if base_url.starts_with("http:") => Err(command_error(format!(
-            "--redirect {address} redirects to HTTPS, but base_url is {base_url}; let base_url begin \
-             with https://"
-        ))),
-        (Some(_), true) => Ok(addresses),
-    }
-}
-
-/// An address that other machines can reach.
-fn find_non_loopback<'a>(listen: &'a [String], listeners: &[Listener]) -> Option<&'a String> {
-    let is_strange = |listener: &Listener| {
-        listener.addresses().iter().any(|address| !address.ip().is_loopback())
-    };
-    let found = listen.iter().zip(listeners).find(|(_, listener)| is_strange(listener));
-    found.map(|(address, _)| address)
-}
-
-/// Trusted proxies: by the flag or the environment, else by the model.
-fn trusted_proxies(
-    flags: &[String],
-    model: Option<&[Network]>,
-) -> Result<Vec<Network>, CommandError> {
-    if flags.is_empty() {
-        return Ok(model.unwrap_or_default().to_vec());
-    }
-    let parsed = flags.iter().map(|text| Network::parse(text.trim()));
-    parsed
-        .collect::<Result<_, _>>()
-        .map_err(|fault| command_error(format!("--behind-proxy: {fault}")))
-}
-
-fn require_loopback_for_open(
-    listen: &[String],
-    listeners: &[Listener],
-    proxies: &[Network],
-) -> Result<(), CommandError> {
-    if let Some(network) = proxies.first() {
-        return Err(command_error(format!(
-            "--open lets everyone do everything, and behind a proxy ({network}) that is everyone who reaches the proxy; \
-             leave out --behind-proxy or --open"
-        )));
-    }
-    match find_non_loopback(listen, listeners) {
-        None => Ok(()),
-        Some(address) => Err(command_error(format!(
-            "--open lets everyone do everything, so it listens on this machine alone: \
-             {address} is not a loopback address; use --listen {DEFAULT_LISTEN}"
-        ))),
-    }
-}
-
-/// Basic without TLS is allowed on loopback addresses only.
-fn require_loopback_for_clear_basic(
-    model: &Model,
-    listen: &[String],
-    listeners: &[Listener],
-) -> Result<(), CommandError> {
-    let Some(realm) = model.realms.iter().find(|realm| realm.schemes.contains(&AuthScheme::Basic))
-    else {
-        return Ok(());
-    };
-    match find_non_loopback(listen, listeners) {
-        None => Ok(()),
-        Some(address) => Err(command_error(format!(
-            "the realm \"{}\" offers Basic, which sends passwords in clear, and {address} can be reached from \
-             other machines; serve HTTPS with --tls-cert and --tls-key (nouns cert creates a self-signed pair), say \
-             --behind-proxy where a proxy terminates TLS, listen on a loopback address, or declare \
-             schemes = [\"digest\"] for the realm",
-            realm.name
-        ))),
-    }
-}
-
-fn log_style(flag: Option<settings::LogFormat>, model: &Model) -> LogStyle {
-    let stderr = std::io::stderr();
-    let by_default =
-        if stderr.is_terminal() { settings::LogFormat::Pretty } else { settings::LogFormat::Json };
-    match flag.or(model.server.log).unwrap_or(by_default) {
-        settings::LogFormat::Pretty => LogStyle::Pretty { colour: wants_colours(&stderr) },
-        settings::LogFormat::Json => LogStyle::Json,
-    }
 }
 
 /// Logs every panic; the code that catches it sends the response.

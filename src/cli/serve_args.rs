@@ -21,7 +21,7 @@ Files:
   nouns.admin-password  the first password, written by the first start
 
 Ending:
-  SIGHUP reloads the certificate and its key.
+  SIGHUP reloads the certificate, its key and a changed model.
   SIGTERM or SIGINT (Ctrl-C) finishes requests in flight, up to 10 seconds; a second one ends at once.
   Exit code 0: shut down on request. 1: ended by an internal error; answered writes are saved. \
 2: could not start; the message says why, and nothing was changed.")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 
 use super::command_hint::CommandHint;
-use super::model_source::{database, find_model, read_model};
+use super::model_source::{database, find_model, read_model, retain_stored};
 use super::report::{CommandError, command_error};
 use crate::formats::{self, Format};
 use crate::model::diff::{Difference, compare};
@@ -79,8 +79,14 @@ pub struct TransferSource {
 
 impl TransferSource {
     pub fn find(args: &TransferArgs, name: &str) -> Result<Self, CommandError> {
-        let model = Arc::new(read_model(&find_model(args.model.as_deref())?)?);
-        let database = database(args.database.as_deref(), &model)?;
+        let source = find_model(args.model.as_deref())?;
+        let declared = Arc::new(read_model(&source)?);
+        let database = database(args.database.as_deref(), &declared)?;
+        find_resource(&declared, name)?;
+        // Errors of the database are for the caller, which opens it again.
+        let retained = AdminStore::open_read_only(&database, &declared).ok();
+        let retained = retained.map(|mut stored| retain_stored(&source, &declared, &mut stored));
+        let model = retained.and_then(|model| model.ok().flatten()).unwrap_or(declared);
         let resource = find_resource(&model, name)?.index;
         let hint = CommandHint::new(args.model.as_deref(), args.database.as_deref(), None);
         Ok(Self { model, database, resource, hint })
@@ -111,12 +117,13 @@ impl TransferSource {
 }
 
 fn find_resource<'a>(model: &'a Model, name: &str) -> Result<&'a Resource, CommandError> {
-    if let Some(resource) = model.declared().find(|resource| *resource.name == *name) {
+    let mut all = model.usable().filter(|resource| !resource.is_builtin);
+    if let Some(resource) = all.clone().find(|resource| *resource.name == *name) {
         return Ok(resource);
     }
-    let plural = model.declared().find(|resource| *resource.plural == *name);
-    let near = || nearest(name, model.declared().map(|resource| &*resource.name));
-    let known: Vec<&str> = model.declared().map(|resource| &*resource.name).collect();
+    let known: Vec<&str> = all.clone().map(|resource| &*resource.name).collect();
+    let plural = all.find(|resource| *resource.plural == *name);
+    let near = || nearest(name, known.iter().copied());
     let hint = match plural.map(|resource| &*resource.name).or_else(near) {
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("the model has: {}", known.join(", ")),

@@ -109,7 +109,8 @@ impl Feed {
             log,
         });
         let (tail, worker) = (store.tail(), store.feed_worker());
-        let failed = |error| OpenError(format!("cannot start the thread of the feed: {error}"));
+        let failed =
+            |error| OpenError::new(format!("cannot start the thread of the feed: {error}"));
         let (running, thread) = (Arc::clone(&feed), thread::Builder::new().name("feed".to_owned()));
         let thread = thread.spawn(move || running.run(tail, &worker)).map_err(failed)?;
         Ok((feed, thread))

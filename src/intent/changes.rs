@@ -325,7 +325,7 @@ fn read_subject(model: &Model, path: &str) -> Result<ItemPath, String> {
 }
 
 fn find_label(model: &Model, name: &str) -> Result<Box<str>, String> {
-    let mut labels = model.resources.iter().map(|resource| &resource.label);
+    let mut labels = model.usable().map(|resource| &resource.label);
     labels.clone().find(|label| ***label == *name).cloned().ok_or_else(|| {
         let near = nearest(name, labels.by_ref().map(|label| &**label));
         let near = near.map_or_else(String::new, |near| {

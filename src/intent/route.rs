@@ -186,7 +186,8 @@ pub fn find_nested_by_plural<'a>(model: &'a Model, path: &str) -> Option<&'a Res
     let prefix = model.server.base_path.as_deref().unwrap_or("");
     let first = path.strip_prefix(prefix)?.strip_prefix('/')?.split('/').next()?;
     let first = decode_segment(first)?;
-    model.declared().find(|resource| resource.parent.is_some() && *resource.plural == *first)
+    let mut nested = model.usable().filter(|one| !one.is_builtin && one.parent.is_some());
+    nested.find(|resource| *resource.plural == *first)
 }
 
 #[cfg(test)]

@@ -154,15 +154,14 @@ fn alone<'m>(target: RouteTarget) -> Vec<ServerTarget<'m>> {
 /// A built-in resource has its label, as in the change log: `/-/schemas/-/user`.
 fn schema_targets(model: &Model) -> Vec<ServerTarget<'_>> {
     let targets = model
-        .resources
-        .iter()
+        .usable()
         .map(|resource| (resource.label.split('/').collect(), RouteTarget::Schema(resource.index)));
     targets.collect()
 }
 
 /// As `schema_targets`.
 fn docs_targets(model: &Model) -> Vec<ServerTarget<'_>> {
-    let targets = model.resources.iter().map(|resource| {
+    let targets = model.usable().map(|resource| {
         (resource.label.split('/').collect(), RouteTarget::Docs(Some(resource.index)))
     });
     alone(RouteTarget::Docs(None)).into_iter().chain(targets).collect()
@@ -204,7 +203,7 @@ pub fn route_templates(model: &Model) -> Vec<RouteTemplate<'_>> {
         RouteTemplate { path, target, verbs, choice: None }
     };
     let mut all = vec![plain("/".to_owned(), RouteTarget::Home)];
-    for resource in &model.resources {
+    for resource in model.usable() {
         let address = ResourcePath { resource: resource.index, ids: None };
         let (collection, item) = template_paths(model, resource);
         all.push(plain(collection, RouteTarget::Collection(address.clone())));
@@ -313,12 +312,12 @@ fn find_resource<'a>(
             .children
             .iter()
             .map(|index| model.resource(*index))
-            .find(|resource| *resource.plural == *child)?;
+            .find(|resource| !resource.is_retained && *resource.plural == *child)?;
     }
 }
 
 fn find_top_level<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
-    let mut tops = model.resources.iter().filter(|resource| resource.parent.is_none());
+    let mut tops = model.usable().filter(|resource| resource.parent.is_none());
     tops.find(|resource| resource.is_builtin == is_own && &*resource.plural == plural)
 }
 

@@ -53,6 +53,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         plural: "users".into(),
         is_builtin: true,
         is_server_made: false,
+        is_retained: false,
         table: "nouns_users".into(),
         // A model may declare its own resource `user`.
         label: "-/user".into(),

@@ -24,6 +24,8 @@ pub struct Field {
     pub server_set: bool,
     /// Cannot be changed after creation.
     pub fixed: bool,
+    /// Stored, but not declared by the model file: hidden from every caller, and kept.
+    pub is_retained: bool,
     pub default: Option<Value>,
     pub computed: Option<Expr>,
     pub rules: FieldRules,
@@ -215,6 +217,7 @@ impl Field {
             secret: false,
             server_set: false,
             fixed: false,
+            is_retained: false,
             default: None,
             computed: None,
             rules: FieldRules::default(),

@@ -27,6 +27,7 @@ pub use field::{
     Deprecated, Field, FieldRules, OnDelete, ResourceIndex, SORTED_CHARS_MAX, StateMachine,
     StorageClass,
 };
+pub use file::retained::read_with_retained;
 pub use file::{read, read_places, read_shape};
 pub use ip_network::Network;
 pub use nearest::nearest;

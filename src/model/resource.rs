@@ -26,9 +26,23 @@ pub struct Model {
 }
 
 impl Model {
-    /// The resources of the model file, without the built-in ones.
+    /// The resources with tables of their own, without the built-in ones.
     pub fn declared(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|resource| !resource.is_builtin)
+    }
+
+    /// The resources that callers can use: those of the model file, and the built-in ones.
+    pub fn usable(&self) -> impl Iterator<Item = &Resource> + Clone {
+        self.resources.iter().filter(|resource| !resource.is_retained)
+    }
+
+    /// The names of the retained resources, and of the retained fields as `customer.note`.
+    pub fn retained(&self) -> impl Iterator<Item = String> {
+        self.declared().flat_map(|resource| {
+            let own = resource.is_retained.then(|| resource.name.to_string());
+            let fields = resource.fields.iter().filter(|field| field.is_retained);
+            own.into_iter().chain(fields.map(|field| format!("{}.{}", resource.name, field.name)))
+        })
     }
 
     #[expect(
@@ -127,6 +141,8 @@ pub struct Resource {
     pub is_builtin: bool,
     /// Whether the server makes its items: clients neither create nor replace them.
     pub is_server_made: bool,
+    /// Whether it is stored, but not declared by the model file: nobody can use it, and its items stay.
+    pub is_retained: bool,
     /// The table of its items.
     pub table: Box<str>,
     /// Its name in the change log and the metrics.

@@ -37,7 +37,7 @@ fn callers(model: &Model) -> Vec<(String, Caller)> {
     let mut all = vec![
         ("admin".to_owned(), user(&["admin"])),
         ("nobody".to_owned(), user(&[])),
-        ("open".to_owned(), Caller::open()),
+        ("open".to_owned(), Caller::open(model)),
     ];
     all.extend(model.roles.iter().map(|role| (role.name.to_string(), user(&[&role.name]))));
     all
@@ -328,7 +328,7 @@ fn writes_take_no_query_parameters() {
         RequestVerb::Delete,
     ];
     for model in models() {
-        let document = read_document(&model, &Caller::open());
+        let document = read_document(&model, &Caller::open(&model));
         for template in route_templates(&model) {
             for (method, verb) in template.verbs.iter().filter(|(_, verb)| verbs.contains(verb)) {
                 let operation = &document["paths"][&template.path][method.to_lowercase()];
@@ -387,7 +387,7 @@ fn document_of_a_resource_named_server_keeps_the_names_apart() {
         user = { type = \"object\", fields = { name = { type = \"boolean\", filter = true } } }\n\
         [resources.server_user.fields]\nlabel = { type = \"text\", max_length = 9 }\n";
     let model = model::read("m.toml", text).unwrap_or_else(|errors| panic!("{errors}"));
-    let document = read_document(&model, &Caller::open());
+    let document = read_document(&model, &Caller::open(&model));
     let mut ids = BTreeSet::new();
     for operation in operations(&document) {
         assert!(ids.insert(operation["operationId"].to_string()), "{operation}");
@@ -408,7 +408,7 @@ fn document_of_a_resource_named_server_keeps_the_names_apart() {
 fn document_bodies_have_named_schemas() {
     let mut bodies = 0;
     for model in models() {
-        let document = read_document(&model, &Caller::open());
+        let document = read_document(&model, &Caller::open(&model));
         for operation in operations(&document) {
             let id = &operation["operationId"];
             let responses = operation["responses"].as_object().unwrap().values();

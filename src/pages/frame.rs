@@ -61,7 +61,7 @@ impl<'a> Frame<'a> {
             server: navigation.as_ref().map(Navigation::server).unwrap_or_default(),
             login: caller.map(|caller| FrameLogin {
                 name: caller.user_name(),
-                is_admin: caller.is_unrestricted(),
+                is_admin: caller.rights().is_admin(),
                 is_open: caller.is_open(),
                 logout: format!("{base_path}/-/logout"),
             }),

@@ -1,8 +1,9 @@
 //! The sender of a request, with their rights.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use super::rights::Rights;
+use crate::model::Model;
 
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -20,10 +21,8 @@ enum CallerKind {
 
 impl Caller {
     /// Every client of a server that was started with `--open`.
-    pub fn open() -> Self {
-        static UNRESTRICTED: LazyLock<Arc<Rights>> =
-            LazyLock::new(|| Arc::new(Rights::unrestricted()));
-        Self { identity: CallerKind::Open, rights: Arc::clone(&UNRESTRICTED) }
+    pub fn open(model: &Model) -> Self {
+        Self { identity: CallerKind::Open, rights: Arc::new(Rights::all(model)) }
     }
 
     /// A caller without credentials.

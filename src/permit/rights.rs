@@ -18,6 +18,7 @@ use crate::value::{Value, hash_u32, hash_u128};
 pub struct Rights {
     /// By resource; `None` is unrestricted.
     grants: Option<Vec<VerbGrants>>,
+    is_admin: bool,
     can_read_metrics: bool,
     can_read_changes: bool,
     /// The rate limit of the caller; `None`: unlimited.
@@ -48,6 +49,15 @@ impl Access {
     pub fn unrestricted() -> &'static Self {
         static UNRESTRICTED: Access = Access::UNRESTRICTED;
         &UNRESTRICTED
+    }
+
+    /// Access to all rows, and to all fields but the retained ones.
+    pub fn to_declared(resource: &Resource) -> Self {
+        let fields = resource.fields.iter().enumerate();
+        let hidden: Vec<usize> =
+            fields.filter(|(_, field)| field.is_retained).map(|(at, _)| at).collect();
+        let hidden_hash = hash_hidden_fields(resource, &hidden);
+        Self { hidden, hidden_hash, ..Self::UNRESTRICTED }
     }
 
     /// Access to no row.
@@ -99,7 +109,9 @@ impl Access {
                 .iter()
                 .all(|grant| grants.iter().any(|other| allows(other) && covers(other, grant)))
         };
-        let shows = |index: usize| move |grant: &Grant| !grant.hide.contains(&index);
+        let is_retained = |index: usize| resource.fields.get(index).is_some_and(|f| f.is_retained);
+        let shows =
+            |index: usize| move |grant: &Grant| !grant.hide.contains(&index) && !is_retained(index);
         let changes = |index: usize| {
             move |grant: &Grant| !grant.hide.contains(&index) && !grant.readonly.contains(&index)
         };
@@ -125,10 +137,16 @@ fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
 }
 
 impl Rights {
-    /// Unrestricted rights, including `/-/`.
-    pub fn unrestricted() -> Self {
+    /// All rights, including `/-/`; nobody has rights to retained parts.
+    pub fn all(model: &Model) -> Self {
+        let has_retained = model.retained().next().is_some();
+        let of_resource = |resource: &Resource| {
+            let access = (!resource.is_retained).then(|| Access::to_declared(resource));
+            GrantVerb::ALL.map(|_| access.clone())
+        };
         Self {
-            grants: None,
+            grants: has_retained.then(|| model.resources.iter().map(of_resource).collect()),
+            is_admin: true,
             can_read_metrics: true,
             can_read_changes: true,
             rate_limit: None,
@@ -141,7 +159,7 @@ impl Rights {
     pub fn of_roles<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
         let names: Vec<&str> = roles.chain([ANYONE]).collect();
         if names.contains(&ADMIN) {
-            return Self::unrestricted();
+            return Self::all(model);
         }
         let is_among = |role: &&Role| names.contains(&&*role.name);
         let roles: Vec<&Role> = model.roles.iter().filter(is_among).collect();
@@ -158,6 +176,7 @@ impl Rights {
         let rate_limit = widest_rate_limit(model, &roles);
         Self {
             grants: Some(grants),
+            is_admin: false,
             can_read_metrics: roles.iter().any(|role| role.can_read_metrics),
             can_read_changes: roles.iter().any(|role| role.can_read_changes),
             rate_limit,
@@ -173,8 +192,14 @@ impl Rights {
                 && self.can_read_changes == other.can_read_changes)
     }
 
+    /// Whether there are neither row filters nor hidden fields nor refused verbs.
     pub fn is_unrestricted(&self) -> bool {
         self.grants.is_none()
+    }
+
+    /// Whether the rights are those of `admin`.
+    pub fn is_admin(&self) -> bool {
+        self.is_admin
     }
 
     /// Whether the rights grant anything at all.

@@ -183,7 +183,7 @@ fn check_for_each_caller_and_route() {
         model::read("m.toml", "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n")
             .unwrap();
     let callers = [
-        ("open", Caller::open()),
+        ("open", Caller::open(&model)),
         ("admin", user("admin")),
         ("clerk", user("clerk")),
         ("shopper", user("shopper")),

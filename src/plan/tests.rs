@@ -52,7 +52,7 @@ fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
     };
     let intent =
         intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes()).unwrap();
-    make(model, intent, &Caller::open(), || ChangeAuthor {
+    make(model, intent, &Caller::open(model), || ChangeAuthor {
         actor: "ann".into(),
         request_id: "r1".into(),
     })

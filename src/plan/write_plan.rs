@@ -272,7 +272,7 @@ mod tests {
         let intent =
             intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes())
                 .unwrap();
-        match make(model, intent, &crate::permit::Caller::open(), || ChangeAuthor {
+        match make(model, intent, &crate::permit::Caller::open(model), || ChangeAuthor {
             actor: "-".into(),
             request_id: "-".into(),
         })

@@ -32,8 +32,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, LocalOptions};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio::sync::watch::{self as channel, Sender};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -59,6 +60,8 @@ const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
 /// `npm` send one in addition to that of the terminal or the supervisor.
 const REPEATED_SIGNAL_MAX: Duration = Duration::from_millis(100);
 
+const SHUTTING_DOWN: &str = "shutting down: finishing requests in flight";
+
 /// The minimum of concurrent HTTP/2 streams of a worker, however few connections are allowed.
 const STREAMS_MIN: usize = 1_000;
 
@@ -75,12 +78,14 @@ pub enum ExitOutcome {
     Broken(&'static str),
     /// The server could not start.
     Failed(String),
+    /// A changed model is to be served: every request was answered or aborted, and the sockets are still bound.
+    Reload,
 }
 
 impl ExitOutcome {
     pub fn code(&self) -> ExitCode {
         match self {
-            Self::Finished | Self::DrainTimedOut => ExitCode::SUCCESS,
+            Self::Finished | Self::DrainTimedOut | Self::Reload => ExitCode::SUCCESS,
             Self::Forced(number) => ExitCode::from(128_u8.saturating_add(*number)),
             Self::Broken(_) => ExitCode::FAILURE,
             Self::Failed(_) => ExitCode::from(2),
@@ -88,84 +93,119 @@ impl ExitOutcome {
     }
 }
 
-/// Serves until a signal ends it: one worker thread for each app. Calls `ready` when connections are
-/// accepted, with the address to display of each listener.
-pub fn run(
-    listeners: Vec<Listener>,
-    settings: ServerOptions,
-    log: Logger,
-    apps: Vec<App>,
-    ready: impl FnOnce(&[SocketAddr]),
-) -> ExitOutcome {
-    let serve = || -> io::Result<ExitOutcome> {
+/// Decides at SIGHUP whether a changed model is to be served. It may block.
+pub type ReloadCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// The runtime of the accept loops and the signals: they outlive a reload, so that no signal is lost.
+pub struct Host {
+    runtime: LocalRuntime,
+    signals: Signals,
+    hangup: Signal,
+}
+
+impl Host {
+    pub fn new() -> io::Result<Self> {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-        let (stage, _) = channel::channel(ShutdownStage::Serving);
-        let refusals = RefusalContext {
-            log,
-            base_path: Arc::clone(&settings.base_path),
-            metrics: Arc::clone(&settings.metrics),
-            hsts: settings.hsts.clone(),
-        };
-        let settings = Arc::new(settings);
-        // HTTP/1 has at most one request per connection; HTTP/2 connections in total should have no more.
-        let streams_max = (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_MIN);
-        let shared = apps.first().map(|app| Arc::clone(&app.shared));
-        let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
-        let (mut workers, mut reports) = (Vec::new(), Vec::new());
-        for (index, app) in apps.into_iter().enumerate() {
-            let seed = WorkerConfig {
-                settings: Arc::clone(&settings),
-                refusals: refusals.clone(),
-                app,
-                streams_max,
-                stage: stage.subscribe(),
+        let (signals, hangup) = runtime.block_on(async {
+            Ok::<_, io::Error>((Signals::new()?, signal(SignalKind::hangup())?))
+        })?;
+        Ok(Self { runtime, signals, hangup })
+    }
+
+    /// Runs something that may take long on another thread. `Err`: a signal, by its number, came first.
+    pub fn run_unless_signalled<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Result<T, u8>> {
+        let (done, mut result) = oneshot::channel();
+        // The receiver is dropped when a signal came first.
+        let run = move || drop(done.send(work()));
+        std::thread::Builder::new().name("reload".to_owned()).spawn(run)?;
+        let signals = &mut self.signals;
+        self.runtime.block_on(async {
+            tokio::select! {
+                result = &mut result => result.map(Ok).map_err(|_| io::Error::other("the reload panicked")),
+                number = signals.next() => Ok(Err(number)),
+            }
+        })
+    }
+
+    /// Serves until a signal ends it: one worker thread for each app. Calls `ready` when connections are
+    /// accepted, with the address to display of each listener. Drops the listeners unless it ends for a reload.
+    pub fn run(
+        &mut self,
+        listeners: &mut Vec<Listener>,
+        (settings, log): (ServerOptions, Logger),
+        apps: Vec<App>,
+        (ready, reload): (impl FnOnce(&[SocketAddr]), ReloadCheck),
+    ) -> ExitOutcome {
+        let serve = || -> io::Result<ExitOutcome> {
+            let (stage, _) = channel::channel(ShutdownStage::Serving);
+            let refusals = RefusalContext {
+                log,
+                base_path: Arc::clone(&settings.base_path),
+                metrics: Arc::clone(&settings.metrics),
+                hsts: settings.hsts.clone(),
             };
-            let (worker, report) = WorkerHandle::start(index, seed)?;
-            workers.push(worker);
-            reports.push(report);
-        }
-        let connections_max =
-            file_limit::connections_max(settings.limits.connections_max, &refusals.log);
-        let acceptor = Acceptor::new(workers, connections_max, shared, refusals);
-        let serving = (acceptor, &*settings);
-        runtime.block_on(serve_until_signal(listeners, serving, reports, &stage, ready))
-    };
-    serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
+            let settings = Arc::new(settings);
+            // HTTP/1 has at most one request per connection; HTTP/2 connections in total should have no more.
+            let streams_max =
+                (settings.limits.connections_max / apps.len().max(1)).max(STREAMS_MIN);
+            let shared = apps.first().map(|app| Arc::clone(&app.shared));
+            let shared = shared.ok_or_else(|| io::Error::other("there is no worker to start"))?;
+            let (mut workers, mut reports) = (Vec::new(), Vec::new());
+            for (index, app) in apps.into_iter().enumerate() {
+                let seed = WorkerConfig {
+                    settings: Arc::clone(&settings),
+                    refusals: refusals.clone(),
+                    app,
+                    streams_max,
+                    stage: stage.subscribe(),
+                };
+                let (worker, report) = WorkerHandle::start(index, seed)?;
+                workers.push(worker);
+                reports.push(report);
+            }
+            let connections_max =
+                file_limit::connections_max(settings.limits.connections_max, &refusals.log);
+            let acceptor = Acceptor::new(workers, connections_max, shared, refusals);
+            let Self { runtime, signals, hangup } = self;
+            runtime.block_on(serve_until_signal(
+                listeners,
+                (acceptor, &settings),
+                (reports, &stage),
+                (signals, hangup),
+                (ready, reload),
+            ))
+        };
+        serve().unwrap_or_else(|error| ExitOutcome::Failed(error.to_string()))
+    }
+}
+
+/// Why the server stops to serve.
+enum StopCause {
+    Signal,
+    Reload,
+    Death(&'static str),
 }
 
 async fn serve_until_signal(
-    listeners: Vec<Listener>,
+    listeners: &mut Vec<Listener>,
     (acceptor, settings): (Acceptor, &ServerOptions),
-    mut reports: Vec<WorkerReports>,
-    stage: &Sender<ShutdownStage>,
-    ready: impl FnOnce(&[SocketAddr]),
+    (mut reports, stage): (Vec<WorkerReports>, &Sender<ShutdownStage>),
+    (signals, hangup): (&mut Signals, &mut Signal),
+    (ready, reload): (impl FnOnce(&[SocketAddr]), ReloadCheck),
 ) -> io::Result<ExitOutcome> {
     for report in &mut reports {
         if (&mut report.ready).await.is_err() {
             return Ok(ExitOutcome::Failed("a worker thread could not start".to_owned()));
         }
     }
-    let mut signals = Signals::new()?;
     let hangups = signal(SignalKind::hangup())?;
     let acceptor = Rc::new(acceptor);
     let log = &acceptor.refusals.log;
-    let mut accepting = JoinSet::new();
-    let mut shown = Vec::new();
-    for listener in listeners {
-        match (listener.kind, listener.addresses().first()) {
-            (ListenerKind::Plain | ListenerKind::Tls, first) => shown.extend(first),
-            (ListenerKind::Redirect, None) => {}
-            (ListenerKind::Redirect, Some(first)) => {
-                let message = "requests without TLS are redirected to HTTPS";
-                log.event(Level::Info, message, &[("address", first)]);
-            }
-        }
-        for socket in listener.sockets {
-            let socket = tokio::net::TcpListener::from_std(socket)?;
-            accepting.spawn_local(accept::accept_loop(socket, listener.kind, Rc::clone(&acceptor)));
-        }
-    }
+    let (mut accepting, shown) = start_accepting(listeners, &acceptor)?;
     let keeping = (log.clone(), Arc::clone(&acceptor.refusals.metrics));
     let watch = tls::watch_certificate(settings.tls.clone(), hangups, keeping);
     let certificate_watch = tokio::task::spawn_local(watch);
@@ -175,21 +215,25 @@ async fn serve_until_signal(
     for report in reports {
         working.spawn_local(report.done);
     }
-    let message = "shutting down: finishing requests in flight";
-    let died = tokio::select! {
+    let cause = tokio::select! {
         signal = signals.next() => {
-            log.event(Level::Info, message, &[("signal", &signal)]);
-            None
+            log.event(Level::Info, SHUTTING_DOWN, &[("signal", &signal)]);
+            StopCause::Signal
         }
+        () = until_reload(hangup, reload) => StopCause::Reload,
         // The connections of the thread are lost, and the others would do its work: a restart is better.
-        _ = working.join_next() => Some("a worker thread died"),
-        _ = accepting.join_next() => Some("the accept loop died"),
+        _ = working.join_next() => StopCause::Death("a worker thread died"),
+        _ = accepting.join_next() => StopCause::Death("the accept loop died"),
     };
-    if let Some(cause) = died {
-        log.event(Level::Error, message, &[("cause", &cause)]);
+    if let StopCause::Death(cause) = cause {
+        log.event(Level::Error, SHUTTING_DOWN, &[("cause", &cause)]);
     }
-    settings.service_manager.notify(sd_notify::STOPPING, log);
-    // Dropping the accept loops closes the sockets: the kernel refuses new connections.
+    // Dropping the accept loops and the listeners closes the sockets: the kernel refuses new connections. During a
+    // reload, connections wait in its backlog.
+    if !matches!(cause, StopCause::Reload) {
+        settings.service_manager.notify(sd_notify::STOPPING, log);
+        listeners.clear();
+    }
     accepting.shutdown().await;
     certificate_watch.abort();
     // Event streams end first: they would not end by themselves.
@@ -197,14 +241,79 @@ async fn serve_until_signal(
     acceptor.shared.webhooks.close();
     // This fails only when all workers have died.
     let _ = stage.send(ShutdownStage::Draining);
-    let repeated_until = died.is_none().then(|| clock::now() + REPEATED_SIGNAL_MAX);
+    Ok(drain(cause, (working, stage), (signals, listeners), (settings, log)).await)
+}
+
+/// Resolves at a SIGHUP after which a changed model is to be served.
+async fn until_reload(hangup: &mut Signal, check: ReloadCheck) {
+    while hangup.recv().await.is_some() {
+        let check = Arc::clone(&check);
+        // A check that panicked has logged it.
+        if tokio::task::spawn_blocking(move || check()).await.unwrap_or(false) {
+            return;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Starts the accept loops; returns them with the addresses to display.
+fn start_accepting(
+    listeners: &[Listener],
+    acceptor: &Rc<Acceptor>,
+) -> io::Result<(JoinSet<()>, Vec<SocketAddr>)> {
+    let (mut accepting, mut shown) = (JoinSet::new(), Vec::new());
+    for listener in listeners {
+        match (listener.kind, listener.addresses().first()) {
+            (ListenerKind::Plain | ListenerKind::Tls, first) => shown.extend(first),
+            (ListenerKind::Redirect, None) => {}
+            (ListenerKind::Redirect, Some(first)) => {
+                let message = "requests without TLS are redirected to HTTPS";
+                acceptor.refusals.log.event(Level::Info, message, &[("address", first)]);
+            }
+        }
+        for socket in &listener.sockets {
+            let socket = tokio::net::TcpListener::from_std(socket.try_clone()?)?;
+            accepting.spawn_local(accept::accept_loop(socket, listener.kind, Rc::clone(acceptor)));
+        }
+    }
+    Ok((accepting, shown))
+}
+
+/// Waits until the workers have ended, and aborts their connections after the timeout or at a second signal.
+async fn drain(
+    cause: StopCause,
+    (mut working, stage): (JoinSet<Result<(), oneshot::error::RecvError>>, &Sender<ShutdownStage>),
+    (signals, listeners): (&mut Signals, &mut Vec<Listener>),
+    (settings, log): (&ServerOptions, &Logger),
+) -> ExitOutcome {
+    let mut is_reload = matches!(cause, StopCause::Reload);
+    let repeated_until =
+        matches!(cause, StopCause::Signal).then(|| clock::now() + REPEATED_SIGNAL_MAX);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
-    let outcome = tokio::select! {
-        () = &mut all_done => return Ok(died.map_or(ExitOutcome::Finished, ExitOutcome::Broken)),
-        () = tokio::time::sleep(DRAIN_TIMEOUT) => ExitOutcome::DrainTimedOut,
-        second = signals.next_distinct(repeated_until) => ExitOutcome::Forced(second),
+    let mut timeout_passed = Box::pin(tokio::time::sleep(DRAIN_TIMEOUT));
+    let ended = loop {
+        tokio::select! {
+            () = &mut all_done => break ExitOutcome::Finished,
+            () = &mut timeout_passed => break ExitOutcome::DrainTimedOut,
+            number = signals.next_distinct(repeated_until) => match is_reload {
+                // The first signal: the reload becomes a shutdown.
+                true => {
+                    log.event(Level::Info, SHUTTING_DOWN, &[("signal", &number)]);
+                    settings.service_manager.notify(sd_notify::STOPPING, log);
+                    is_reload = false;
+                    listeners.clear();
+                }
+                false => break ExitOutcome::Forced(number),
+            }
+        }
     };
-    let _ = stage.send(ShutdownStage::Aborting);
-    let _ = timeout(ABORT_TIMEOUT, all_done).await;
-    Ok(died.map_or(outcome, ExitOutcome::Broken))
+    if ended != ExitOutcome::Finished {
+        let _ = stage.send(ShutdownStage::Aborting);
+        let _ = timeout(ABORT_TIMEOUT, all_done).await;
+    }
+    match cause {
+        StopCause::Death(cause) => ExitOutcome::Broken(cause),
+        StopCause::Reload if is_reload => ExitOutcome::Reload,
+        StopCause::Reload | StopCause::Signal => ended,
+    }
 }

@@ -57,7 +57,7 @@ impl Database {
 
     /// The error of a command that needs an existing database.
     pub fn missing_error(&self) -> OpenError {
-        OpenError(match self {
+        OpenError::new(match self {
             Self::Sqlite(_) => format!(
                 "there is no database {self}; name it with --database sqlite:PATH, or create it with: nouns serve"
             ),

@@ -77,11 +77,21 @@ impl From<StatementError> for StoreError {
 
 /// Why a store could not be opened: one message for the operator. Nothing was changed.
 #[derive(Debug)]
-pub struct OpenError(pub String);
+pub struct OpenError {
+    message: String,
+    /// The stored data is of another model, to which startup does not migrate.
+    pub is_other_model: bool,
+}
+
+impl OpenError {
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), is_other_model: false }
+    }
+}
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -180,7 +190,7 @@ impl From<StatementError> for MigrationError {
 
 impl MigrationError {
     pub fn describe(&self, database: &str) -> OpenError {
-        OpenError(match self {
+        let message = match self {
             Self::Refused(lines) => format!(
                 "{database} holds data of another model, and this one would lose or break some of it:\n  {}\n\
                  nothing was changed; see what would be done with: nouns plan; do it with: nouns migrate; or take these changes back",
@@ -220,20 +230,21 @@ impl MigrationError {
                 };
                 format!("{database}: cannot migrate its tables to the model ({cause}); {way_out}")
             }
-        })
+        };
+        OpenError { message, is_other_model: matches!(self, Self::Refused(_)) }
     }
 }
 
 /// The error for a database written by a newer version.
 pub fn newer_format_error(database: &str, format: i64, known: i64) -> OpenError {
-    OpenError(format!(
+    OpenError::new(format!(
         "{database} was written by a newer nouns (format {format}, this one supports {known}); use that version, or name another --database"
     ))
 }
 
 /// The error for a database made by a version without users.
 pub fn missing_users_error(database: &str) -> OpenError {
-    OpenError(format!(
+    OpenError::new(format!(
         "{database} was made by an earlier nouns, which had no users; start a server of this version first: nouns serve"
     ))
 }

@@ -11,7 +11,7 @@ use super::health_check::HealthChecks;
 use crate::auth::key_source::{KeyError, KeySource};
 use crate::cli::model_source::password_file;
 use crate::cli::report::CommandError;
-use crate::cli::serve::read_tls;
+use crate::cli::serve_settings::read_tls;
 use crate::clock;
 use crate::model::Model;
 use crate::server;

@@ -61,7 +61,8 @@ impl WebhookEngine {
         let source = EventSource::new(&model);
         let engine =
             Arc::new(Self { state: EngineState::new((model, source), log, metrics), secrets });
-        let failed = |error| OpenError(format!("cannot start the thread of the webhooks: {error}"));
+        let failed =
+            |error| OpenError::new(format!("cannot start the thread of the webhooks: {error}"));
         let (running, store) = (Arc::clone(&engine), store.clone());
         let thread = thread::Builder::new().name("webhooks".to_owned());
         let thread = thread.spawn(move || running.run(&store)).map_err(failed)?;
@@ -100,10 +101,11 @@ impl WebhookEngine {
     fn run_until_closed(&self, store: &Store) -> Result<(), OpenError> {
         let runtime =
             Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        let runtime = runtime.map_err(|error| OpenError(error.to_string()))?;
+        let runtime = runtime.map_err(|error| OpenError::new(error.to_string()))?;
         let model = &self.state.model;
         let policy = AddressPolicy::new(model.server.allows_private_webhooks());
-        let client = WebhookClient::new(policy).map_err(|error| OpenError(error.to_string()))?;
+        let client =
+            WebhookClient::new(policy).map_err(|error| OpenError::new(error.to_string()))?;
         let attempts = AttemptContext {
             model: Arc::clone(model),
             store: store.delivery_worker(),

@@ -31,6 +31,7 @@ pub fn deliveries_resource(
         plural: "deliveries".into(),
         is_builtin: true,
         is_server_made: true,
+        is_retained: false,
         table: "nouns_deliveries".into(),
         label: "-/delivery".into(),
         parent: Some(webhooks),

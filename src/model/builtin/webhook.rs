@@ -32,6 +32,7 @@ pub fn webhooks_resource(
         plural: "webhooks".into(),
         is_builtin: true,
         is_server_made: false,
+        is_retained: false,
         table: "nouns_webhooks".into(),
         label: "-/webhook".into(),
         parent: None,

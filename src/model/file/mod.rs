@@ -15,6 +15,7 @@ mod relations;
 mod renames;
 mod resource;
 mod resource_names;
+pub mod retained;
 mod role;
 mod rules;
 mod server;

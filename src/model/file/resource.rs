@@ -50,6 +50,7 @@ fn read_draft<'t>(
         plural: header.plural.as_str().into(),
         is_builtin: false,
         is_server_made: false,
+        is_retained: false,
         table: header.plural.as_str().into(),
         label: name.into(),
         parent: header.parent,

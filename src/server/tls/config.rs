@@ -89,12 +89,7 @@ pub async fn watch_certificate(
     (log, metrics): (Logger, Arc<Metrics>),
 ) {
     let (told_again, mut again) = mpsc::channel(1);
-    let Some(tls) = tls else {
-        while hangups.recv().await.is_some() {
-            log.event(Level::Info, "SIGHUP ignored: there is no certificate to reload", &[]);
-        }
-        return;
-    };
+    let Some(tls) = tls else { return };
     let warn = async {
         let mut warned_at = 0;
         loop {

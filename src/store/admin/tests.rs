@@ -59,7 +59,7 @@ impl Drop for AdminTestFolder {
 fn retry_while_locked<T>(mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
     for _ in 0..2_000 {
         match open() {
-            Err(error) if error.0.starts_with("another server is using") => {
+            Err(error) if error.to_string().starts_with("another server is using") => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             ended => return ended,
@@ -120,9 +120,9 @@ fn create_database(database: &Database, model: &Arc<Model>) {
 fn check_alone(database: &Database) {
     let model = model(THINGS);
     assert!(AdminStore::find(database, &model).unwrap().is_none());
-    let missing = AdminStore::open(database, &model).unwrap_err().0;
+    let missing = AdminStore::open(database, &model).unwrap_err().to_string();
     assert!(missing.ends_with("nouns serve"), "{missing}");
-    let missing = AdminStore::open_read_only(database, &model).unwrap_err().0;
+    let missing = AdminStore::open_read_only(database, &model).unwrap_err().to_string();
     assert!(missing.ends_with("nouns serve"), "{missing}");
     assert!(AdminStore::find(database, &model).unwrap().is_none(), "nothing was made");
     create_database(database, &model);

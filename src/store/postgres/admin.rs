@@ -61,7 +61,7 @@ impl PostgresAdmin {
         let admin = Self::new(address, context, session, call_max)?;
         let shown = address.to_string();
         let late = |_| {
-            Err(OpenError(format!(
+            Err(OpenError::new(format!(
                 "{shown} did not answer within {} s; if commits wait for a synchronous standby, check that one is connected",
                 call_max.as_secs()
             )))
@@ -93,7 +93,7 @@ impl PostgresAdmin {
         let connection =
             admin.runtime.block_on(async { timeout(open_max, admin.connect(&shown)).await });
         let connection = connection.unwrap_or_else(|_| {
-            Err(OpenError(format!("{shown} did not answer within {} s", open_max.as_secs())))
+            Err(OpenError::new(format!("{shown} did not answer within {} s", open_max.as_secs())))
         })?;
         Ok(connection.map(|connection| Self { connection: Some(connection), read_max, ..admin }))
     }
@@ -115,7 +115,7 @@ impl PostgresAdmin {
                 pool: Arc::new(pool),
                 statement_max: Duration::from_secs(statement_seconds_max.into()),
             },
-            runtime: runtime.map_err(|error| OpenError(format!("cannot start: {error}")))?,
+            runtime: runtime.map_err(|error| OpenError::new(format!("cannot start: {error}")))?,
             call_max,
             read_max: None,
         })
@@ -124,7 +124,7 @@ impl PostgresAdmin {
     /// `None`: the database has none of our tables.
     async fn connect(&self, shown: &str) -> Result<Option<Box<DatabaseConnection>>, OpenError> {
         let connection = self.state.pool.open_connection(clock::now() + self.call_max).await;
-        let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+        let connection = connection.map_err(|error| OpenError::new(error.to_string()))?;
         let is_there = open::has_tables(&connection, shown).await?;
         Ok(is_there.then_some(connection))
     }

@@ -67,7 +67,7 @@ impl CommitGuard<'_> {
                 // Without the privilege for the probe, the first real commit waits instead.
                 Err(error) if classify(&error).1 == Some(ErrorClass::ConnectionLost) => {
                     let cause = error_message(&error);
-                    Err(StartFailure::Retryable(OpenError(format!(
+                    Err(StartFailure::Retryable(OpenError::new(format!(
                         "{}: {cause}",
                         self.display_url
                     ))))
@@ -124,7 +124,7 @@ impl CommitGuard<'_> {
     }
 
     fn unconfirmed(&self, names: &str) -> OpenError {
-        OpenError(format!(
+        OpenError::new(format!(
             "{}: PostgreSQL has not confirmed a commit within {} seconds, because no synchronous standby \
              answers (synchronous_standby_names = '{names}'); {REMEDY}; with --wait the start goes on \
              waiting",
@@ -160,8 +160,8 @@ pub enum StartFailure {
 impl From<ConnectError> for StartFailure {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::Permanent(message) => Self::Refused(OpenError(message)),
-            ConnectError::Transient(message) => Self::Unreachable(OpenError(message)),
+            ConnectError::Permanent(message) => Self::Refused(OpenError::new(message)),
+            ConnectError::Transient(message) => Self::Unreachable(OpenError::new(message)),
         }
     }
 }

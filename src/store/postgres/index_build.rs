@@ -233,7 +233,7 @@ impl IndexBuilder<'_> {
     }
 
     fn build_error(&self, cause: &str, remedy: &str) -> OpenError {
-        OpenError(format!(
+        OpenError::new(format!(
             "{}: an index could not be built, or a foreign key not be validated ({cause}); until that is done \
              the model does not count as applied, and servers with the former one go on: {remedy}",
             self.display_url

@@ -89,7 +89,7 @@ impl MaintenanceThread {
         let pool = Arc::new(pool);
         let (log, metrics) = (log.clone(), Arc::clone(metrics));
         let server = ServerRegistration::new().map_err(|error| {
-            OpenError(format!("the system's random number generator failed: {error}"))
+            OpenError::new(format!("the system's random number generator failed: {error}"))
         })?;
         let work = MaintenanceTask {
             address,
@@ -114,19 +114,19 @@ impl MaintenanceThread {
             match runtime {
                 Ok(runtime) => runtime.block_on(work.run(is_patient, &opened, stopped)),
                 Err(error) => {
-                    let error = OpenError(format!("cannot start a thread: {error}"));
+                    let error = OpenError::new(format!("cannot start a thread: {error}"));
                     let _ = opened.send(Err(error));
                 }
             }
         });
         let thread =
-            thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
+            thread.map_err(|error| OpenError::new(format!("cannot start a thread: {error}")))?;
         match wait.recv() {
             Ok(Ok(())) => Ok(Self { thread, stop, primary }),
             Ok(Err(error)) => Err(error),
             // The thread ended without a result: it panicked, and the caller's thread resumes the panic.
             Err(_) => match thread.join() {
-                Ok(()) => Err(OpenError(
+                Ok(()) => Err(OpenError::new(
                     "the maintenance thread ended during startup without a result".to_owned(),
                 )),
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -225,7 +225,7 @@ impl MaintenanceTask {
                 Ok(()) => return Ok(()),
                 Err(StartFailure::Refused(error)) => return Err(error),
                 Err(StartFailure::Unreachable(error)) if !is_patient => {
-                    return Err(OpenError(format!("{error}; start with --wait to retry")));
+                    return Err(OpenError::new(format!("{error}; start with --wait to retry")));
                 }
                 Err(StartFailure::Retryable(error) | StartFailure::Unreachable(error)) => error,
             };

@@ -25,7 +25,8 @@ pub fn migrate(
     address: &Arc<PostgresUrl>,
     request: MigrationRequest<'_>,
 ) -> Result<MigrationPlan, OpenError> {
-    let cannot_start = |error: &dyn std::fmt::Display| OpenError(format!("cannot start: {error}"));
+    let cannot_start =
+        |error: &dyn std::fmt::Display| OpenError::new(format!("cannot start: {error}"));
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
     let registration = ServerRegistration::new().map_err(|error| cannot_start(&error))?;
@@ -35,9 +36,9 @@ pub fn migrate(
     let shown = address.to_string();
     runtime.block_on(async {
         let connection = pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-        let connection = connection.map_err(|error| OpenError(error.to_string()))?;
+        let connection = connection.map_err(|error| OpenError::new(error.to_string()))?;
         if !open::has_tables(&connection, &shown).await? {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "there are no tables of nouns in {shown}; create them with: nouns serve"
             )));
         }

@@ -125,7 +125,7 @@ impl StartupMigration<'_> {
 
     fn lock_timeout_error(&self, obstacle: Obstacle) -> OpenError {
         let (shown, seconds) = (self.commits.display_url, TABLE_LOCKS_TIMEOUT.as_secs());
-        OpenError(match obstacle {
+        OpenError::new(match obstacle {
             Obstacle::Tables => format!(
                 "{shown}: cannot migrate its tables to the model, because other sessions hold locks on them, such as an \
                  export or a tool, and still did after {seconds} seconds; nothing was changed, and nobody was \
@@ -302,7 +302,7 @@ async fn check_ownership(
     match driver.query_one(INSPECT, &[Bind::Text(&names)], read).await? {
         Some((true, _)) => {}
         Some((false, Some(tables))) => {
-            return Err(StartError::Open(OpenError(format!(
+            return Err(StartError::Open(OpenError::new(format!(
                 "{shown} holds tables of another program ({tables}); name another --database, or a schema of its own: …?options=-c%20search_path%3DNAME"
             ))));
         }

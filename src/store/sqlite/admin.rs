@@ -73,7 +73,7 @@ impl SqliteAdmin {
     fn check_users(&mut self, files: &DatabaseFiles) -> Result<(), OpenError> {
         let shown = &files.display_path;
         let stamp = self.read(async |driver| Ok(system_values::read(driver, STAMP_KEY).await));
-        let stamp = stamp.map_err(|error| OpenError(error.to_string()))?;
+        let stamp = stamp.map_err(|error| OpenError::new(error.to_string()))?;
         let stamp = stamp.map_err(|failure| MigrationError::Failed(failure).describe(shown))?;
         stamp.map(drop).ok_or_else(|| missing_users_error(shown))
     }

@@ -88,7 +88,7 @@ pub fn back_up(
     let connection = open_for_reading(&source.real_path, CACHE_KIB)
         .map_err(|error| explain_error(shown, &error))?;
     if inspect(source, &connection)? {
-        return Err(OpenError(format!("{shown} is empty; there is nothing to back up")));
+        return Err(OpenError::new(format!("{shown} is empty; there is nothing to back up")));
     }
     let explain = |error| explain_copy_error(error, shown, target);
     let part = create_part(target).map_err(|error| explain_part_error(error, target))?;
@@ -207,21 +207,21 @@ fn refuse_target(
 ) -> Result<(), OpenError> {
     let shown = target.display();
     if target.is_dir() {
-        return Err(OpenError(format!("{shown} is a folder; name a file in it")));
+        return Err(OpenError::new(format!("{shown} is a folder; name a file in it")));
     }
     if source.has_file(target) {
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "{shown} is a file of the database itself; name another file for the backup"
         )));
     }
     if let Some(log) = find_log(target) {
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "{log} is here, which SQLite would apply to the backup; name another file, or move {log} away",
             log = log.display()
         )));
     }
     match target.symlink_metadata() {
-        Ok(_) if existing == ExistingFile::Refuse => Err(OpenError(format!(
+        Ok(_) if existing == ExistingFile::Refuse => Err(OpenError::new(format!(
             "{shown} exists already, and is not overwritten; name another file, or say --force"
         ))),
         _ => Ok(()),
@@ -245,10 +245,12 @@ fn explain_copy_error(error: CopyError, source: &str, target: &Path) -> OpenErro
         CopyError::Engine(error) => match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => explain_file_error(&ErrorKind::StorageFull.into(), target),
             Some(ErrorCode::DatabaseCorrupt) => explain_error(source, &error),
-            _ => OpenError(format!("cannot copy {source} to {shown} ({error}); check both disks")),
+            _ => OpenError::new(format!(
+                "cannot copy {source} to {shown} ({error}); check both disks"
+            )),
         },
         CopyError::File(error) => explain_file_error(&error, target),
-        CopyError::Invalid(how) => OpenError(format!(
+        CopyError::Invalid(how) => OpenError::new(format!(
             "the copy of {source} is damaged ({how}), and was removed: {source} itself may be damaged, or the \
              disk that holds {shown}; check the database with: nouns doctor"
         )),
@@ -259,7 +261,7 @@ fn explain_copy_error(error: CopyError, source: &str, target: &Path) -> OpenErro
 pub fn explain_part_error(error: PartialFileError, target: &Path) -> OpenError {
     let part = PartialFile::path_of(target);
     let part = part.display();
-    OpenError(match error {
+    OpenError::new(match error {
         PartialFileError::InUse => format!(
             "another process is writing {part}; wait until it is done, or name another file"
         ),
@@ -276,7 +278,7 @@ pub fn explain_part_error(error: PartialFileError, target: &Path) -> OpenError {
 /// Why a file beside `target` cannot be written.
 pub fn explain_file_error(error: &io::Error, target: &Path) -> OpenError {
     let shown = target.display();
-    OpenError(match error.kind() {
+    OpenError::new(match error.kind() {
         ErrorKind::StorageFull => {
             format!("the disk that holds {shown} is full; free some space, or name another file")
         }

@@ -34,7 +34,7 @@ pub fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError
         let open =
             File::options().create(true).truncate(false).write(true).mode(FILE_MODE).open(&path);
         let file = open.map_err(|error| {
-            OpenError(match error.kind() {
+            OpenError::new(match error.kind() {
                 ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => format!(
                     "cannot write beside {shown} ({error}); make the folder writable, or name another --database"
                 ),
@@ -48,7 +48,7 @@ pub fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError
             Ok(()) => return Ok(Some((file, is_new))),
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => {
-                return Err(OpenError(format!(
+                return Err(OpenError::new(format!(
                     "cannot lock {shown}{LOCK_SUFFIX} ({error}); file locks do not work in a network folder: name another --database"
                 )));
             }
@@ -57,7 +57,7 @@ pub fn try_lock(files: &DatabaseFiles) -> Result<Option<(File, bool)>, OpenError
 }
 
 pub fn create_error(shown: &str, error: &io::Error) -> OpenError {
-    OpenError(match error.kind() {
+    OpenError::new(match error.kind() {
         ErrorKind::StorageFull => disk_full_message(shown),
         _ => format!(
             "cannot open {shown} ({error}); check that the folder exists and is writable, or name another --database"
@@ -141,7 +141,7 @@ pub fn inspect(files: &DatabaseFiles, connection: &Connection) -> Result<bool, O
         DatabaseOrigin::Ours => Ok(false),
         DatabaseOrigin::Empty => Ok(true),
         DatabaseOrigin::Newer(format) => Err(newer_format_error(shown, format, FORMAT)),
-        DatabaseOrigin::OtherProgram => Err(OpenError(format!(
+        DatabaseOrigin::OtherProgram => Err(OpenError::new(format!(
             "{shown} is a database of another program; name another --database"
         ))),
     }
@@ -169,14 +169,14 @@ pub fn check_pages(files: &DatabaseFiles, connection: &Connection) -> Result<(),
 }
 
 fn damaged_error(shown: &str, how: &str) -> OpenError {
-    OpenError(format!(
+    OpenError::new(format!(
         "{shown} is damaged ({how}); restore it from a backup, or name another --database"
     ))
 }
 
 /// SQLite's error, with a remedy.
 pub fn explain_error(shown: &str, error: &rusqlite::Error) -> OpenError {
-    OpenError(match error.sqlite_error_code() {
+    OpenError::new(match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             format!("{shown} is not an SQLite database; name another --database")
         }

@@ -33,7 +33,7 @@ impl DatabaseFiles {
     pub fn find(path: &Path) -> Result<Self, OpenError> {
         let shown = path.display().to_string();
         if path.is_dir() {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "{shown} is a folder; name a file in it: --database sqlite:{shown}/nouns.db"
             )));
         }
@@ -41,11 +41,11 @@ impl DatabaseFiles {
         let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         let name = target.file_name().ok_or_else(|| {
-            OpenError(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
+            OpenError::new(format!("{shown} names no file; name one: --database sqlite:nouns.db"))
         })?;
         let real = folder.canonicalize().map_err(|error| {
             let folder = folder.display();
-            OpenError(match error.kind() {
+            OpenError::new(match error.kind() {
                 ErrorKind::NotFound => {
                     format!(
                         "the folder {folder} does not exist; create it, or name another --database"
@@ -104,7 +104,7 @@ impl DatabaseFiles {
     fn refuse_hard_links(&self, metadata: &Metadata) -> Result<(), OpenError> {
         match metadata.nlink() {
             0 | 1 => Ok(()),
-            count => Err(OpenError(format!(
+            count => Err(OpenError::new(format!(
                 "{shown} is one file under {count} names (hard links), and under each of them another server \
                  could write it; remove the others (find / -xdev -samefile {shown} shows them), or copy it: \
                  cp {shown} new.db",
@@ -127,7 +127,7 @@ impl DatabaseFiles {
             true => format!(", and keep {shown}-wal, which holds answered writes"),
             false => String::new(),
         };
-        Err(OpenError(format!(
+        Err(OpenError::new(format!(
             "{shown} is damaged (it is truncated: {bytes} bytes are left); restore it from a backup{kept}, \
              or name another --database"
         )))
@@ -161,7 +161,7 @@ impl DatabaseFiles {
             has_bytes(&path) && !(*end == "-journal" && is_journal_of_empty_database(&path))
         });
         match stray {
-            Some(end) if is_empty => Err(OpenError(format!(
+            Some(end) if is_empty => Err(OpenError::new(format!(
                 "{shown}{end} is here, but the database it belongs to is not; put {shown} back, or move {shown}{end} away",
                 shown = self.display_path
             ))),

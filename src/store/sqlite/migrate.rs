@@ -54,7 +54,7 @@ fn back_up_first(
 ) -> Result<Option<(PathBuf, String)>, OpenError> {
     let mut driver = SqliteDriver { connection };
     let plan = finish(files, poll_once(migration::plan(&mut driver, request.model)))?;
-    (request.decide)(&plan).map_err(OpenError)?;
+    (request.decide)(&plan).map_err(OpenError::new)?;
     if plan.steps.is_empty() {
         return Ok(None);
     }
@@ -99,7 +99,7 @@ fn change(
     );
     match violated.map_err(|error| explain_error(&files.display_path, &error))? {
         None => Ok(plan),
-        Some(tables) => Err(OpenError(format!(
+        Some(tables) => Err(OpenError::new(format!(
             "{}: the migration was not made, because items of {tables} refer to others that do not exist; nothing was \
              changed",
             files.display_path

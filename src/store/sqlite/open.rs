@@ -119,7 +119,8 @@ fn open_locked(
     };
     let thread =
         std::thread::Builder::new().name("writer".to_owned()).spawn(move || writer.run_loop());
-    let thread = thread.map_err(|error| OpenError(format!("cannot start a thread: {error}")))?;
+    let thread =
+        thread.map_err(|error| OpenError::new(format!("cannot start a thread: {error}")))?;
     let limits = &model.server.limits;
     Ok(Arc::new(SqliteStore {
         path: files.real_path.clone(),
@@ -134,7 +135,7 @@ fn open_locked(
         writer: vec![thread].into(),
         statement_max: Duration::from_secs(limits.statement_seconds_max.into()),
         used_nonces: UsedNonces::new()
-            .map_err(|error| OpenError(format!("no randomness: {error}")))?,
+            .map_err(|error| OpenError::new(format!("no randomness: {error}")))?,
         _lock: lock,
     }))
 }
@@ -143,7 +144,7 @@ fn open_locked(
 fn lock_for_server(files: &DatabaseFiles) -> Result<(File, bool), OpenError> {
     let shown = &files.display_path;
     try_lock(files)?.ok_or_else(|| {
-        OpenError(format!(
+        OpenError::new(format!(
             "another server is using {shown}; stop it first, or name another --database"
         ))
     })
@@ -162,7 +163,7 @@ fn open_for_writer(files: &DatabaseFiles, model: &Model) -> Result<WriterConnect
     let (mut connection, is_empty, checkpoint) = open_recovered(files)?;
     if enable_wal(&connection).map_err(explain)? != "wal" {
         let shown = &files.display_path;
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "{shown}: the file system cannot share memory (a network folder?); name another --database"
         )));
     }

@@ -63,7 +63,7 @@ impl SqliteReader {
             Ok(connection)
         });
         let connection = connection
-            .map_err(|error| OpenError(format!("{}: cannot read: {error}", path.display())))?;
+            .map_err(|error| OpenError::new(format!("{}: cannot read: {error}", path.display())))?;
         Ok(Self { connection, context: Arc::clone(context), deadline, began })
     }
 
@@ -81,7 +81,7 @@ impl SqliteReader {
                 self.connection.pragma_update(None, "temp_store", "file")?;
                 self.connection.execute_batch("BEGIN")
             });
-        begin.map_err(|error| OpenError(format!("cannot read: {error}")))
+        begin.map_err(|error| OpenError::new(format!("cannot read: {error}")))
     }
 
     pub fn driver(&self) -> SqliteDriver<'_> {
@@ -174,13 +174,13 @@ impl ReaderPool {
             let gate = kind.gate();
             if gate.is_some() {
                 let set = reader.connection.pragma_update(None, "temp_store", "file");
-                set.map_err(|error| OpenError(format!("cannot read: {error}")))?;
+                set.map_err(|error| OpenError::new(format!("cannot read: {error}")))?;
             }
             let asked = Arc::clone(&asked);
             let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
             let thread = thread.spawn(move || run_reader(reader, &asked, gate.as_deref()));
             let failed =
-                |error: std::io::Error| OpenError(format!("cannot start a thread: {error}"));
+                |error: std::io::Error| OpenError::new(format!("cannot start a thread: {error}"));
             threads.push(thread.map_err(failed)?);
         }
         Ok((Self { queue: Mutex::new(Some(queue)) }, threads))

@@ -53,7 +53,7 @@ pub fn rewrite_wal(files: &DatabaseFiles, connection: &Connection) -> Result<(),
     connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
     rewrite_file(files).map_err(|error| {
         let shown = &files.display_path;
-        OpenError(match error.kind() {
+        OpenError::new(match error.kind() {
             io::ErrorKind::StorageFull => disk_full_message(shown),
             _ => format!("{shown}-wal cannot be read or written ({error}); check the disk"),
         })
@@ -88,7 +88,7 @@ pub fn checkpoint(
     match row {
         (0, frames, moved) if frames == moved && !has_wal(files) => Ok(StartupCheckpoint::Done),
         (1, ..) => Ok(StartupCheckpoint::Blocked),
-        (_, frames, moved) => Err(OpenError(format!(
+        (_, frames, moved) => Err(OpenError::new(format!(
             "{shown}-wal cannot be checkpointed into {shown} ({moved} of {frames} frames were); check the disk",
             shown = files.display_path
         ))),

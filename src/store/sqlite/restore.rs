@@ -36,16 +36,20 @@ pub fn restore(
     let files = DatabaseFiles::find(target)?;
     let shown = &files.display_path;
     if is_same_file(backup, &files.real_path) {
-        return Err(OpenError(format!("{shown} is the backup itself; name another --database")));
+        return Err(OpenError::new(format!(
+            "{shown} is the backup itself; name another --database"
+        )));
     }
     if !files.is_empty() && existing == ExistingFile::Refuse {
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "{shown} exists already, and is not overwritten; name another --database, or replace it with --force"
         )));
     }
     let source = open_backup(backup)?;
     let (_lock, is_new_lock) = try_lock(&files)?.ok_or_else(|| {
-        OpenError(format!("a server is using {shown}; stop it first, or name another --database"))
+        OpenError::new(format!(
+            "a server is using {shown}; stop it first, or name another --database"
+        ))
     })?;
     let done = replace(&source, backup, &files);
     if done.is_err() && is_new_lock {
@@ -60,23 +64,23 @@ fn open_backup(backup: &Path) -> Result<Connection, OpenError> {
     match fs::metadata(backup) {
         Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {}
         Ok(metadata) if metadata.is_file() => {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "{shown} is empty; name a file that nouns backup has written"
             )));
         }
         Ok(_) => {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "{shown} is no file; name a file that nouns backup has written"
             )));
         }
-        Err(error) => return Err(OpenError(format!("cannot read {shown} ({error})"))),
+        Err(error) => return Err(OpenError::new(format!("cannot read {shown} ({error})"))),
     }
     let explain = |error: rusqlite::Error| explain_backup_error(&shown, &error);
     let source = open_for_reading(backup, CACHE_KIB).map_err(explain)?;
     match identify_origin(&source).map_err(explain)? {
         DatabaseOrigin::Ours => Ok(source),
         DatabaseOrigin::Newer(format) => Err(newer_format_error(&shown, format, FORMAT)),
-        DatabaseOrigin::Empty | DatabaseOrigin::OtherProgram => Err(OpenError(format!(
+        DatabaseOrigin::Empty | DatabaseOrigin::OtherProgram => Err(OpenError::new(format!(
             "{shown} is no database of nouns; name a file that nouns backup has written"
         ))),
     }
@@ -124,7 +128,7 @@ fn keep_owner(part: &PartialFile, replaced: &Path) -> io::Result<()> {
 fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
     let shown = &files.display_path;
     if let Some(process) = find_process_with(&files.real_path) {
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "another process has {shown} open ({process}); end it, and restore again"
         )));
     }
@@ -132,12 +136,12 @@ fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
         && let Err(cause) = leave_wal_mode(files)
     {
         if cause.is_in_use {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "another process has {shown} open; end it, and restore again"
             )));
         }
         if let Some(log) = find_log(&files.real_path) {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "{shown} cannot be opened ({cause}), and {log} holds writes that are not in it; move both away, \
                  and restore again",
                 cause = cause.message,
@@ -146,7 +150,7 @@ fn remove_log(files: &DatabaseFiles) -> Result<(), OpenError> {
         }
     }
     if let Some(log) = find_log(&files.real_path) {
-        return Err(OpenError(format!(
+        return Err(OpenError::new(format!(
             "{log} is here, which SQLite would apply to the restored database; move it away, and restore again",
             log = log.display()
         )));
@@ -178,7 +182,7 @@ impl From<rusqlite::Error> for LeaveError {
 
 /// Checkpoints the WAL and deletes it. SQLite does so only for the sole connection of the database.
 fn leave_wal_mode(files: &DatabaseFiles) -> Result<(), LeaveError> {
-    let explain = |OpenError(message)| LeaveError { message, is_in_use: false };
+    let explain = |error: OpenError| LeaveError { message: error.to_string(), is_in_use: false };
     // Before SQLite opens anything: it deletes the log beside a file of a few bytes.
     files.check().map_err(explain)?;
     if has_wal(files) {
@@ -219,14 +223,14 @@ fn find_process_with(file: &Path) -> Option<String> {
 
 fn explain_backup_error(shown: &str, error: &rusqlite::Error) -> OpenError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => {
-            OpenError(format!("{shown} is no database; name a file that nouns backup has written"))
-        }
+        Some(ErrorCode::NotADatabase) => OpenError::new(format!(
+            "{shown} is no database; name a file that nouns backup has written"
+        )),
         Some(ErrorCode::DatabaseCorrupt) => damaged_backup_error(shown, &error.to_string()),
-        _ => OpenError(format!("cannot read {shown} ({error})")),
+        _ => OpenError::new(format!("cannot read {shown} ({error})")),
     }
 }
 
 fn damaged_backup_error(shown: &str, how: &str) -> OpenError {
-    OpenError(format!("{shown} is damaged ({how}); nothing was restored: use another backup"))
+    OpenError::new(format!("{shown} is damaged ({how}); nothing was restored: use another backup"))
 }

@@ -98,7 +98,7 @@ fn start_once(path: &Path, text: &str) -> Result<(), String> {
             shared.close();
             Ok(())
         }
-        Ok(Err(error)) => Err(error.0),
+        Ok(Err(error)) => Err(error.to_string()),
         Err(panic) => Err(crate::fault::panic_message(&*panic)),
     }
 }
@@ -284,7 +284,7 @@ fn failed_start_keeps_the_wal_that_another_process_created_meanwhile() {
             let insert = "INSERT INTO nouns_system (name, value) VALUES ('command', 'committed')";
             connection.execute(insert, []).unwrap();
             command = Some(connection);
-            Err::<(), _>(crate::store::OpenError("planted".to_owned()))
+            Err::<(), _>(crate::store::OpenError::new("planted".to_owned()))
         });
         assert!(opened.is_err());
         if command.is_some() {

@@ -11,6 +11,7 @@ mod files;
 mod hints;
 mod locked;
 mod sd_notify;
+mod reload;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ mod empty;
 mod live_servers;
 mod locks;
 mod references;
+mod rollback;
 mod unfinished;
 
 use crate::harness::{Backend, FinishedProcess, Folder, Setup};

@@ -252,7 +252,7 @@ impl WriterHarness {
         let once = keyed.map(|_| Box::new(idempotency_key(&request_id)));
         let route = Route { verb, target: place };
         let intent = intent::read(&self.model, route, (None, &[]), body.as_bytes()).unwrap();
-        match plan::make(&self.model, intent, &Caller::open(), || ChangeAuthor {
+        match plan::make(&self.model, intent, &Caller::open(&self.model), || ChangeAuthor {
             actor: "-".into(),
             request_id,
         })
