@@ -47,8 +47,18 @@ fn read_document(model: &Model, caller: &Caller) -> Value {
     serde_json::from_slice(&document(model, caller)).unwrap()
 }
 
-/// The template with a value for each parameter.
+/// The template with a value for each parameter, the first of a choice.
 fn concrete_path(model: &Model, template: &RouteTemplate<'_>) -> String {
+    concrete_path_with(model, template, 0)
+}
+
+/// The template with each value of its choice.
+fn concrete_paths(model: &Model, template: &RouteTemplate<'_>) -> Vec<String> {
+    let values = template.choice.as_ref().map_or(1, |(_, values)| values.len());
+    (0..values).map(|at| concrete_path_with(model, template, at)).collect()
+}
+
+fn concrete_path_with(model: &Model, template: &RouteTemplate<'_>, choice: usize) -> String {
     let mut path = model.server.base_path.clone().unwrap_or_default();
     for segment in template.path.split('/').skip(1) {
         path.push('/');
@@ -57,7 +67,7 @@ fn concrete_path(model: &Model, template: &RouteTemplate<'_>) -> String {
             Some(name) => match &template.choice {
                 Some((known, values)) if *known == name => {
                     let encoded = percent_encoding::utf8_percent_encode(
-                        values[0],
+                        values[choice],
                         percent_encoding::NON_ALPHANUMERIC,
                     );
                     path.push_str(&encoded.to_string());
@@ -111,10 +121,12 @@ fn document_operations_equal_the_admitted_routes() {
             let scope = AccessScope::new(&caller, model::GrantVerb::Get);
             let mut expected = BTreeSet::new();
             for template in route_templates(&model) {
-                let path = concrete_path(&model, &template);
-                for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
+                let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+                let paths = concrete_paths(&model, &template);
+                let requests = paths.iter().flat_map(|path| methods.map(|method| (path, method)));
+                for (path, method) in requests {
                     let parsed = Method::from_bytes(method.as_bytes()).unwrap();
-                    let Ok(route) = intent::route(&model, &parsed, &path, None) else { continue };
+                    let Ok(route) = intent::route(&model, &parsed, path, None) else { continue };
                     let is_reachable = route
                         .resource()
                         .is_none_or(|resource| scope.can_read_ancestors(&model, resource));
@@ -484,5 +496,19 @@ fn document_has_every_problem() {
         [&problem::UNKNOWN_METHOD, &problem::METHOD_NOT_ALLOWED, &problem::TOO_MANY_REQUESTS];
     for kind in problem::ALL.iter().filter(|kind| !others.contains(kind)) {
         assert!(texts.contains(&format!("`{}`", kind.slug)), "{}", kind.slug);
+    }
+}
+
+#[test]
+fn document_of_a_role_without_the_first_resource_has_the_paths_of_schemas_and_docs() {
+    let text = "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n\
+        [resources.b.fields]\nx = { type = \"text\" }\n[roles.clerk]\nb = [\"get\"]\n";
+    let model = model::read("m.toml", text).unwrap();
+    let rights = Rights::of_roles(&model, ["clerk"].into_iter());
+    let caller = Caller::user("ann".into(), Arc::new(rights));
+    let document = read_document(&model, &caller);
+    for path in ["/-/schemas/{resource}", "/-/docs/{resource}"] {
+        let parameter = resolve(&document, &document["paths"][path]["get"]["parameters"][0]);
+        assert_eq!(parameter["schema"]["enum"], serde_json::json!(["b"]), "{path}: {parameter}");
     }
 }

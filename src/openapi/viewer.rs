@@ -25,6 +25,13 @@ impl<'a> Viewer<'a> {
 
     /// Whether a request of this form can succeed. Below a resource that the caller may not read nothing is found.
     pub fn may_use(&self, template: &RouteTemplate<'_>, verb: RequestVerb) -> bool {
+        let target = &template.target;
+        if template.choice.is_some()
+            && matches!(target, RouteTarget::Schema(_) | RouteTarget::Docs(Some(_)))
+        {
+            // The target is the first of the resources that the path parameter may name.
+            return self.model.declared().any(|resource| self.knows(resource.index));
+        }
         let route = Route { verb, target: template.target.clone() };
         let has_ancestors = route
             .resource()
