@@ -134,9 +134,11 @@ impl ServerProcess {
             Err(refusal) if !refusal.is_other_model => return Err(refusal.into()),
             Err(refusal) => refusal,
         };
-        let stored = AdminStore::open_read_only(database, declared).ok();
-        let stored = stored.map(|mut stored| retain_stored(&loaded.source, declared, &mut stored));
-        let Some(Ok(Some(model))) = stored else { return Err(refusal.into()) };
+        let mut stored = AdminStore::open_read_only(database, declared)?;
+        let Some(model) = retain_stored(&loaded.source, declared, &mut stored)? else {
+            return Err(refusal.into());
+        };
+        drop(stored);
         let opened = open(model)?;
         let message = "the database keeps what the model does not declare, as after a rollback; to delete it, run \
                        nouns plan and nouns migrate";
@@ -169,11 +171,32 @@ impl ServerProcess {
             };
             drop(opened);
             let (process, previous) = (Arc::clone(self), loaded);
-            let reopened = host.run_unless_signalled(move || process.reopen(previous, changed))?;
-            // Nothing is served and every acknowledged write is on disk.
-            let Ok(reopened) = reopened else { return Ok(ExitOutcome::Finished) };
-            (loaded, opened) = reopened?;
+            let reopened = host.run_unless_signalled(move || process.reopen(previous, changed));
+            let reopened = match reopened {
+                Ok(Ok(reopened)) => reopened,
+                // Nothing is served, and every acknowledged write is on disk.
+                Ok(Err(signal)) => {
+                    self.reload.log.event(Level::Info, "ended by a signal", &[("signal", &signal)]);
+                    return Ok(ExitOutcome::Finished);
+                }
+                Err(error) => Err(error.into()),
+            };
+            match reopened {
+                Ok(reopened) => (loaded, opened) = reopened,
+                Err(error) => return Ok(self.end_after_reload(&error)),
+            }
+            // It may have been replaced while no server watched it.
+            if let Some(tls) = &self.tls {
+                tls.reload(&self.reload.log);
+            }
         }
+    }
+
+    /// Ends a process that cannot serve any more, with the exit code after which a service manager starts it again.
+    fn end_after_reload(&self, error: &CommandError) -> ExitOutcome {
+        const CAUSE: &str = "the server could not be started again after a reload";
+        self.reload.log.event(Level::Error, CAUSE, &[("cause", &error.0.trim_end())]);
+        ExitOutcome::Broken(CAUSE)
     }
 
     /// Opens the store with the changed model, or with the previous one.
@@ -183,7 +206,7 @@ impl ServerProcess {
         changed: LoadedModel,
     ) -> Result<(LoadedModel, OpenedStore), CommandError> {
         let log = &self.reload.log;
-        match self.open_store(&changed, true) {
+        match self.open_store(&changed, false) {
             Ok(opened) => {
                 log.event(Level::Info, "the changed model is applied", &[]);
                 Ok((changed, opened))

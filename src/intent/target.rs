@@ -254,7 +254,13 @@ pub(super) fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {
         .strip_prefix(prefix)
         .filter(|rest| !rest.is_empty())
         .or((path == prefix).then_some("/"))?;
-    find_unprefixed_target(model, path)
+    // Nobody can use a retained resource; the change log still has its paths.
+    find_unprefixed_target(model, path).filter(|target| match target {
+        RouteTarget::Collection(address) | RouteTarget::Item(address) => {
+            !model.resource(address.resource).is_retained
+        }
+        _ => true,
+    })
 }
 
 /// The target of a path without the deployment's prefix, as the change log records it.
@@ -312,12 +318,12 @@ fn find_resource<'a>(
             .children
             .iter()
             .map(|index| model.resource(*index))
-            .find(|resource| !resource.is_retained && *resource.plural == *child)?;
+            .find(|resource| *resource.plural == *child)?;
     }
 }
 
 fn find_top_level<'a>(model: &'a Model, plural: &str, is_own: bool) -> Option<&'a Resource> {
-    let mut tops = model.usable().filter(|resource| resource.parent.is_none());
+    let mut tops = model.resources.iter().filter(|resource| resource.parent.is_none());
     tops.find(|resource| resource.is_builtin == is_own && &*resource.plural == plural)
 }
 

@@ -101,9 +101,8 @@ fn parse_pattern(model: &Model, text: &str, has_filter: bool) -> Result<EventPat
             r#"expected "*", or a resource and a kind, such as "order.*" or "order.created", got {got}"#
         ));
     };
-    let mut known = model.usable().filter(|resource| !resource.is_builtin);
-    let resource = known.clone().find(|resource| *resource.name == *name).ok_or_else(|| {
-        let near = nearest(name, known.by_ref().map(|resource| &*resource.name));
+    let resource = model.declared().find(|resource| *resource.name == *name).ok_or_else(|| {
+        let near = nearest(name, model.declared().map(|resource| &*resource.name));
         unknown_word("resource", name, near)
     })?;
     // Without a filter, no item leaves.

@@ -26,7 +26,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The resources with tables of their own, without the built-in ones.
+    /// The resources of the model file, and the retained ones; without the built-in ones.
     pub fn declared(&self) -> impl Iterator<Item = &Resource> {
         self.resources.iter().filter(|resource| !resource.is_builtin)
     }

@@ -498,17 +498,3 @@ fn document_has_every_problem() {
         assert!(texts.contains(&format!("`{}`", kind.slug)), "{}", kind.slug);
     }
 }
-
-#[test]
-fn document_of_a_role_without_the_first_resource_has_the_paths_of_schemas_and_docs() {
-    let text = "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n\
-        [resources.b.fields]\nx = { type = \"text\" }\n[roles.clerk]\nb = [\"get\"]\n";
-    let model = model::read("m.toml", text).unwrap();
-    let rights = Rights::of_roles(&model, ["clerk"].into_iter());
-    let caller = Caller::user("ann".into(), Arc::new(rights));
-    let document = read_document(&model, &caller);
-    for path in ["/-/schemas/{resource}", "/-/docs/{resource}"] {
-        let parameter = resolve(&document, &document["paths"][path]["get"]["parameters"][0]);
-        assert_eq!(parameter["schema"]["enum"], serde_json::json!(["b"]), "{path}: {parameter}");
-    }
-}

@@ -129,3 +129,24 @@ impl<'a> WritableFields<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model;
+
+    #[test]
+    fn viewer_without_the_first_resource_may_use_schemas_and_docs() {
+        let text = "title = \"A\"\n[resources.a.fields]\nx = { type = \"text\" }\n\
+            [resources.b.fields]\nx = { type = \"text\" }\n[roles.clerk]\nb = [\"get\"]\n";
+        let model = model::read("m.toml", text).unwrap();
+        let rights = Rights::of_roles(&model, ["clerk"].into_iter());
+        let caller = Caller::user("ann".into(), Arc::new(rights));
+        let viewer = Viewer::new(&model, &caller);
+        let templates = crate::intent::route_templates(&model);
+        for path in ["/-/schemas/{resource}", "/-/docs/{resource}"] {
+            let template = templates.iter().find(|template| template.path == path).unwrap();
+            assert!(viewer.may_use(template, RequestVerb::Get), "{path}");
+        }
+    }
+}

@@ -154,7 +154,7 @@ impl Rights {
         }
     }
 
-    /// The combined rights of these roles. `admin` is unrestricted; names that the model does not declare
+    /// The combined rights of these roles. `admin` has all rights; names that the model does not declare
     /// grant nothing.
     pub fn of_roles<'r>(model: &Model, roles: impl Iterator<Item = &'r str>) -> Self {
         let names: Vec<&str> = roles.chain([ANYONE]).collect();
@@ -165,6 +165,10 @@ impl Rights {
         let roles: Vec<&Role> = model.roles.iter().filter(is_among).collect();
         let of_resource = |resource: &Resource| {
             GrantVerb::ALL.map(|verb| {
+                // `"*"` also grants retained resources.
+                if resource.is_retained {
+                    return None;
+                }
                 let grants = roles.iter().flat_map(|role| &role.grants);
                 let grants = grants.filter(|grant| {
                     grant.resource == resource.index && grant.verbs.contains(&verb)

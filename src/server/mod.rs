@@ -96,7 +96,7 @@ impl ExitOutcome {
 /// Decides at SIGHUP whether a changed model is to be served. It may block.
 pub type ReloadCheck = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// The runtime of the accept loops and the signals: they outlive a reload, so that no signal is lost.
+/// The runtime of the accept loops and the signals: they outlive a reload, so that no signal to end is lost.
 pub struct Host {
     runtime: LocalRuntime,
     signals: Signals,
@@ -183,7 +183,7 @@ impl Host {
     }
 }
 
-/// Why the server stops to serve.
+/// Why the server stops serving.
 enum StopCause {
     Signal,
     Reload,
@@ -248,8 +248,14 @@ async fn serve_until_signal(
 async fn until_reload(hangup: &mut Signal, check: ReloadCheck) {
     while hangup.recv().await.is_some() {
         let check = Arc::clone(&check);
+        let (say, result) = oneshot::channel();
+        // A thread of its own: a shutdown does not wait for it, and then drops the receiver.
+        let run = move || {
+            let _ = say.send(check());
+        };
+        let thread = std::thread::Builder::new().name("reload".to_owned()).spawn(run);
         // A check that panicked has logged it.
-        if tokio::task::spawn_blocking(move || check()).await.unwrap_or(false) {
+        if thread.is_ok() && result.await.unwrap_or(false) {
             return;
         }
     }
@@ -287,7 +293,7 @@ async fn drain(
     (settings, log): (&ServerOptions, &Logger),
 ) -> ExitOutcome {
     let mut is_reload = matches!(cause, StopCause::Reload);
-    let repeated_until =
+    let mut repeated_until =
         matches!(cause, StopCause::Signal).then(|| clock::now() + REPEATED_SIGNAL_MAX);
     let mut all_done = Box::pin(async { while working.join_next().await.is_some() {} });
     let mut timeout_passed = Box::pin(tokio::time::sleep(DRAIN_TIMEOUT));
@@ -301,6 +307,7 @@ async fn drain(
                     log.event(Level::Info, SHUTTING_DOWN, &[("signal", &number)]);
                     settings.service_manager.notify(sd_notify::STOPPING, log);
                     is_reload = false;
+                    repeated_until = Some(clock::now() + REPEATED_SIGNAL_MAX);
                     listeners.clear();
                 }
                 false => break ExitOutcome::Forced(number),

@@ -51,7 +51,7 @@ impl Signals {
                 Some(()) = self.terminate.recv() => return 15,
                 Some(()) = self.interrupt.recv() => return 2,
                 // Closing a terminal ends the programs that run in it; any other SIGHUP is for
-                // `tls::watch_certificate`.
+                // a reload.
                 Some(()) = self.hangup.recv() => {
                     if self.is_on_terminal && !io::stderr().is_terminal() {
                         return 1;

@@ -7,7 +7,7 @@
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
 use crate::fault::OrBug;
-use crate::model::diff::{Difference, compare};
+use crate::model::diff::{Difference, MigrationEffect, ModelChange, compare};
 use crate::model::loosened::loosened_rules;
 use crate::model::{self, Model, ResourceIndex};
 use crate::store::driver::Driver;
@@ -243,6 +243,16 @@ async fn migrate_tables<D: Driver>(
             Difference::AddField(index, field) => fields.push((index, field)),
             Difference::Change(change) => conflicts.push(change),
         }
+    }
+    let is_removal = |change: &ModelChange| change.effect == MigrationEffect::Remove;
+    if !others.is_empty()
+        && !conflicts.is_empty()
+        && conflicts.iter().all(is_removal)
+        && made.is_empty()
+        && fields.is_empty()
+    {
+        // A rollback beside servers with the newer model, which use the tables even if they are empty.
+        return Err(MigrationError::Refused(conflicts.iter().map(ModelChange::describe).collect()));
     }
     let rebuild = empty_tables::plan_rebuild(driver, (old, model), &conflicts).await?;
     if !others.is_empty() {

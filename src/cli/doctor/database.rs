@@ -13,7 +13,7 @@ use crate::cli::model_source::{built_in_store, read_model};
 use crate::cli::report::CommandError;
 use crate::cli::roles::RoleReview;
 use crate::clock;
-use crate::model::diff::{Difference, compare};
+use crate::model::diff::{Difference, MigrationEffect, compare};
 use crate::model::{self, Model};
 use crate::store::{
     AdminStore, Database, PageCheck, PostgresHealth, ReferenceCheck, SqliteHealth, examine_sqlite,
@@ -266,12 +266,15 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
             return checks.fault(NAME, &format!("the stored model cannot be read ({errors})"));
         }
     };
-    let mut additions = 0;
+    let (mut additions, mut has_others) = (0, false);
     let mut refused = Vec::new();
     for difference in compare(&stored, model) {
         match difference {
             Difference::AddResource(_) | Difference::AddField(..) => additions += 1,
-            Difference::Change(change) => refused.push(change.describe()),
+            Difference::Change(change) => {
+                has_others |= change.effect != MigrationEffect::Remove;
+                refused.push(change.describe());
+            }
         }
     }
     match (refused.as_slice(), additions) {
@@ -279,6 +282,14 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
         ([], _) => checks.ok(
             NAME, &format!(
                 "the next start applies what the model adds ({additions} resources and fields)"
+            ),
+        ),
+        (removed, 0) if !has_others => checks.warn(
+            NAME,
+            &format!(
+                "the model lacks what the database has: {}; a server keeps optional fields and resources, and hides \
+                 them; nouns migrate would delete them",
+                removed.join("; ")
             ),
         ),
         (refused, _) => checks.fault(

@@ -11,12 +11,12 @@ use crate::fault::OrBug as _;
 use crate::formats::cloud_event::event_type;
 use crate::intent::{EventSelection, ListQuery, LoggedChange, SelectionFault};
 use crate::json::{self, Json};
+use crate::model::Model;
 use crate::model::builtin::webhook;
-use crate::model::{GrantVerb, Model};
+use crate::permit::AccessScope;
 use crate::permit::change_visibility::{
     ChangeScope, ChangeTarget, NoAncestorStates, Visibility, judge,
 };
-use crate::permit::{AccessScope, Caller};
 use crate::plan::NewDelivery;
 use crate::value::{EventKind, Id, Item, Moment, Value};
 
@@ -138,15 +138,11 @@ fn select_events(
     let (selection, faults) = EventSelection::parse_known(model, &patterns, filter);
     let list = selection.list.clone().unwrap_or_else(|| ListQuery::by_id(1, None));
     let list = Arc::new(list);
-    let access = AccessScope::new(&Caller::open(model), GrantVerb::Get);
     let scope = |at: usize| {
-        let resource = model.resources.get(at)?;
-        if resource.is_builtin || resource.is_retained {
-            return None;
-        }
+        let resource = model.resources.get(at).filter(|resource| !resource.is_builtin)?;
         let mut kinds = EventKind::ALL.into_iter();
         kinds.any(|kind| selection.selects(resource.index, kind)).then(|| ChangeScope {
-            access: access.clone(),
+            access: AccessScope::default(),
             target: ChangeTarget::Resource(resource.index, Arc::clone(&list)),
         })
     };

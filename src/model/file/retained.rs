@@ -13,7 +13,7 @@ use super::toml_tree::{TomlNode, TomlTable};
 use crate::model::diff::compare;
 use crate::model::field::Field;
 use crate::model::report::Mistakes;
-use crate::model::resource::Model;
+use crate::model::resource::{Model, Resource, UniqueRule};
 
 /// The model of a file with the retained parts of the stored one; `None` if they differ in more than optional fields
 /// and resources that the file lacks. `declared` is the model of the file alone.
@@ -125,20 +125,22 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
             resource.is_retained = true;
             continue;
         };
-        let is_unique = |at| resource.unique.iter().any(|unique| unique.fields == [at]);
-        for (at, field) in resource.fields.iter_mut().enumerate() {
-            if known.field(&field.name).is_none() {
-                if !is_fillable(field) || (field.default.is_some() && is_unique(at)) {
-                    return None;
-                }
-                field.is_retained = true;
-            }
+        for field in resource.fields.iter_mut() {
+            field.is_retained = known.field(&field.name).is_none();
+        }
+        let is_optional = |field: &Field| !field.required || field.computed.is_some();
+        let mut retained = resource.fields.iter().filter(|field| field.is_retained);
+        if !retained.all(is_optional) || resource.unique.iter().any(|rule| clashes(resource, rule))
+        {
+            return None;
         }
     }
     Some(())
 }
 
-/// Whether an item can be created without a value for the field.
-fn is_fillable(field: &Field) -> bool {
-    !field.required || field.nullable || field.default.is_some() || field.computed.is_some()
+/// Whether new items would clash, because they all have the same values of the retained fields of a unique rule.
+fn clashes(resource: &Resource, rule: &UniqueRule) -> bool {
+    let fields = rule.fields.iter().filter_map(|at| resource.fields.get(*at));
+    let mut retained = fields.filter(|field| field.is_retained).peekable();
+    retained.peek().is_some() && retained.all(|field| field.default.is_some())
 }

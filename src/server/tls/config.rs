@@ -58,7 +58,7 @@ impl TlsConfig {
     }
 
     /// Reads both files again. Existing connections keep the old pair; its session tickets become invalid.
-    fn reload(&self, log: &Logger) {
+    pub fn reload(&self, log: &Logger) {
         let certificate = self.files.certificate.display();
         match certificate_pair::read(&self.files, clock::moment()) {
             Ok(pair) => {

@@ -93,6 +93,17 @@ fn start_with_an_older_model_beside_a_newer_one_keeps_its_field() {
 }
 
 #[test]
+fn start_with_an_older_model_beside_a_newer_one_keeps_its_empty_resource() {
+    let (_folder, address) = empty_database();
+    let model = format!("{NOTES}[resources.page.fields]\ntext = {{ type = \"text\" }}\n");
+    let newer = Setup::replica(address.clone()).model(&model).start();
+    let older = Setup::replica(address).model(NOTES).start();
+    assert_eq!(older.get("/pages").status, 404);
+    let page = newer.create("/pages", r#"{"page":{"text":"one"}}"#);
+    assert_eq!(newer.get(&page).status, 200);
+}
+
+#[test]
 fn start_with_an_unrelated_model_is_refused() {
     let (_folder, address) = empty_database();
     let server = Setup::replica(address.clone()).model(&model_with_more_fields()).start();

@@ -18,6 +18,9 @@ name = { type = "text", required = true, filter = true }
 [roles.clerk]
 customer = ["get", "post", "put", "patch", "delete"]
 "/-/changes" = ["get"]
+[roles.reader]
+"*" = ["get", "put"]
+"/-/changes" = ["get"]
 "#;
 
 /// With fields and resources of every kind that can be added to a database with items.
@@ -115,6 +118,7 @@ on_every_backend! {
         assert_eq!(server.delete(&bob).status, 409);
         let entries = server.get("/-/changes").json();
         let entries = entries["changes"].as_array().unwrap();
+        assert_eq!(entries.len(), 5, "{entries:?}");
         assert!(entries.iter().all(|entry| entry["resource"] == "customer"), "{entries:?}");
         assert!(!server.get("/-/changes").text().contains("likes tea"));
 
@@ -136,11 +140,17 @@ on_every_backend! {
         let server = Setup::new(backend).model(OLD).with_authentication().start_in(folder);
         let clerk = crate::harness::Person::new("ann", "Circle of Life");
         server.add_user(&clerk, &["clerk"]);
-        for login in [server.admin().basic(), clerk.basic()] {
+        let reader = crate::harness::Person::new("bob", "Circle of Life");
+        server.add_user(&reader, &["reader"]);
+        for login in [server.admin().basic(), clerk.basic(), reader.basic()] {
             let login = [("Authorization", login.as_str())];
             let item = server.request(&format!("GET {ann}"), &login, "");
             assert_eq!(members(&item.json()["customer"]), DECLARED);
             assert_eq!(server.request("GET /badges", &login, "").status, 404);
+            for path in ["/", "/-/openapi.json"] {
+                let known = server.request(&format!("GET {path}"), &login, "");
+                assert!(known.text().contains("customer") && !known.text().contains("badge"), "{path}");
+            }
             assert!(!server.request("GET /-/changes", &login, "").text().contains("likes tea"));
             let body = r#"{"customer":{"name":"Anne"}}"#;
             assert_eq!(server.request(&format!("PUT {ann}"), &login, body).status, 200);
@@ -171,6 +181,23 @@ on_every_backend! {
         assert_ne!(run(&["export", "badge", "--format", "csv"]).code, Some(0));
         let level = "SELECT level FROM customers WHERE name = 'Dora'";
         assert_eq!(run_sql(backend, folder.path(), level), "3\n");
+    }
+
+    fn rollback_with_a_unique_rule_over_a_default_is_refused(backend: Backend) {
+        let more = "level = { type = \"integer\", default = 3 }\n[roles.clerk]";
+        let model = OLD.replace("[roles.clerk]", more).replace("[resources.customer]\n", "[resources.customer]\nunique = [[\"name\", \"level\"]]\n");
+        let server = Setup::new(backend).model(&model).start();
+        server.create("/customers", r#"{"customer":{"name":"Bob"}}"#);
+        let (ended, _) = refused(backend, OLD, server.stop());
+        assert!(ended.stderr.contains("customer.level: the field was removed"), "{}", ended.stderr);
+    }
+
+    fn rollback_cascades_to_retained_items_and_logs_them(backend: Backend) {
+        let (folder, ann, _) = filled(backend);
+        let server = start(backend, OLD, folder);
+        assert_eq!(server.delete(&ann).status, 204);
+        let log = "SELECT count(*) FROM nouns_changes WHERE resource = 'order' AND kind = 'deleted'";
+        assert_eq!(run_sql(backend, server.folder(), log), "1\n");
     }
 
     fn rollback_that_also_changes_something_is_refused(backend: Backend) {
