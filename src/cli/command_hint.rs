@@ -23,6 +23,7 @@ const COMMANDS: &[(&str, ModelArgument, &[&str])] = &[
     ("changes", ModelArgument::Positional, &[DATABASE]),
     ("backup", ModelArgument::Positional, &[DATABASE]),
     ("restore", ModelArgument::Positional, &[DATABASE, KEY_FILE]),
+    ("move", ModelArgument::Positional, &[DATABASE, KEY_FILE]),
     ("doctor", ModelArgument::Positional, &[DATABASE, KEY_FILE]),
     ("check", ModelArgument::Positional, &[]),
     ("user", ModelArgument::Flag, &[DATABASE, KEY_FILE]),

@@ -10,6 +10,7 @@ mod change_line;
 mod changes;
 mod check;
 mod command_hint;
+mod database_move;
 mod demo;
 mod doctor;
 mod environment;
@@ -99,6 +100,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Put a backup in the place of the database
     Restore(restore::RestoreArgs),
+    /// Copy a stopped database to PostgreSQL, or back to SQLite
+    Move(database_move::MoveArgs),
     /// Check the database, the key and the machine, and say what to mend
     Doctor(doctor::DoctorArgs),
     /// Manage users
@@ -144,6 +147,7 @@ pub fn run() -> ExitCode {
             Command::Changes(flags) => changes::run(&flags),
             Command::Backup(flags) => backup::run(&flags),
             Command::Restore(flags) => restore::run(&flags),
+            Command::Move(flags) => database_move::run(&flags),
             Command::Doctor(flags) => doctor::run(&flags),
             Command::User(command) => user::run(&command),
             Command::Cert(flags) => cert::run(&flags),

@@ -127,17 +127,21 @@ pub fn database(flag: Option<&str>, model: &Model) -> Result<Database, CommandEr
 
 pub fn database_at(flag: Option<&str>, places: &StoragePlaces) -> Result<Database, CommandError> {
     let text = flag.or(places.database.as_deref()).unwrap_or(DEFAULT_DATABASE);
-    refuse_shown_password(text)?;
+    refuse_shown_password("--database", text)?;
     Ok(Database::parse(text, &postgres_environment())?)
 }
 
-/// Everyone on the machine can read the arguments of a process, but not its environment.
-pub fn refuse_shown_password(database: &str) -> Result<(), CommandError> {
+/// Everyone on the machine can read the arguments of a process, but not its environment. `flag` has the address.
+pub fn refuse_shown_password(flag: &str, database: &str) -> Result<(), CommandError> {
     if PostgresUrl::has_password(database) && is_argument(database.as_ref()) {
-        return Err(command_error(
-            "a password in --database can be read by everyone on this machine; leave it out there, and \
-             set NOUNS_DATABASE to the whole address, PGPASSWORD to the password, or put it into ~/.pgpass",
-        ));
+        let variable = match flag {
+            "--database" => "NOUNS_DATABASE to the whole address, ",
+            _ => "",
+        };
+        return Err(command_error(format!(
+            "a password in {flag} can be read by everyone on this machine; leave it out there, and \
+             set {variable}PGPASSWORD to the password, or put it into ~/.pgpass"
+        )));
     }
     Ok(())
 }

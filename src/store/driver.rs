@@ -14,7 +14,7 @@ use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
 use crate::store::sql::dialect::Dialect;
-use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::statement::{Bind, BulkInsert, Columns, Statement};
 use crate::value::Moment;
 
 /// Whether the transaction goes on after the last of several statements.
@@ -54,6 +54,18 @@ pub trait Driver {
                 1 => {}
                 _ => return Err(failed(changed_while_locked_error())),
             }
+        }
+        Ok(())
+    }
+
+    /// Inserts rows, in bulk where the engine has a way to do so.
+    async fn insert_rows(
+        &mut self,
+        insert: &BulkInsert,
+        rows: &[Vec<Bind<'_>>],
+    ) -> Result<(), StatementError> {
+        for row in rows {
+            self.execute(&insert.row, row).await?;
         }
         Ok(())
     }

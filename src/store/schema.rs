@@ -23,16 +23,43 @@ const ADDED_FIELD: &str = "an added field is one of the resource";
 
 /// Creates the tables of an empty database.
 pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), MigrationError> {
-    let dialect = D::DIALECT;
     crate::fault::point("create");
+    create_tables(driver, model).await?;
+    create_indexes(driver, model).await?;
+    // Until the first sweep, the clock marks hold the creation time of the database.
+    let now = driver.now().to_string();
+    for mark in [statements::CHANGES_CLOCK, IDEMPOTENCY_CLOCK] {
+        system_values::write(driver, mark, &now).await?;
+    }
+    system_values::write(driver, statements::CHANGES_SWEPT, "0").await?;
+    system_values::write(driver, "model", &model.shape).await?;
+    Ok(())
+}
+
+/// Creates all tables, those of the model and of the change log without their indexes.
+pub async fn create_tables<D: Driver>(driver: &mut D, model: &Model) -> Result<(), StatementError> {
+    let dialect = D::DIALECT;
     for table in dialect.system_tables {
         driver.execute(table, &[]).await?;
     }
+    for resource in model.declared() {
+        driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
+    }
+    users::create(driver, model).await?;
+    webhooks::create(driver, model).await?;
+    idempotency::create(driver).await
+}
+
+/// Creates the indexes of the change log, and the indexes and foreign keys of the model's tables.
+pub async fn create_indexes<D: Driver>(
+    driver: &mut D,
+    model: &Model,
+) -> Result<(), StatementError> {
+    let dialect = D::DIALECT;
     for index in dialect.log_indexes {
         driver.execute(index.create, &[]).await?;
     }
     for resource in model.declared() {
-        driver.execute(&ddl::create_table(model, resource, dialect), &[]).await?;
         for index in ddl::indexes(resource, dialect) {
             driver.execute(&index.create, &[]).await?;
         }
@@ -42,16 +69,6 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Migr
             driver.execute(key.add(), &[]).await?;
         }
     }
-    users::create(driver, model).await?;
-    webhooks::create(driver, model).await?;
-    idempotency::create(driver).await?;
-    // Until the first sweep, the clock marks hold the creation time of the database.
-    let now = driver.now().to_string();
-    for mark in [statements::CHANGES_CLOCK, IDEMPOTENCY_CLOCK] {
-        system_values::write(driver, mark, &now).await?;
-    }
-    system_values::write(driver, statements::CHANGES_SWEPT, "0").await?;
-    system_values::write(driver, "model", &model.shape).await?;
     Ok(())
 }
 

@@ -26,6 +26,15 @@ impl<'a> Statement<'a> {
     }
 }
 
+/// Inserts rows into a table, all with values for the same columns.
+#[derive(Debug)]
+pub struct BulkInsert {
+    /// Inserts one row. Its parameters are the columns.
+    pub row: String,
+    /// The COPY statement of an engine that has one, in its binary format.
+    pub copy: String,
+}
+
 /// The value of a statement's parameter.
 #[derive(Debug, Clone, Copy)]
 pub enum Bind<'a> {

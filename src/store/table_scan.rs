@@ -18,10 +18,36 @@ use crate::value::Item;
 /// The rows of the first page, and the maximum of any page.
 const PAGE_ROWS_FIRST: usize = 64;
 const PAGE_ROWS_MAX: usize = 2_000;
-/// A page ends with the item that exceeds this size.
-const PAGE_BYTES_MAX: usize = 1 << 20;
 /// The size of an item without its values.
 const ITEM_BYTES: usize = 128;
+
+/// The number of rows of the next page, by the size of those before.
+#[derive(Debug)]
+pub struct ScanPageSize {
+    rows: usize,
+}
+
+impl Default for ScanPageSize {
+    fn default() -> Self {
+        Self { rows: PAGE_ROWS_FIRST }
+    }
+}
+
+impl ScanPageSize {
+    /// A page ends with the row that exceeds this size.
+    pub const BYTES_MAX: usize = 1 << 20;
+
+    /// The limit of a statement.
+    pub fn bind(&self) -> Bind<'static> {
+        Bind::Integer(i64::try_from(self.rows).unwrap_or(i64::MAX))
+    }
+
+    /// Aims at half of the limit, by the size of the last page.
+    pub fn adapt(&mut self, rows: usize, bytes: usize) {
+        let wanted = Self::BYTES_MAX / 2 * rows / bytes.max(1);
+        self.rows = wanted.clamp(1, PAGE_ROWS_MAX);
+    }
+}
 
 /// Reads all items, until `with` breaks.
 pub async fn scan<D: Driver>(
@@ -33,9 +59,9 @@ pub async fn scan<D: Driver>(
     let scanned = context.model.resource(resource);
     let first = table_page(scanned, D::DIALECT);
     let further = table_page_after(scanned, D::DIALECT);
-    let (mut after, mut rows_wanted) = (None, PAGE_ROWS_FIRST);
+    let (mut after, mut page_size) = (None, ScanPageSize::default());
     loop {
-        let limit = Bind::Integer(i64::try_from(rows_wanted).unwrap_or(i64::MAX));
+        let limit = page_size.bind();
         let statement = match after {
             None => Statement::new(&*first, vec![limit]),
             Some(id) => Statement::new(&*further, vec![limit, Bind::Id(id)]),
@@ -43,7 +69,7 @@ pub async fn scan<D: Driver>(
         let mut bytes = 0;
         let is_enough = |item: &Item| {
             bytes += item.approximate_bytes() + ITEM_BYTES;
-            bytes >= PAGE_BYTES_MAX
+            bytes >= ScanPageSize::BYTES_MAX
         };
         let read = |_, row: &dyn Columns| context.read_item(resource, row);
         let pages = driver.query_all(slice::from_ref(&statement), read, is_enough).await?;
@@ -53,8 +79,6 @@ pub async fn scan<D: Driver>(
         if items.iter().any(|item| with(item).is_break()) {
             return Ok(());
         }
-        // Aims at half of the limit, by the size of the last items.
-        rows_wanted = PAGE_BYTES_MAX / 2 * items.len() / bytes.max(1);
-        rows_wanted = rows_wanted.clamp(1, PAGE_ROWS_MAX);
+        page_size.adapt(items.len(), bytes);
     }
 }

@@ -63,6 +63,8 @@ mod metrics;
 #[cfg(test)]
 mod migrations;
 #[cfg(test)]
+mod moves;
+#[cfg(test)]
 mod openapi;
 #[cfg(test)]
 mod operate;

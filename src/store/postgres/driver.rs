@@ -12,6 +12,8 @@ use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Error, RowStream};
 
 use crate::model::settings::Pooling;
@@ -27,7 +29,7 @@ use crate::store::postgres::outgoing_statement::{
 };
 use crate::store::postgres::pool::DatabaseConnection;
 use crate::store::sql::dialect::{Dialect, POSTGRES};
-use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::statement::{Bind, BulkInsert, Columns, Statement};
 use crate::value::Moment;
 
 /// The state of a transaction.
@@ -318,6 +320,22 @@ impl Driver for PostgresDriver<'_> {
         Ok(())
     }
 
+    /// By COPY, inside a transaction that has begun.
+    async fn insert_rows(
+        &mut self,
+        insert: &BulkInsert,
+        rows: &[Vec<Bind<'_>>],
+    ) -> Result<(), StatementError> {
+        let copied = copy_rows(self.connection, &insert.copy, rows).await;
+        let copied = copied.map_err(|error| self.record_error(&error))?;
+        match usize::try_from(copied) == Ok(rows.len()) {
+            true => Ok(()),
+            false => Err(StatementError::Engine(
+                "COPY wrote another number of rows than it was given".to_owned(),
+            )),
+        }
+    }
+
     async fn begin_savepoint(&mut self) -> Result<(), StatementError> {
         self.send_command("SAVEPOINT request").await?;
         self.has_savepoint = true;
@@ -359,6 +377,21 @@ impl Driver for PostgresDriver<'_> {
             Pooling::Transaction => Some(&self.unshared_watermark),
         }
     }
+}
+
+async fn copy_rows(
+    connection: &DatabaseConnection,
+    sql: &str,
+    rows: &[Vec<Bind<'_>>],
+) -> Result<u64, Error> {
+    let sink = connection.client.copy_in(sql).await?;
+    // A value is encoded by its class, whatever the type.
+    let types = vec![Type::TEXT; rows.first().map_or(0, Vec::len)];
+    let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
+    for row in rows {
+        writer.as_mut().write_raw(row).await?;
+    }
+    writer.finish().await
 }
 
 /// Why the rows of a statement could not be read.

@@ -12,6 +12,7 @@ pub mod commit_wait;
 pub mod connect;
 pub mod connection_url;
 pub mod database_clock;
+pub mod database_move;
 pub mod detach_on_drop;
 pub mod driver;
 pub mod error_class;

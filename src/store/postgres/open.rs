@@ -30,7 +30,7 @@ use crate::store::system_values;
 use crate::store::users::STAMP_KEY;
 
 /// The format of our system tables; a larger number was written by a newer version.
-const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 1;
 
 /// How long a migration waits for a table lock while requests queue behind it.
 const TABLE_LOCK_MS: u32 = 200;

@@ -72,6 +72,22 @@ pub enum Renewal {
     },
 }
 
+/// Whether servers are running. Changes nothing, and needs no table. The caller holds the start lock.
+pub async fn has_servers(driver: &mut PostgresDriver<'_>) -> Result<bool, StatementError> {
+    if !driver.query_is_true(TABLE_PRESENT).await? {
+        return Ok(false);
+    }
+    has_servers_beside(driver, "").await
+}
+
+async fn has_servers_beside(
+    driver: &mut PostgresDriver<'_>,
+    id: &str,
+) -> Result<bool, StatementError> {
+    let binds = [Bind::Text(id), Bind::Integer(LIVE_SECONDS)];
+    Ok(driver.query_one(HAS_OTHERS, &binds, |row| row.boolean(0)).await?.flatten() == Some(true))
+}
+
 /// The models of other servers.
 #[derive(Debug, Default)]
 pub struct OtherModels {
@@ -162,9 +178,7 @@ impl ServerRegistration {
         &self,
         driver: &mut PostgresDriver<'_>,
     ) -> Result<bool, StatementError> {
-        let binds = [Bind::Text(&self.id), Bind::Integer(LIVE_SECONDS)];
-        Ok(driver.query_one(HAS_OTHERS, &binds, |row| row.boolean(0)).await?.flatten()
-            == Some(true))
+        has_servers_beside(driver, &self.id).await
     }
 
     pub fn is_registered(&self) -> bool {

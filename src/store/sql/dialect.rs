@@ -87,6 +87,12 @@ pub struct Dialect {
     /// Locks a table (already quoted) as an INSERT does, until the transaction ends. `None` where there is a single
     /// writer.
     pub lock_for_inserts: Option<fn(&str) -> String>,
+    /// Locks a table (already quoted) against writers until the transaction ends. `None` where the transaction does.
+    pub lock_for_reading: Option<fn(&str) -> String>,
+    /// Lists the tables that applications can use, with their columns.
+    pub table_columns: &'static str,
+    /// Sets the last number of the change log, where a sequence has it. 1: the number.
+    pub set_last_change: Option<&'static str>,
     /// Lists the foreign keys that refer to a table, where these must be dropped first: the referencing
     /// table, quoted; its plain name, if it is in our schema; the names of the keys. 1: the table.
     pub foreign_keys_to: Option<&'static str>,
@@ -230,6 +236,10 @@ END",
     can_build_concurrently: false,
     lock_table: None,
     lock_for_inserts: None,
+    lock_for_reading: None,
+    table_columns: "SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c \
+         WHERE m.type = 'table' AND substr(m.name, 1, 7) <> 'sqlite_'",
+    set_last_change: None,
     foreign_keys_to: None,
     unvalidated_keys: None,
     last_id: "SELECT seq FROM sqlite_sequence WHERE name = ?1",
@@ -386,6 +396,10 @@ END $$",
     can_build_concurrently: true,
     lock_table: Some(|table| format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")),
     lock_for_inserts: Some(|table| format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")),
+    lock_for_reading: Some(|table| format!("LOCK TABLE {table} IN SHARE MODE")),
+    table_columns: "SELECT relname::text, attname::text FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid \
+         WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped",
+    set_last_change: Some("SELECT setval('nouns_changes_sequence'::regclass, $1::bigint)"),
     foreign_keys_to: Some(
         "SELECT conrelid::regclass::text, CASE relnamespace WHEN current_schema()::regnamespace THEN relname::text END, conname::text FROM pg_constraint JOIN pg_class ON pg_class.oid = conrelid WHERE contype = 'f' AND confrelid = quote_ident($1)::regclass",
     ),

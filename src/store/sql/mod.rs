@@ -7,6 +7,7 @@
 pub mod changes;
 pub mod columns;
 pub mod condition;
+pub mod database_move;
 pub mod ddl;
 pub mod deliveries;
 pub mod dialect;

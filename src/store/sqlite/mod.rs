@@ -10,6 +10,7 @@ pub mod backup;
 pub mod completions;
 pub mod connection;
 pub mod database_files;
+pub mod database_move;
 pub mod driver;
 pub mod export;
 pub mod health;

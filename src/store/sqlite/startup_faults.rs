@@ -177,13 +177,8 @@ fn start_fault_with_a_new_database() {
             BEGIN IMMEDIATE
             CREATE TABLE
             CREATE TABLE
-            CREATE INDEX
-            CREATE INDEX
             CREATE TABLE
-            CREATE INDEX
             CREATE TABLE
-            CREATE INDEX
-            CREATE INDEX
             SELECT
             CREATE TABLE
             CREATE UNIQUE
@@ -210,6 +205,11 @@ fn start_fault_with_a_new_database() {
             CREATE TABLE
             CREATE INDEX
             INSERT nouns_system
+            CREATE INDEX
+            CREATE INDEX
+            CREATE INDEX
+            CREATE INDEX
+            CREATE INDEX
             INSERT nouns_system
             INSERT nouns_system
             INSERT nouns_system

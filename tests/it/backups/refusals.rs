@@ -163,7 +163,7 @@ fn restore_of_an_invalid_file_is_refused() {
         nouns: cut.db is damaged (database disk image is malformed); nothing was restored: use another backup
         nouns: empty.db is empty; name a file that nouns backup has written
         nouns: letter.db is no database; name a file that nouns backup has written
-        nouns: damaged.db is damaged (Tree 6 page 6: btreeInitPage() returns error code 11); nothing was restored: use another backup
+        nouns: damaged.db is damaged (Tree 4 page 4: btreeInitPage() returns error code 11); nothing was restored: use another backup
         nouns: newer.db was written by a newer nouns (format 9999, this one supports 1); use that version, or name another --database
         nouns: foreign.db is no database of nouns; name a file that nouns backup has written
         nouns: cannot read none.db (No such file or directory (os error 2))

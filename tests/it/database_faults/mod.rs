@@ -13,7 +13,7 @@ mod deadlines;
 mod doctor;
 mod locks;
 mod message_faults;
-mod proxy;
+pub(crate) mod proxy;
 mod session;
 mod start;
 mod tables;
@@ -158,11 +158,11 @@ impl ProxiedServer {
 }
 
 /// The address of a PostgreSQL server.
-fn postgres_address(database: &Postgres) -> SocketAddr {
+pub(crate) fn postgres_address(database: &Postgres) -> SocketAddr {
     let address = database.database_url("");
     address.rsplit_once('@').unwrap().1.trim_end_matches('/').parse().unwrap()
 }
 
-fn proxied_url(proxy: &Proxy, name: &str, parameters: &str) -> String {
+pub(crate) fn proxied_url(proxy: &Proxy, name: &str, parameters: &str) -> String {
     format!("postgres://nouns@{}/{name}?{parameters}", proxy.address)
 }

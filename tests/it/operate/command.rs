@@ -218,6 +218,7 @@ fn help_is_printed() {
           changes      Print the change log, one line per change
           backup       Copy the database to a file, while servers run
           restore      Put a backup in the place of the database
+          move         Copy a stopped database to PostgreSQL, or back to SQLite
           doctor       Check the database, the key and the machine, and say what to mend
           user         Manage users
           cert         Create a self-signed certificate to try HTTPS

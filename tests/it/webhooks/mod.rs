@@ -5,7 +5,7 @@
 //! implementation of Standard Webhooks, here and by the published libraries.
 
 mod deliveries;
-mod hooks;
+pub(crate) mod hooks;
 mod model_changes;
 mod name_resolution;
 mod published_libraries;
@@ -26,7 +26,7 @@ use base64::engine::general_purpose::STANDARD;
 use receiver::ReceivedRequest;
 
 /// Fails unless one of the request's signatures is that of the secret.
-fn verify_signature(request: &ReceivedRequest, secret: &str) {
+pub(crate) fn verify_signature(request: &ReceivedRequest, secret: &str) {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
     let header = |name: &str| request.header(name).unwrap_or_else(|| panic!("{name}: {request:?}"));
