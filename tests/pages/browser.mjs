@@ -74,11 +74,21 @@ export async function open(path) {
   await shows('Times are in')
 }
 
+/** Waits until a function returns true in the page. `page.waitForFunction` compiles it there, which the CSP refuses in Firefox. */
+export async function until(condition, ...values) {
+  const end = Date.now() + TIMEOUT_MS
+  // A navigation may end the page while it is asked.
+  while (!(await page.evaluate(condition, ...values).catch(() => false))) {
+    if (Date.now() > end) throw new Error(`waited ${TIMEOUT_MS} ms`)
+    await new Promise(resolve => setTimeout(resolve, 50))
+  }
+}
+
 /** Waits until the page shows a text, or has shown it as a message. */
 export async function shows(text) {
   try {
     const isShown = text => document.body?.innerText.includes(text) || globalThis.messages?.some(message => message.includes(text))
-    await page.waitForFunction(isShown, {}, text)
+    await until(isShown, text)
   } catch (error) {
     const shown = await page.evaluate(() => document.body?.innerText).catch(() => 'no page')
     throw new Error(`the page does not show ${JSON.stringify(text)}, but:\n${shown}`, { cause: error })

@@ -1,7 +1,7 @@
 // Payloads in every text field and in every part of an address: none of them runs. The policy of the pages is in
 // force, and the last part shows that it would stop a script that got into a page.
 
-import { requestJson, assert, end, open, origin, page, shows } from './browser.mjs'
+import { requestJson, assert, end, open, origin, page, shows, until } from './browser.mjs'
 
 const RUN = 'hit()'
 const PAYLOADS = [
@@ -113,7 +113,7 @@ for (const [at, { id, version }] of made.customers.entries()) {
 await open('/customers#new')
 const control = await page.waitForSelector('#new [role=combobox]', { visible: true })
 await control.type('<')
-await page.waitForFunction(() => document.querySelector('#new [role=listbox]').children.length > 0)
+await until(() => document.querySelector('#new [role=listbox]').children.length > 0)
 await check('type-ahead')
 await page.goto('about:blank')
 const stale = `/customers/${made.customers[0].id}`
