@@ -79,6 +79,13 @@ impl ReloadContext {
             return Ok(None);
         }
         let source = find_model(self.flags.model.as_deref())?;
+        // A model file that is missing for a moment must not make room for the roles of the built-in store.
+        if source.name != current.source.name {
+            return Err(command_error(format!(
+                "the server was started with {}, and would now read {}; put the model file back, or restart the server",
+                current.source.name, source.name
+            )));
+        }
         if source.text == current.source.text {
             return Ok(None);
         }

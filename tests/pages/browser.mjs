@@ -55,6 +55,12 @@ process.on('uncaughtException', async error => {
   process.exit(1)
 })
 
+// Some waits have no limit of their own, and a browser may stop answering.
+const SCRIPT_MS_MAX = 10 * 60 * 1000
+setTimeout(() => {
+  throw new Error(`the script did not end within ${SCRIPT_MS_MAX} ms`)
+}, SCRIPT_MS_MAX).unref()
+
 export const page = await browser.newPage()
 page.setDefaultTimeout(TIMEOUT_MS)
 if (username) await page.authenticate({ username, password })

@@ -131,6 +131,24 @@ on_every_backend! {
     }
 }
 
+/// A server without a model file serves the built-in store, whose roles are not those of the file.
+#[test]
+fn sighup_does_not_exchange_the_built_in_store_and_a_model_file() {
+    let server = Setup::new(Backend::Sqlite).start();
+    fs::write(server.folder().join("nouns.toml"), NOTES).unwrap();
+    server.send_sighup();
+    wait_until("it is logged", || {
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains(NOT_APPLIED))?;
+        assert!(
+            line.contains("started with the built-in store, and would now read nouns.toml"),
+            "{line}"
+        );
+        Some(())
+    });
+    assert_eq!(server.get("/customers").status, 200);
+}
+
 #[test]
 fn sigterm_after_sighup_ends_the_server() {
     let server = Setup::new(Backend::Sqlite).model(NOTES).start();
