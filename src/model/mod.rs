@@ -7,10 +7,12 @@
 pub mod builtin;
 pub mod conversion;
 mod cors_origins;
+pub mod database_tables;
 pub mod diff;
 pub mod expr;
 mod field;
 mod file;
+pub mod infer;
 mod ip_network;
 pub mod loosened;
 mod nearest;

@@ -54,6 +54,7 @@ use crate::intent::ItemPath;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::model::database_tables::DatabaseTables;
 use crate::permit::ItemState;
 use crate::plan::{
     ChangeBatch, ChangeLogBounds, DeliveryOutcome, DeliveryTask, Outcome, ReadPlan, WritePlan,
@@ -122,6 +123,14 @@ pub fn back_up(
     existing: ExistingFile,
 ) -> Result<CopySummary, OpenError> {
     sqlite::backup::back_up(&DatabaseFiles::find(database)?, target, existing)
+}
+
+/// The tables of a database of another program.
+pub fn read_tables(database: &Database) -> Result<DatabaseTables, OpenError> {
+    match database {
+        Database::Sqlite(path) => sqlite::catalogue::read_tables(path),
+        Database::Postgres(address) => postgres::catalogue::read_tables(address),
+    }
 }
 
 /// Migrates an existing database to a model, while no server uses it.

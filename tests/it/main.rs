@@ -49,6 +49,8 @@ mod filters;
 #[cfg(test)]
 mod framing;
 #[cfg(test)]
+mod from_database;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod http2;

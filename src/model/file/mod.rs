@@ -14,12 +14,12 @@ mod realm;
 mod relations;
 mod renames;
 mod resource;
-mod resource_names;
+pub mod resource_names;
 pub mod retained;
 mod role;
 mod rules;
 mod server;
-mod shape;
+pub mod shape;
 mod states;
 mod toml_tree;
 
@@ -34,7 +34,7 @@ use super::settings::StoragePlaces;
 use resource_names::ResourceNames;
 use toml_tree::TomlTable;
 
-const FILE_BYTES_MAX: usize = 1024 * 1024;
+pub const FILE_BYTES_MAX: usize = 1024 * 1024;
 const TITLE_CHARS_MAX: usize = 100;
 
 /// Reads a model file; `name` is its name in messages.

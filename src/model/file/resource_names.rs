@@ -174,7 +174,7 @@ fn read_header<'t>(entry: &TomlEntry<'t>) -> ResourceHeader<'t> {
 }
 
 /// `category` → `categories`, `box` → `boxes`, `order` → `orders`.
-fn default_plural(name: &str) -> String {
+pub fn default_plural(name: &str) -> String {
     let takes_es = ["s", "x", "z", "ch", "sh"].iter().any(|end| name.ends_with(end));
     match name.strip_suffix('y') {
         Some(stem) if !stem.is_empty() && !stem.ends_with(['a', 'e', 'i', 'o', 'u']) => {

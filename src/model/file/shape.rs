@@ -234,7 +234,7 @@ fn toml_from_json(json: &Json<'_>) -> String {
 }
 
 /// A TOML basic string.
-fn toml_string(text: &str) -> String {
+pub fn toml_string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
         match c {

@@ -4,18 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock;
 use crate::model::settings::ServerTable;
 use crate::store::database::Database;
 use crate::store::database_move::copy::{MoveError, not_empty_message};
 use crate::store::driver::Driver as _;
-use crate::store::error::{OpenError, StatementError};
-use crate::store::postgres::commit_wait::CONNECT_TIMEOUT;
-use crate::store::postgres::connect::SessionSettings;
+use crate::store::error::StatementError;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open::{self, FORMAT};
-use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
 use crate::store::postgres::server_registry::{START_LOCK, has_servers};
 use crate::store::system_values;
 
@@ -37,7 +33,7 @@ pub async fn read_source<T>(
     work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, MoveError>,
 ) -> Result<T, MoveError> {
     let shown = place.0.to_string();
-    let connection = connect(place).await?;
+    let connection = open::connect_once(place.0, place.1).await?;
     if !open::has_tables(&connection, &shown).await? {
         return Err(Database::Postgres(Arc::clone(place.0)).missing_error().into());
     }
@@ -72,7 +68,9 @@ pub async fn write_target<T>(
     place: DatabasePlace<'_>,
     work: impl AsyncFnOnce(&mut PostgresDriver<'_>) -> Result<T, MoveError>,
 ) -> Result<T, MoveError> {
-    let connection = connect(place).await.map_err(|error| MoveError::about_target(&error))?;
+    let connection = open::connect_once(place.0, place.1)
+        .await
+        .map_err(|error| MoveError::about_target(&error))?;
     let mut driver = PostgresDriver::new(&connection, TransactionStage::BeginPending);
     let done = write_locked(&mut driver, &place.0.to_string(), work).await;
     if done.is_err() {
@@ -107,16 +105,6 @@ async fn write_locked<T>(
     })?;
     crate::fault::point("move");
     Ok(done)
-}
-
-async fn connect(
-    (address, settings): DatabasePlace<'_>,
-) -> Result<Box<DatabaseConnection>, OpenError> {
-    // The transactions set their own timeouts.
-    let session = SessionSettings::new(settings);
-    let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
-    let connection = pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-    connection.map_err(|error| OpenError::new(error.to_string()))
 }
 
 /// Begins a transaction under the lock of starts; false if another session has it.

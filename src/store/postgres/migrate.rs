@@ -5,17 +5,13 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 
-use crate::clock;
 use crate::store::driver::Driver as _;
 use crate::store::error::{MigrationError, OpenError, StatementError};
 use crate::store::migration::steps::MigrationPlan;
 use crate::store::migration::{self, MigrationRequest};
-use crate::store::postgres::commit_wait::CONNECT_TIMEOUT;
-use crate::store::postgres::connect::SessionSettings;
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::open;
-use crate::store::postgres::pool::ConnectionPool;
 use crate::store::postgres::server_registry::{START_LOCK, ServerRegistration};
 
 /// How long the migration waits for the lock of a table, such as one that an export holds.
@@ -30,13 +26,10 @@ pub fn migrate(
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     let runtime = runtime.map_err(|error| cannot_start(&error))?;
     let registration = ServerRegistration::new().map_err(|error| cannot_start(&error))?;
-    // The transaction sets its own timeouts.
-    let session = SessionSettings::new(&request.model.server);
-    let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
     let shown = address.to_string();
     runtime.block_on(async {
-        let connection = pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
-        let connection = connection.map_err(|error| OpenError::new(error.to_string()))?;
+        // The transaction sets its own timeouts.
+        let connection = open::connect_once(address, &request.model.server).await?;
         if !open::has_tables(&connection, &shown).await? {
             return Err(OpenError::new(format!(
                 "there are no tables of nouns in {shown}; create them with: nouns serve"

@@ -8,6 +8,7 @@
 
 pub mod admin;
 pub mod attempt;
+pub mod catalogue;
 pub mod commit_wait;
 pub mod connect;
 pub mod connection_url;

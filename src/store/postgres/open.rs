@@ -9,19 +9,23 @@
 //! a start may take. Behind a pooling proxy session settings have no effect, so each transaction sets its own
 //! timeouts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
 use crate::model::Model;
+use crate::model::settings::ServerTable;
 use crate::store::driver::Driver;
 use crate::store::error::{
     MigrationError, OpenError, StatementError, missing_users_error, newer_format_error,
 };
 use crate::store::postgres::commit_wait::{CONNECT_TIMEOUT, CommitGuard, StartFailure};
+use crate::store::postgres::connect::SessionSettings;
+use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::driver::{PostgresDriver, TransactionStage};
 use crate::store::postgres::error_class::ErrorClass;
 use crate::store::postgres::index_build::IndexBuilder;
-use crate::store::postgres::pool::DatabaseConnection;
+use crate::store::postgres::pool::{ConnectionPool, DatabaseConnection};
 use crate::store::postgres::replay_protection::tables;
 use crate::store::postgres::server_registry::{START_LOCK, ServerRegistration};
 use crate::store::schema::{self, Deferred};
@@ -246,6 +250,17 @@ fn with_jitter(pause: Duration) -> Duration {
     let half = pause / 2;
     let millis = u64::try_from(half.as_millis()).unwrap_or(1).max(1);
     half + Duration::from_millis(getrandom::u64().unwrap_or(0) % millis)
+}
+
+/// One connection for a command that needs no pool.
+pub async fn connect_once(
+    address: &Arc<PostgresUrl>,
+    settings: &ServerTable,
+) -> Result<Box<DatabaseConnection>, OpenError> {
+    let session = SessionSettings::new(settings);
+    let pool = ConnectionPool::new(Arc::clone(address), session, 1, Arc::default());
+    let connection = pool.open_connection(clock::now() + CONNECT_TIMEOUT).await;
+    connection.map_err(|error| OpenError::new(error.to_string()))
 }
 
 /// Whether the database has our system table. Takes no table lock.

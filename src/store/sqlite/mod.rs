@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod backup;
+pub mod catalogue;
 pub mod completions;
 pub mod connection;
 pub mod database_files;

@@ -247,8 +247,16 @@ fn help_is_printed() {
         Usage: nouns init [OPTIONS]
 
         Options:
-              --from <EXAMPLE>  The example to start from [default: store] [possible values: store, library]
-          -h, --help            Print help
+              --from <EXAMPLE>            The example to start from [default: store] [possible values:
+                                          store, library]
+              --from-database <DATABASE>  Write a model for the tables of a database: sqlite:PATH or
+                                          postgres://USER@HOST/NAME
+          -h, --help                      Print help
+
+        With --from-database it writes a model from the tables of another program: tables, columns, keys and
+        rules, as far as they fit; comments in the file and messages say what does not. It reads the
+        catalogue, and no rows. It does not serve those tables: the comments have the statements that export
+        their rows for nouns import.
     "#]]
     .assert_eq(&run_and_print(&["init", "--help"]));
     expect![[r#"
