@@ -351,7 +351,9 @@ on_every_backend! {
             is_whole |= (frame.kind, frame.stream) == (Http2::DATA, 3) && frame.is_end();
             assert!(frame.stream != 1 || frame.kind != Http2::DATA || !frame.is_end(), "it looks whole");
         }
-        let log = server.log();
+        let log = wait_until("the cut is logged", || {
+            Some(server.log()).filter(|log| log.contains("the rights of the caller have changed"))
+        });
         assert_eq!(log.matches("the rights of the caller have changed").count(), 1, "{log}");
         assert!(!log.contains("connection aborted"), "{log}");
     }

@@ -270,10 +270,12 @@ impl Tab<'_> {
             seen.dialogs = 0;
             seen.loads
         });
-        self.ask("Fetch.enable", json!({"handleAuthRequests": true}));
+        // Requests of the pages themselves are not intercepted: an event stream that is intercepted when that ends
+        // may never open.
+        let documents = json!([{"urlPattern": "*", "resourceType": "Document"}]);
+        self.ask("Fetch.enable", json!({"handleAuthRequests": true, "patterns": documents}));
         go();
         wait_until(what, || self.seen(|seen| (seen.loads > loads).then_some(())));
-        // Requests of the pages themselves are not intercepted.
         self.ask("Fetch.disable", json!({}));
         self.seen(|seen| seen.dialogs)
     }

@@ -35,7 +35,7 @@ pub enum FaultKind {
     Close,
     /// It is reset, as by a firewall or a restarted machine.
     Reset,
-    /// It is closed, and so is every new one.
+    /// All connections are closed, and so is every new one.
     Outage,
     /// Nothing is forwarded any more, and nothing is closed.
     Blackhole,
@@ -83,6 +83,8 @@ struct ProxyState {
 struct SharedProxyState {
     target: SocketAddr,
     state: Mutex<ProxyState>,
+    /// Incremented at an outage, which ends all connections.
+    outages: watch::Sender<u64>,
 }
 
 /// Runs until dropped.
@@ -104,7 +106,8 @@ impl Proxy {
             connections: 0,
             accepted: 0,
         };
-        let shared = Arc::new(SharedProxyState { target, state: Mutex::new(state) });
+        let (state, outages) = (Mutex::new(state), watch::Sender::default());
+        let shared = Arc::new(SharedProxyState { target, state, outages });
         let (round, rounds) = watch::channel(0);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -222,6 +225,8 @@ impl SharedProxyState {
         state.fault = None;
         if fault.kind == FaultKind::Outage {
             state.accept_mode = AcceptMode::Refuse;
+            // Any other connection could serve the retry of a read.
+            self.outages.send_modify(|outages| *outages += 1);
         }
         Some((fault.position, fault.kind))
     }
@@ -267,6 +272,7 @@ async fn forward_connection(
         }
     };
     let Some(database) = connected else { return reset_on_close(&client) };
+    let mut outages = shared.outages.subscribe();
     client.set_nodelay(true).unwrap();
     database.set_nodelay(true).unwrap();
     // The first message of a server has no kind.
@@ -280,6 +286,7 @@ async fn forward_connection(
             is_open = server.read() => (0, is_open),
             is_open = database.read() => (1, is_open),
             _ = round.changed() => return close(ends).await,
+            _ = outages.changed() => return close(ends).await,
         };
         let next =
             if is_open { forward(&mut ends, from, shared).await } else { AfterMessage::Close };

@@ -91,9 +91,7 @@ impl RecordedRun {
                 (TracedServer::start(folder, work.syncs), before)
             }
             InitialState::Running { log_bytes } => {
-                let server = start_with_large_wal(&mut ledger, log_bytes);
-                let before = files_in(server.folder());
-                (TracedServer::attach(server, work.syncs), before)
+                TracedServer::attach(start_with_large_wal(&mut ledger, log_bytes), work.syncs)
             }
         };
         let answered_before: BTreeSet<_> =
@@ -232,15 +230,21 @@ impl TracedServer {
         Self { server, tracer: None, output }
     }
 
-    /// From now on.
-    fn attach(server: Server, syncs: SyncBehaviour) -> Self {
-        let output = Folder::new();
-        let words = strace_arguments(&output, syncs);
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
-        let tracer = Process::spawn(&mut command);
-        wait_until("strace is attached", || tracer.stderr().contains("attached").then_some(()));
-        Self { server, tracer: Some(tracer), output }
+    /// From now on; also returns the files at the beginning. The server may have work of its own to do after its
+    /// start: then the trace begins anew.
+    fn attach(server: Server, syncs: SyncBehaviour) -> (Self, Files) {
+        loop {
+            let before = files_in(server.folder());
+            let output = Folder::new();
+            let words = strace_arguments(&output, syncs);
+            let mut command = Command::new(&words[0]);
+            command.args(&words[1..]).args(["-p", &server.process_id().to_string()]);
+            let tracer = Process::spawn(&mut command);
+            wait_until("strace is attached", || tracer.stderr().contains("attached").then_some(()));
+            if files_in(server.folder()) == before {
+                return (Self { server, tracer: Some(tracer), output }, before);
+            }
+        }
     }
 
     /// Ends the server, and adds its calls to the log.
