@@ -284,6 +284,7 @@ fault_codes! {
     Mismatch "mismatch" "the value contradicts the path";
     Reference "reference" "the item referred to does not exist";
     Taken "taken" "another item has this value";
+    Check "check" "the values together break a rule of the model";
     Overflow "overflow" "the computed value is out of range";
     Outside "outside" "your roles do not allow items with this value";
 }

@@ -67,6 +67,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         realm,
         fields: vec![name_field(), roles_field(roles), disabled_field(), password_field()],
         unique: vec![UniqueRule { fields: vec![NAME], scope: UniqueScope::Resource }],
+        checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Values,
         deprecated: None,

@@ -3,9 +3,9 @@
 //! Values of fields that did not change are copied: stored values stay valid.
 
 use super::diff::{MigrationEffect, ModelChange};
-use super::expr::evaluate;
+use super::expr::{evaluate, fails};
 use super::field::Field;
-use super::resource::Resource;
+use super::resource::{ItemCheck, Resource};
 use super::{type_conversion, types};
 use crate::json;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
@@ -15,6 +15,31 @@ use crate::value::Value;
 #[derive(Debug)]
 pub struct RowConversion<'m> {
     fields: Vec<FieldConversion<'m>>,
+    /// The checks of the new resource that items may break now, each with its index.
+    checks: Vec<(usize, &'m ItemCheck)>,
+}
+
+/// The part of the new resource that an item does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnfitPart {
+    /// By its name.
+    Field(String),
+    /// By its index.
+    Check(usize),
+}
+
+/// Why an item cannot be converted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversionFault {
+    pub part: UnfitPart,
+    pub detail: String,
+}
+
+impl ConversionFault {
+    fn new(fault: FieldFault) -> Self {
+        let name = fault.pointer.split('/').nth(1).unwrap_or_default().to_owned();
+        Self { part: UnfitPart::Field(name), detail: fault.detail }
+    }
 }
 
 /// The conversion of one field.
@@ -57,12 +82,19 @@ impl<'m> RowConversion<'m> {
                 field.is_written = true;
             }
         }
-        Self { fields }
+        let is_affected = |index: usize, check: &ItemCheck| {
+            let mut read = check.that.field_paths().into_iter();
+            changes.iter().any(|change| change.effect == MigrationEffect::CheckItem(index))
+                || read.any(|(at, _)| fields.get(at).is_some_and(FieldConversion::is_affected))
+        };
+        let checks = after.checks.iter().enumerate();
+        let checks = checks.filter(|(index, check)| is_affected(*index, check)).collect();
+        Self { fields, checks }
     }
 
     /// Whether any row has to be read.
     pub fn is_needed(&self) -> bool {
-        self.fields.iter().any(|field| field.is_changed || field.is_written)
+        !self.checks.is_empty() || self.fields.iter().any(FieldConversion::is_affected)
     }
 
     /// The fields of the new resource whose values are written.
@@ -71,13 +103,13 @@ impl<'m> RowConversion<'m> {
     }
 
     /// The values of the new resource, as they are stored, or the faults of this item.
-    pub fn convert(&self, stored: &[Value]) -> Result<Vec<Value>, Vec<FieldFault>> {
+    pub fn convert(&self, stored: &[Value]) -> Result<Vec<Value>, Vec<ConversionFault>> {
         let mut faults = FaultCollector::at_root(String::new());
         let mut values: Vec<Value> =
             self.fields.iter().map(|field| field.convert(stored, &mut faults)).collect();
         let faults = faults.into_list();
         if !faults.is_empty() {
-            return Err(faults);
+            return Err(faults.into_iter().map(ConversionFault::new).collect());
         }
         let mut overflows = Vec::new();
         let mut computed = Vec::new();
@@ -87,9 +119,8 @@ impl<'m> RowConversion<'m> {
             };
             match evaluate(expression, &values) {
                 Ok(value) => computed.push((at, value)),
-                Err(overflow) => overflows.push(FieldFault {
-                    pointer: format!("/{}", field.to.name),
-                    code: FaultCode::Overflow,
+                Err(overflow) => overflows.push(ConversionFault {
+                    part: UnfitPart::Field(field.to.name.to_string()),
                     detail: overflow.to_string(),
                 }),
             }
@@ -102,11 +133,26 @@ impl<'m> RowConversion<'m> {
                 *slot = value;
             }
         }
+        let broken = self.checks.iter().filter(|(_, check)| fails(&check.that, &values));
+        let faults: Vec<_> = broken
+            .map(|(index, check)| ConversionFault {
+                part: UnfitPart::Check(*index),
+                detail: check.message.to_string(),
+            })
+            .collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
         Ok(values.into_iter().map(types::canonicalize).collect())
     }
 }
 
 impl FieldConversion<'_> {
+    /// Whether its values may be other ones, or have to satisfy other rules.
+    fn is_affected(&self) -> bool {
+        self.is_changed || self.is_written
+    }
+
     fn convert(&self, stored: &[Value], faults: &mut FaultCollector) -> Value {
         let to = self.to;
         let value = self.from.and_then(|(at, from)| Some((from, stored.get(at)?)));

@@ -10,7 +10,7 @@ use std::fmt::Display;
 
 use super::field::{Field, ResourceIndex};
 use super::resource::{Model, Resource, UniqueRule, UniqueScope};
-use super::rule_diff::{has_fewer_choices, tightened_rules};
+use super::rule_diff::{check_names, has_fewer_choices, tightened_checks, tightened_rules};
 use super::type_conversion;
 use crate::value::IdKind;
 
@@ -59,6 +59,8 @@ pub enum MigrationEffect {
     Check,
     /// Values that are there may violate this unique rule of the new resource.
     CheckUnique(usize),
+    /// Items that are there may break this check of the new resource.
+    CheckItem(usize),
     /// No migration can do this while there are items.
     Refuse,
 }
@@ -179,6 +181,15 @@ impl<'d> ModelComparison<'d> {
             );
         }
         self.compare_uniques(before, after);
+        for index in tightened_checks(before, after) {
+            let Some(check) = after.checks.get(index) else { continue };
+            let reason = format!(
+                "the check `{}` is new, and items that are there may break it",
+                check.that.text
+            );
+            self.inner(&format!(".{}", check_names(check, after)))
+                .add(MigrationEffect::CheckItem(index), &reason);
+        }
     }
 
     /// Compares the targets of references.

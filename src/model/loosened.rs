@@ -3,7 +3,7 @@
 use super::diff::{find, is_implied, unique_names};
 use super::field::Field;
 use super::resource::Model;
-use super::rule_diff::tightened_rules;
+use super::rule_diff::{check_names, has_check, tightened_rules};
 
 /// The rules of one model that another one drops, one line each: a server that runs with the first model
 /// relies on them. More words in `one_of` and more states are not listed, since they only add.
@@ -18,6 +18,10 @@ pub fn loosened_rules(strict: &Model, loose: &Model) -> Vec<String> {
         for unique in before.unique.iter().filter(|unique| !is_implied(before, unique, after)) {
             let names = unique_names(unique, before);
             lines.push(format!("{}.{names}: the values are unique", before.name));
+        }
+        for check in before.checks.iter().filter(|check| !has_check(after, check)) {
+            let (resource, names) = (&before.name, check_names(check, before));
+            lines.push(format!("{resource}.{names}: the check `{}` holds", check.that.text));
         }
     }
     lines

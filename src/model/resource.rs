@@ -162,6 +162,7 @@ pub struct Resource {
     pub realm: RealmIndex,
     pub fields: Vec<Field>,
     pub unique: Vec<UniqueRule>,
+    pub checks: Vec<ItemCheck>,
     pub require_if_match: bool,
     pub changes: ChangeLogDetail,
     pub deprecated: Option<Deprecated>,
@@ -189,6 +190,14 @@ pub struct Referrer {
     pub resource: ResourceIndex,
     pub field: usize,
     pub on_delete: OnDelete,
+}
+
+/// A rule that all values of an item have to satisfy together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ItemCheck {
+    pub that: Expr,
+    /// What clients are told about an item that breaks it.
+    pub message: Box<str>,
 }
 
 /// Field indices whose combined values are unique, in the whole resource or within one parent.

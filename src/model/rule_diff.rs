@@ -1,8 +1,10 @@
-//! Differences between the rules of two versions of a field.
+//! Differences between the rules of two versions of a field, and between the checks of a resource.
 
 use std::cmp::Ordering;
 
-use super::field::FieldRules;
+use super::expr::{Expr, fails};
+use super::field::{Field, FieldRules};
+use super::resource::{ItemCheck, Resource};
 use super::types;
 use crate::value::Value;
 
@@ -40,4 +42,42 @@ pub fn has_fewer_choices(before: &FieldRules, after: &FieldRules) -> bool {
     !after.one_of.is_empty()
         && (before.one_of.is_empty()
             || before.one_of.iter().any(|value| !after.one_of.contains(value)))
+}
+
+/// The checks of the new version that stored items may break, by index.
+pub fn tightened_checks(before: &Resource, after: &Resource) -> Vec<usize> {
+    let checks = after.checks.iter().enumerate();
+    let may_break = checks.filter(|(_, check)| {
+        !has_check(before, check) && !holds_for_new_fields(before, after, &check.that)
+    });
+    may_break.map(|(index, _)| index).collect()
+}
+
+pub fn has_check(resource: &Resource, check: &ItemCheck) -> bool {
+    resource.checks.iter().any(|other| other.that.text == check.that.text)
+}
+
+/// Whether a check is about new fields only, and holds for the values that these have in all stored items.
+fn holds_for_new_fields(before: &Resource, after: &Resource, that: &Expr) -> bool {
+    let is_constant = |field: &Field| {
+        field.find_former(&before.fields).is_none()
+            && field.computed.is_none()
+            && field.fill.is_none()
+    };
+    let mut read = that.field_paths().into_iter();
+    let value = |field: &Field| field.default.clone().unwrap_or(Value::Null);
+    let values: Vec<Value> = after.fields.iter().map(value).collect();
+    read.all(|(at, _)| after.fields.get(at).is_some_and(is_constant)) && !fails(that, &values)
+}
+
+/// The names of the fields that a check reads.
+pub fn check_names(check: &ItemCheck, resource: &Resource) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for (at, _) in check.that.field_paths() {
+        let name = resource.fields.get(at).map_or("", |field| &*field.name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join("+")
 }

@@ -48,6 +48,11 @@ fn definitions() -> JsonSchema {
         "field": field_schema(FieldPosition::Resource),
         "member": field_schema(FieldPosition::Object { in_list: false }),
         "element": field_schema(FieldPosition::Element),
+        "check": described_table(
+            "a rule that the values of an item satisfy together",
+            &keys::CHECK,
+            &["that", "message"],
+        ),
         "deprecated":
             described_table("marks something as going away", &keys::DEPRECATED, &["since"]),
         "role": role_schema(),
@@ -179,6 +184,7 @@ fn form_schema(form: &KeyForm) -> JsonSchema {
             extend(&mut group, object! { "minItems": Json::Number("2") });
             list_of(group)
         }
+        KeyForm::Other(OtherForm::Checks) => list_of(reference("check")),
         KeyForm::Other(OtherForm::Transitions) => tables(list_of(reference("name"))),
         KeyForm::Other(OtherForm::StateMoves) => tables(reference("name")),
         KeyForm::Other(OtherForm::Verbs) => reference("verbs"),

@@ -124,6 +124,13 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
             };
             push_sentence(&mut about, &format!("{} together are unique{scope}.", names.join(", ")));
         }
+        for check in &resource.checks {
+            if check.that.field_paths().iter().any(|(at, _)| hidden.contains(at)) {
+                continue;
+            }
+            let text = format!("`{}` must hold ({}).", check.that.text, check.message);
+            push_sentence(&mut about, &text);
+        }
         (!about.is_empty()).then_some(about)
     }
 

@@ -8,8 +8,8 @@
 use crate::fault::OrBug;
 use crate::intent::{JsonMember, JsonMembers};
 use crate::json::{self, Json};
-use crate::model::expr::evaluate;
-use crate::model::{Field, Resource, ResourceIndex, types};
+use crate::model::expr::{evaluate, fails};
+use crate::model::{Field, ItemCheck, Resource, ResourceIndex, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{ClearText, Id, IdKind, Moment, Value};
@@ -161,7 +161,7 @@ fn complete_unless_partial(
         .map(DraftValues::Complete)
 }
 
-/// Evaluates the computed fields, and canonicalizes lists and objects to the JSON text that is stored. A
+/// Evaluates the computed fields and the checks, and canonicalizes lists and objects to the JSON text that is stored. A
 /// fault of a hidden field is reported for the whole item.
 pub(super) fn complete_values(
     resource: &Resource,
@@ -190,7 +190,34 @@ pub(super) fn complete_values(
     for (index, value) in computed {
         *values.get_mut(index).or_bug("there is one for each field") = value;
     }
+    let broken = resource.checks.iter().filter(|check| fails(&check.that, &values));
+    faults.extend(broken.flat_map(|check| check_faults(resource, (root, hidden), check)));
+    if !faults.is_empty() {
+        return Err(faults);
+    }
     Ok(values.into_iter().map(types::canonicalize).collect())
+}
+
+/// The faults of a broken check, one for each field that it names. Of a check that reads a hidden field, neither that
+/// field nor the message is shown, which may tell what the field is.
+fn check_faults(
+    resource: &Resource,
+    (root, hidden): (&str, &[usize]),
+    check: &ItemCheck,
+) -> Vec<FieldFault> {
+    let paths = check.that.field_paths();
+    let is_known = paths.iter().all(|(index, _)| !hidden.contains(index));
+    let detail = if is_known { &*check.message } else { FaultCode::Check.meaning() };
+    let fault =
+        |pointer: String| FieldFault { pointer, code: FaultCode::Check, detail: detail.to_owned() };
+    let shown = paths.iter().filter(|(index, _)| !hidden.contains(index));
+    let pointers = shown.filter_map(|(index, inner)| {
+        let field = resource.fields.get(*index)?;
+        let names = [&field.name].into_iter().chain(inner);
+        Some(names.fold(root.to_owned(), |pointer, name| format!("{pointer}/{name}")))
+    });
+    let faults: Vec<FieldFault> = pointers.map(fault).collect();
+    if faults.is_empty() { vec![fault(root.to_owned())] } else { faults }
 }
 
 fn validate_field(

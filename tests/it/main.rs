@@ -23,6 +23,8 @@ mod browsers;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod checks_and_defaults;
+#[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod connections;

@@ -44,6 +44,7 @@ pub fn deliveries_resource(
         realm,
         fields: fields(),
         unique: Vec::new(),
+        checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Ids,
         deprecated: None,

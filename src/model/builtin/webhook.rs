@@ -45,6 +45,7 @@ pub fn webhooks_resource(
         realm,
         fields: fields(),
         unique: Vec::new(),
+        checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Values,
         deprecated: None,

@@ -5,8 +5,12 @@ use crate::model::diff::{Difference, compare};
 use crate::model::{Model, read};
 
 fn model(fields: &str) -> Model {
-    read("test", &format!("title = \"T\"\n[resources.note.fields]\n{fields}"))
-        .unwrap_or_else(|errors| panic!("{errors}"))
+    let (keys, fields) = fields.split_once("---\n").unwrap_or(("", fields));
+    read(
+        "test",
+        &format!("title = \"T\"\n[resources.note]\n{keys}[resources.note.fields]\n{fields}"),
+    )
+    .unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// Converts an item from one model to another: its values as JSON, or its faults.
@@ -28,7 +32,10 @@ fn convert(before: &str, after: &str, values: &[Value]) -> Result<Vec<String>, V
         Ok(values) => Ok(values.iter().map(json::value_to_text).collect()),
         Err(faults) => Err(faults
             .into_iter()
-            .map(|fault| format!("{} {}", fault.pointer, fault.detail))
+            .map(|ConversionFault { part, detail }| match part {
+                UnfitPart::Field(name) => format!("/{name} {detail}"),
+                UnfitPart::Check(index) => format!("check {index}: {detail}"),
+            })
             .collect()),
     }
 }
@@ -63,4 +70,16 @@ fn conversion_reports_every_field_at_fault() {
             "/c expected a date such as \"2026-11-15\", got nothing".into(),
         ])
     );
+}
+
+/// A check that did not change is evaluated again where the values that it reads are converted.
+#[test]
+fn conversion_evaluates_checks_of_converted_values() {
+    let check = "check = [{ that = \"a < b\", message = \"too large\" }]\n---\n";
+    let before = format!("{check}a = {{ type = \"text\" }}\nb = {{ type = \"text\" }}");
+    let after = before.replace("text", "integer");
+    let values = [Value::text("10"), Value::text("9")];
+    assert_eq!(convert(&before, &after, &values), Err(vec!["check 0: too large".into()]));
+    let values = [Value::text("9"), Value::text("10")];
+    assert_eq!(convert(&before, &after, &values), Ok(vec!["9".into(), "10".into()]));
 }

@@ -80,6 +80,41 @@ fn diff_additions_are_applied() {
 }
 
 #[test]
+fn diff_of_checks_is_checked_unless_no_item_can_break_them() {
+    let check_of = |that: &str| {
+        let line =
+            format!("[resources.customer]\ncheck = [{{ that = \"{that}\", message = \"m\" }}]\n");
+        format!(
+            "{line}[resources.customer.fields]\nlow = {{ type = \"integer\" }}\nhigh = {{ type = \"integer\", default = 3 }}"
+        )
+    };
+    let added = &expect![[r#"
+        add customer.low
+        add customer.high
+    "#]];
+    let fields = "[resources.customer.fields]";
+    for that in ["low < high", "high = 3", "not (high > low)"] {
+        check(&[(fields, &check_of(that))], added);
+    }
+    check(
+        &[(fields, &check_of("high < 3"))],
+        &expect![[r#"
+            add customer.low
+            add customer.high
+            CheckItem(0) customer.high: the check `high < 3` is new, and items that are there may break it
+        "#]],
+    );
+    check(
+        &[(fields, &check_of("low < size and size > 2"))],
+        &expect![[r#"
+            add customer.low
+            add customer.high
+            CheckItem(0) customer.low+size: the check `low < size and size > 2` is new, and items that are there may break it
+        "#]],
+    );
+}
+
+#[test]
 fn diff_of_plural_is_refused() {
     let change = ("parent = \"customer\"", "parent = \"customer\"\nplural = \"orderings\"");
     check(

@@ -53,6 +53,10 @@ pub fn check_computed(
     })
 }
 
+pub fn check_check(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<ExprNode, ExprError> {
+    TypeChecker { scope, element: None, purpose: ExprPurpose::Check }.check_boolean(syntax)
+}
+
 pub fn check_condition(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<ExprNode, ExprError> {
     TypeChecker { scope, element: None, purpose: ExprPurpose::Where }.check_boolean(syntax)
 }
@@ -60,7 +64,19 @@ pub fn check_condition(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<Expr
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExprPurpose {
     Computed,
+    Check,
     Where,
+}
+
+impl ExprPurpose {
+    /// The key of the model file.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Computed => "computed",
+            Self::Check => "check",
+            Self::Where => "where",
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -86,8 +102,8 @@ impl<'f> TypeChecker<'f> {
             }
             SyntaxKind::User => {
                 return Err(syntax.error_with_help(
-                    "`$user` is not known in `computed`",
-                    "a computed value is the same for everyone; `$user` is for `where`",
+                    format!("`$user` is not known in `{}`", self.purpose.key()),
+                    "it depends on the item alone, whoever the caller is; `$user` is for `where`",
                 ));
             }
             SyntaxKind::Name(names) => {
@@ -315,10 +331,8 @@ impl<'f> TypeChecker<'f> {
         literal: &SyntaxNode,
     ) -> Result<Value, ExprError> {
         let json = match &literal.kind {
-            // Computed values are exact anyway, so a literal like `quantity > 0.5` need not fit the field.
-            SyntaxKind::Number(text)
-                if self.purpose == ExprPurpose::Computed && found.is_number() =>
-            {
+            // Calculations are exact anyway, so a literal like `quantity > 0.5` need not fit the field.
+            SyntaxKind::Number(text) if self.purpose != ExprPurpose::Where && found.is_number() => {
                 return parse_number_literal(text, literal);
             }
             SyntaxKind::Number(text) => Json::Number(text),

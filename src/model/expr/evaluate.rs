@@ -25,6 +25,13 @@ pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedFa
     })
 }
 
+/// Whether a `check` fails for an item: it is false, or cannot be computed. A null result passes, as in a CHECK of
+/// SQL. Lists and objects are parsed.
+pub fn fails(expression: &Expr, values: &[Value]) -> bool {
+    let frame = EvaluationFrame { values, element: None, user: None };
+    matches!(frame.evaluate_node(&expression.root), Ok(ExprValue::Boolean(false)) | Err(_))
+}
+
 /// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
 /// parsed; the name of an anonymous user is null.
 pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {

@@ -1,9 +1,9 @@
-//! The expression language of `computed` and `where`.
+//! The expression language of `computed`, `check` and `where`.
 //!
 //! Expressions are parsed and type-checked once, when the model is read; afterwards evaluation can only
 //! overflow. No I/O and no SQL here; the syntax tree is public so that the store can translate a `where` to
 //! SQL. Expressions have three-valued logic, as in SQL: a comparison with null is null, `not` of null is
-//! null, and a `where` holds only when it is true.
+//! null; a `where` holds only when it is true, and a `check` fails only when it is false.
 
 mod check;
 mod evaluate;
@@ -15,7 +15,7 @@ mod types;
 
 use super::field::{Field, StorageClass};
 pub use check::ExprScope;
-pub use evaluate::{evaluate, holds};
+pub use evaluate::{evaluate, fails, holds};
 pub use tree::{Comparison, Expr, ExprError, ExprNode, ExprResult, Path, PathRoot};
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal or boolean.
@@ -32,10 +32,26 @@ pub fn parse_computed(text: &str, target: &Field, scope: ExprScope<'_>) -> Resul
     Ok(Expr { text: text.into(), root, result })
 }
 
+/// Parses a `check` of a resource.
+pub fn parse_check(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
+    let root = check::check_check(&parse::parse(text)?, scope)?;
+    Ok(Expr { text: text.into(), root, result: ExprResult::Boolean })
+}
+
 /// Parses the `where` of a grant.
 pub fn parse_condition(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
     let root = check::check_condition(&parse::parse(text)?, scope)?;
     Ok(Expr { text: text.into(), root, result: ExprResult::Boolean })
+}
+
+/// The words of an expression, its field names among them.
+pub fn words(text: &str) -> Vec<String> {
+    let tokens = tokenizer::tokenize(text).unwrap_or_default().into_iter();
+    let words = tokens.filter_map(|token| match token.kind {
+        tokenizer::TokenKind::Word(word) => Some(word),
+        _ => None,
+    });
+    words.collect()
 }
 
 #[cfg(test)]

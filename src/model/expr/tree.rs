@@ -33,6 +33,21 @@ impl Expr {
         self.root.for_each_path(&mut |path| is_read |= path.root == PathRoot::Field(field));
         is_read
     }
+
+    /// The fields of the resource that it reads, each once: in the order of the expression, with the names inside
+    /// objects.
+    pub fn field_paths(&self) -> Vec<(usize, Vec<Box<str>>)> {
+        let mut paths = Vec::new();
+        self.root.for_each_path(&mut |path| {
+            if let PathRoot::Field(field) = path.root {
+                let path = (field, path.inner.clone());
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+        });
+        paths
+    }
 }
 
 impl ExprNode {

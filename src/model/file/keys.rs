@@ -66,6 +66,8 @@ pub enum OtherForm {
     /// `true`, `false` or "parent".
     Unique,
     UniqueGroups,
+    /// A list of the tables `CHECK`.
+    Checks,
     Transitions,
     StateMoves,
     /// A date, as a text or as a TOML date.
@@ -152,6 +154,7 @@ table_keys! {
         "realm" Text, "the protection space; a nested resource has its parent's";
         "fields" Tables("field"), "what an item is made of";
         "unique" Other(UniqueGroups), "groups of fields whose values together occur once";
+        "check" Other(Checks), "rules that the values of an item satisfy together";
         "require_if_match" Flag, "updates and deletes must say which version they saw (428 otherwise)";
         "changes" Choice(|| words(CHANGES)),
             "what the change log keeps of an item: its values, or its id alone";
@@ -187,6 +190,11 @@ table_keys! {
         "deprecated" Table("deprecated"), "marks it as going away";
         "renamed_from" Name, "its former name, by which a migration keeps the stored values";
         "fill" Other(Value), "the value that a migration gives to existing items without one";
+    }
+
+    CHECK "a check" {
+        "that" Text, "an expression over the fields that must not be false";
+        "message" Text, "what clients are told about an item that breaks it";
     }
 
     DEPRECATED "`deprecated`" {

@@ -4,6 +4,7 @@
 //! Limits bound the cost of any text: 1 MiB, 1,000 resources, 500 fields each, 16 levels. The reader does not
 //! stop at a mistake: it replaces an unusable part by a harmless one, and discards the model at the end.
 
+mod checks;
 mod deprecation;
 mod expression;
 mod field;

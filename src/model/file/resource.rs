@@ -6,10 +6,10 @@ use super::field::{self, FieldContext};
 use super::field_keys::FieldPosition;
 use super::resource_names::{ResourceHeader, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, TomlText};
-use super::{deprecation, expression, keys, renames};
+use super::{checks, deprecation, expression, keys, renames};
 use crate::model::expr::{self, ExprScope};
 use crate::model::field::{Field, OnDelete, ResourceIndex, StorageClass};
-use crate::model::resource::{ChangeLogDetail, Resource, UniqueRule, UniqueScope};
+use crate::model::resource::{ChangeLogDetail, ItemCheck, Resource, UniqueRule, UniqueScope};
 use crate::model::settings::RealmIndex;
 
 /// A resource whose relations are not resolved yet.
@@ -63,6 +63,7 @@ fn read_draft<'t>(
         realm: RealmIndex::default(),
         fields,
         unique: Vec::new(),
+        checks: Vec::new(),
         require_if_match: table.flag("require_if_match").unwrap_or(false),
         changes: table.choice("changes", keys::CHANGES).unwrap_or(ChangeLogDetail::Values),
         deprecated: deprecation::read(table, "resource", name, &names.all().collect::<Vec<_>>()),
@@ -72,6 +73,7 @@ fn read_draft<'t>(
     let mut draft = ResourceDraft { resource, invalid_fields, declared };
     draft.check_single_field_types(&entries);
     draft.read_computed_fields(&entries);
+    draft.resource.checks = draft.read_checks(table);
     draft.resource.unique = draft.read_unique_fields(&entries, table);
     let groups = table.find("unique").map(|entry| draft.read_unique_groups(entry));
     draft.resource.unique.extend(groups.unwrap_or_default());
@@ -140,6 +142,16 @@ impl ResourceDraft<'_> {
                 field.computed = expression;
             }
         }
+    }
+
+    fn read_checks(&self, table: &TomlTable<'_>) -> Vec<ItemCheck> {
+        let Some(entry) = table.find("check") else { return Vec::new() };
+        let scope = ExprScope {
+            fields: &self.resource.fields,
+            invalid_fields: &self.invalid_fields,
+            computed_fields: &[],
+        };
+        checks::read(entry, scope)
     }
 
     /// Reads `unique = true` and `unique = "parent"` of fields.

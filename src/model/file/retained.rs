@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::build_model;
 use super::toml_tree::{TomlNode, TomlTable};
 use crate::model::diff::compare;
+use crate::model::expr;
 use crate::model::field::Field;
 use crate::model::report::Mistakes;
 use crate::model::resource::{Model, Resource, UniqueRule};
@@ -68,7 +69,7 @@ impl RetainedParts {
         Some(())
     }
 
-    /// Moves the fields of one resource, and the unique rules that they take part in.
+    /// Moves the fields of one resource, and the unique rules and checks that they take part in.
     fn add_fields<'t>(&self, declared: &mut DeTable<'t>, mut stored: DeTable<'t>) -> Option<()> {
         let DeValue::Table(stored_fields) = stored.remove("fields")?.into_inner() else {
             return None;
@@ -85,23 +86,38 @@ impl RetainedParts {
                 moved.push(name.get_ref().to_string());
             }
         }
-        let groups = stored.remove("unique").map(Spanned::into_inner);
-        let Some(DeValue::Array(groups)) = groups else { return Some(()) };
+        let is_moved = |name: &str| moved.iter().any(|moved| moved == name);
         let has_moved = |group: &TomlNode<'_>| {
             let mut names = group.get_ref().as_array().into_iter().flat_map(|group| group.iter());
-            names.any(|name| {
-                name.get_ref().as_str().is_some_and(|name| moved.iter().any(|m| m == name))
-            })
+            names.any(|name| name.get_ref().as_str().is_some_and(is_moved))
         };
-        let kept: Vec<TomlNode<'t>> = groups.into_iter().filter(has_moved).collect();
+        self.add_elements((declared, &mut stored), "unique", has_moved)?;
+        let reads_moved = |check: &TomlNode<'_>| {
+            let that = check.get_ref().as_table().and_then(|check| check.get("that"));
+            let that = that.and_then(|that| that.get_ref().as_str());
+            that.is_some_and(|text| expr::words(text).iter().any(|word| is_moved(word)))
+        };
+        self.add_elements((declared, &mut stored), "check", reads_moved)
+    }
+
+    /// Moves elements of the list with a key.
+    fn add_elements<'t>(
+        &self,
+        (declared, stored): (&mut DeTable<'t>, &mut DeTable<'t>),
+        key: &str,
+        is_moved: impl Fn(&TomlNode<'_>) -> bool,
+    ) -> Option<()> {
+        let elements = stored.remove(key).map(Spanned::into_inner);
+        let Some(DeValue::Array(elements)) = elements else { return Some(()) };
+        let kept: Vec<TomlNode<'t>> = elements.into_iter().filter(is_moved).collect();
         if kept.is_empty() {
             return Some(());
         }
-        if !declared.contains_key("unique") {
-            insert_at(declared, "unique", DeValue::Array(Default::default()), self.offset);
+        if !declared.contains_key(key) {
+            insert_at(declared, key, DeValue::Array(Default::default()), self.offset);
         }
-        let DeValue::Array(list) = declared.get_mut("unique")?.get_mut() else { return None };
-        kept.into_iter().for_each(|group| list.push(group));
+        let DeValue::Array(list) = declared.get_mut(key)?.get_mut() else { return None };
+        kept.into_iter().for_each(|element| list.push(element));
         Some(())
     }
 }

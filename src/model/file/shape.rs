@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::field_keys::{self, FieldPosition};
 use crate::json::{self, Json};
 use crate::model::{
-    ChangeLogDetail, Deprecated, Field, OnDelete, Resource, ResourceIndex, StateMachine,
+    ChangeLogDetail, Deprecated, Field, ItemCheck, OnDelete, Resource, ResourceIndex, StateMachine,
     UniqueRule, UniqueScope,
 };
 use crate::value::{IdKind, Value};
@@ -90,6 +90,10 @@ fn resource_pairs(resource: &Resource, all: &[Resource]) -> TomlPairs {
     if !groups.is_empty() {
         pairs.push_pair("unique", format!("[{}]", groups.join(", ")));
     }
+    let checks: Vec<String> = resource.checks.iter().map(check_table).collect();
+    if !checks.is_empty() {
+        pairs.push_pair("check", format!("[{}]", checks.join(", ")));
+    }
     pairs.push_flag("require_if_match", resource.require_if_match);
     pairs.push_text("changes", (resource.changes == ChangeLogDetail::Ids).then_some("ids"));
     push_deprecated(&mut pairs, resource.deprecated.as_ref());
@@ -111,6 +115,13 @@ fn on_delete_word(on_delete: OnDelete) -> Option<&'static str> {
 fn unique_group(unique: &UniqueRule, resource: &Resource) -> String {
     let names = unique.fields.iter().filter_map(|index| resource.fields.get(*index));
     format!("[{}]", names.map(|field| toml_string(&field.name)).collect::<Vec<_>>().join(", "))
+}
+
+fn check_table(check: &ItemCheck) -> String {
+    let mut pairs = TomlPairs::default();
+    pairs.push_text("that", Some(&check.that.text));
+    pairs.push_text("message", Some(&check.message));
+    pairs.to_inline_table()
 }
 
 fn push_deprecated(pairs: &mut TomlPairs, deprecated: Option<&Deprecated>) {

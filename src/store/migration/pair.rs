@@ -86,8 +86,8 @@ impl ChangedResource<'_> {
 
     /// Whether more than its items are looked at.
     pub fn changes_tables(&self) -> bool {
-        use MigrationEffect::{Check, CheckUnique};
-        self.has_effect(|effect| !matches!(effect, Check | CheckUnique(_)))
+        use MigrationEffect::{Check, CheckItem, CheckUnique};
+        self.has_effect(|effect| !matches!(effect, Check | CheckUnique(_) | CheckItem(_)))
             || self.conversion().is_some_and(|conversion| conversion.written().next().is_some())
     }
 

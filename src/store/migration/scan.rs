@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::fault::OrBug as _;
 use crate::intent::push_unprefixed_path;
-use crate::model::conversion::RowConversion;
+use crate::model::conversion::{RowConversion, UnfitPart};
 use crate::model::{Model, Resource};
 use crate::store::driver::Driver;
 use crate::store::error::StatementError;
@@ -64,41 +64,40 @@ pub async fn for_each_batch<D: Driver>(
     }
 }
 
-/// Converts all items without writing them. Returns the broken items by the names of the fields at fault.
+/// Converts all items without writing them. Returns the broken items by the part of the model that they do not fit.
 pub async fn find_broken<D: Driver>(
     driver: &mut D,
     (model, resource): (&Model, &Resource),
     conversion: &RowConversion<'_>,
-) -> Result<BTreeMap<String, BrokenItems>, StatementError> {
-    let mut broken: BTreeMap<String, (i64, Vec<(Id, String)>)> = BTreeMap::new();
+) -> Result<BTreeMap<UnfitPart, BrokenItems>, StatementError> {
+    let mut broken: BTreeMap<UnfitPart, (i64, Vec<(Id, String)>)> = BTreeMap::new();
     for_each_batch(driver, (model, resource, &resource.table), async |_: &mut D, items| {
         for item in items {
             let Err(faults) = conversion.convert(&item.values) else { continue };
-            let mut counted: Vec<String> = Vec::new();
+            let mut counted: Vec<UnfitPart> = Vec::new();
             for fault in faults {
-                let name = fault.pointer.split('/').nth(1).unwrap_or_default().to_owned();
-                if counted.contains(&name) {
+                if counted.contains(&fault.part) {
                     continue;
                 }
-                let (count, examples) = broken.entry(name.clone()).or_default();
+                let (count, examples) = broken.entry(fault.part.clone()).or_default();
                 *count += 1;
                 if examples.len() < EXAMPLES_MAX {
                     examples.push((item.id, fault.detail));
                 }
-                counted.push(name);
+                counted.push(fault.part);
             }
         }
         Ok(())
     })
     .await?;
     let mut described = BTreeMap::new();
-    for (name, (count, ids)) in broken {
+    for (part, (count, ids)) in broken {
         let mut examples = Vec::new();
         for (id, fault) in ids {
             let address = find_address(driver, (model, resource), id).await?;
             examples.push(BrokenItem { address, fault });
         }
-        described.insert(name, BrokenItems { count, examples });
+        described.insert(part, BrokenItems { count, examples });
     }
     Ok(described)
 }

@@ -1,6 +1,6 @@
 //! The plan of a migration: its steps in order, and the stored items that are in the way.
 
-use crate::model::conversion::RowConversion;
+use crate::model::conversion::{RowConversion, UnfitPart};
 use crate::model::diff::{Difference, MigrationEffect, ModelChange};
 use crate::model::{Field, Model, Resource, UniqueRule, UniqueScope};
 use crate::store::driver::Driver;
@@ -158,9 +158,12 @@ async fn resource_steps<D: Driver>(
         };
         let field = change.field.and_then(|at| after.as_ref()?.fields.get(at));
         let is_values = !matches!(change.effect, MigrationEffect::Rename | MigrationEffect::Refuse);
-        if let Some(found) =
-            field.filter(|_| is_values).and_then(|field| broken.remove(&*field.name))
-        {
+        let field = field.filter(|_| is_values);
+        let part = match change.effect {
+            MigrationEffect::CheckItem(index) => Some(UnfitPart::Check(index)),
+            _ => field.map(|field| UnfitPart::Field(field.name.to_string())),
+        };
+        if let Some(found) = part.and_then(|part| broken.remove(&part)) {
             step.broken = found;
         }
         if let (MigrationEffect::CheckUnique(index), Some(after)) = (change.effect, after) {
@@ -198,7 +201,9 @@ fn action(effect: MigrationEffect, items: i64) -> StepAction {
         MigrationEffect::Rename => StepAction::Rename,
         MigrationEffect::Remove => StepAction::Remove,
         MigrationEffect::Rewrite | MigrationEffect::Overwrite => StepAction::Rewrite,
-        MigrationEffect::Check | MigrationEffect::CheckUnique(_) => StepAction::Check,
+        MigrationEffect::Check
+        | MigrationEffect::CheckUnique(_)
+        | MigrationEffect::CheckItem(_) => StepAction::Check,
         MigrationEffect::Refuse if items == 0 => StepAction::Rebuild,
         MigrationEffect::Refuse => StepAction::Refuse,
     }

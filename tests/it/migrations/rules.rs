@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use super::{FieldsChange, check_fields};
+use super::{FieldsChange, ModelChange, check, check_fields};
 use crate::harness::Backend;
 
 on_every_backend! {
@@ -72,6 +72,80 @@ on_every_backend! {
             {"id":1,"v":1}
             {"id":2,"v":9}
             {"id":3,"v":5}
+        "#]]);
+    }
+
+    fn migrate_rule_check_is_broken(backend: Backend) {
+        let change = ModelChange {
+            before: "[resources.span]\nid = \"integer\"\n[resources.span.fields]\nlow = { type = \"integer\" }\nhigh = { type = \"integer\" }",
+            after: "[resources.span]\nid = \"integer\"\ncheck = [{ that = \"low <= high\", message = \"low is above high\" }]\n[resources.span.fields]\nlow = { type = \"integer\" }\nhigh = { type = \"integer\" }",
+            items: &[("/spans", r#"{"low":1,"high":2}"#), ("/spans", r#"{"low":2,"high":1}"#), ("/spans", r#"{"low":3}"#)],
+            flags: &[],
+            collections: &["/spans"],
+        };
+        check(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 1 step
+
+              check    span.low+high  the check `low <= high` is new, and items that are there may break it
+                                      3 items; reads its table, about 1 s; can be undone
+                                      1 item is in the way: /spans/2 (low is above high)
+
+            It cannot be applied yet: change the items that are in the way, or the model.
+            --- plan: exit 1
+            nouns: the migration was not made, and nothing was changed
+            {"id":1,"low":1,"high":2}
+            {"id":2,"low":2,"high":1}
+            {"id":3,"low":3}
+        "#]]);
+    }
+
+    /// A check that stays is evaluated for the values that the migration writes.
+    fn migrate_rule_check_is_broken_by_converted_values(backend: Backend) {
+        let change = ModelChange {
+            before: "[resources.span]\nid = \"integer\"\ncheck = [{ that = \"low <= high\", message = \"low is above high\" }]\n[resources.span.fields]\nlow = { type = \"text\" }\nhigh = { type = \"text\" }",
+            after: "[resources.span]\nid = \"integer\"\ncheck = [{ that = \"low <= high\", message = \"low is above high\" }]\n[resources.span.fields]\nlow = { type = \"integer\" }\nhigh = { type = \"integer\" }",
+            items: &[("/spans", r#"{"low":"1","high":"2"}"#), ("/spans", r#"{"low":"10","high":"9"}"#)],
+            flags: &[],
+            collections: &["/spans"],
+        };
+        check(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 2 steps
+
+              rewrite  span.low   the type changed from text to integer
+                                  2 items; rewrites its table, about 1 s; cannot be undone
+
+              rewrite  span.high  the type changed from text to integer
+                                  2 items; rewrites its table, about 1 s; cannot be undone
+                                  1 item is in the way: /spans/2 (low is above high)
+
+            It cannot be applied yet: change the items that are in the way, or the model.
+            --- plan: exit 1
+            nouns: the migration was not made, and nothing was changed
+            {"id":1,"low":"1","high":"2"}
+            {"id":2,"low":"10","high":"9"}
+        "#]]);
+    }
+
+    fn migrate_rule_check_is_kept(backend: Backend) {
+        let change = ModelChange {
+            before: "[resources.span]\nid = \"integer\"\n[resources.span.fields]\nlow = { type = \"integer\" }\nhigh = { type = \"integer\" }",
+            after: "[resources.span]\nid = \"integer\"\ncheck = [{ that = \"low <= high\", message = \"low is above high\" }]\n[resources.span.fields]\nlow = { type = \"integer\" }\nhigh = { type = \"integer\" }",
+            items: &[("/spans", r#"{"low":1,"high":2}"#), ("/spans", r#"{"low":3}"#)],
+            flags: &[],
+            collections: &["/spans"],
+        };
+        check(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 1 step
+
+              check    span.low+high  the check `low <= high` is new, and items that are there may break it
+                                      2 items; reads its table, about 1 s; can be undone
+
+            Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE
+            --- plan: exit 1
+            nouns: migrated DATABASE to model.toml (1 step)
+
+            {"id":1,"low":1,"high":2}
+            {"id":2,"low":3}
         "#]]);
     }
 
