@@ -133,11 +133,13 @@ impl PostgresWorkerState {
             // success for a transaction that a failover loses.
             Err(_) if driver.may_have_committed() => {
                 let cause = "the database did not confirm the commit in time".to_owned();
+                lease.doubt_primary();
                 lease.return_when_drained();
                 return WriteAttempt::Done(Err(StoreError::OutcomeUnknown(cause)));
             }
             // The work is dropped first, so no commit can follow the cancel request.
             Err(_) => {
+                lease.doubt_primary();
                 lease.spawn_cancel();
                 return WriteAttempt::Done(Err(StoreError::TimedOut));
             }
@@ -147,19 +149,30 @@ impl PostgresWorkerState {
                 WriteAttempt::Done(Err(StoreError::OutcomeUnknown(error_cause(error))))
             }
             // The connection is not reused: one of its prepared statements may be the cause.
-            Some(_) => WriteAttempt::Retry(RollbackCause {
-                error,
-                violated_key: driver.take_violated_key(),
-            }),
-            None => {
+            Some(ErrorClass::Retryable | ErrorClass::ConnectionLost) => {
+                WriteAttempt::Retry(RollbackCause {
+                    error,
+                    violated_key: driver.take_violated_key(),
+                })
+            }
+            class @ (None | Some(ErrorClass::ReadOnly)) => {
                 let undo =
                     Box::pin(tokio::time::timeout(ROLLBACK_TIMEOUT, driver.rollback_uncommitted()));
                 if undo.await == Ok(true) {
                     lease.return_to_pool();
                 }
+                // All writes that fail at a failover wait for one search, and none of them holds a connection.
+                if class.is_some() && self.find_primary(until).await {
+                    return WriteAttempt::Retry(RollbackCause { error, violated_key: None });
+                }
                 WriteAttempt::Done(Err(error))
             }
         }
+    }
+
+    /// Looks for the primary; returns whether it was found before the deadline.
+    pub async fn find_primary(&self, until: Instant) -> bool {
+        timeout_at(until.into(), self.pool.find_primary()).await.unwrap_or(false)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::model::settings::{Pooling, ServerTable};
 use crate::store::postgres::connect::error::{ConnectError, HostFailure};
 use crate::store::postgres::connection_url::address::{HostTarget, PostgresUrl, TlsMode};
 use crate::store::postgres::database_clock::DATABASE_MICROS;
-use crate::store::postgres::primary::{INCARNATION, PrimaryState};
+use crate::store::postgres::primary::{INCARNATION, PrimaryAddress, PrimarySession, PrimaryState};
 use crate::store::postgres::tls::{PostgresTlsConnector, PostgresTlsStream};
 
 /// The connection's I/O future: a task has to poll it, or nothing is sent or read.
@@ -40,8 +40,7 @@ pub struct OpenConnection {
     pub client: Client,
     /// The caller has to poll it.
     pub driver: ConnectionDriver,
-    /// The incarnation of the database (`primary`).
-    pub incarnation: i64,
+    pub primary: PrimarySession,
 }
 
 /// The settings of every session, where a session can have settings.
@@ -105,7 +104,7 @@ impl PostgresUrl {
             .map_err(|cause| ConnectError::Permanent(format!("database: {cause}")))?;
         let mut faults: Vec<(&HostTarget, HostFailure)> = Vec::new();
         let mut targets: Vec<_> = self.targets.iter().enumerate().collect();
-        let last = primary.host();
+        let last = primary.last_address().host;
         // Stable: the others stay in the order of the URL.
         targets.sort_by_key(|(index, _)| *index != last);
         for (place, (index, target)) in targets.iter().copied().enumerate() {
@@ -115,8 +114,8 @@ impl PostgresUrl {
             let attempt =
                 ConnectAttempt { address: self, target, session, connector: &connector, primary };
             match attempt.run(clock::now() + share).await {
-                Ok(connected) => {
-                    primary.set_host(index);
+                Ok((connected, ip)) => {
+                    primary.set_last_address(PrimaryAddress { host: index, ip });
                     return Ok(connected);
                 }
                 Err(fault) => {
@@ -161,8 +160,11 @@ struct ConnectAttempt<'a> {
 
 impl ConnectAttempt<'_> {
     /// A name may have the address of a standby, or of a host that is gone, before that of the primary.
-    async fn run(&self, until: Instant) -> Result<OpenConnection, HostFailure> {
-        let addresses = self.resolve(until).await?;
+    async fn run(&self, until: Instant) -> Result<(OpenConnection, Option<IpAddr>), HostFailure> {
+        let mut addresses = self.resolve(until).await?;
+        let last = self.primary.last_address().ip;
+        // Stable: the others stay in the order of the resolver.
+        addresses.sort_by_key(|ip| *ip != last);
         self.run_at(&addresses, until).await
     }
 
@@ -184,13 +186,13 @@ impl ConnectAttempt<'_> {
         &self,
         addresses: &[Option<IpAddr>],
         until: Instant,
-    ) -> Result<OpenConnection, HostFailure> {
+    ) -> Result<(OpenConnection, Option<IpAddr>), HostFailure> {
         let mut failure = HostFailure::TimedOut(Duration::ZERO);
         for (place, ip) in addresses.iter().enumerate() {
             let left = until.saturating_duration_since(clock::now());
             let share = host_timeout(left, addresses.len() - place, None);
             match self.run_once(*ip, share).await {
-                Ok(connected) => return Ok(connected),
+                Ok(connected) => return Ok((connected, *ip)),
                 Err(fault) => failure = fault,
             }
             if failure.is_same_for_all_hosts() {
@@ -241,7 +243,7 @@ impl ConnectAttempt<'_> {
                 Either::Right((Ok(()), _)) => Err(HostFailure::Closed),
             }
         };
-        looked.map(|incarnation| OpenConnection { client, driver, incarnation })
+        looked.map(|primary| OpenConnection { client, driver, primary })
     }
 
     fn config(&self, mode: SslMode, ip: Option<IpAddr>, timeout: Duration) -> Config {
@@ -255,8 +257,8 @@ impl ConnectAttempt<'_> {
         config
     }
 
-    /// Verifies the session's settings, and pins those that must not change later. Returns the incarnation.
-    async fn verify_session(&self, client: &Client) -> Result<i64, HostFailure> {
+    /// Verifies the session's settings, and pins those that must not change later.
+    async fn verify_session(&self, client: &Client) -> Result<PrimarySession, HostFailure> {
         let pooled = self.session.pooling == Pooling::Transaction;
         let statement = if pooled { SESSION_QUERY } else { SESSION_QUERY_AND_PIN };
         let sent_at = clock::now();
@@ -279,7 +281,10 @@ impl ConnectAttempt<'_> {
             return Err(HostFailure::AsynchronousCommit);
         }
         match (pooled, value(2)) {
-            (false, Some("yes")) | (true, Some("read committed")) => Ok(number(4).unwrap_or(0)),
+            (false, Some("yes")) | (true, Some("read committed")) => {
+                let incarnation = number(4).ok_or(HostFailure::SettingsIgnored)?;
+                Ok(self.primary.opened(incarnation))
+            }
             (false, _) => Err(HostFailure::SettingsIgnored),
             (true, found) => {
                 Err(HostFailure::WrongIsolation(found.unwrap_or("not known").to_owned()))

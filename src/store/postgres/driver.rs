@@ -21,9 +21,7 @@ use crate::store::driver::{Driver, Then};
 use crate::store::error::{
     FailedStatement, InternalError, StatementError, changed_while_locked_error,
 };
-use crate::store::postgres::error_class::{
-    ErrorClass, ViolatedForeignKey, classify, is_read_only_error,
-};
+use crate::store::postgres::error_class::{ErrorClass, ViolatedForeignKey, classify};
 use crate::store::postgres::outgoing_statement::{
     OutgoingStatement, execute, join_pipelined, query,
 };
@@ -128,9 +126,6 @@ impl<'a> PostgresDriver<'a> {
     fn record_error(&mut self, error: &Error) -> StatementError {
         let (failure, trouble) = classify(error);
         self.trouble = self.trouble.or(trouble);
-        if is_read_only_error(error) {
-            self.connection.leave_primary();
-        }
         self.violated_key =
             self.violated_key.take().or_else(|| ViolatedForeignKey::from_error(error));
         failure

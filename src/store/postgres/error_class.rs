@@ -12,6 +12,9 @@ use crate::store::error::StatementError;
 pub enum ErrorClass {
     /// The transaction was rolled back, and a retry on another connection may succeed.
     Retryable,
+    /// The transaction was rolled back, because the server takes no writes: it is no longer the primary, or an
+    /// operator has made it read-only. It still reads.
+    ReadOnly,
     /// The connection is unusable; the outcome of the statements in flight is unknown.
     ConnectionLost,
 }
@@ -32,6 +35,9 @@ pub fn classify(error: &Error) -> (StatementError, Option<ErrorClass>) {
             StatementError::UniqueViolation(database.constraint().unwrap_or_default().to_owned()),
             None,
         ),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
+            (StatementError::Storage(cause), Some(ErrorClass::ReadOnly))
+        }
         code if is_retryable(code) => (StatementError::Storage(cause), Some(ErrorClass::Retryable)),
         code if *code == SqlState::QUERY_CANCELED => (StatementError::TimedOut, None),
         code if *code == SqlState::LOCK_NOT_AVAILABLE => (StatementError::Locked, None),
@@ -56,8 +62,6 @@ fn is_retryable(code: &SqlState) -> bool {
         // References are looked up before a write: the item existed, and was deleted concurrently.
         SqlState::FOREIGN_KEY_VIOLATION,
         SqlState::FEATURE_NOT_SUPPORTED,
-        // After a failover this is no longer the primary; the next connection finds the new one.
-        SqlState::READ_ONLY_SQL_TRANSACTION,
     ]
     .contains(code)
 }
@@ -88,16 +92,18 @@ impl ViolatedForeignKey {
     }
 }
 
-/// Whether the server takes no writes: it is a primary no more, or an operator has made it read-only.
-pub fn is_read_only_error(error: &Error) -> bool {
-    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
-}
-
-/// Whether a connection ended because the other side has not answered for a while, as a machine that is gone.
-pub fn is_network_timeout(error: &Error) -> bool {
+/// Whether a connection ended because the machine at the other side is gone.
+pub fn is_host_gone(error: &Error) -> bool {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<io::Error>());
-    io.is_some_and(|io| io.kind() == io::ErrorKind::TimedOut)
+    io.is_some_and(|io| {
+        matches!(
+            io.kind(),
+            io::ErrorKind::TimedOut
+                | io::ErrorKind::HostUnreachable
+                | io::ErrorKind::NetworkUnreachable
+        )
+    })
 }
 
 /// Whether a notice warns that a commit no longer waits for its synchronous standbys. It has the code of

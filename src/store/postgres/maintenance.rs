@@ -36,6 +36,8 @@ use crate::store::statement::Columns;
 
 /// Delay between attempts to reach a database that is not available yet.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+/// The timeout of a search for the primary.
+const PRIMARY_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// At shutdown, how long to wait for the removal of the server's registration.
 const DEREGISTER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout of one renewal (heartbeat); the next one opens a new connection.
@@ -156,12 +158,33 @@ impl MaintenanceTask {
         let _ = opened.send(is_open);
         if goes_on {
             let notifications = tokio::task::spawn_local(Rc::clone(&work).exchange_notifications());
+            let primary_checks = tokio::task::spawn_local(Rc::clone(&work).check_doubted_primary());
             work.sweep_until(&mut stopped).await;
             notifications.abort();
+            primary_checks.abort();
             work.server.set_registered(false);
             work.remove_registration().await;
         }
         renewals.abort();
+    }
+
+    /// Opens a connection whenever the primary is doubted, which leaves the former one if there is another, until the
+    /// server ends.
+    async fn check_doubted_primary(self: Rc<Self>) {
+        loop {
+            self.primary.doubted().await;
+            loop {
+                let deadline = clock::now() + PRIMARY_CHECK_TIMEOUT;
+                let is_found =
+                    self.address.connect(&self.session, &self.primary, deadline).await.is_ok();
+                self.primary.record_search(is_found);
+                // Also after a success: a slow statement doubts the primary too.
+                tokio::time::sleep(RECONNECT_INTERVAL).await;
+                if is_found {
+                    break;
+                }
+            }
+        }
     }
 
     /// Tells other servers that the change log has grown, and is told by them, until the server ends.

@@ -61,6 +61,8 @@ pub struct ChangeNotifications {
 /// One connection, in use until it fails.
 struct NotificationConnection {
     client: Client,
+    /// The generation of the primary.
+    generation: u64,
     incoming: Rc<IncomingNotifications>,
     is_listening: bool,
     /// Whether it listens and receives nothing.
@@ -118,7 +120,8 @@ impl ChangeNotifications {
     async fn connect(&self, known_at: Instant) -> Result<NotificationConnection, String> {
         let deadline = clock::now() + CONNECT_TIMEOUT;
         let connected = self.address.connect(&self.session, &self.primary, deadline).await;
-        let OpenConnection { client, driver, .. } = connected.map_err(|error| error.to_string())?;
+        let OpenConnection { client, driver, primary } =
+            connected.map_err(|error| error.to_string())?;
         let incoming = Rc::new(IncomingNotifications::default());
         let reader = (Rc::clone(&incoming), Arc::clone(&self.hint), self.server_id.clone());
         tokio::task::spawn_local(async move {
@@ -128,6 +131,7 @@ impl ChangeNotifications {
         });
         Ok(NotificationConnection {
             client,
+            generation: primary.generation,
             incoming,
             is_listening: false,
             is_deaf: false,
@@ -157,7 +161,7 @@ impl ChangeNotifications {
             let done = tokio::select! {
                 () = connection.incoming.ended.notified() => Err("the connection was lost".to_owned()),
                 // Notifications are sent where the writes are.
-                () = self.primary.left() => Err("the server takes no writes any more".to_owned()),
+                () = self.primary.left(connection.generation) => Err("the server takes no writes any more".to_owned()),
                 _ = commits.changed(), if has_peers => {
                     let sent = self.send(connection).await;
                     if sent.is_err() {

@@ -181,7 +181,7 @@ impl StartupMigration<'_> {
         driver.rollback_uncommitted().await;
         match (error, trouble) {
             (StartError::Blocked(obstacle), _) => Ok(Err(obstacle)),
-            (_, Some(ErrorClass::Retryable)) => Ok(Err(Obstacle::Tables)),
+            (_, Some(ErrorClass::Retryable | ErrorClass::ReadOnly)) => Ok(Err(Obstacle::Tables)),
             (StartError::Open(error), _) => Err(StartFailure::Refused(error)),
             (StartError::Mismatch(mismatch), trouble) => {
                 // The servers that use the database may stop meanwhile.

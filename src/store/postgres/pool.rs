@@ -22,8 +22,8 @@ use crate::store::error::StoreError;
 use crate::store::postgres::connect::error::ConnectError;
 use crate::store::postgres::connect::{ConnectionDriver, OpenConnection, SessionSettings};
 use crate::store::postgres::connection_url::address::PostgresUrl;
-use crate::store::postgres::error_class::{is_network_timeout, is_sync_replication_warning};
-use crate::store::postgres::primary::PrimaryState;
+use crate::store::postgres::error_class::{is_host_gone, is_sync_replication_warning};
+use crate::store::postgres::primary::{PrimarySession, PrimaryState};
 
 /// Prepared statements cached per connection: more than a usual model has, but an update has one statement
 /// for each set of changed fields.
@@ -109,10 +109,9 @@ impl DatabaseConnection {
         Ok(statement)
     }
 
-    /// Closes this connection and all older ones instead of reusing them: their server takes no writes, or does not
-    /// answer.
-    pub fn leave_primary(&self) {
-        self.primary.leave(self.generation);
+    /// Its server does not answer: the primary may be another one.
+    pub fn doubt_primary(&self) {
+        self.primary.doubt();
     }
 
     /// Whether another request may use it.
@@ -200,6 +199,11 @@ impl ConnectionPool {
     /// Uses this nonce epoch, which stays known only as long as no connection to the database ends.
     pub fn with_epoch(self, epoch: &Arc<Mutex<Option<u64>>>) -> Self {
         Self { epoch: Arc::clone(epoch), ..self }
+    }
+
+    /// Looks for the primary; returns whether there is one. After that, connections to a former one are not reused.
+    pub async fn find_primary(&self) -> bool {
+        self.primary.find().await
     }
 
     /// Leases a connection: an idle one, or a new one if a slot is free before the deadline.
@@ -341,10 +345,9 @@ impl ConnectionPool {
         &self,
         deadline: Instant,
     ) -> Result<Box<DatabaseConnection>, ConnectError> {
-        let generation = self.primary.generation();
         let connected = self.address.connect(&self.session, &self.primary, deadline).await?;
-        let OpenConnection { client, driver, incarnation } = connected;
-        let low_watermark = self.primary.low_watermark(incarnation);
+        let OpenConnection { client, driver, primary: session } = connected;
+        let PrimarySession { generation, low_watermark } = session;
         let (epoch, primary) = (Arc::clone(&self.epoch), Arc::clone(&self.primary));
         let shared_mark = Arc::clone(&low_watermark);
         let (is_unreplicated, until_closed) = (Arc::default(), PermitUntilClosed::default());
@@ -357,8 +360,8 @@ impl ConnectionPool {
             *epoch.lock().unwrap_or_else(PoisonError::into_inner) = None;
             if let Err(error) = ended {
                 primary.retire_low_watermark(&shared_mark);
-                if is_network_timeout(&error) {
-                    primary.leave(generation);
+                if is_host_gone(&error) {
+                    primary.doubt();
                 }
             }
             drop(noted);

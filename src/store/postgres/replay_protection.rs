@@ -323,6 +323,13 @@ impl NonceClaims {
                     lease.return_to_pool();
                     return Ok((rows, was_lost));
                 }
+                (Err(failure), Some(ErrorClass::ReadOnly)) => {
+                    lease.return_to_pool();
+                    if tries == STATEMENT_ATTEMPTS_MAX || !self.state.find_primary(until).await {
+                        return Err(failure.into());
+                    }
+                    tries += 1;
+                }
                 (Err(_), Some(trouble)) if tries < STATEMENT_ATTEMPTS_MAX => {
                     tries += 1;
                     was_lost |= trouble == ErrorClass::ConnectionLost;

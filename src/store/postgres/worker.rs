@@ -10,7 +10,6 @@ use tokio::time::timeout_at;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
-use crate::model::settings::Pooling;
 use crate::plan::{DeliveryTask, Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError};
@@ -219,13 +218,12 @@ async fn run_read(
                 is_second = true;
             }
             (Err(_), _) => {
-                let is_hung = clock::now() >= late && way.pooling == Pooling::Session;
-                if is_hung {
-                    // PostgreSQL ends a statement at its timeout; this one does not answer at all.
-                    way.leave_primary();
+                let is_late = clock::now() >= late;
+                if is_late {
+                    way.doubt_primary();
                 }
                 way.abandon();
-                if clock::now() >= late {
+                if is_late {
                     return Err(StoreError::TimedOut);
                 }
             }

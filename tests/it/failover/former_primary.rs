@@ -70,6 +70,59 @@ fn former_primary_that_is_read_only_is_left_without_an_error() {
     });
 }
 
+/// Reads over the sessions of the former primary would end with a timeout.
+#[test]
+fn former_primary_that_hangs_is_left() {
+    let (primary, standby) = start_pair();
+    let model =
+        format!("{MODEL}\n[server.limits]\nstatement_seconds_max = 1\nrequest_seconds_max = 8");
+    let server = Setup::replica(address_of(&[&primary, &standby], DATABASE)).model(&model).start();
+    let before = create_notes(&server, 32);
+    primary.stop_replication(&standby);
+    standby.promote();
+    primary.freeze();
+    wait_until("a write is done by the new primary", || {
+        (server.post("/notes", r#"{"note":{"text":"after"}}"#).status == 201).then_some(())
+    });
+    wait_until("all sessions of the former primary are left", || {
+        before.iter().all(|path| server.get(path).status == 200).then_some(())
+    });
+    let paths = create_notes(&server, 32);
+    for path in before.iter().chain(&paths) {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+}
+
+/// There is no other server: it is not left, since it can still be read.
+#[test]
+fn primary_that_becomes_read_only_is_read_and_written_again_when_it_can_be() {
+    let primary = OwnPostgres::start();
+    primary.sql("postgres", &format!("CREATE DATABASE {DATABASE}"));
+    let server = Setup::replica(address_of(&[&primary], DATABASE)).model(MODEL).start();
+    let paths = create_notes(&server, 32);
+    let mut client = server.client();
+    let mut set_read_only = |value: &str, expected: u16| {
+        primary
+            .sql("postgres", &format!("ALTER SYSTEM SET default_transaction_read_only = {value}"));
+        primary.sql("postgres", "SELECT pg_reload_conf()");
+        wait_until("the setting has reached the sessions", || {
+            let status = client.request("POST /notes", &[], r#"{"note":{"text":"x"}}"#).status;
+            assert!([201, 503].contains(&status), "{status}");
+            (status == expected).then_some(())
+        });
+    };
+    set_read_only("on", 503);
+    for _ in 0..20 {
+        let answer = server.post("/notes", r#"{"note":{"text":"x"}}"#);
+        assert_eq!((answer.status, answer.problem().as_str()), (503, "unavailable"), "{answer:?}");
+    }
+    for path in &paths {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+    set_read_only("off", 201);
+    create_notes(&server, 32);
+}
+
 /// The new primary lacks changes that the server has sent, and draws their numbers again before the server looks.
 #[test]
 fn standby_that_was_behind_cuts_streams_and_webhooks_get_every_event() {

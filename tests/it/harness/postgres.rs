@@ -247,6 +247,15 @@ impl OwnPostgres {
         kill_with_children(&self.process_id());
     }
 
+    /// Stops all its processes with SIGSTOP: it accepts connections and answers nothing.
+    pub fn freeze(&self) {
+        let postmaster = self.process_id();
+        let mut processes = child_processes(&postmaster);
+        processes.push(postmaster);
+        let stop = format!("kill -STOP {}", processes.join(" "));
+        assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success());
+    }
+
     /// The id of the postmaster process.
     pub fn process_id(&self) -> String {
         let file = Path::new(&self.folder).join("data/postmaster.pid");

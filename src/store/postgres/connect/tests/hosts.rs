@@ -45,7 +45,7 @@ fn host_that_took_writes_last_is_tried_first() {
         }
     });
     assert_eq!(accepted.load(Ordering::Relaxed), 1);
-    assert_eq!(primary.host(), 1);
+    assert_eq!(primary.last_address().host, 1);
 }
 
 /// As after a failover of a name: one of its addresses is that of a host which is gone.
