@@ -288,6 +288,7 @@ impl MaintenanceTask {
             let done = tokio::time::timeout(RENEW_MAX, renewal).await;
             abort.abort();
             let failed = |cause: &str| {
+                self.primary.doubt();
                 let message = "could not renew the registration of this server";
                 self.log.event(Level::Warning, message, &[("cause", &cause)]);
             };

@@ -33,6 +33,8 @@ pub fn migrate(path: &Path, request: MigrationRequest<'_>) -> Result<Migrated, O
         // A table that other tables refer to can only be replaced without enforcement. It cannot be changed inside
         // the transaction, which checks all foreign keys before it commits.
         connection.pragma_update(None, "foreign_keys", false).map_err(explain)?;
+        // The sorting of a large index does not fit into memory.
+        connection.pragma_update(None, "temp_store", "file").map_err(explain)?;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(explain)?;
         let done = run(&files, &connection, request).and_then(|migrated| {
             connection.execute_batch("COMMIT").map_err(explain).map(|()| migrated)
