@@ -82,7 +82,7 @@ fn former_primary_that_hangs_is_left() {
     let before = create_notes(&server, 32);
     primary.stop_replication(&standby);
     standby.promote();
-    primary.freeze();
+    let _frozen = primary.freeze();
     wait_until("a write is done by the new primary", || {
         (server.post("/notes", r#"{"note":{"text":"after"}}"#).status == 201).then_some(())
     });

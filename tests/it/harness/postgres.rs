@@ -247,13 +247,16 @@ impl OwnPostgres {
         kill_with_children(&self.process_id());
     }
 
-    /// Stops all its processes with SIGSTOP: it accepts connections and answers nothing.
-    pub fn freeze(&self) {
+    /// Stops all its processes with SIGSTOP: it accepts connections and answers nothing, until the result is dropped,
+    /// which kills them.
+    #[must_use]
+    pub fn freeze(&self) -> FrozenPostgres<'_> {
         let postmaster = self.process_id();
         let mut processes = child_processes(&postmaster);
         processes.push(postmaster);
         let stop = format!("kill -STOP {}", processes.join(" "));
         assert!(Command::new("sh").args(["-c", &stop]).status().unwrap().success());
+        FrozenPostgres(self)
     }
 
     /// The id of the postmaster process.
@@ -288,6 +291,15 @@ impl Drop for OwnPostgres {
     fn drop(&mut self) {
         drop(self.script.stdin.take());
         drop(self.script.wait());
+    }
+}
+
+/// A server that is frozen.
+pub struct FrozenPostgres<'a>(&'a OwnPostgres);
+
+impl Drop for FrozenPostgres<'_> {
+    fn drop(&mut self) {
+        self.0.kill();
     }
 }
 
