@@ -54,6 +54,7 @@ fn plan_request(
     plan::make(model, intent, &Caller::open(model), || ChangeAuthor {
         actor: "-".into(),
         request_id: "-".into(),
+        user: None,
     })
     .ok()
 }

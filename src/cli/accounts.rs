@@ -214,7 +214,11 @@ pub fn user_page(
 
 /// The author of changes that a command makes.
 pub fn command_line_author() -> ChangeAuthor {
-    ChangeAuthor { actor: "command line".into(), request_id: RequestId::new().as_str().into() }
+    ChangeAuthor {
+        actor: "command line".into(),
+        request_id: RequestId::new().as_str().into(),
+        user: None,
+    }
 }
 
 /// The keys of a database; created, and their fingerprint stored, where it has none yet.

@@ -24,7 +24,8 @@ pub const ROLES: usize = 1;
 pub const DISABLED: usize = 2;
 pub const PASSWORD: usize = 3;
 
-const NAME_CHARS_MAX: usize = 200;
+/// Of the name of a user.
+pub const NAME_CHARS_MAX: usize = 200;
 const ROLES_MAX: usize = 50;
 const PASSWORD_CHARS_MIN: usize = 8;
 const PASSWORD_CHARS_MAX: usize = 1024;

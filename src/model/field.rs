@@ -27,13 +27,49 @@ pub struct Field {
     /// Stored, but not declared by the model file: hidden from every caller, and kept.
     pub is_retained: bool,
     pub default: Option<Value>,
+    /// What the default of a new item is made from, where it is not a constant.
+    pub default_from: Option<DefaultSource>,
     pub computed: Option<Expr>,
+    /// The user whose name the server keeps in it; a client sends it back, and it is ignored.
+    pub audit: Option<AuditedUser>,
     pub rules: FieldRules,
     pub deprecated: Option<Deprecated>,
     /// Its former name: a migration keeps the stored values.
     pub renamed_from: Option<Box<str>>,
     /// The value that a migration gives to existing items without one.
     pub fill: Option<Value>,
+}
+
+/// What a default is made from when an item is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DefaultSource {
+    /// The time of creation.
+    Now,
+    /// The name of the user who creates the item.
+    User,
+    /// A random UUID.
+    Uuid,
+}
+
+/// The user whose name `created_by` or `updated_by` keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditedUser {
+    /// Of the request that created the item.
+    Creator,
+    /// Of the last request that changed the item, or created it.
+    LastEditor,
+}
+
+impl AuditedUser {
+    pub const ALL: [Self; 2] = [Self::Creator, Self::LastEditor];
+
+    /// The name of the field, and of the key of a resource that adds it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Creator => "created_by",
+            Self::LastEditor => "updated_by",
+        }
+    }
 }
 
 /// The constraints of a field; those that its type does not allow are never set.
@@ -81,6 +117,8 @@ pub struct FieldType {
     pub replacement_when_repeated: Option<&'static str>,
     /// The key that implies this type for the elements of a list without a `type`.
     pub implying_key: Option<&'static str>,
+    /// What its defaults can be made from.
+    pub default_sources: &'static [DefaultSource],
     /// How an expression accesses a single value; for a type without one.
     pub expression_hint: Option<&'static str>,
     /// Its names in other systems.
@@ -119,6 +157,7 @@ impl FieldType {
             replacement_when_nested: None,
             replacement_when_repeated: None,
             implying_key: None,
+            default_sources: &[],
             expression_hint: None,
             synonyms: &[],
             is_searchable_text: false,
@@ -219,12 +258,19 @@ impl Field {
             fixed: false,
             is_retained: false,
             default: None,
+            default_from: None,
             computed: None,
+            audit: None,
             rules: FieldRules::default(),
             deprecated: None,
             renamed_from: None,
             fill: None,
         }
+    }
+
+    /// Whether the server makes its value on every write, whatever a client sends.
+    pub fn is_made_by_server(&self) -> bool {
+        self.computed.is_some() || self.audit.is_some()
     }
 
     /// Whether its texts are short enough to be sorted as a whole.

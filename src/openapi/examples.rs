@@ -4,7 +4,7 @@ use super::pattern;
 use super::tree::JsonNode;
 use super::viewer::WritableFields;
 use crate::json;
-use crate::model::expr::evaluate;
+use crate::model::expr::{evaluate, fails};
 use crate::model::{Field, Resource, StorageClass, types};
 use crate::problem::FaultCollector;
 use crate::value::{IdKind, Moment, Value};
@@ -64,6 +64,9 @@ fn texts(field: &Field) -> Vec<Value> {
     if rules.reference.is_some() {
         return vec![Value::text(EXAMPLE_ID)];
     }
+    if field.audit.is_some() {
+        return vec![Value::text("ann")];
+    }
     let state = rules.states.iter().map(|states| states.initial.to_string());
     let kind = field.kind.example.iter().map(|text| (*text).to_owned());
     let own = rules.pattern.as_ref().and_then(|own| pattern::example(own.as_str()));
@@ -101,21 +104,50 @@ fn structure(field: &Field) -> Vec<Value> {
 }
 
 /// The members of a body with a new item, or with one that replaces another; `None` if a required field has no
-/// example.
+/// example, or if the examples together break a check of the model.
 pub fn written_item(resource: &Resource, writable: &WritableFields<'_>) -> Option<JsonNode> {
+    let is_sent = |at: usize, field: &Field| {
+        let is_left_out = field.rules.states.is_some()
+            || field.rules.reference.is_some()
+            || resource.checks.iter().any(|check| check.that.reads_field(at));
+        !is_left_out || field.required
+    };
     let mut item = JsonNode::empty_object();
-    for (_, field) in writable.fields(resource) {
-        let is_left_out = field.rules.states.is_some() || field.rules.reference.is_some();
-        if is_left_out && !field.required {
-            continue;
-        }
+    let mut values: Vec<Value> = resource.fields.iter().map(default_value).collect();
+    for (at, field) in writable.fields(resource).filter(|(at, field)| is_sent(*at, field)) {
         match field_value(field) {
-            Some(value) => item.add(field.name.to_string(), &value),
+            Some(value) => {
+                item.add(field.name.to_string(), &value);
+                set(&mut values, at, value);
+            }
             None if field.required => return None,
             None => {}
         }
     }
-    Some(item)
+    compute(resource, &mut values);
+    let is_broken = resource.checks.iter().any(|check| fails(&check.that, &values));
+    (!is_broken).then_some(item)
+}
+
+fn default_value(field: &Field) -> Value {
+    field.default.clone().unwrap_or(Value::Null)
+}
+
+/// Sets the computed fields.
+fn compute(resource: &Resource, values: &mut [Value]) {
+    let computed = resource.fields.iter().enumerate().filter_map(|(at, field)| {
+        let value = evaluate(field.computed.as_ref()?, values).ok()?;
+        Some((at, value))
+    });
+    for (at, value) in computed.collect::<Vec<_>>() {
+        set(values, at, value);
+    }
+}
+
+fn set(values: &mut [Value], at: usize, value: Value) {
+    if let Some(place) = values.get_mut(at) {
+        *place = value;
+    }
 }
 
 /// The JSON of a new item with its required fields alone; `None` if one of them has no example.
@@ -145,7 +177,8 @@ pub fn patched_field<'r>(
             && field.rules.reference.is_none()
             && !field.fixed
             && !field.secret
-            && !resource.unique.iter().any(|rule| rule.fields.contains(&at));
+            && !resource.unique.iter().any(|rule| rule.fields.contains(&at))
+            && !resource.checks.iter().any(|check| check.that.reads_field(at));
         let value = field_value(field).filter(|_| is_plain)?;
         Some((&*field.name, JsonNode::from(&value)))
     })
@@ -158,15 +191,7 @@ pub fn read_item(resource: &Resource, parent: Option<IdKind>, shown: &[usize]) -
         .iter()
         .map(|field| field_value(field).filter(|_| field.computed.is_none()).unwrap_or(Value::Null))
         .collect();
-    let computed = resource.fields.iter().enumerate().filter_map(|(at, field)| {
-        let value = evaluate(field.computed.as_ref()?, &values).ok()?;
-        Some((at, value))
-    });
-    for (at, value) in computed.collect::<Vec<_>>() {
-        if let Some(place) = values.get_mut(at) {
-            *place = value;
-        }
-    }
+    compute(resource, &mut values);
     let mut item = object! { "id": id(resource.id) };
     if let (Some(key), Some(kind)) = (&resource.parent_key, parent) {
         item.add(key.to_string(), id(kind));

@@ -8,7 +8,10 @@ use super::pattern;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::json;
-use crate::model::{Deprecated, Field, Resource, StateMachine, StorageClass, UniqueScope};
+use crate::model::{
+    AuditedUser, DefaultSource, Deprecated, Field, Resource, StateMachine, StorageClass,
+    UniqueScope,
+};
 use crate::value::{INTEGER_MAX, IdKind, Value};
 
 /// The use of a schema.
@@ -96,7 +99,7 @@ impl FieldSchemas<'_, '_> {
             // that the server sets are not looked at.
             SchemaPurpose::Patch => {
                 let is_needed = field.required || field.rules.states.is_some();
-                !is_needed || field.secret || field.computed.is_some() || field.server_set
+                !is_needed || field.secret || field.is_made_by_server() || field.server_set
             }
         }
     }
@@ -265,6 +268,11 @@ fn description(field: &Field, purpose: SchemaPurpose) -> String {
     if field.computed.is_some() {
         about.push_str("Computed by the server.");
     }
+    match field.audit {
+        Some(AuditedUser::Creator) => about.push_str("The user who created the item."),
+        Some(AuditedUser::LastEditor) => about.push_str("The user who changed the item last."),
+        None => {}
+    }
     if let Some(states) = &rules.states {
         push_sentence(&mut about, &describe_states(states, purpose));
     }
@@ -307,7 +315,16 @@ fn description(field: &Field, purpose: SchemaPurpose) -> String {
     if field.secret && field.nullable {
         push_sentence(&mut about, "Null asks the server for a new one.");
     }
-    if field.secret && purpose == SchemaPurpose::Replace {
+    if let (Some(source), SchemaPurpose::Create) = (field.default_from, purpose) {
+        let made = match source {
+            DefaultSource::Now => "the time of creation",
+            DefaultSource::User => "the name of the caller, or nothing for a caller without a name",
+            DefaultSource::Uuid => "a random UUID",
+        };
+        push_sentence(&mut about, &format!("If it is left out: {made}."));
+    }
+    let is_kept = field.secret || field.default_from.is_some();
+    if is_kept && purpose == SchemaPurpose::Replace {
         push_sentence(&mut about, "Keeps its value if it is left out.");
     }
     about

@@ -221,9 +221,10 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
     fn required(&self, purpose: SchemaPurpose, writable: WritableFields<'_>) -> JsonNode {
         let is_needed = |at: usize, field: &Field| match purpose {
             SchemaPurpose::Read | SchemaPurpose::Patch => false,
-            SchemaPurpose::Create => field.required,
+            SchemaPurpose::Create => field.required && field.default_from.is_none(),
             SchemaPurpose::Replace => {
-                field.required && !field.secret && !writable.unseen.contains(&at)
+                let may_stay = field.secret || field.default_from.is_some();
+                field.required && !may_stay && !writable.unseen.contains(&at)
             }
         };
         let fields = writable.fields(self.resource);
@@ -258,7 +259,7 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
 }
 
 fn is_set_by_server(field: &Field) -> bool {
-    field.computed.is_some() || field.server_set
+    field.is_made_by_server() || field.server_set
 }
 
 /// The beginning of the names of a resource's components. A model may declare its own `user`, and a `server`,

@@ -122,7 +122,7 @@ impl<'a> WritableFields<'a> {
     ) -> impl Iterator<Item = (usize, &'r Field)> + use<'r, 'a> {
         let access = self.access;
         resource.fields.iter().enumerate().filter(move |(at, field)| {
-            field.computed.is_none()
+            !field.is_made_by_server()
                 && !field.server_set
                 && !access.hidden.contains(at)
                 && !access.readonly.contains(at)

@@ -113,6 +113,11 @@ impl<'a> Control<'a> {
         let (hint_id, is_required) = (String::new(), field.required);
         Self { id, pointer, label: None, kind, hint_id, is_required, text, form }
     }
+
+    /// The control of a field that the server fills in where it is left empty.
+    pub fn optional(self) -> Self {
+        Self { is_required: false, ..self }
+    }
 }
 
 /// A value as the text of a control.

@@ -9,7 +9,7 @@ use super::json_view::cut;
 use super::related::PageSource;
 use super::source::{elements, member, text_of, value_text};
 use crate::json::{self, Json};
-use crate::model::{Field, GrantVerb, Resource, StorageClass};
+use crate::model::{DefaultSource, Field, GrantVerb, Resource, StorageClass};
 use crate::openapi::WritableFields;
 use crate::value::Value;
 
@@ -159,7 +159,8 @@ impl<'a> FormField<'a> {
     fn new(page: &PageSource<'a>, field: &'a Field, purpose: FormPurpose<'_>) -> Self {
         let value = purpose.value(&field.name);
         let pointer = format!("/{}", field.name);
-        let has_default = field.default.is_some();
+        let is_made = field.default_from.is_some() && matches!(purpose, FormPurpose::Create);
+        let has_default = field.default.is_some() || is_made;
         let is_needed = field.required && !has_default;
         let shape = shape(field);
         Self {
@@ -193,6 +194,7 @@ impl<'a> FormField<'a> {
                 Shape::Control => {
                     let hint = hint(field, purpose);
                     let control = Control::of_field(page, field, value, !hint.is_empty());
+                    let control = if is_made { control.optional() } else { control };
                     FieldContent::Control { control, hint }
                 }
             },
@@ -286,6 +288,13 @@ fn hint(field: &Field, purpose: FormPurpose<'_>) -> String {
     }
     if let (Some(default), false) = (&field.default, is_edit) {
         parts.push(format!("Without a value: {}.", cut(&value_text(default), 60)));
+    }
+    if let (Some(source), false) = (field.default_from, is_edit) {
+        parts.push(match source {
+            DefaultSource::Now => "Without a value: the time of creation.".to_owned(),
+            DefaultSource::User => "Without a value: your user name.".to_owned(),
+            DefaultSource::Uuid => "Without a value: a random UUID.".to_owned(),
+        });
     }
     match field.kind.name {
         "timestamp" => parts.push("In UTC, such as 2026-11-14T09:30:00Z.".to_owned()),

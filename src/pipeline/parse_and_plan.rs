@@ -44,8 +44,11 @@ impl PlanJob<'_> {
         let hidden = permit::hidden_fields(caller, &route);
         let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
         let intent = intent::read(model, route, (query, hidden), &text)?;
-        let author =
-            || ChangeAuthor { actor: caller.name().into(), request_id: id.as_str().into() };
+        let author = || ChangeAuthor {
+            actor: caller.name().into(),
+            request_id: id.as_str().into(),
+            user: caller.user_name().map(Into::into),
+        };
         plan::make(model, intent, caller, author)
     }
 }

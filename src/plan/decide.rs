@@ -4,15 +4,21 @@
 //! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
 //! which only the database can see.
 
+use uuid::Uuid;
+
 use super::builtin_rules::{self, BuiltinWrite};
 use super::collection::Collection;
+use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_item};
+use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
-use crate::model::{Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types};
-use crate::permit::{Access, UnreadableFields};
+use crate::model::{
+    AuditedUser, Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types,
+};
+use crate::permit::UnreadableFields;
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Id, Item, Moment, Value};
 
@@ -22,6 +28,8 @@ pub struct StoredState {
     pub now: Moment,
     /// The ids for new items, one for each draft.
     pub ids: Vec<Id>,
+    /// The UUIDs for defaults of new items, as many for each draft as `uuids_per_item` tells.
+    pub uuids: Vec<Uuid>,
     /// The item to replace or remove.
     pub item: Option<Item>,
     /// The item after the patch.
@@ -40,6 +48,7 @@ impl StoredState {
         Self {
             now,
             ids: Vec::new(),
+            uuids: Vec::new(),
             item: None,
             draft: None,
             dangling_references: Vec::new(),
@@ -95,28 +104,40 @@ impl ScriptResult {
     }
 }
 
+/// What a write asks for, and who asks.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteRequest<'a> {
+    pub action: &'a WriteAction,
+    pub conditions: &'a Preconditions,
+    /// The name of the user; `None` for a caller without one.
+    pub user: Option<&'a str>,
+}
+
 pub fn decide(
     model: &Model,
     collection: &Collection,
-    (action, conditions): (&WriteAction, &Preconditions),
+    request: WriteRequest<'_>,
     mut found: StoredState,
 ) -> Result<Script, RequestRefusal> {
+    let WriteRequest { action, conditions, user } = request;
     match action {
         WriteAction::Create { drafts, count } => {
             check_preconditions(conditions, None)?;
             refuse_dangling(&found.dangling_references)?;
-            let steps = create(model, collection, drafts, found)?;
+            let steps = create(model, collection, (drafts, user), found)?;
             Ok(Script { steps, result: ScriptResult::Created(*count) })
         }
         WriteAction::Replace { draft, .. } => {
-            decide_replace(model, collection, (draft, conditions), found)
+            let found = Replacement { draft, user, found };
+            decide_replace(model, collection, conditions, found)
         }
         WriteAction::Patch { .. } if found.item.is_none() => Err(RequestRefusal::Missing),
         // A patched item is written as a replacement.
         WriteAction::Patch { .. } => {
             let draft = found.draft.take();
             let draft = draft.or_bug("a patch of a stored item was not applied before");
-            decide_replace(model, collection, (&draft, conditions), found)
+            let found = Replacement { draft: &draft, user, found };
+            decide_replace(model, collection, conditions, found)
         }
         WriteAction::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
@@ -130,11 +151,18 @@ pub fn decide(
     }
 }
 
+/// A replacement of a stored item.
+struct Replacement<'a> {
+    draft: &'a ItemDraft,
+    user: Option<&'a str>,
+    found: StoredState,
+}
+
 fn decide_replace(
     model: &Model,
     collection: &Collection,
-    (draft, conditions): (&ItemDraft, &Preconditions),
-    found: StoredState,
+    conditions: &Preconditions,
+    Replacement { draft, user, found }: Replacement<'_>,
 ) -> Result<Script, RequestRefusal> {
     let resource = model.resource(collection.resource);
     let stored = found.item.ok_or(RequestRefusal::Missing)?;
@@ -146,7 +174,7 @@ fn decide_replace(
     let stays = |at: &String| is_stored_reference(resource, limits.unseen, (&stored, draft), at);
     let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
     refuse_dangling(&lost)?;
-    replace(model, limits, (stored, draft), (resource, found.now))
+    replace((model, resource), limits, (stored, draft), (user, found.now))
 }
 
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
@@ -178,94 +206,6 @@ pub fn check_preconditions(
     }
 }
 
-/// The caller's rights to one item.
-#[derive(Clone, Copy)]
-struct ItemRights<'a> {
-    access: &'a Access,
-    user: Option<&'a str>,
-    /// The stored values that no response may reveal.
-    unseen: UnreadableFields<'a>,
-}
-
-impl<'a> ItemRights<'a> {
-    fn new(collection: &'a Collection) -> Self {
-        let reach = &collection.scope;
-        let unseen = UnreadableFields::Fields(&[]);
-        Self { access: reach.access(collection.resource), user: reach.user_name(), unseen }
-    }
-
-    fn for_stored(resource: &Resource, collection: &'a Collection, stored: &Item) -> Self {
-        Self { unseen: collection.scope.unreadable(resource, stored), ..Self::new(collection) }
-    }
-
-    /// Whether the caller may store the item with these values. `is_changed` tells whether the request sets a
-    /// read-only field.
-    fn check(
-        self,
-        resource: &Resource,
-        root: &str,
-        values: &[Value],
-        is_changed: impl Fn(usize, &Field) -> bool + Copy,
-    ) -> Result<(), RequestRefusal> {
-        let fields = self.access.readonly.iter().filter_map(|at| {
-            let field = resource.fields.get(*at).filter(|field| field.computed.is_none())?;
-            is_changed(*at, field).then_some(field)
-        });
-        let fault = |field: &Field| FieldFault {
-            pointer: format!("{root}/{}", field.name),
-            code: FaultCode::ReadOnly,
-            detail: "your roles do not let you change this".to_owned(),
-        };
-        let faults: Vec<FieldFault> = fields.map(fault).collect();
-        if !faults.is_empty() {
-            return Err(RequestRefusal::ReadOnly(faults));
-        }
-        if self.access.allows_row(resource, values, self.user) {
-            return Ok(());
-        }
-        Err(RequestRefusal::OutsideRowFilter(
-            self.row_filter_faults(resource, root, values, is_changed),
-        ))
-    }
-
-    /// The faults of the fields that the caller has set and that one of the caller's row filters reads. None
-    /// where the item could also violate a unique rule together with an item that the caller cannot see: both
-    /// cases get the same response, and faults would distinguish them.
-    fn row_filter_faults(
-        self,
-        resource: &Resource,
-        root: &str,
-        values: &[Value],
-        is_changed: impl Fn(usize, &Field) -> bool,
-    ) -> Vec<FieldFault> {
-        let is_known = |at: usize| !self.access.hidden.contains(&at) && !self.unseen.contains(at);
-        let is_set = |at: usize| {
-            let field = resource.fields.get(at).filter(|field| field.computed.is_none());
-            field.is_some_and(|field| is_changed(at, field))
-        };
-        let is_there =
-            |at: usize| !is_known(at) || values.get(at).is_some_and(|value| !value.is_null());
-        let may_clash = |unique: &UniqueRule| {
-            unique.fields.iter().all(|at| is_there(*at))
-                && unique.fields.iter().any(|at| is_set(*at))
-        };
-        if resource.unique.iter().any(may_clash) {
-            return Vec::new();
-        }
-        let filters = &self.access.row_filters;
-        let fields = resource.fields.iter().enumerate();
-        let named = fields.filter(|(at, _)| {
-            is_known(*at) && is_set(*at) && filters.iter().any(|filter| filter.reads_field(*at))
-        });
-        let fault = |field: &Field| FieldFault {
-            pointer: format!("{root}/{}", field.name),
-            code: FaultCode::Outside,
-            detail: FaultCode::Outside.meaning().to_owned(),
-        };
-        named.map(|(_, field)| fault(field)).collect()
-    }
-}
-
 /// Whether the reference at a pointer equals the stored one. Never where the caller may not see the stored
 /// value.
 fn is_stored_reference(
@@ -289,21 +229,28 @@ fn is_stored_reference(
 fn create(
     model: &Model,
     collection: &Collection,
-    drafts: &[ItemDraft],
+    (drafts, user): (&[ItemDraft], Option<&str>),
     found: StoredState,
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let resource = model.resource(collection.resource);
     let mut steps = Vec::with_capacity(drafts.len());
     let limits = ItemRights::new(collection);
-    for (draft, id) in drafts.iter().zip(found.ids) {
-        let ItemDraft { root, values, .. } = draft;
-        let mut values =
-            merge_stored_values(resource, (root, &limits.access.hidden), values, None)?;
+    let uuids_each = uuids_per_item(resource);
+    for (at, (draft, id)) in drafts.iter().zip(found.ids).enumerate() {
+        let ItemDraft { root, values: draft_values, .. } = draft;
+        // The timestamp inside a UUIDv7, so that sorting by `created_at` and sorting by id agree.
+        let created_at = id.created_at().unwrap_or(found.now);
+        let uuids = found.uuids.get(at * uuids_each..(at + 1) * uuids_each);
+        let uuids = uuids.or_bug("the store has made UUIDs for each draft");
+        let inputs = DefaultInputs { now: created_at, user, uuids };
+        let place = (&**root, &*limits.access.hidden);
+        let mut values = complete_new_values(resource, place, draft_values, inputs)
+            .map_err(RequestRefusal::Invalid)?;
         let write = BuiltinWrite { stored: None, root, now: found.now };
         builtin_rules::apply(model, resource, write, &mut values)?;
         let is_changed = |at: usize, field: &Field| {
             let default = field.default.clone().map_or(Value::Null, types::canonicalize);
-            values.get(at) != Some(&default)
+            draft_values.is_set(at) && values.get(at) != Some(&default)
         };
         limits.check(resource, root, &values, is_changed)?;
         // A new item starts in the initial state.
@@ -318,8 +265,6 @@ fn create(
             });
         }
         let parent = collection.ancestors.last().copied();
-        // The timestamp inside a UUIDv7, so that sorting by `created_at` and sorting by id agree.
-        let created_at = id.created_at().unwrap_or(found.now);
         let updated_at = created_at;
         steps.push(ScriptStep::Insert {
             item: Item { id, parent, created_at, updated_at, version: 1, values },
@@ -330,15 +275,15 @@ fn create(
 }
 
 fn replace(
-    model: &Model,
+    (model, resource): (&Model, &Resource),
     limits: ItemRights<'_>,
     (stored, draft): (Item, &ItemDraft),
-    (resource, now): (&Resource, Moment),
+    (user, now): (Option<&str>, Moment),
 ) -> Result<Script, RequestRefusal> {
-    let ItemDraft { root, values, .. } = draft;
-    let sent = sent_unreadable(resource, limits.unseen, values);
+    let ItemDraft { root, values: draft_values, .. } = draft;
+    let sent = sent_unreadable(resource, limits.unseen, draft_values);
     let mut values =
-        merge_stored_values(resource, (root, &limits.access.hidden), values, Some(&stored))?;
+        merge_stored_values(resource, (root, &limits.access.hidden), draft_values, &stored)?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
     // A comparison with a stored value that the caller cannot see would reveal that value.
     let is_changed =
@@ -360,12 +305,21 @@ fn replace(
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
-    let changed: Vec<usize> = pairs
+    let mut changed: Vec<usize> = pairs
         .filter(|(at, (old, new))| old != new || sent.contains(at))
         .map(|(at, _)| at)
         .collect();
     if changed.is_empty() {
         return Ok(Script { steps: Vec::new(), result: ScriptResult::Unchanged(stored) });
+    }
+    let editor = resource.fields.iter().position(|one| one.audit == Some(AuditedUser::LastEditor));
+    // An import may have the name itself.
+    if let Some(at) = editor.filter(|at| !draft_values.is_set(*at)) {
+        let value = user_value(user);
+        if stored.values.get(at) != Some(&value) {
+            changed.push(at);
+        }
+        *values.get_mut(at).or_bug("an item has a value for each field") = value;
     }
     // If the clock was set back, an update must not look older than the version it replaces.
     let updated_at = now.max(stored.updated_at);
@@ -385,14 +339,10 @@ fn sent_unreadable(
     unseen: UnreadableFields<'_>,
     values: &DraftValues,
 ) -> Vec<usize> {
-    let is_sent = |at: usize| match values {
-        DraftValues::Complete(_) => true,
-        DraftValues::Partial(values) => values.get(at).is_some_and(Option::is_some),
-    };
     let fields = resource.fields.iter().enumerate();
     let hidden = fields
         .filter(|(at, field)| field.secret || unseen.contains(*at) && field.computed.is_none());
-    hidden.map(|(at, _)| at).filter(|at| is_sent(*at)).collect()
+    hidden.map(|(at, _)| at).filter(|at| values.is_set(*at)).collect()
 }
 
 /// Refuses changes of fields that are fixed at creation, or that only the server sets.
@@ -425,15 +375,14 @@ fn merge_stored_values(
     resource: &Resource,
     place: (&str, &[usize]),
     values: &DraftValues,
-    stored: Option<&Item>,
+    stored: &Item,
 ) -> Result<Vec<Value>, RequestRefusal> {
     let values = match values {
         DraftValues::Complete(values) => return Ok(values.clone()),
         DraftValues::Partial(values) => values.iter().cloned(),
     };
-    let stays = |index: usize| match stored {
-        Some(item) => item.values.get(index).cloned().or_bug("an item has a value for each field"),
-        None => Value::Null,
+    let stays = |index: usize| {
+        stored.values.get(index).cloned().or_bug("an item has a value for each field")
     };
     let whole = values.into_iter().zip(&resource.fields).enumerate();
     let whole = whole.map(|(index, (value, field))| {

@@ -4,12 +4,15 @@
 //! may have an id, its parent is a member, and its state need not be the initial one, so that an exported collection
 //! can be imported again. The other members that the server sets are ignored.
 
+use uuid::Uuid;
+
+use super::defaults::{DefaultInputs, complete_new_values};
 use super::outcome::RequestRefusal;
 use super::validate::{self, BodyPurpose, DraftValues, FieldRights, ItemDraft, SentItem};
-use crate::fault::{OrBug as _, bug};
+use crate::fault::OrBug as _;
 use crate::intent::JsonMembers;
 use crate::json::{self, Json};
-use crate::model::{Model, Resource, UniqueRule, UniqueScope, types};
+use crate::model::{Field, Model, Resource, UniqueRule, UniqueScope, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{Id, IdKind, Item, Moment, Value};
@@ -89,7 +92,10 @@ impl ImportRules<'_> {
         match self.upsert {
             None => {
                 let required = resource.fields.iter().filter(|field| {
-                    field.required && field.default.is_none() && field.computed.is_none()
+                    field.required
+                        && field.default.is_none()
+                        && field.default_from.is_none()
+                        && field.computed.is_none()
                 });
                 required
                     .filter(|field| !has(&field.name))
@@ -132,6 +138,10 @@ impl ImportRules<'_> {
         name == "id" || self.resource.parent_key.as_deref() == Some(name)
     }
 
+    fn audit_field(&self, name: &str) -> Option<(usize, &Field)> {
+        self.resource.field(name).filter(|(_, field)| field.audit.is_some() && !field.is_retained)
+    }
+
     fn parent_expected(&self) -> String {
         let parent = self.resource.parent.map(|parent| &*self.model.resource(parent).name);
         format!("expected the id of a {}, got nothing", parent.unwrap_or("parent"))
@@ -146,6 +156,7 @@ impl ImportRules<'_> {
         let root = line_root(line);
         let mut faults = FaultCollector::at_root(root.clone());
         let (mut id, mut parent) = (None, None);
+        let mut users = Vec::new();
         let mut sent = Vec::with_capacity(members.len());
         for (name, json) in members {
             if self.is_ignored(&name) {
@@ -156,13 +167,26 @@ impl ImportRules<'_> {
                 id = self.read_id(&json, &mut faults);
             } else if self.resource.parent_key.as_deref() == Some(&*name) {
                 parent = self.read_parent(&json, &mut faults);
+            } else if let Some((at, field)) = self.audit_field(&name) {
+                // As the id, it is kept in an export that is imported again.
+                let value = match json {
+                    Json::Null => Some(Value::Null),
+                    json => types::read(field, &json, &mut faults),
+                };
+                users.extend(value.map(|value| (at, value)));
             } else {
                 sent.push((name, json));
             }
             faults.leave(mark);
         }
-        let change = self.upsert.map(|_| self.validate_change(&root, sent.clone()));
-        let (new, mut new_faults) = self.validate_new(&root, sent);
+        let mut change = self.upsert.map(|_| self.validate_change(&root, sent.clone()));
+        let (mut new, mut new_faults) = self.validate_new(&root, sent);
+        for (at, value) in users {
+            new.values.set(at, value.clone());
+            if let Some((change, _)) = &mut change {
+                change.values.set(at, value);
+            }
+        }
         let mut faults = faults.into_list();
         if let (Some(key), None) = (&self.resource.parent_key, parent)
             && faults.is_empty()
@@ -211,7 +235,7 @@ impl ImportRules<'_> {
         let sent = SentItem { root: root.to_owned(), parent: None, members };
         let rights = FieldRights { access: &Access::to_declared(self.resource), unseen: &kept };
         // The id is known when the item is found; `read_row` has taken it out of the members.
-        let purpose = BodyPurpose::Replace(Id::Integer(0));
+        let purpose = BodyPurpose::Patch(Id::Integer(0));
         validate::validate_body(self.resource, sent, purpose, rights)
     }
 
@@ -313,19 +337,31 @@ pub fn partial_values(draft: &ItemDraft) -> Vec<Value> {
     }
 }
 
+/// The place and the time of a new item.
+#[derive(Debug, Clone, Copy)]
+pub struct NewItemOrigin<'a> {
+    pub id: Id,
+    /// Whether the row has the id.
+    pub is_id_kept: bool,
+    pub parent: Option<Id>,
+    pub now: Moment,
+    /// UUIDs for defaults.
+    pub uuids: &'a [Uuid],
+}
+
 /// A new item of a row. One that keeps its id keeps the time in it too, and was last changed now.
 pub fn new_item(
+    resource: &Resource,
     draft: &ItemDraft,
-    (id, is_kept): (Id, bool),
-    parent: Option<Id>,
-    now: Moment,
-) -> Item {
-    let DraftValues::Complete(values) = &draft.values else {
-        bug("a new item has all of its values");
-    };
+    origin: NewItemOrigin<'_>,
+) -> Result<Item, Vec<FieldFault>> {
+    let NewItemOrigin { id, is_id_kept, parent, now, uuids } = origin;
     let created_at = id.created_at().unwrap_or(now);
-    let updated_at = if is_kept { now.max(created_at) } else { created_at };
-    Item { id, parent, created_at, updated_at, version: 1, values: values.clone() }
+    let updated_at = if is_id_kept { now.max(created_at) } else { created_at };
+    // Whoever runs the import is not a user.
+    let inputs = DefaultInputs { now: created_at, user: None, uuids };
+    let values = complete_new_values(resource, (&draft.root, &[]), &draft.values, inputs)?;
+    Ok(Item { id, parent, created_at, updated_at, version: 1, values })
 }
 
 /// The faults of a row that the stored data does not allow.

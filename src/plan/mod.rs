@@ -6,6 +6,8 @@
 
 mod validate;
 mod builtin_rules;
+mod defaults;
+mod item_rights;
 pub mod decide;
 mod patch;
 mod read_plan;
@@ -17,7 +19,8 @@ mod delivery;
 mod outcome;
 
 pub use collection::Collection;
-pub use decide::{Dependent, ScriptStep, StoredState, decide};
+pub use decide::{Dependent, ScriptStep, StoredState, WriteRequest, decide};
+pub use defaults::uuids_per_item;
 pub use delivery::{
     AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,
     DeliveryOutcome, DeliveryTask, FanOut, NewDelivery, PENDING_COUNTED_MAX, WebhookPosition,
@@ -25,7 +28,8 @@ pub use delivery::{
 };
 pub use idempotency::{IdempotentRequest, RenderResponse};
 pub use import::{
-    ImportRow, ImportRules, UpsertKey, line_root, new_item, partial_values, refusal_faults,
+    ImportRow, ImportRules, NewItemOrigin, UpsertKey, line_root, new_item, partial_values,
+    refusal_faults,
 };
 pub use outcome::{
     ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks,

@@ -74,7 +74,7 @@ pub fn apply_patch(
     let sent = SentItem { root, parent: stored.parent, members };
     let rights = FieldRights { access, unseen: &stays };
     let (draft, faults) =
-        validate::validate_body(resource, sent, BodyPurpose::Replace(stored.id), rights);
+        validate::validate_body(resource, sent, BodyPurpose::Patch(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
 }
 
@@ -202,7 +202,7 @@ fn refuse_readonly_removal(
     (root, members): (&str, &[crate::intent::JsonMember<'_>]),
 ) -> Result<(), RequestRefusal> {
     let is_taken = |at: &usize, field: &Field| {
-        let is_shown = !access.hidden.contains(at) && field.computed.is_none() && !field.secret;
+        let is_shown = !access.hidden.contains(at) && !field.is_made_by_server() && !field.secret;
         is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)
     };
     let fields = access.readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));

@@ -55,6 +55,7 @@ fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
     make(model, intent, &Caller::open(model), || ChangeAuthor {
         actor: "ann".into(),
         request_id: "r1".into(),
+        user: None,
     })
     .unwrap()
 }
@@ -241,20 +242,21 @@ fn found(item: Option<Item>) -> StoredState {
 fn check_decide(verb: RequestVerb, body: &str, found: StoredState, expected: &Expect) {
     let model = read();
     let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
-    let shown =
-        match decide(&model, &write.collection, (&write.action, &write.preconditions), found) {
-            Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),
-            Err(refusal) => format!("{refusal:?}\n"),
-            Ok(Script { steps, result: said }) => {
-                let steps = steps.iter().map(show_step).collect::<String>();
-                let said = if let ScriptResult::Unchanged(_) = said {
-                    "Unchanged".to_owned()
-                } else {
-                    format!("{said:?}")
-                };
-                format!("{steps}{said}\n")
-            }
-        };
+    let request =
+        WriteRequest { action: &write.action, conditions: &write.preconditions, user: None };
+    let shown = match decide(&model, &write.collection, request, found) {
+        Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),
+        Err(refusal) => format!("{refusal:?}\n"),
+        Ok(Script { steps, result: said }) => {
+            let steps = steps.iter().map(show_step).collect::<String>();
+            let said = if let ScriptResult::Unchanged(_) = said {
+                "Unchanged".to_owned()
+            } else {
+                format!("{said:?}")
+            };
+            format!("{steps}{said}\n")
+        }
+    };
     expected.assert_eq(&shown);
 }
 

@@ -47,6 +47,25 @@ pub enum DraftValues {
     Partial(Vec<Option<Value>>),
 }
 
+impl DraftValues {
+    /// Sets a value that the draft leaves open.
+    pub(super) fn set(&mut self, at: usize, value: Value) {
+        if let Self::Partial(values) = self
+            && let Some(place) = values.get_mut(at)
+        {
+            *place = Some(value);
+        }
+    }
+
+    /// Whether the draft itself has a value of this field, by index.
+    pub(super) fn is_set(&self, at: usize) -> bool {
+        match self {
+            Self::Complete(_) => true,
+            Self::Partial(values) => values.get(at).is_some_and(Option::is_some),
+        }
+    }
+}
+
 /// A `ref` value, to be looked up by the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
@@ -76,6 +95,8 @@ struct BodyContext<'a> {
 pub(super) enum BodyPurpose {
     Create,
     Replace(Id),
+    /// The item after a patch: what it lacks was removed, or was not there.
+    Patch(Id),
 }
 
 /// The caller's rights to the fields.
@@ -119,13 +140,15 @@ pub(super) fn validate_body(
     }
     let fields = resource.fields.iter().enumerate();
     let values = given.into_iter().zip(fields).map(|(given, (index, field))| match given {
+        // The name of the user is known later.
+        _ if field.audit.is_some() => None,
         Some(Some(value)) => Some(value),
         Some(None) => Some(Value::Null),
         None if field.computed.is_some() => Some(Value::Null),
         None if hidden.contains(&index) || readonly.contains(&index) => {
             value_of_omitted_readonly(field, aim)
         }
-        None if unseen.contains(&index) && matches!(aim, BodyPurpose::Replace(_)) => None,
+        None if unseen.contains(&index) && !matches!(aim, BodyPurpose::Create) => None,
         None => value_of_omitted(field, aim, &mut faults),
     });
     let values: Vec<Option<Value>> = values.collect();
@@ -228,9 +251,9 @@ fn validate_field(
 ) -> Option<Value> {
     let read = match aim {
         BodyPurpose::Create => types::read_new,
-        BodyPurpose::Replace(_) => types::read,
+        BodyPurpose::Replace(_) | BodyPurpose::Patch(_) => types::read,
     };
-    match (field.computed.is_some(), aim) {
+    match (field.is_made_by_server(), aim) {
         (false, BodyPurpose::Create) if field.server_set => {
             faults.add(FaultCode::ReadOnly, SET_BY_SERVER);
             None
@@ -241,10 +264,12 @@ fn validate_field(
             value => value,
         }),
         (true, BodyPurpose::Create) => {
-            faults.add(FaultCode::ReadOnly, "computed by the server");
+            let is_computed = field.computed.is_some();
+            let detail = if is_computed { "computed by the server" } else { SET_BY_SERVER };
+            faults.add(FaultCode::ReadOnly, detail);
             None
         }
-        (true, BodyPurpose::Replace(_)) => {
+        (true, BodyPurpose::Replace(_) | BodyPurpose::Patch(_)) => {
             let mut scratch = FaultCollector::at_root(String::new());
             types::read(field, json, &mut scratch);
             for fault in scratch.into_list() {
@@ -269,19 +294,20 @@ fn validate_builtin_member(
     {
         return check_id(json, id, faults);
     }
+    use BodyPurpose::{Create, Patch, Replace};
     match (&**name, path.purpose) {
-        ("id", BodyPurpose::Replace(id)) => check_id(json, id, faults),
-        ("created_at" | "updated_at", BodyPurpose::Replace(_)) => match json {
+        ("id", Replace(id) | Patch(id)) => check_id(json, id, faults),
+        ("created_at" | "updated_at", Replace(_) | Patch(_)) => match json {
             Json::Text(text) if Moment::parse(text).is_some() => {}
             other => faults
                 .add(FaultCode::Type, format!("expected a timestamp, got {}", other.type_name())),
         },
-        ("version", BodyPurpose::Replace(_)) => match json {
+        ("version", Replace(_) | Patch(_)) => match json {
             Json::Number(text) if json::integer(text).is_some() => {}
             other => faults
                 .add(FaultCode::Type, format!("expected an integer, got {}", other.type_name())),
         },
-        ("id" | "created_at" | "updated_at" | "version", BodyPurpose::Create) => {
+        ("id" | "created_at" | "updated_at" | "version", Create) => {
             faults.add(FaultCode::ReadOnly, SET_BY_SERVER);
         }
         (unknown, _) => {
@@ -314,12 +340,15 @@ fn check_id(json: &Json<'_>, id: Id, faults: &mut FaultCollector) {
     }
 }
 
-/// The value of a field that the body leaves out. PUT replaces the item, so the field gets its default; a
-/// state, a secret and what the server sets keep the stored value (`None`).
+/// The value of a field that the body leaves out. PUT replaces the item, so the field gets its default. A state, a
+/// secret and what the server sets keep the stored value (`None`), and so does a default that is made for each new
+/// item; in a new item it is made later (`None` too).
 fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector) -> Option<Value> {
     let stays = field.rules.states.is_some() || field.secret || field.server_set;
+    let is_made = field.default_from.is_some();
     match (aim, &field.default) {
-        (BodyPurpose::Replace(_), _) if stays => None,
+        (BodyPurpose::Replace(_) | BodyPurpose::Patch(_), _) if stays => None,
+        (BodyPurpose::Create | BodyPurpose::Replace(_), _) if is_made => None,
         (BodyPurpose::Create, _) if field.secret && field.nullable => {
             Some(Value::Clear(ClearText::to_generate()))
         }
@@ -338,7 +367,8 @@ fn value_of_omitted(field: &Field, aim: BodyPurpose, faults: &mut FaultCollector
 /// default of a new item.
 fn value_of_omitted_readonly(field: &Field, aim: BodyPurpose) -> Option<Value> {
     match aim {
-        BodyPurpose::Replace(_) => None,
+        BodyPurpose::Replace(_) | BodyPurpose::Patch(_) => None,
+        BodyPurpose::Create if field.default_from.is_some() => None,
         BodyPurpose::Create => Some(field.default.clone().unwrap_or(Value::Null)),
     }
 }

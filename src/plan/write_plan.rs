@@ -176,6 +176,8 @@ impl WritePlan {
 pub struct ChangeAuthor {
     pub actor: Box<str>,
     pub request_id: Box<str>,
+    /// The name of the user; `None` for a caller without one, and for the server itself.
+    pub user: Option<Box<str>>,
 }
 
 #[derive(Debug, Clone)]
@@ -275,6 +277,7 @@ mod tests {
         match make(model, intent, &crate::permit::Caller::open(model), || ChangeAuthor {
             actor: "-".into(),
             request_id: "-".into(),
+            user: None,
         })
         .unwrap()
         {
@@ -322,7 +325,7 @@ mod tests {
     fn change_of_a_user_field_that_does_not_exist_panics() {
         let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
         let model = model::read("t.toml", text).unwrap();
-        let by = ChangeAuthor { actor: "-".into(), request_id: "-".into() };
+        let by = ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
         let _ = WritePlan::change_user(&model, (Id::Integer(1), 1), (99, Value::Null), by);
     }
 }

@@ -6,12 +6,15 @@
 use crate::fault;
 use crate::model::Model;
 use crate::plan::decide::ScriptResult;
-use crate::plan::{Outcome, StoredState, WriteAction, WritePlan, decide};
+use crate::plan::{
+    Outcome, StoredState, WriteAction, WritePlan, WriteRequest, decide, uuids_per_item,
+};
 use crate::store::change_log::ChangeLogContext;
 use crate::store::context::StoreContext;
 use crate::store::error::StoreError;
 use crate::store::script::ItemWrites;
 use crate::store::statement::Statement;
+use crate::store::uuid_v7;
 use crate::value::{Id, IdKind, Moment};
 
 /// Whether a write can be batched: one top-level item of the model with a generated id, without references or
@@ -47,9 +50,12 @@ impl<'a> BatchableCreate<'a> {
         if write.has_clear_text(&context.model) {
             return Err(StoreError::internal("a clear-text secret must not be stored"));
         }
-        let found = StoredState { ids: vec![id], ..StoredState::empty(now) };
-        let script = decide(&context.model, collection, (action, conditions), found)
-            .map_err(StoreError::Refused)?;
+        let uuids = uuids_per_item(context.model.resource(collection.resource));
+        let uuids = uuid_v7::random_uuids(uuids)?;
+        let found = StoredState { ids: vec![id], uuids, ..StoredState::empty(now) };
+        let request = WriteRequest { action, conditions, user: by.user.as_deref() };
+        let script =
+            decide(&context.model, collection, request, found).map_err(StoreError::Refused)?;
         let (saving, _) = ItemWrites::new(context, collection, script.steps);
         Ok(Self {
             log: ChangeLogContext { collection, by, now },
@@ -106,7 +112,7 @@ other = { type = "ref", to = "plain" }
         let values = DraftValues::Complete(Vec::new());
         let draft = ItemDraft { root: "/".into(), values, references: Vec::new() };
         let action = WriteAction::Create { drafts: vec![draft], count: Cardinality::One };
-        let by = ChangeAuthor { actor: "open".into(), request_id: "-".into() };
+        let by = ChangeAuthor { actor: "open".into(), request_id: "-".into(), user: None };
         (model, WritePlan::new(collection, action, by))
     }
 

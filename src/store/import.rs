@@ -6,14 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use uuid::Uuid;
+
 use crate::fault::OrBug as _;
 use crate::intent::preconditions::Preconditions;
 use crate::model::{Resource, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::plan::decide::{dangling_faults, unique_violation};
 use crate::plan::{
-    ChangeAuthor, Collection, ImportRow, ItemDraft, ScriptStep, StoredState, UpsertKey,
-    WriteAction, decide, new_item, partial_values, refusal_faults,
+    ChangeAuthor, Collection, ImportRow, ItemDraft, NewItemOrigin, ScriptStep, StoredState,
+    UpsertKey, WriteAction, WriteRequest, decide, new_item, partial_values, refusal_faults,
+    uuids_per_item,
 };
 use crate::problem::{FaultCode, FieldFault};
 use crate::store::change_log::ChangeLogContext;
@@ -28,8 +31,8 @@ use crate::store::sql::transfer::{
 };
 use crate::store::sql::unique::violated_unique_rule;
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::store::system_values;
 use crate::store::write::allocate_ids;
+use crate::store::{system_values, uuid_v7};
 use crate::value::{Id, Item, Moment};
 
 /// The parameters of an import, which all of its batches share.
@@ -348,7 +351,8 @@ async fn plan_rows<'a, D: Driver>(
     let mut planned = Vec::with_capacity(rows.len());
     for (row, item) in pairs() {
         let id = if needs_id(row, item) { ids.next() } else { row.id };
-        let plan = RowPlan { context, resource, stored, now };
+        let uuids = &uuid_v7::random_uuids(uuids_per_item(resource))?;
+        let plan = RowPlan { context, resource, stored, now, uuids };
         match plan.decide(row, item.as_ref(), id) {
             Ok(Some(row)) => planned.push(row),
             Ok(None) => batch.unchanged += 1,
@@ -378,6 +382,8 @@ struct RowPlan<'a, 'b> {
     resource: &'a Resource,
     stored: &'b StoredRows,
     now: Moment,
+    /// UUIDs for defaults of a new item.
+    uuids: &'b [Uuid],
 }
 
 impl<'a> RowPlan<'a, '_> {
@@ -388,7 +394,7 @@ impl<'a> RowPlan<'a, '_> {
         item: Option<&Item>,
         id: Option<Id>,
     ) -> Result<Option<PlannedRow<'a>>, Vec<FieldFault>> {
-        let Self { context, resource, stored, now } = self;
+        let Self { context, resource, stored, now, uuids } = self;
         let draft = match item {
             Some(_) => row.change.as_ref().or_bug("only an upsert finds items"),
             None => row.new.as_ref().map_err(Clone::clone)?,
@@ -407,20 +413,27 @@ impl<'a> RowPlan<'a, '_> {
         let steps = match item {
             None if !dangling.is_empty() => return Err(dangling_faults(&dangling)),
             None => {
-                let id = (id.or_bug("each new item has an id"), row.id.is_some());
-                let item = new_item(draft, id, parent, *now);
+                let origin = NewItemOrigin {
+                    id: id.or_bug("each new item has an id"),
+                    is_id_kept: row.id.is_some(),
+                    parent,
+                    now: *now,
+                    uuids,
+                };
+                let item = new_item(resource, draft, origin)?;
                 vec![ScriptStep::Insert { item, root: row.root.clone() }]
             }
             Some(item) => {
                 self.refuse_other_place(row, item)?;
-                let action = WriteAction::Replace { id: item.id, draft: draft.clone() };
-                let conditions = Preconditions::if_version(item.version);
+                let action = &WriteAction::Replace { id: item.id, draft: draft.clone() };
+                let conditions = &Preconditions::if_version(item.version);
                 let found = StoredState {
                     item: Some(item.clone()),
                     dangling_references: dangling,
                     ..StoredState::empty(*now)
                 };
-                let script = decide(&context.model, &collection, (&action, &conditions), found);
+                let request = WriteRequest { action, conditions, user: None };
+                let script = decide(&context.model, &collection, request, found);
                 script.map_err(|refusal| refusal_faults(resource, &row.root, refusal))?.steps
             }
         };

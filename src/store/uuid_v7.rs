@@ -29,6 +29,19 @@ pub fn next_ids(count: usize, now: Moment) -> Result<Vec<Id>, StatementError> {
     ids.map_err(|error: getrandom::Error| StatementError::Engine(error.to_string()))
 }
 
+/// Random UUIDs (RFC 9562 §5.4), which tell nothing about their time.
+pub fn random_uuids(count: usize) -> Result<Vec<Uuid>, StatementError> {
+    let next = |generator: &UuidGenerator| {
+        generator
+            .0
+            .borrow_mut()
+            .take_random()
+            .map(|bytes| Builder::from_random_bytes(bytes).into_uuid())
+    };
+    let uuids: Result<_, _> = GENERATOR.with(|one| (0..count).map(|_| next(one)).collect());
+    uuids.map_err(|error: getrandom::Error| StatementError::Engine(error.to_string()))
+}
+
 /// Generates ids; each thread has its own generator.
 #[derive(Default)]
 struct UuidGenerator(RefCell<GeneratorState>);

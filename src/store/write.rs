@@ -16,7 +16,8 @@ use crate::model::Resource;
 use crate::plan::decide::check_item_preconditions;
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
-    RequestRefusal, StoredState, WriteAction, WritePlan, apply_patch, decide,
+    RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch, decide,
+    uuids_per_item,
 };
 use crate::reservation::SharedReservation;
 use crate::store::cascade::CascadeDelete;
@@ -70,7 +71,8 @@ async fn execute_write<D: Driver>(
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
     let now = found.now;
     let log = ChangeLogContext { collection, by, now };
-    let script = decide(&context.model, collection, (action, preconditions), found)?;
+    let request = WriteRequest { action, conditions: preconditions, user: by.user.as_deref() };
+    let script = decide(&context.model, collection, request, found)?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
@@ -169,7 +171,8 @@ async fn load_for_create<D: Driver>(
     let now = driver.now();
     let resource = context.model.resource(collection.resource);
     let ids = allocate_ids(driver, resource, drafts.len(), now).await?;
-    Ok(StoredState { ids, dangling_references: lost_references, ..StoredState::empty(now) })
+    let uuids = uuid_v7::random_uuids(uuids_per_item(resource) * drafts.len())?;
+    Ok(StoredState { ids, uuids, dangling_references: lost_references, ..StoredState::empty(now) })
 }
 
 /// Allocates ids for new items.

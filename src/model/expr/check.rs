@@ -248,6 +248,11 @@ impl<'f> TypeChecker<'f> {
                 let help = "a computed field is made from fields that are sent";
                 return Err(syntax.error_with_help(format!("`{first}` is itself computed"), help));
             }
+            if self.purpose != ExprPurpose::Where && field.audit.is_some() {
+                let message = format!("`{first}` is set by the server, with every change");
+                let help = "only `where` can read it";
+                return Err(syntax.error_with_help(message, help));
+            }
             (PathRoot::Field(index), Vec::new(), field)
         } else if self.scope.invalid_fields.contains(&first.as_str()) {
             return Err(ExprError::AlreadyReported);

@@ -9,7 +9,9 @@ use super::literal::{self, LiteralChecks};
 use super::resource_names::{LEVELS_MAX, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, type_name};
 use super::{deprecation, renames, rules, states};
-use crate::model::field::{Field, FieldType, OnDelete, ReferenceTarget};
+use crate::model::field::{
+    DefaultSource, Field, FieldType, OnDelete, ReferenceTarget, StorageClass,
+};
 use crate::model::report::join_with_and;
 use crate::model::types;
 use crate::value::Value;
@@ -98,7 +100,7 @@ fn read<'t>(
     read_contents(&mut field, entry, &table, context);
     let is_valid = entry.mistake_count() == before;
     rules::read(&mut field, &table);
-    read_default(&mut field, &table, is_valid);
+    read_default(&mut field, &table, (is_valid, position));
     if let Some(entry) = table.find("fill").filter(|_| is_valid) {
         field.fill = literal::read(&field, entry, LiteralChecks::Rules);
     }
@@ -177,12 +179,20 @@ fn read_contents<'t>(
 }
 
 /// `is_valid`: the field itself has no mistakes, so that it can validate a default.
-fn read_default(field: &mut Field, table: &TomlTable<'_>, is_valid: bool) {
+fn read_default(
+    field: &mut Field,
+    table: &TomlTable<'_>,
+    (is_valid, position): (bool, FieldPosition),
+) {
     let is_allowed = (field.kind.key_refusal)("default").is_none();
     let Some(entry) = table.find("default").filter(|_| is_allowed) else { return };
     if let Some(text) = entry.node.get_ref().as_str().filter(|text| is_variable(text)) {
-        let help = "a default is a plain value; leave it out, and let clients send the value";
+        let help = "a default that is made for each item says from what: { from = \"user\" }";
         entry.refuse_reserved(text, help);
+    }
+    if entry.node.get_ref().is_table() && field.storage_class() != StorageClass::Json {
+        field.default_from = read_default_source(field, entry, position);
+        return;
     }
     if is_valid {
         field.default = literal::read(field, entry, LiteralChecks::Rules);
@@ -192,6 +202,43 @@ fn read_default(field: &mut Field, table: &TomlTable<'_>, is_valid: bool) {
         let message = "a required field is always sent, so its default would never be used";
         entry.key.refuse_with_help(message, help);
     }
+}
+
+/// Reads `default = { from = "now" }`.
+fn read_default_source(
+    field: &Field,
+    entry: &TomlEntry<'_>,
+    position: FieldPosition,
+) -> Option<DefaultSource> {
+    let table = entry.table()?;
+    table.check(&keys::DEFAULT);
+    let Some(from) = table.find("from") else {
+        let help = "a constant, or a table such as { from = \"now\" }";
+        entry.refuse_with_help("`default` has no `from`", help);
+        return None;
+    };
+    if position != FieldPosition::Resource {
+        let help = "inside lists and objects, a default is a constant";
+        from.key.refuse_with_help("`from` works on fields of the resource itself", help);
+        return None;
+    }
+    let source = table.choice("from", keys::DEFAULT_SOURCES)?;
+    let allowed = field.kind.default_sources;
+    if allowed.contains(&source) {
+        return Some(source);
+    }
+    let words: Vec<String> = keys::DEFAULT_SOURCES
+        .iter()
+        .filter(|(_, one)| allowed.contains(one))
+        .map(|(word, _)| format!("\"{word}\""))
+        .collect();
+    let help = match &*words {
+        [] => "its default is a constant".to_owned(),
+        words => format!("it can be made from {}", words.join(" or ")),
+    };
+    let message = format!("a field of type `{}` cannot have this default", field.kind.name);
+    from.refuse_with_help(message, help);
+    None
 }
 
 /// `$user`, `$now`: an author who writes this as a default does not mean the text.

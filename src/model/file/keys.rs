@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::model::field::OnDelete;
+use crate::model::field::{DefaultSource, OnDelete};
 use crate::model::resource::{
     Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, GrantVerb, Qop,
 };
@@ -104,6 +104,8 @@ pub static ID_KINDS: &WordMeanings<IdKind> =
     &[("uuid", IdKind::Uuid), ("integer", IdKind::Integer)];
 pub static ON_DELETE: &WordMeanings<OnDelete> =
     &[("restrict", OnDelete::Restrict), ("cascade", OnDelete::Cascade)];
+pub static DEFAULT_SOURCES: &WordMeanings<DefaultSource> =
+    &[("now", DefaultSource::Now), ("user", DefaultSource::User), ("uuid", DefaultSource::Uuid)];
 pub static CHANGES: &WordMeanings<ChangeLogDetail> =
     &[("values", ChangeLogDetail::Values), ("ids", ChangeLogDetail::Ids)];
 pub static VERBS: &WordMeanings<GrantVerb> = &[
@@ -155,6 +157,8 @@ table_keys! {
         "fields" Tables("field"), "what an item is made of";
         "unique" Other(UniqueGroups), "groups of fields whose values together occur once";
         "check" Other(Checks), "rules that the values of an item satisfy together";
+        "created_by" Flag, "adds a field with the name of the user who created the item";
+        "updated_by" Flag, "adds a field with the name of the user who changed the item last";
         "require_if_match" Flag, "updates and deletes must say which version they saw (428 otherwise)";
         "changes" Choice(|| words(CHANGES)),
             "what the change log keeps of an item: its values, or its id alone";
@@ -167,7 +171,7 @@ table_keys! {
         "type" Name, "the type of its values";
         "required" Flag, "must be sent";
         "nullable" Flag, "may be null, and is null where it has no value";
-        "default" Other(Value), "the value where none is sent";
+        "default" Other(Value), "the value where none is sent: a constant, or { from = \"now\" }";
         "computed" Text, "an expression that the server evaluates on every write";
         "min" Other(Value), "the smallest value";
         "max" Other(Value), "the largest value";
@@ -195,6 +199,11 @@ table_keys! {
     CHECK "a check" {
         "that" Text, "an expression over the fields that must not be false";
         "message" Text, "what clients are told about an item that breaks it";
+    }
+
+    DEFAULT "`default`" {
+        "from" Choice(|| words(DEFAULT_SOURCES)),
+            "made for each new item: the time, the name of the user, or a random UUID";
     }
 
     DEPRECATED "`deprecated`" {

@@ -2,7 +2,7 @@
 
 use super::resource::ResourceDraft;
 use super::resource_names::{ResourceNames, SYSTEM_COLUMNS, SYSTEM_FIELDS};
-use crate::model::field::ResourceIndex;
+use crate::model::field::{AuditedUser, ResourceIndex};
 use crate::model::report::join_with_and;
 use crate::model::resource::{Realm, Referrer, Resource};
 use crate::model::settings::RealmIndex;
@@ -101,6 +101,12 @@ fn check_reserved(index: usize, drafts: &[ResourceDraft<'_>], names: &ResourceNa
     for name in SYSTEM_FIELDS {
         reserve(name, "every item has it already".to_owned());
     }
+    for user in AuditedUser::ALL {
+        if header.table.flag(user.name()) == Some(true) {
+            let reason = format!("`{} = true` adds it", user.name());
+            reserve(user.name(), reason);
+        }
+    }
     for name in SYSTEM_COLUMNS {
         reserve(name, "every table of PostgreSQL has a column of that name".to_owned());
     }
@@ -126,7 +132,8 @@ fn check_reserved(index: usize, drafts: &[ResourceDraft<'_>], names: &ResourceNa
     for text in &draft.declared {
         if let Some((name, reason)) = reserved.iter().find(|(name, _)| name == text.value) {
             let is_system = SYSTEM_FIELDS.contains(&name.as_str());
-            let help = if is_system { "take it out" } else { "choose another name" };
+            let is_audit = AuditedUser::ALL.iter().any(|user| user.name() == name);
+            let help = if is_system || is_audit { "take it out" } else { "choose another name" };
             text.refuse_with_help(format!("`{name}` cannot be a field of `{own}`: {reason}"), help);
         }
     }

@@ -7,10 +7,12 @@ use super::field_keys::FieldPosition;
 use super::resource_names::{ResourceHeader, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, TomlText};
 use super::{checks, deprecation, expression, keys, renames};
+use crate::model::builtin::NAME_CHARS_MAX;
 use crate::model::expr::{self, ExprScope};
-use crate::model::field::{Field, OnDelete, ResourceIndex, StorageClass};
+use crate::model::field::{AuditedUser, Field, FieldRules, OnDelete, ResourceIndex, StorageClass};
 use crate::model::resource::{ChangeLogDetail, ItemCheck, Resource, UniqueRule, UniqueScope};
 use crate::model::settings::RealmIndex;
+use crate::model::types;
 
 /// A resource whose relations are not resolved yet.
 #[derive(Debug)]
@@ -41,9 +43,10 @@ fn read_draft<'t>(
         entry.key.refuse_with_help(message, help);
     }
     let context = FieldContext { names, position: FieldPosition::Resource, level: 0 };
-    let (fields, invalid_fields) =
+    let (mut fields, invalid_fields) =
         table.find("fields").map(|entry| field::read_all(entry, context)).unwrap_or_default();
     let entries = table.table("fields").unwrap_or_default().entries;
+    fields.extend(audit_fields(table, &entries));
     let resource = Resource {
         index,
         name: name.into(),
@@ -78,6 +81,23 @@ fn read_draft<'t>(
     let groups = table.find("unique").map(|entry| draft.read_unique_groups(entry));
     draft.resource.unique.extend(groups.unwrap_or_default());
     draft
+}
+
+/// The fields that `created_by = true` and `updated_by = true` add. `relations` refuses declared ones of these names.
+fn audit_fields(table: &TomlTable<'_>, declared: &[TomlEntry<'_>]) -> Vec<Field> {
+    let is_added = |user: &AuditedUser| {
+        table.flag(user.name()) == Some(true)
+            && !declared.iter().any(|entry| entry.key.value == user.name())
+    };
+    let added = AuditedUser::ALL.into_iter().filter(is_added);
+    let rules = || FieldRules { max_length: Some(NAME_CHARS_MAX), ..FieldRules::default() };
+    let field = |user: AuditedUser| Field {
+        audit: Some(user),
+        filter: true,
+        rules: rules(),
+        ..Field::new(user.name(), &types::TEXT)
+    };
+    added.map(field).collect()
 }
 
 fn read_former_name(

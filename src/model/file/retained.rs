@@ -12,7 +12,7 @@ use super::build_model;
 use super::toml_tree::{TomlNode, TomlTable};
 use crate::model::diff::compare;
 use crate::model::expr;
-use crate::model::field::Field;
+use crate::model::field::{AuditedUser, Field};
 use crate::model::report::Mistakes;
 use crate::model::resource::{Model, Resource, UniqueRule};
 
@@ -86,6 +86,13 @@ impl RetainedParts {
                 moved.push(name.get_ref().to_string());
             }
         }
+        for user in AuditedUser::ALL.map(AuditedUser::name) {
+            let is_declared = table_mut(declared.get_mut("fields")?)?.contains_key(user);
+            if stored.contains_key(user) && !is_declared && !declared.contains_key(user) {
+                insert_at(declared, user, DeValue::Boolean(true), self.offset);
+                moved.push(user.to_owned());
+            }
+        }
         let is_moved = |name: &str| moved.iter().any(|moved| moved == name);
         let has_moved = |group: &TomlNode<'_>| {
             let mut names = group.get_ref().as_array().into_iter().flat_map(|group| group.iter());
@@ -144,7 +151,9 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
         for field in resource.fields.iter_mut() {
             field.is_retained = known.field(&field.name).is_none();
         }
-        let is_optional = |field: &Field| !field.required || field.computed.is_some();
+        let is_optional = |field: &Field| {
+            !field.required || field.computed.is_some() || field.default_from.is_some()
+        };
         let mut retained = resource.fields.iter().filter(|field| field.is_retained);
         if !retained.all(is_optional) || resource.unique.iter().any(|rule| clashes(resource, rule))
         {

@@ -132,9 +132,10 @@ fn read_grant(entry: &TomlEntry<'_>, draft: &ResourceDraft<'_>) -> Option<Grant>
 /// A role that creates items must be able to set all required fields.
 fn check_can_create(table: &TomlTable<'_>, key: &str, fields: &[usize], draft: &ResourceDraft<'_>) {
     let fields = fields.iter().filter_map(|index| draft.resource.fields.get(*index));
-    // A required field has no default.
-    for (field, entry) in
-        fields.filter(|field| field.required).zip(table.find(key).into_iter().cycle())
+    // A required field has no constant default.
+    for (field, entry) in fields
+        .filter(|field| field.required && field.default_from.is_none())
+        .zip(table.find(key).into_iter().cycle())
     {
         let name = &field.name;
         entry.refuse_with_help(

@@ -6,10 +6,11 @@
 use std::fmt::Write;
 
 use super::field_keys::{self, FieldPosition};
+use super::keys;
 use crate::json::{self, Json};
 use crate::model::{
-    ChangeLogDetail, Deprecated, Field, ItemCheck, OnDelete, Resource, ResourceIndex, StateMachine,
-    UniqueRule, UniqueScope,
+    AuditedUser, ChangeLogDetail, Deprecated, Field, ItemCheck, OnDelete, Resource, ResourceIndex,
+    StateMachine, UniqueRule, UniqueScope,
 };
 use crate::value::{IdKind, Value};
 
@@ -26,7 +27,9 @@ pub fn write(resources: &[Resource]) -> String {
         let _infallible = writeln!(out, "[resources.{}]", resource.name);
         pairs.write_lines(&mut out);
         let _infallible = writeln!(out, "\n[resources.{}.fields]", resource.name);
-        for (index, field) in resource.fields.iter().enumerate() {
+        let declared =
+            resource.fields.iter().enumerate().filter(|(_, field)| field.audit.is_none());
+        for (index, field) in declared {
             let unique = resource.unique.iter().find(|unique| unique.fields == [index]);
             let pairs = field_pairs(field, unique, resources);
             let _infallible = writeln!(out, "{} = {}", field.name, pairs.to_inline_table());
@@ -94,6 +97,10 @@ fn resource_pairs(resource: &Resource, all: &[Resource]) -> TomlPairs {
     if !checks.is_empty() {
         pairs.push_pair("check", format!("[{}]", checks.join(", ")));
     }
+    for user in AuditedUser::ALL {
+        let mut fields = resource.fields.iter();
+        pairs.push_flag(user.name(), fields.any(|field| field.audit == Some(user)));
+    }
     pairs.push_flag("require_if_match", resource.require_if_match);
     pairs.push_text("changes", (resource.changes == ChangeLogDetail::Ids).then_some("ids"));
     push_deprecated(&mut pairs, resource.deprecated.as_ref());
@@ -143,6 +150,12 @@ fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> 
     let takes = |key: &str| field_keys::is_key_allowed(FieldPosition::Resource, field.kind, key);
     if let Some(default) = field.default.as_ref().filter(|_| takes("default")) {
         pairs.push_pair("default", toml_value(default));
+    }
+    let source = keys::DEFAULT_SOURCES.iter().find(|(_, one)| Some(*one) == field.default_from);
+    if let Some((word, _)) = source {
+        let mut from = TomlPairs::default();
+        from.push_text("from", Some(word));
+        pairs.push_pair("default", from.to_inline_table());
     }
     if let Some(states) = &rules.states {
         pairs.push_text("initial", Some(&states.initial));

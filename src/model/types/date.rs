@@ -1,13 +1,14 @@
 //! `date`: a calendar date, `YYYY-MM-DD`, years 0001 to 9999.
 
 use super::read::expect_form;
-use crate::model::field::{FieldType, StorageClass};
+use crate::model::field::{DefaultSource, FieldType, StorageClass};
 use crate::value::Moment;
 
 const ABOUT: &str = "a date such as \"2026-11-15\"";
 
 pub static DATE: FieldType = FieldType {
     chars_max: Some(10),
+    default_sources: &[DefaultSource::Now],
     keys: &["min", "max", "one_of", "unique", "filter"],
     json_format: Some("date"),
     example: Some("2026-11-15"),

@@ -4,7 +4,7 @@
 //! address can be typed into a form and mailed to.
 
 use super::read::expect_form;
-use crate::model::field::{FieldType, StorageClass};
+use crate::model::field::{DefaultSource, FieldType, StorageClass};
 
 // RFC 5321 §4.5.3.1.3: a path has at most 256 octets, two of which are the angle brackets.
 const EMAIL_BYTES_MAX: usize = 254;
@@ -12,6 +12,7 @@ const EMAIL_BYTES_MAX: usize = 254;
 pub static EMAIL: FieldType = FieldType {
     is_searchable_text: true,
     chars_max: Some(EMAIL_BYTES_MAX),
+    default_sources: &[DefaultSource::User],
     keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
     json_format: Some("email"),
     example: Some("ann@example.com"),

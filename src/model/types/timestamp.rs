@@ -2,13 +2,14 @@
 
 use super::read::{expect_text, refuse};
 use crate::json::quote_for_message;
-use crate::model::field::{FieldType, StorageClass};
+use crate::model::field::{DefaultSource, FieldType, StorageClass};
 use crate::problem::FaultCode;
 use crate::value::{Moment, Value};
 
 const ABOUT: &str = "a timestamp such as \"2026-11-15T02:28:14Z\"";
 
 pub static TIMESTAMP: FieldType = FieldType {
+    default_sources: &[DefaultSource::Now],
     keys: &["min", "max", "one_of", "unique", "filter"],
     synonyms: &["datetime", "time"],
     json_format: Some("date-time"),

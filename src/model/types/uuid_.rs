@@ -4,12 +4,13 @@ use uuid::fmt::Hyphenated;
 
 use super::read::{expect_text, refuse};
 use crate::json::quote_for_message;
-use crate::model::field::{FieldType, StorageClass};
+use crate::model::field::{DefaultSource, FieldType, StorageClass};
 use crate::problem::FaultCode;
 use crate::value::Value;
 
 pub static UUID: FieldType = FieldType {
     chars_max: Some(Hyphenated::LENGTH),
+    default_sources: &[DefaultSource::Uuid],
     keys: &["one_of", "unique", "filter"],
     json_format: Some("uuid"),
     example: Some("01890a5d-ac96-774b-bcce-b302099a8057"),

@@ -1,6 +1,8 @@
-//! Checks of a resource.
+//! Checks of a resource, and values that the server makes: defaults, and the users of items.
 
+mod audit;
 mod checks;
+mod defaults;
 
 use crate::harness::Answer;
 

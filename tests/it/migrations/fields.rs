@@ -2,10 +2,77 @@
 
 use expect_test::expect;
 
-use super::{FieldsChange, check_fields};
+use super::{FieldsChange, ModelChange, check, check_fields};
 use crate::harness::Backend;
 
 on_every_backend! {
+    /// A made default is for new items: those that are there need a `fill`.
+    fn migrate_field_required_with_a_made_default_needs_a_fill(backend: Backend) {
+        let change = FieldsChange {
+            before: r#"v = { type = "text" }"#,
+            after: "v = { type = \"text\" }\nday = { type = \"date\", required = true, default = { from = \"now\" } }",
+            items: &[r#"{"v":"tea"}"#],
+            flags: &[],
+        };
+        check_fields(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 1 step
+
+              check    note.day  the new field is required, but the items that are there have no value for it; give it a fill, or a default instead
+                                 1 item; reads its table, about 1 s; can be undone
+                                 1 item is in the way: /notes/1 (expected a date such as "2026-11-15", got nothing)
+
+            It cannot be applied yet: change the items that are in the way, or the model.
+            --- plan: exit 1
+            nouns: the migration was not made, and nothing was changed
+            {"id":1,"v":"tea"}
+        "#]]);
+    }
+
+    fn migrate_field_required_with_a_made_default_gets_its_fill(backend: Backend) {
+        let change = FieldsChange {
+            before: r#"v = { type = "text" }"#,
+            after: "v = { type = \"text\" }\nday = { type = \"date\", required = true, default = { from = \"now\" }, fill = \"2001-02-03\" }\nowner = { type = \"text\", default = { from = \"user\" } }",
+            items: &[r#"{"v":"tea"}"#],
+            flags: &[],
+        };
+        check_fields(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 2 steps
+
+              add      note.owner  the field is new
+
+              rewrite  note.day    the new field has a fill, but the items that are there have no value for it
+                                   1 item; rewrites its table, about 1 s; cannot be undone
+
+            Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE
+            --- plan: exit 1
+            nouns: migrated DATABASE to model.toml (2 steps)
+
+            {"id":1,"v":"tea","day":"2001-02-03"}
+        "#]]);
+    }
+
+    /// A declared field of the name becomes the one that `created_by = true` adds.
+    fn migrate_field_of_users_that_was_declared(backend: Backend) {
+        let change = ModelChange {
+            before: "[resources.note]\nid = \"integer\"\n[resources.note.fields]\ncreated_by = { type = \"text\", max_length = 50 }",
+            after: "[resources.note]\nid = \"integer\"\ncreated_by = true\nupdated_by = true\n[resources.note.fields]",
+            items: &[("/notes", r#"{"created_by":"ann"}"#)],
+            flags: &[],
+            collections: &["/notes"],
+        };
+        check(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 1 step
+
+              add      note.updated_by  the field is new
+
+            nouns serve makes these changes when it starts.
+            --- plan: exit 1
+            nouns: migrated DATABASE to model.toml (1 step)
+
+            {"id":1,"created_by":"ann"}
+        "#]]);
+    }
+
     fn migrate_field_renamed(backend: Backend) {
         let change = FieldsChange {
             before: r#"text = { type = "text" }"#,

@@ -255,6 +255,7 @@ impl WriterHarness {
         match plan::make(&self.model, intent, &Caller::open(&self.model), || ChangeAuthor {
             actor: "-".into(),
             request_id,
+            user: None,
         })
         .unwrap()
         {

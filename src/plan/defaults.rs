@@ -1,0 +1,106 @@
+//! Defaults that are made for each new item: the time, the name of the user, a UUID.
+//!
+//! They are made inside the transaction, when the time of creation and the user are known, and satisfy the rules of
+//! their fields like values that were sent.
+
+use uuid::Uuid;
+
+use super::validate::{DraftValues, complete_values};
+use crate::fault::OrBug as _;
+use crate::json::Json;
+use crate::model::{DefaultSource, Field, Resource, StorageClass, types};
+use crate::problem::{FaultCollector, FieldFault};
+use crate::value::{Moment, Value};
+
+/// The characters of a date at the beginning of a timestamp.
+const DATE_CHARS: usize = "2026-11-15".len();
+
+const EACH_HAS_ONE: &str = "there is a UUID for each field that needs one";
+
+/// What the defaults of one new item are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct DefaultInputs<'a> {
+    /// The time of creation.
+    pub now: Moment,
+    /// `None` for a caller without a name: the field stays without a value.
+    pub user: Option<&'a str>,
+    /// As many as `uuids_per_item` tells.
+    pub uuids: &'a [Uuid],
+}
+
+/// The number of UUIDs that the defaults of a new item may need.
+pub fn uuids_per_item(resource: &Resource) -> usize {
+    resource.fields.iter().filter(|field| field.default_from == Some(DefaultSource::Uuid)).count()
+}
+
+/// The values of a new item as they will be stored; those that a draft leaves open are made. A fault of a hidden field
+/// is reported for the whole item.
+pub fn complete_new_values(
+    resource: &Resource,
+    (root, hidden): (&str, &[usize]),
+    values: &DraftValues,
+    inputs: DefaultInputs<'_>,
+) -> Result<Vec<Value>, Vec<FieldFault>> {
+    let values = match values {
+        DraftValues::Complete(values) => return Ok(values.clone()),
+        DraftValues::Partial(values) => values,
+    };
+    let (mut faults, mut complete) = (Vec::new(), Vec::with_capacity(values.len()));
+    let mut uuids = inputs.uuids.iter();
+    for (at, (field, value)) in resource.fields.iter().zip(values).enumerate() {
+        let text = field.default_from.and_then(|source| match source {
+            DefaultSource::Now => Some(moment_text(field, inputs.now)),
+            DefaultSource::User => inputs.user.map(str::to_owned),
+            DefaultSource::Uuid => Some(uuids.next().or_bug(EACH_HAS_ONE).to_string()),
+        });
+        complete.push(match value {
+            Some(value) => value.clone(),
+            None if field.audit.is_some() => user_value(inputs.user),
+            None => make(field, text, &mut |fault: FieldFault| {
+                let pointer = match hidden.contains(&at) {
+                    true => root.to_owned(),
+                    false => format!("{root}{}", fault.pointer),
+                };
+                faults.push(FieldFault { pointer, ..fault });
+            }),
+        });
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    complete_values(resource, (root, hidden), complete)
+}
+
+/// The value of `created_by` and `updated_by`.
+pub fn user_value(user: Option<&str>) -> Value {
+    user.map_or(Value::Null, Value::text)
+}
+
+/// A value from its text, checked as one that was sent.
+fn make(field: &Field, text: Option<String>, add: &mut dyn FnMut(FieldFault)) -> Value {
+    let mut faults = FaultCollector::at_root(String::new());
+    let value = match text {
+        Some(text) => {
+            let mark = faults.enter(&field.name);
+            let value = types::read_new(field, &Json::Text(text.into()), &mut faults);
+            faults.leave(mark);
+            value
+        }
+        None => {
+            if field.required && !field.nullable {
+                types::add_required(field, &mut faults);
+            }
+            None
+        }
+    };
+    faults.into_list().into_iter().for_each(add);
+    value.unwrap_or(Value::Null)
+}
+
+fn moment_text(field: &Field, now: Moment) -> String {
+    let mut text = now.to_string();
+    if field.storage_class() == StorageClass::Text {
+        text.truncate(DATE_CHARS);
+    }
+    text
+}
