@@ -4,7 +4,7 @@
 //! an error here, and the values in a `where` fit the columns.
 
 use super::parse::{SyntaxKind, SyntaxNode};
-use super::tree::{Comparison, ExprError, ExprNode, Path, PathRoot};
+use super::tree::{Comparison, ExprError, ExprNode, Path, PathRoot, TextFunction};
 use super::types::{ExprType, check_ordered, parse_number_literal, scalar_type};
 use crate::fault::OrBug as _;
 use crate::json::Json;
@@ -34,7 +34,8 @@ pub fn check_computed(
     let (node, found) = checker.check_node(syntax)?;
     let fits = match (target.storage_class(), found) {
         (StorageClass::Integer | StorageClass::Decimal, ExprType::Exact)
-        | (StorageClass::Boolean, ExprType::Boolean) => true,
+        | (StorageClass::Boolean, ExprType::Boolean)
+        | (StorageClass::Text, ExprType::Text) => true,
         (StorageClass::Real, found) => found.is_number(),
         _ => false,
     };
@@ -131,6 +132,7 @@ impl<'f> TypeChecker<'f> {
             | SyntaxKind::Arithmetic(..)
             | SyntaxKind::Sum(_)
             | SyntaxKind::Count(_)
+            | SyntaxKind::Call(..)
                 if self.purpose == ExprPurpose::Where =>
             {
                 return Err(syntax.error_with_help(
@@ -150,6 +152,9 @@ impl<'f> TypeChecker<'f> {
             }
             SyntaxKind::Sum(arguments) => self.check_sum(arguments, syntax)?,
             SyntaxKind::Count(arguments) => self.check_count(arguments, syntax)?,
+            SyntaxKind::Call(function, arguments) => {
+                self.check_call(*function, arguments, syntax)?
+            }
         })
     }
 
@@ -161,6 +166,32 @@ impl<'f> TypeChecker<'f> {
                     .error(format!("expected `count(list)`, got {} arguments", arguments.len())))
             }
         }
+    }
+
+    fn check_call(
+        self,
+        function: TextFunction,
+        arguments: &[SyntaxNode],
+        syntax: &SyntaxNode,
+    ) -> TypedNode {
+        let (form, found, is_complete) = match function {
+            TextFunction::Concat => {
+                ("concat(text, text, …)", ExprType::Text, !arguments.is_empty())
+            }
+            TextFunction::Lower => ("lower(text)", ExprType::Text, arguments.len() == 1),
+            TextFunction::Trim => ("trim(text)", ExprType::Text, arguments.len() == 1),
+            TextFunction::Length => ("length(text)", ExprType::Exact, arguments.len() == 1),
+        };
+        if !is_complete {
+            let count = arguments.len();
+            return Err(syntax.error(format!("expected `{form}`, got {count} arguments")));
+        }
+        let nodes = arguments.iter().map(|argument| match self.check_node(argument)? {
+            (node, ExprType::Text) => Ok(node),
+            (_, found) => Err(argument.error(format!("expected a text here, got {found}"))),
+        });
+        let nodes = nodes.collect::<Result<_, ExprError>>()?;
+        Ok((ExprNode::Call(function, nodes), found))
     }
 
     fn check_boolean(self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {

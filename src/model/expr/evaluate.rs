@@ -1,10 +1,14 @@
 //! Evaluation of an expression for one item. Pure and exact; it fails if the result does not fit its field, and on a division by zero.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::fraction::{ComputedFault, Fraction};
-use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot};
+use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot, TextFunction};
 use crate::value::{Moment, Value};
+
+/// The maximum length of a text that is put together.
+const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
 /// parsed; a missing result is `Value::Null`.
@@ -19,8 +23,9 @@ pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedFa
         (ExprValue::Exact(value), _) => Value::Number(value.to_real()),
         (ExprValue::Real(value), _) => Value::Number(value),
         (ExprValue::Null, _) => Value::Null,
-        (ExprValue::Text(_) | ExprValue::Moment(_), _) => {
-            unreachable!("the type checker allows no computed text or timestamp")
+        (ExprValue::Text(text), _) => Value::text(&text),
+        (ExprValue::Moment(_), _) => {
+            unreachable!("the type checker allows no computed timestamp")
         }
     })
 }
@@ -40,13 +45,13 @@ pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {
 }
 
 /// An intermediate value.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum ExprValue<'v> {
     Null,
     Exact(Fraction),
     Real(f64),
     Boolean(bool),
-    Text(&'v str),
+    Text(Cow<'v, str>),
     Moment(Moment),
 }
 
@@ -61,7 +66,9 @@ impl<'v> EvaluationFrame<'v> {
     fn evaluate_node(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedFault> {
         Ok(match node {
             ExprNode::Literal(value) => ExprValue::from_value(value),
-            ExprNode::User => self.user.map_or(ExprValue::Null, ExprValue::Text),
+            ExprNode::User => {
+                self.user.map_or(ExprValue::Null, |user| ExprValue::Text(user.into()))
+            }
             ExprNode::Field(path) => {
                 self.find_value(path).map_or(ExprValue::Null, ExprValue::from_value)
             }
@@ -77,10 +84,10 @@ impl<'v> EvaluationFrame<'v> {
                 other => other,
             },
             ExprNode::Arithmetic(operation, left, right) => {
-                arithmetic(*operation, self.evaluate_node(left)?, self.evaluate_node(right)?)?
+                arithmetic(*operation, &self.evaluate_node(left)?, &self.evaluate_node(right)?)?
             }
             ExprNode::Compare(comparison, left, right) => {
-                let order = self.evaluate_node(left)?.order(self.evaluate_node(right)?);
+                let order = self.evaluate_node(left)?.order(&self.evaluate_node(right)?);
                 order.map_or(ExprValue::Null, |order| ExprValue::Boolean(comparison.holds(order)))
             }
             ExprNode::And(left, right) => self.evaluate_logical(left, right, false)?,
@@ -89,7 +96,7 @@ impl<'v> EvaluationFrame<'v> {
                 match self.evaluate_node(inner)? {
                     ExprValue::Null => ExprValue::Null,
                     value => ExprValue::Boolean(among.iter().any(|one| {
-                        value.order(ExprValue::from_value(one)) == Some(Ordering::Equal)
+                        value.order(&ExprValue::from_value(one)) == Some(Ordering::Equal)
                     })),
                 }
             }
@@ -99,11 +106,12 @@ impl<'v> EvaluationFrame<'v> {
                     let value = EvaluationFrame { element: Some(element), ..self }
                         .evaluate_node(expression)?;
                     if value != ExprValue::Null {
-                        sum = arithmetic(Arithmetic::Add, sum, value)?;
+                        sum = arithmetic(Arithmetic::Add, &sum, &value)?;
                     }
                 }
                 sum
             }
+            ExprNode::Call(function, arguments) => self.call(*function, arguments)?,
             ExprNode::Count(list) => {
                 // A list in memory has fewer elements than 2^64.
                 ExprValue::Exact(Fraction::integer(
@@ -111,6 +119,37 @@ impl<'v> EvaluationFrame<'v> {
                 ))
             }
         })
+    }
+
+    /// A function of texts. It is absent where all arguments are; `concat` skips the absent ones.
+    fn call(
+        self,
+        function: TextFunction,
+        arguments: &'v [ExprNode],
+    ) -> Result<ExprValue<'v>, ComputedFault> {
+        let mut texts = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            if let ExprValue::Text(text) = self.evaluate_node(argument)? {
+                texts.push(text);
+            }
+        }
+        let Some(first) = texts.first() else { return Ok(ExprValue::Null) };
+        let text = match function {
+            TextFunction::Length => {
+                let count = i128::try_from(first.chars().count()).unwrap_or(i128::MAX);
+                return Ok(ExprValue::Exact(Fraction::integer(count)));
+            }
+            TextFunction::Lower => first.to_lowercase(),
+            TextFunction::Trim => first.trim().to_owned(),
+            // An expression may name a text many times: what is too long is not put together.
+            TextFunction::Concat => {
+                match texts.iter().map(|text| text.len()).sum::<usize>() <= TEXT_BYTES_MAX {
+                    true => texts.concat(),
+                    false => return Err(ComputedFault::OutOfRange),
+                }
+            }
+        };
+        Ok(ExprValue::Text(text.into()))
     }
 
     /// `and` and `or` in three-valued logic: one side may decide alone (`decides`), otherwise a null side
@@ -159,7 +198,7 @@ impl<'v> ExprValue<'v> {
             Value::Integer(value) => Self::Exact(Fraction::integer(i128::from(*value))),
             Value::Decimal(value) => Self::Exact(Fraction::decimal(*value)),
             Value::Number(value) => Self::Real(*value),
-            Value::Text(value) => Self::Text(value),
+            Value::Text(value) => Self::Text((&**value).into()),
             Value::Moment(value) => Self::Moment(*value),
             Value::Null | Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => {
                 Self::Null
@@ -168,20 +207,20 @@ impl<'v> ExprValue<'v> {
     }
 
     /// `None` when a side is null.
-    fn order(self, other: Self) -> Option<Ordering> {
+    fn order(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
-            (Self::Exact(left), Self::Exact(right)) => Some(left.order(right)),
-            (Self::Boolean(left), Self::Boolean(right)) => Some(left.cmp(&right)),
+            (Self::Exact(left), Self::Exact(right)) => Some(left.order(*right)),
+            (Self::Boolean(left), Self::Boolean(right)) => Some(left.cmp(right)),
             (Self::Text(left), Self::Text(right)) => Some(left.cmp(right)),
-            (Self::Moment(left), Self::Moment(right)) => Some(left.cmp(&right)),
+            (Self::Moment(left), Self::Moment(right)) => Some(left.cmp(right)),
             (left, right) => left.as_real()?.partial_cmp(&right.as_real()?),
         }
     }
 
-    fn as_real(self) -> Option<f64> {
+    fn as_real(&self) -> Option<f64> {
         match self {
             Self::Exact(value) => Some(value.to_real()),
-            Self::Real(value) => Some(value),
+            Self::Real(value) => Some(*value),
             Self::Null | Self::Boolean(_) | Self::Text(_) | Self::Moment(_) => None,
         }
     }
@@ -189,10 +228,11 @@ impl<'v> ExprValue<'v> {
 
 fn arithmetic<'v>(
     operation: Arithmetic,
-    left: ExprValue<'v>,
-    right: ExprValue<'v>,
+    left: &ExprValue<'v>,
+    right: &ExprValue<'v>,
 ) -> Result<ExprValue<'v>, ComputedFault> {
     if let (ExprValue::Exact(left), ExprValue::Exact(right)) = (left, right) {
+        let (left, right) = (*left, *right);
         let value = match operation {
             Arithmetic::Add => left.add(right),
             Arithmetic::Subtract => left.subtract(right),

@@ -18,15 +18,14 @@ pub use check::ExprScope;
 pub use evaluate::{evaluate, fails, holds};
 pub use tree::{Comparison, Expr, ExprError, ExprNode, ExprResult, Path, PathRoot};
 
-/// Parses the `computed` of `target`, a field of type integer, number, decimal or boolean.
+/// Parses the `computed` of `target`, a field of type integer, number, decimal, boolean or text.
 pub fn parse_computed(text: &str, target: &Field, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
     let result = match target.storage_class() {
         StorageClass::Integer => ExprResult::Integer,
         StorageClass::Decimal => ExprResult::Decimal(target.rules.scale),
         StorageClass::Real => ExprResult::Number,
-        StorageClass::Boolean | StorageClass::Text | StorageClass::Moment | StorageClass::Json => {
-            ExprResult::Boolean
-        }
+        StorageClass::Text => ExprResult::Text,
+        StorageClass::Boolean | StorageClass::Moment | StorageClass::Json => ExprResult::Boolean,
     };
     let root = check::check_computed(&parse::parse(text)?, target, scope)?;
     Ok(Expr { text: text.into(), root, result })

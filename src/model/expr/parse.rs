@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::tokenizer::{Token, TokenKind, tokenize};
-use super::tree::{Arithmetic, Comparison, ExprError};
+use super::tree::{Arithmetic, Comparison, ExprError, TextFunction};
 
 const TOKENS_MAX: usize = 500;
 const DEPTH_MAX: usize = 32;
@@ -51,6 +51,7 @@ pub enum SyntaxKind {
     In(Box<SyntaxNode>, Vec<SyntaxNode>),
     Sum(Vec<SyntaxNode>),
     Count(Vec<SyntaxNode>),
+    Call(TextFunction, Vec<SyntaxNode>),
 }
 
 impl SyntaxKind {
@@ -278,16 +279,16 @@ impl ExprParser<'_> {
         if call {
             self.next += 1;
             let (arguments, end) = self.parse_list(')')?;
-            let part = match word.as_str() {
-                "sum" => SyntaxKind::Sum(arguments),
-                "count" => SyntaxKind::Count(arguments),
-                _ => {
+            let text_function = TextFunction::ALL.into_iter().find(|one| one.name() == word);
+            let part = match (word.as_str(), text_function) {
+                ("sum", _) => SyntaxKind::Sum(arguments),
+                ("count", _) => SyntaxKind::Count(arguments),
+                (_, Some(function)) => SyntaxKind::Call(function, arguments),
+                (_, None) => {
                     let message = format!("there is no function `{word}`");
-                    return Err(ExprError::with_help(
-                        at,
-                        message,
-                        "there are `sum(list, expression)` and `count(list)`",
-                    ));
+                    let help = "there are `sum(list, expression)`, `count(list)`, \
+                                `concat(text, text)`, `lower(text)`, `trim(text)` and `length(text)`";
+                    return Err(ExprError::with_help(at, message, help));
                 }
             };
             return Ok(SyntaxNode { at: at.start..end, kind: part });

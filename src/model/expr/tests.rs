@@ -28,6 +28,7 @@ fn model() -> Model {
         decimal = { type = "decimal" }
         number  = { type = "number" }
         boolean = { type = "boolean" }
+        text    = { type = "text" }
     "#;
     read("test", text).unwrap_or_else(|errors| panic!("{errors}"))
 }
@@ -56,6 +57,104 @@ fn values() -> Vec<Value> {
         ]),
         Value::text("open"),
     ]
+}
+
+#[test]
+fn text_functions_of_unicode_texts() {
+    let mut values = values();
+    values[5] = Value::text("\u{2003}ÄNNE Straße ΣΑΣ\n");
+    let shown = |kind: &str, text: &str| format!("{text} → {}\n", compute(kind, text, &values));
+    let texts = [
+        "lower(name)",
+        "trim(name)",
+        "lower(trim(name))",
+        "concat(trim(name), ' ', state)",
+        "concat('a')",
+        "lower(concat('A', 'B'))",
+    ];
+    let numbers = ["length(name)", "length(trim(name)) * 2", "length('')", "length(day)"];
+    let tests = ["length(name) > 3", "lower(state) = 'open'", "lower(state) in ['open', 'x']"];
+    let mut all: String = texts.iter().map(|text| shown("text", text)).collect();
+    all += &numbers.iter().map(|text| shown("integer", text)).collect::<String>();
+    all += &tests.iter().map(|text| shown("boolean", text)).collect::<String>();
+    expect![[r#"
+        lower(name) → Text("\u{2003}änne straße σας\n")
+        trim(name) → Text("ÄNNE Straße ΣΑΣ")
+        lower(trim(name)) → Text("änne straße σας")
+        concat(trim(name), ' ', state) → Text("ÄNNE Straße ΣΑΣ open")
+        concat('a') → Text("a")
+        lower(concat('A', 'B')) → Text("ab")
+        length(name) → Integer(17)
+        length(trim(name)) * 2 → Integer(30)
+        length('') → Integer(0)
+        length(day) → Integer(10)
+        length(name) > 3 → Boolean(true)
+        lower(state) = 'open' → Boolean(true)
+        lower(state) in ['open', 'x'] → Boolean(true)
+    "#]]
+    .assert_eq(&all);
+    // Absent texts: `concat` skips them.
+    values[5] = Value::Null;
+    let shown = |kind: &str, text: &str| format!("{text} → {}\n", compute(kind, text, &values));
+    let texts = ["lower(name)", "trim(name)", "concat(name, '-', state)", "concat(name, name)"];
+    let mut all: String = texts.iter().map(|text| shown("text", text)).collect();
+    all += &shown("integer", "length(name)");
+    expect![[r#"
+        lower(name) → Null
+        trim(name) → Null
+        concat(name, '-', state) → Text("-open")
+        concat(name, name) → Null
+        length(name) → Null
+    "#]]
+    .assert_eq(&all);
+}
+
+#[test]
+fn text_functions_have_types() {
+    check(
+        "text",
+        &[
+            "lower(a)",
+            "lower(name, name)",
+            "concat()",
+            "length(name)",
+            "name",
+            "upper(name)",
+            "concat(name, 1)",
+        ],
+        &expect![[r#"
+            lower(a) → 6..7 expected a text here, got an exact number
+            lower(name, name) → 0..17 expected `lower(text)`, got 2 arguments
+            concat() → 0..8 expected `concat(text, text, …)`, got 0 arguments
+            length(name) → 0..12 expected an expression for a text, got an exact number
+            name → Text("ann")
+            upper(name) → 0..5 there is no function `upper`
+            concat(name, 1) → 13..14 expected a text here, got an exact number
+        "#]],
+    );
+    check(
+        "integer",
+        &["lower(name)", "length(items)", "length(name, name)"],
+        &expect![[r#"
+        lower(name) → 0..11 expected an expression for an integer, got a text
+        length(items) → 7..12 `items` is of type `list`, which has no single value
+        length(name, name) → 0..18 expected `length(text)`, got 2 arguments
+    "#]],
+    );
+}
+
+/// An expression that repeats a long text does not take memory without bound.
+#[test]
+fn text_function_concat_has_a_limit() {
+    let mut values = values();
+    values[5] = Value::text(&"x".repeat(300_000));
+    assert!(compute("text", "concat(name, name, name)", &values).starts_with("Text("));
+    let long = compute("text", "length(concat(name, name, name, name)) > 1", &values);
+    assert!(!long.starts_with("Text("), "{long}");
+    assert_eq!(
+        compute("integer", "length(concat(name, name, name, name))", &values),
+        "the computed value is out of range"
+    );
 }
 
 /// The value of an expression as a field of type `kind`, or the error.

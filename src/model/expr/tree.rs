@@ -62,6 +62,7 @@ impl ExprNode {
             | Self::Compare(_, one, other)
             | Self::And(one, other)
             | Self::Or(one, other) => one.uses_user() || other.uses_user(),
+            Self::Call(_, arguments) => arguments.iter().any(Self::uses_user),
         }
     }
 
@@ -82,6 +83,9 @@ impl ExprNode {
                 visit(path);
                 each.for_each_path(visit);
             }
+            Self::Call(_, arguments) => {
+                arguments.iter().for_each(|argument| argument.for_each_path(visit));
+            }
         }
     }
 }
@@ -94,6 +98,7 @@ pub enum ExprResult {
     Decimal(u8),
     Number,
     Boolean,
+    Text,
 }
 
 /// A node of the syntax tree.
@@ -117,6 +122,34 @@ pub enum ExprNode {
     Sum(Path, Box<ExprNode>),
     /// The number of elements of a list.
     Count(Path),
+    /// A function of texts.
+    Call(TextFunction, Vec<ExprNode>),
+}
+
+/// A function of texts, which counts and maps Unicode characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextFunction {
+    /// The texts one after the other, without the absent ones.
+    Concat,
+    /// The text in lower case.
+    Lower,
+    /// The text without white space at its ends.
+    Trim,
+    /// The number of characters.
+    Length,
+}
+
+impl TextFunction {
+    pub const ALL: [Self; 4] = [Self::Concat, Self::Lower, Self::Trim, Self::Length];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Concat => "concat",
+            Self::Lower => "lower",
+            Self::Trim => "trim",
+            Self::Length => "length",
+        }
+    }
 }
 
 /// The path to a value.

@@ -103,7 +103,11 @@ fn position_refusal(
             "cannot reach into a list",
             "only fields of the resource and of objects in it can be filtered",
         )),
-        (_, "required" | "default" | "min" | "max" | "one_of" | "fill") if is_computed => Some((
+        (
+            _,
+            "required" | "default" | "min" | "max" | "min_length" | "max_length" | "pattern"
+            | "one_of" | "fill",
+        ) if is_computed => Some((
             "does not fit a computed field",
             "the server makes its value, nobody sends it; take it out",
         )),

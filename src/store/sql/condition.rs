@@ -103,7 +103,8 @@ impl ConditionWriter {
             ExprNode::Negate(_)
             | ExprNode::Arithmetic(..)
             | ExprNode::Sum(..)
-            | ExprNode::Count(_) => {
+            | ExprNode::Count(_)
+            | ExprNode::Call(..) => {
                 fault::bug("a condition has no arithmetic: the model refuses it")
             }
         }

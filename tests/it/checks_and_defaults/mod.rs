@@ -1,8 +1,9 @@
-//! Checks of a resource, and values that the server makes: defaults, and the users of items.
+//! Checks of a resource, text functions, and values that the server makes: defaults, and the users of items.
 
 mod audit;
 mod checks;
 mod defaults;
+mod text_functions;
 
 use crate::harness::Answer;
 
