@@ -117,9 +117,12 @@ async fn answer(
     // 12 are the fields valid?                            422
     // 13 does it conflict with stored data?               409
     let reply = execute::execute(request, planned, body, facts, stages).await?;
-    match page {
-        None => Ok(reply),
-        Some(target) => Box::pin(page::render(request, &target, reply, facts, stages)).await,
+    match (page, &facts.canonical_path) {
+        (None, _) => Ok(reply),
+        (Some(_), Some(path)) => Ok(reply::redirect_to_canonical(path, parts.uri.query()).into()),
+        (Some(target), None) => {
+            Box::pin(page::render(request, &target, reply, facts, stages)).await
+        }
     }
 }
 

@@ -46,7 +46,7 @@ kinds! {
     NO_SUCH_PATH "no-such-path" NOT_FOUND "Nothing lives at this path"
         "The path names no declared resource. GET / lists the resources. Names are plural in paths, and nested resources are under their parent: /customers/:customer_id/orders."
     METHOD_NOT_ALLOWED "method-not-allowed" METHOD_NOT_ALLOWED "The method is not offered here"
-        "The Allow header lists the methods of this path. Collections take GET, HEAD and POST, items take GET, HEAD, PUT, PATCH and DELETE, and every path takes OPTIONS."
+        "The Allow header lists the methods of this path. Collections take GET, HEAD and POST, items take GET, HEAD, PUT, PATCH and DELETE, and every path takes OPTIONS. A nested resource that is read across all parents, at /orders, is written under its parent: /customers/:customer_id/orders."
     CROSS_SITE "cross-site" FORBIDDEN "A page of another site may not do this here"
         "Browsers send stored credentials by themselves, so a request that a page starts must come from this server's own pages or from an origin that the operator declares as cors_origins; links may lead here from anywhere. If the server's address is not that of the Host header, the operator declares it as base_url."
     WRONG_HOST "wrong-host" MISDIRECTED_REQUEST "This server does not answer for that host name"

@@ -42,8 +42,7 @@ fn plan_request(
     let mut ancestors: Vec<Id> =
         model.lineage(resource.index).iter().map(|ancestor| any_id(ancestor.id)).collect();
     let own = ancestors.pop();
-    let address =
-        |item| ResourcePath { resource: resource.index, ids: Some(PathIds { ancestors, item }) };
+    let address = |item| ResourcePath::nested(resource.index, PathIds { ancestors, item });
     let place = match verb {
         RequestVerb::Post | RequestVerb::PostItems(_) => RouteTarget::Collection(address(None)),
         _ => RouteTarget::Item(address(own)),

@@ -6,7 +6,7 @@
 use http::{Method, Uri};
 
 use super::MODELS;
-use crate::intent::{self, Intent, ResourcePath, Route, RouteError, RouteTarget, cursor};
+use crate::intent::{self, Intent, PathForm, Route, RouteError, RouteTarget, cursor};
 use crate::model::Model;
 use crate::permit::Caller;
 use crate::plan::{self, ChangeAuthor};
@@ -42,12 +42,18 @@ fn follow(model: &Model, method: &Method, path: &str, query: Option<&str>) {
 }
 
 fn check_path_round_trip(model: &Model, method: &Method, route: &Route) {
-    let (RouteTarget::Collection(ResourcePath { resource, ids: Some(ids) })
-    | RouteTarget::Item(ResourcePath { resource, ids: Some(ids) })) = &route.target
-    else {
+    let (RouteTarget::Collection(address) | RouteTarget::Item(address)) = &route.target else {
         return;
     };
-    let path = intent::format_path(model, *resource, &ids.ancestors, ids.item);
+    let Some(ids) = &address.ids else { return };
+    let resource = model.resource(address.resource);
+    let path = match address.form {
+        PathForm::Nested => {
+            Some(intent::format_path(model, address.resource, &ids.ancestors, ids.item))
+        }
+        PathForm::Flat => intent::format_flat_path(model, resource, ids.item),
+    };
+    let path = path.unwrap_or_default();
     let again = intent::route(model, method, &path, None);
     assert!(again.as_ref().is_ok_and(|again| again == route), "{path}: {again:?} {route:?}");
 }
@@ -58,8 +64,7 @@ fn check_query(model: &Model, route: Route, query: Option<&str>) {
     let Ok(intent) = intent::read(model, route, (query, &[]), b"{}") else { return };
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
-        if let (Some(after), Some(ids)) = (&span.after, &address.ids) {
-            let list = intent::format_path(model, address.resource, &ids.ancestors, None);
+        if let (Some(after), Some(list)) = (&span.after, address.collection_path(model)) {
             let sealed = cursor::encode(after, span.list_hash(&list));
             assert!(
                 query.is_some_and(|query| query_values(query).any(|text| text == sealed)),

@@ -289,8 +289,8 @@ mod tests {
     async fn hash_passwords_at_the_deadline_is_timed_out() {
         let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
         let model = Arc::new(model::read("m.toml", text).unwrap());
-        let ids = Some(PathIds { ancestors: Vec::new(), item: None });
-        let target = RouteTarget::Collection(ResourcePath { resource: model.users, ids });
+        let ids = PathIds::default();
+        let target = RouteTarget::Collection(ResourcePath::nested(model.users, ids));
         let body = br#"{"user":{"name":"ann","password":"secret a"}}"#;
         let route = Route { verb: RequestVerb::Post, target };
         let intent = intent::read(&model, route, (None, &[]), body).unwrap();

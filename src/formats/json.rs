@@ -193,7 +193,11 @@ pub fn health_status(word: &str) -> Vec<u8> {
 }
 
 /// The list of resources that the caller may access: `/`. Paths are URI templates (RFC 6570).
-pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> {
+pub fn home(
+    model: &Model,
+    is_known: impl Fn(ResourceIndex) -> bool,
+    can_read: impl Fn(ResourceIndex) -> bool,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut object = ObjectWriter::open(&mut out);
     object.text("title", &model.title);
@@ -203,6 +207,10 @@ pub fn home(model: &Model, is_known: impl Fn(ResourceIndex) -> bool) -> Vec<u8> 
         entry.text("name", &resource.name);
         entry.text("plural", &resource.plural);
         entry.text("path", &path_template(model, resource));
+        if let Some(segment) = resource.flat.as_deref().filter(|_| can_read(resource.index)) {
+            let base_path = model.server.base_path.as_deref().unwrap_or("");
+            entry.text("flat", &format!("{base_path}/{segment}"));
+        }
         entry.close();
     });
     object.close();

@@ -4,7 +4,8 @@
 //! item has. A field that is hidden from the caller is unknown here, so that a message about it is the same
 //! as one about an undeclared name.
 
-use crate::fault::OrBug;
+use super::target::PathForm;
+use crate::fault::{self, OrBug};
 use crate::json;
 use crate::model::types::parse_canonical;
 use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, nearest};
@@ -16,6 +17,8 @@ pub enum Attribute {
     Id,
     CreatedAt,
     UpdatedAt,
+    /// The id of an ancestor, by its index in `Resource::ancestor_keys`; of items in flat collections.
+    Ancestor(usize),
     /// The index of a field of the resource, and the names of nested fields inside objects.
     Field(usize, Vec<Box<str>>),
 }
@@ -40,6 +43,9 @@ impl Attribute {
             Self::Id => "id".to_owned(),
             Self::CreatedAt => "created_at".to_owned(),
             Self::UpdatedAt => "updated_at".to_owned(),
+            Self::Ancestor(at) => {
+                resource.ancestor_keys.get(*at).map_or_else(String::new, |key| key.name.to_string())
+            }
             Self::Field(at, inner) => {
                 let first = resource.fields.get(*at).map(|field| &*field.name);
                 let names: Vec<&str> =
@@ -52,7 +58,7 @@ impl Attribute {
     /// Whether items may have no value for it.
     pub fn can_be_null(&self, resource: &Resource) -> bool {
         match self {
-            Self::Id | Self::CreatedAt | Self::UpdatedAt => false,
+            Self::Id | Self::CreatedAt | Self::UpdatedAt | Self::Ancestor(_) => false,
             Self::Field(_, inner) => !self.field(resource).is_some_and(|field| {
                 let is_there = field.required && !field.nullable || field.rules.states.is_some();
                 inner.is_empty() && is_there
@@ -68,12 +74,10 @@ impl Attribute {
     /// The value that determines the item's position in a sorted list.
     pub fn sort_value(&self, resource: &Resource, item: &Item) -> Value {
         let value = match self {
-            Self::Id => match item.id {
-                Id::Integer(number) => Value::Integer(number),
-                id @ Id::Uuid(_) => Value::text(&id.to_string()),
-            },
+            Self::Id => id_value(item.id),
             Self::CreatedAt => Value::Moment(item.created_at),
             Self::UpdatedAt => Value::Moment(item.updated_at),
+            Self::Ancestor(_) => fault::bug("no list is sorted by the id of an ancestor"),
             Self::Field(at, inner) => {
                 let found = resource.fields.get(*at).zip(item.values.get(*at));
                 let (field, value) = found.or_bug("an item has a value for each field");
@@ -88,6 +92,14 @@ impl Attribute {
             Value::List(_) | Value::Object(_) | Value::Json(_) | Value::Clear(_) => Value::Null,
             value => value,
         }
+    }
+}
+
+/// An id as a value.
+pub fn id_value(id: Id) -> Value {
+    match id {
+        Id::Integer(number) => Value::Integer(number),
+        id @ Id::Uuid(_) => Value::Text(id.text().into()),
     }
 }
 
@@ -116,6 +128,8 @@ pub struct VisibleResource<'a> {
     pub resource: &'a Resource,
     /// Indices of the hidden fields.
     pub hidden: &'a [usize],
+    /// The items of a flat collection have the ids of their ancestors too.
+    pub form: PathForm,
 }
 
 /// Why a name cannot be used in a query.
@@ -134,6 +148,24 @@ impl<'a> VisibleResource<'a> {
         fields.filter(move |(at, field)| !field.secret && !hidden.contains(at))
     }
 
+    /// The attribute that a list can be filtered by.
+    pub fn find_filter(&self, name: &str) -> Result<Attribute, UnusableName> {
+        match self.ancestor_names().position(|key| key == name) {
+            Some(at) => Ok(Attribute::Ancestor(at)),
+            None => self.find(name),
+        }
+    }
+
+    /// The names of the ancestors' ids, the parent first, where a list can be filtered by them.
+    fn ancestor_names(&self) -> impl Iterator<Item = &'a str> {
+        let keys = match self.form {
+            PathForm::Nested => &[][..],
+            PathForm::Flat => &self.resource.ancestor_keys,
+        };
+        keys.iter().map(|key| &*key.name)
+    }
+
+    /// The attribute that a list can be sorted by.
     pub fn find(&self, name: &str) -> Result<Attribute, UnusableName> {
         match name {
             "id" => return Ok(Attribute::Id),
@@ -141,8 +173,12 @@ impl<'a> VisibleResource<'a> {
             "updated_at" => return Ok(Attribute::UpdatedAt),
             _ => {}
         }
-        if name == "version" || Some(name) == self.resource.parent_key.as_deref() {
+        let is_parent = Some(name) == self.resource.parent_key.as_deref();
+        if name == "version" || is_parent && self.form == PathForm::Nested {
             return Err(UnusableName::Declared("cannot be filtered or sorted by".to_owned()));
+        }
+        if self.ancestor_names().any(|key| key == name) {
+            return Err(UnusableName::Declared("cannot be sorted by".to_owned()));
         }
         let mut names = name.split('.');
         let first = names.next().or_bug("a split yields at least one part");
@@ -181,6 +217,11 @@ impl<'a> VisibleResource<'a> {
         })
     }
 
+    /// All names that can be filtered by.
+    pub fn filter_names(&self) -> impl Iterator<Item = String> {
+        self.ancestor_names().map(str::to_owned).chain(self.names())
+    }
+
     /// All names that can be filtered and sorted by.
     pub fn names(&self) -> impl Iterator<Item = String> {
         let mut all = ["id", "created_at", "updated_at"].map(str::to_owned).to_vec();
@@ -192,14 +233,14 @@ impl<'a> VisibleResource<'a> {
 
     /// The message for an unknown name, with the nearest known one as a suggestion.
     pub fn unknown_name_message(&self, name: &str, what: &str) -> String {
-        let names: Vec<String> = self.names().collect();
+        let names: Vec<String> = self.filter_names().collect();
         no_such_message(name, what, names.iter().map(String::as_str))
     }
 
     /// The message for an unknown query parameter, with a list of the known ones.
     pub fn unknown_parameter_message(&self, name: &str, controls: &[&str]) -> String {
         // A field with the name of a control parameter can only be named with an operator.
-        let names = self.names().filter(|name| !controls.contains(&&**name));
+        let names = self.filter_names().filter(|name| !controls.contains(&&**name));
         let names: Vec<String> = names.collect();
         let all: Vec<&str> =
             controls.iter().copied().chain(names.iter().map(String::as_str)).collect();

@@ -3,12 +3,13 @@
 //! The type of the field parses the value, so that `1.50` is a decimal and `1` is never a boolean. The rules
 //! of the field (`min`, `pattern`, …) are not applied: stored values may be older than the rules.
 
-use super::attribute::{Attribute, VisibleResource};
+use super::attribute::{Attribute, VisibleResource, id_value};
+use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 use crate::model::expr::Comparison;
 use crate::model::{Field, Resource, StorageClass, nearest};
 use crate::problem::FaultCollector;
-use crate::value::{Id, IdKind, Moment, Value, truncate_for_message};
+use crate::value::{IdKind, Moment, Value, truncate_for_message};
 
 /// One filter.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,8 +54,11 @@ const OPERATORS: [(&str, FilterOperator); 10] = [
 
 impl FilterOperator {
     /// Whether the operator fits the type: booleans and states have no order, and only texts have prefixes.
-    fn is_applicable(self, field: Option<&Field>) -> bool {
+    fn is_applicable(self, attribute: &Attribute, field: Option<&Field>) -> bool {
         use Comparison::{Equal, NotEqual};
+        if let Attribute::Ancestor(_) = attribute {
+            return matches!(self, Self::Compare(Equal | NotEqual) | Self::In);
+        }
         let is_ordered = field.is_none_or(|field| {
             field.storage_class() != StorageClass::Boolean && field.rules.states.is_none()
         });
@@ -86,10 +90,11 @@ pub fn filter_parameters<'a>(
     controls: &[&str],
 ) -> Vec<FilterParameter<'a>> {
     let mut all = Vec::new();
-    for name in known.names() {
-        let Ok(attribute) = known.find(&name) else { continue };
+    for name in known.filter_names() {
+        let Ok(attribute) = known.find_filter(&name) else { continue };
         let field = attribute.field(known.resource);
-        for (word, operator) in OPERATORS.into_iter().filter(|(_, one)| one.is_applicable(field)) {
+        let fits = |(_, one): &(_, FilterOperator)| one.is_applicable(&attribute, field);
+        for (word, operator) in OPERATORS.into_iter().filter(fits) {
             let is_plain = word == "eq" && !controls.contains(&&*name);
             let name = if is_plain { name.clone() } else { format!("{name}:{word}") };
             all.push(FilterParameter { name, attribute: attribute.clone(), field, operator });
@@ -114,9 +119,9 @@ pub fn read(
         return Err(wrong(format!("no such operator (there are {listed}){near}")));
     };
     let field = aspect.field(known.resource);
-    if !found.is_applicable(field) {
-        let fitting =
-            OPERATORS.iter().filter(|(_, one)| one.is_applicable(field)).map(|(word, _)| *word);
+    if !found.is_applicable(&aspect, field) {
+        let fits = |(_, one): &&(_, FilterOperator)| one.is_applicable(&aspect, field);
+        let fitting = OPERATORS.iter().filter(fits).map(|(word, _)| *word);
         let fitting = fitting.collect::<Vec<_>>().join(", ");
         return Err(wrong(format!("the operator does not fit; those that do: {fitting}")));
     }
@@ -206,23 +211,30 @@ fn read_builtin_value(
     resource: &Resource,
     text: &str,
 ) -> Result<Value, String> {
-    let got = || json::quote_for_message(text);
-    match (aspect, resource.id) {
-        (Attribute::Id, IdKind::Uuid) => IdKind::Uuid
-            .parse(&text.to_ascii_lowercase())
-            .map(|id| Value::text(&id.to_string()))
-            .ok_or_else(|| format!("expected an id, which is a UUID, got {}", got())),
-        (Attribute::Id, IdKind::Integer) => match IdKind::Integer.parse(text) {
-            Some(Id::Integer(number)) => Ok(Value::Integer(number)),
-            _ => Err(format!("expected an id, which is a positive integer, got {}", got())),
-        },
-        (Attribute::CreatedAt | Attribute::UpdatedAt | Attribute::Field(..), _) => {
+    match aspect {
+        Attribute::Id => read_id(resource.id, text),
+        Attribute::Ancestor(at) => {
+            let key = resource.ancestor_keys.get(*at);
+            read_id(key.or_bug("the attribute was found among the keys").id, text)
+        }
+        Attribute::CreatedAt | Attribute::UpdatedAt | Attribute::Field(..) => {
             Moment::parse(text).map(Value::Moment).ok_or_else(|| {
                 let expected = "expected a timestamp such as \"2026-11-15T02:28:14Z\"";
-                add_plus_hint(text, format!("{expected}, got {}", got()))
+                let got = json::quote_for_message(text);
+                add_plus_hint(text, format!("{expected}, got {got}"))
             })
         }
     }
+}
+
+fn read_id(kind: IdKind, text: &str) -> Result<Value, String> {
+    let (id, what) = match kind {
+        IdKind::Uuid => (kind.parse(&text.to_ascii_lowercase()), "a UUID"),
+        IdKind::Integer => (kind.parse(text), "a positive integer"),
+    };
+    id.map(id_value).ok_or_else(|| {
+        format!("expected an id, which is {what}, got {}", json::quote_for_message(text))
+    })
 }
 
 /// A bound need not be a valid id: any integer has a position in the order of ids. An integer out of range is

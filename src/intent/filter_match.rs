@@ -5,16 +5,17 @@
 
 use std::borrow::Cow;
 
-use super::attribute::{Attribute, nested_value};
+use super::attribute::{Attribute, id_value, nested_value};
 use super::filter::{Filter, FilterTest};
 use crate::model::expr::Comparison;
 use crate::model::{Resource, types};
 use crate::value::{Id, Item, Value};
 
-/// Whether all filters hold for the item. A filter on a value that cannot be parsed does not hold.
-pub fn matches(filters: &[Filter], resource: &Resource, item: &Item) -> bool {
+/// Whether all filters hold for the item, which has these ancestors, the top-level one first. A filter on a value that
+/// cannot be parsed does not hold.
+pub fn matches(filters: &[Filter], resource: &Resource, item: &Item, ancestors: &[Id]) -> bool {
     filters.iter().all(|filter| {
-        find_value(&filter.attribute, resource, item)
+        find_value(&filter.attribute, resource, (item, ancestors))
             .is_some_and(|value| test_holds(&filter.test, &value))
     })
 }
@@ -23,13 +24,11 @@ pub fn matches(filters: &[Filter], resource: &Resource, item: &Item) -> bool {
 fn find_value<'i>(
     attribute: &Attribute,
     resource: &Resource,
-    item: &'i Item,
+    (item, ancestors): (&'i Item, &[Id]),
 ) -> Option<Cow<'i, Value>> {
     Some(match attribute {
-        Attribute::Id => Cow::Owned(match item.id {
-            Id::Integer(number) => Value::Integer(number),
-            id @ Id::Uuid(_) => Value::Text(id.text().into()),
-        }),
+        Attribute::Id => Cow::Owned(id_value(item.id)),
+        Attribute::Ancestor(at) => Cow::Owned(id_value(*ancestors.iter().rev().nth(*at)?)),
         Attribute::CreatedAt => Cow::Owned(Value::Moment(item.created_at)),
         Attribute::UpdatedAt => Cow::Owned(Value::Moment(item.updated_at)),
         Attribute::Field(at, inner) => {
@@ -112,10 +111,9 @@ note = { type = "text", filter = true }
     }
 
     fn holds(model: &Model, item: &Item, query: &str) -> bool {
-        let ids = Some(PathIds::default());
-        let path = ResourcePath { resource: ResourceIndex(0), ids };
+        let path = ResourcePath::nested(ResourceIndex(0), PathIds::default());
         let list = list::read(model, &path, (Some(query), &[])).unwrap();
-        matches(&list.filters, &model.resources[0], item)
+        matches(&list.filters, &model.resources[0], item, &[])
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
 use super::query::{QueryParameter, bad_query, split_query};
-use super::target::{ResourcePath, format_path};
+use super::target::ResourcePath;
 use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
 use crate::json;
@@ -125,7 +125,8 @@ pub(super) fn read_parameters(
     hidden: &[usize],
     parameters: Vec<QueryParameter<'_>>,
 ) -> Result<ListQuery, Problem> {
-    let known = VisibleResource { resource: model.resource(address.resource), hidden };
+    let (resource, form) = (model.resource(address.resource), address.form);
+    let known = VisibleResource { resource, hidden, form };
     let limits = &model.server.limits;
     let mut list = ListQuery::by_id(limits.page_items_default, None);
     list.has_explicit_limit = false;
@@ -154,8 +155,7 @@ pub(super) fn read_parameters(
     }
     // The list that the cursor must belong to is known only now.
     if let Some(cursor) = cursor {
-        let opened = address.ids.as_ref().and_then(|ids| {
-            let path = format_path(model, address.resource, &ids.ancestors, None);
+        let opened = address.collection_path(model).and_then(|path| {
             cursor::decode(&cursor, list.list_hash(&path), known.resource, &list.sort)
         });
         list.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
@@ -169,7 +169,8 @@ pub(super) fn read_selection(
     address: &ResourcePath,
     (fields, hidden): (&str, &[usize]),
 ) -> Result<ListQuery, Problem> {
-    let known = VisibleResource { resource: model.resource(address.resource), hidden };
+    let (resource, form) = (model.resource(address.resource), address.form);
+    let known = VisibleResource { resource, hidden, form };
     let mut list = ListQuery::by_id(1, None);
     list.read_fields(known, fields).map_err(bad_query)?;
     list.query_hash =
@@ -229,7 +230,7 @@ impl ListQuery {
         limits: &ServerLimits,
     ) -> Result<(), String> {
         let (name, operator) = parameter.rsplit_once(':').unwrap_or((parameter, "eq"));
-        let aspect = known.find(name).map_err(|unusable| match unusable {
+        let aspect = known.find_filter(name).map_err(|unusable| match unusable {
             UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
             UnusableName::Unknown if name == parameter => {
                 known.unknown_parameter_message(name, &CONTROL_PARAMETERS)

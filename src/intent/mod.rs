@@ -31,10 +31,10 @@ pub use list::encode_pair;
 pub use list::{CONTROL_PARAMETERS, ListQuery};
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
-pub use route::{Route, RouteError, find_nested_by_plural, preflight_methods, route};
+pub use route::{Route, RouteError, find_flat, find_nested_by_plural, preflight_methods, route};
 pub use target::{
-    PathIds, RequestVerb, ResourcePath, RouteTarget, RouteTemplate, allow_header, format_path,
-    push_unprefixed_path, route_templates,
+    PathForm, PathIds, RequestVerb, ResourcePath, RouteTarget, RouteTemplate, allow_header,
+    format_collection_path, format_flat_path, format_path, push_unprefixed_path, route_templates,
 };
 pub use watch::{
     LIST_STREAM_PARAMETERS, STREAM_PARAMETERS, StartPosition, WatchQuery, read_last_event_id,

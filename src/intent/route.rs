@@ -6,7 +6,7 @@
 use http::{HeaderMap, HeaderValue, Method, header};
 
 use super::target::{
-    RequestVerb, RouteTarget, allow_header, allowed_verbs, decode_segment, find_target,
+    PathForm, RequestVerb, RouteTarget, allow_header, allowed_verbs, decode_segment, find_target,
 };
 use crate::formats::{self, BodyForm, ResponseOffer};
 use crate::model::settings::ServerLimits;
@@ -178,6 +178,18 @@ fn redirect_or_not_found(model: &Model, path: &str, query: Option<&str>) -> Rout
             None => shorter.to_owned(),
         }),
         None => Problem::new(&problem::NO_SUCH_PATH).into(),
+    }
+}
+
+/// The resource of a flat path, and whether the path is that of an item.
+pub fn find_flat<'a>(model: &'a Model, path: &str) -> Option<(&'a Resource, bool)> {
+    let target = find_target(model, path)?;
+    let is_item = matches!(target, RouteTarget::Item(_));
+    match target {
+        RouteTarget::Collection(path) | RouteTarget::Item(path) if path.form == PathForm::Flat => {
+            Some((model.resource(path.resource), is_item))
+        }
+        _ => None,
     }
 }
 

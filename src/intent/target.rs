@@ -41,19 +41,47 @@ pub enum RouteTarget {
     Item(ResourcePath),
 }
 
+/// Whether a path names the ancestors of its items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PathForm {
+    /// `/customers/:customer_id/orders`; a top-level resource has no ancestors.
+    #[default]
+    Nested,
+    /// `/orders`: the items of all parents, which can only be read here.
+    Flat,
+}
+
 /// The path of a collection or an item in the tree of resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourcePath {
     pub resource: ResourceIndex,
+    pub form: PathForm,
     /// `None` when a segment cannot be an id.
     pub ids: Option<PathIds>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PathIds {
-    /// The ids of the items in the path, the top-level one first.
+    /// The ids of the items in the path, the top-level one first; none in a flat path.
     pub ancestors: Vec<Id>,
     pub item: Option<Id>,
+}
+
+impl ResourcePath {
+    /// The path with names of the model alone, without ids.
+    pub fn of_resource(resource: ResourceIndex, form: PathForm) -> Self {
+        Self { resource, form, ids: None }
+    }
+
+    pub fn nested(resource: ResourceIndex, ids: PathIds) -> Self {
+        Self { resource, form: PathForm::Nested, ids: Some(ids) }
+    }
+
+    /// The path of the collection, also of that which an item is in; `None` if a segment cannot be an id.
+    pub fn collection_path(&self, model: &Model) -> Option<String> {
+        let ids = self.ids.as_ref()?;
+        Some(format_collection_path(model, self.resource, (self.form, &ids.ancestors)))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +129,9 @@ pub(super) fn allowed_verbs(
         | RouteTarget::ProblemPage(_)
         | RouteTarget::Asset(_) => &[GET, HEAD, OPTIONS],
         RouteTarget::Server => &[OPTIONS],
+        RouteTarget::Collection(path) | RouteTarget::Item(path) if path.form == PathForm::Flat => {
+            &[GET, HEAD, OPTIONS]
+        }
         RouteTarget::Collection(path) if model.resource(path.resource).is_server_made => {
             &[GET, HEAD, OPTIONS]
         }
@@ -204,10 +235,16 @@ pub fn route_templates(model: &Model) -> Vec<RouteTemplate<'_>> {
     };
     let mut all = vec![plain("/".to_owned(), RouteTarget::Home)];
     for resource in model.usable() {
-        let address = ResourcePath { resource: resource.index, ids: None };
+        let address = ResourcePath::of_resource(resource.index, PathForm::Nested);
         let (collection, item) = template_paths(model, resource);
         all.push(plain(collection, RouteTarget::Collection(address.clone())));
         all.push(plain(item, RouteTarget::Item(address)));
+        if let Some(segment) = &resource.flat {
+            let address = ResourcePath::of_resource(resource.index, PathForm::Flat);
+            let item = format!("/{segment}/{{{}_id}}", resource.name);
+            all.push(plain(format!("/{segment}"), RouteTarget::Collection(address.clone())));
+            all.push(plain(item, RouteTarget::Item(address)));
+        }
     }
     for ServerPath { name, parameter, targets } in SERVER_PATHS {
         let mut choices: Vec<(&str, RouteTarget)> = Vec::new();
@@ -255,12 +292,34 @@ pub(super) fn find_target(model: &Model, path: &str) -> Option<RouteTarget> {
         .filter(|rest| !rest.is_empty())
         .or((path == prefix).then_some("/"))?;
     // Nobody can use a retained resource; the change log still has its paths.
-    find_unprefixed_target(model, path).filter(|target| match target {
+    let nested = find_unprefixed_target(model, path).filter(|target| match target {
         RouteTarget::Collection(address) | RouteTarget::Item(address) => {
             !model.resource(address.resource).is_retained
         }
         _ => true,
-    })
+    });
+    nested.or_else(|| find_flat_target(model, path))
+}
+
+/// The flat collection of a nested resource, or an item by its id alone.
+fn find_flat_target(model: &Model, path: &str) -> Option<RouteTarget> {
+    let mut segments = path.strip_prefix('/')?.split('/');
+    let first = decode_segment(segments.next()?)?;
+    let resource = model.usable().find(|resource| resource.flat.as_deref() == Some(&*first))?;
+    let address = |item| ResourcePath {
+        resource: resource.index,
+        form: PathForm::Flat,
+        ids: Some(PathIds { ancestors: Vec::new(), item }),
+    };
+    let Some(id) = segments.next() else { return Some(RouteTarget::Collection(address(None))) };
+    let id = decode_segment(id).filter(|id| !id.is_empty())?;
+    if segments.next().is_some() {
+        return None;
+    }
+    Some(RouteTarget::Item(match resource.id.parse(&id) {
+        Some(id) => address(Some(id)),
+        None => ResourcePath::of_resource(resource.index, PathForm::Flat),
+    }))
 }
 
 /// The target of a path without the deployment's prefix, as the change log records it.
@@ -297,7 +356,8 @@ fn find_resource<'a>(
     loop {
         let Some(segment) = segments.next() else {
             let ids = ancestors.map(|ancestors| PathIds { ancestors, item: None });
-            return Some(RouteTarget::Collection(ResourcePath { resource: resource.index, ids }));
+            let (resource, form) = (resource.index, PathForm::Nested);
+            return Some(RouteTarget::Collection(ResourcePath { resource, form, ids }));
         };
         let segment = decode_segment(segment)?;
         if segment.is_empty() {
@@ -307,7 +367,8 @@ fn find_resource<'a>(
         let Some(child) = segments.next() else {
             let ids =
                 ancestors.zip(id).map(|(ancestors, id)| PathIds { ancestors, item: Some(id) });
-            return Some(RouteTarget::Item(ResourcePath { resource: resource.index, ids }));
+            let (resource, form) = (resource.index, PathForm::Nested);
+            return Some(RouteTarget::Item(ResourcePath { resource, form, ids }));
         };
         ancestors = ancestors.zip(id).map(|(mut ancestors, id)| {
             ancestors.push(id);
@@ -346,6 +407,29 @@ pub fn format_path(
     path.push_str(model.server.base_path.as_deref().unwrap_or(""));
     push_unprefixed_path(&mut path, model, resource, (ancestors, item));
     path
+}
+
+/// The path of a flat collection, or of an item in it; `None` if the resource has none.
+pub fn format_flat_path(model: &Model, resource: &Resource, item: Option<Id>) -> Option<String> {
+    let base_path = model.server.base_path.as_deref().unwrap_or("");
+    let collection = format!("{base_path}/{}", resource.flat.as_deref()?);
+    Some(match item {
+        Some(id) => format!("{collection}/{id}"),
+        None => collection,
+    })
+}
+
+/// The path of a collection, nested or flat.
+pub fn format_collection_path(
+    model: &Model,
+    resource: ResourceIndex,
+    (form, ancestors): (PathForm, &[Id]),
+) -> String {
+    match form {
+        PathForm::Nested => format_path(model, resource, ancestors, None),
+        PathForm::Flat => format_flat_path(model, model.resource(resource), None)
+            .or_bug("routing finds a flat path only where there is one"),
+    }
 }
 
 /// Appends the path of an item as the change log records it: without the deployment's prefix.

@@ -5,7 +5,7 @@
 
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
-use super::target::ResourcePath;
+use super::target::{PathForm, ResourcePath};
 use crate::json::quote_for_message;
 use crate::model::{ChangeLogDetail, Model, ResourceIndex, nearest};
 use crate::problem::Problem;
@@ -149,7 +149,7 @@ fn read_filter(model: &Model, resource: ResourceIndex, filter: &str) -> Result<L
     if let Some((name, _)) = parameters.iter().find(|(name, _)| controls.contains(&&**name)) {
         return Err(bad_query(format!("{name}: expected filters alone")));
     }
-    let address = ResourcePath { resource, ids: None };
+    let address = ResourcePath::of_resource(resource, PathForm::Nested);
     list::read_parameters(model, &address, &[], parameters)
 }
 

@@ -60,6 +60,8 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         label: "-/user".into(),
         parent: None,
         parent_key: None,
+        ancestor_keys: Vec::new(),
+        flat: None,
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 0,

@@ -34,7 +34,7 @@ pub use file::{read, read_places, read_shape};
 pub use ip_network::Network;
 pub use nearest::nearest;
 pub use resource::{
-    Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb, ItemCheck, Model, Qop,
-    Realm, Resource, Role, UniqueRule, UniqueScope,
+    Algorithm, AncestorKey, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb,
+    ItemCheck, Model, Qop, Realm, Resource, Role, UniqueRule, UniqueScope,
 };
 pub use settings::RealmIndex;

@@ -150,6 +150,10 @@ pub struct Resource {
     pub parent: Option<ResourceIndex>,
     /// The name of the parent's id, as a member and as a column: `<parent>_id`.
     pub parent_key: Option<Box<str>>,
+    /// The ids of its ancestors as names in a query, its parent first.
+    pub ancestor_keys: Vec<AncestorKey>,
+    /// The segment of its flat collection, `/orders`, which has the items of all parents; `None`: it has none.
+    pub flat: Option<Box<str>>,
     /// Resources whose parent is this one, in file order.
     pub children: Vec<ResourceIndex>,
     /// Fields of any resource that reference this one.
@@ -182,6 +186,14 @@ impl Resource {
             .enumerate()
             .find_map(|(index, field)| Some((index, field.rules.states.as_ref()?)))
     }
+}
+
+/// The id of an ancestor, as a name in a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AncestorKey {
+    /// `<ancestor>_id`.
+    pub name: Box<str>,
+    pub id: IdKind,
 }
 
 /// A `ref` field that references a resource.

@@ -185,6 +185,9 @@ fn form_schema(form: &KeyForm) -> JsonSchema {
             list_of(group)
         }
         KeyForm::Other(OtherForm::Checks) => list_of(reference("check")),
+        KeyForm::Other(OtherForm::Flat) => {
+            any_of(vec![object! { "type": "boolean" }, reference("name")])
+        }
         KeyForm::Other(OtherForm::Transitions) => tables(list_of(reference("name"))),
         KeyForm::Other(OtherForm::StateMoves) => tables(reference("name")),
         KeyForm::Other(OtherForm::Verbs) => reference("verbs"),

@@ -165,7 +165,8 @@ fn operation(
     let route = Route { verb, target: template.target.clone() };
     let resource = viewer.model.resource(path.resource);
     let is_item = matches!(template.target, RouteTarget::Item(_));
-    ResourceOperations { viewer, resource }.operation(&route, is_item, components)
+    let form = path.form;
+    ResourceOperations { viewer, resource, form }.operation(&route, is_item, components)
 }
 
 /// One tag for each resource, and one for the server's own paths.

@@ -7,16 +7,16 @@ use super::parameters::{
     RequestHeader, header_parameter, item_parameters, list_parameters, path_parameters,
 };
 use super::responses::{
-    CONTENT_LOCATION, DEPRECATION, DescribedBody, ETAG, IDEMPOTENT_REPLAYED, LAST_MODIFIED,
-    LINK_HISTORY, LINK_NEXT, LINK_SUCCESSOR, LOCATION, MEMENTO_DATETIME, Responses, SUNSET,
-    media_type,
+    CONTENT_LOCATION, CONTENT_LOCATION_CANONICAL, DEPRECATION, DescribedBody, ETAG,
+    IDEMPOTENT_REPLAYED, LAST_MODIFIED, LINK_CANONICAL, LINK_HISTORY, LINK_NEXT, LINK_SUCCESSOR,
+    LOCATION, MEMENTO_DATETIME, Responses, SUNSET, media_type,
 };
 use super::schemas::{ResourceSchemas, schema_reference};
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use super::wrappers::{Wrapped, Wrappers};
 use crate::formats::PatchForm;
-use crate::intent::{RequestVerb, Route};
+use crate::intent::{PathForm, RequestVerb, Route};
 use crate::model::{GrantVerb, Resource};
 
 type Headers = Vec<(&'static str, &'static str, &'static str)>;
@@ -26,6 +26,7 @@ type Headers = Vec<(&'static str, &'static str, &'static str)>;
 pub struct ResourceOperations<'v, 'a> {
     pub viewer: &'v Viewer<'a>,
     pub resource: &'a Resource,
+    pub form: PathForm,
 }
 
 impl<'v, 'a> ResourceOperations<'v, 'a> {
@@ -61,9 +62,15 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         };
         let object = if word == "list" { &self.resource.plural } else { &self.resource.name };
         // A model may declare a resource `server_user`.
-        let id = match self.resource.is_builtin {
-            true => format!("server_{word}_{object}"),
-            false => format!("{word}_{object}"),
+        let id = match (self.resource.is_builtin, self.form) {
+            (true, _) => format!("server_{word}_{object}"),
+            (false, PathForm::Nested) => format!("{word}_{object}"),
+            (false, PathForm::Flat) => format!("flat_{word}_{object}"),
+        };
+        let summary = match (self.form, is_item) {
+            (PathForm::Nested, _) => summary,
+            (PathForm::Flat, false) => format!("{summary} of all parents"),
+            (PathForm::Flat, true) => format!("{summary} by its id alone"),
         };
         let parameters = self.parameters(route.verb, is_item, components);
         let body = self.request_body(route.verb, components);
@@ -99,7 +106,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
             IdempotencyKey, IfMatch, IfModifiedSince, IfNoneMatch, IfUnmodifiedSince, LastEventId,
             RequiredIfMatch,
         };
-        let mut all = path_parameters(self.viewer, self.resource, is_item);
+        let mut all = path_parameters(self.viewer, (self.resource, self.form), is_item);
         let if_match = match self.resource.require_if_match {
             true => RequiredIfMatch,
             false => IfMatch,
@@ -110,7 +117,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
                 &[IfNoneMatch, IfModifiedSince, IfMatch, IfUnmodifiedSince, LastEventId]
             }
             (RequestVerb::Get, false) => {
-                all.extend(list_parameters(self.viewer, self.resource, components));
+                all.extend(list_parameters(self.viewer, (self.resource, self.form), components));
                 &[IfNoneMatch, LastEventId]
             }
             (RequestVerb::Post, _) => &[IdempotencyKey],
@@ -202,7 +209,11 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         match (route.verb, is_item) {
             (RequestVerb::Get, true) => {
                 let about = (200, "The item.");
-                let own = [ETAG, LAST_MODIFIED, LINK_HISTORY, MEMENTO_DATETIME, CONTENT_LOCATION];
+                let (link, location) = match self.form {
+                    PathForm::Nested => (LINK_HISTORY, CONTENT_LOCATION),
+                    PathForm::Flat => (LINK_CANONICAL, CONTENT_LOCATION_CANONICAL),
+                };
+                let own = [ETAG, LAST_MODIFIED, link, MEMENTO_DATETIME, location];
                 let body = self.item_body(components);
                 responses.add(components, about, &with(&own), body);
                 let unchanged = (304, "The client has the item already.");

@@ -9,8 +9,8 @@ use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::intent::{
     Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, FilterOperator, FilterParameter,
-    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, STREAM_PARAMETERS, VisibleResource, WAIT_SECONDS_MAX,
-    filter_parameters,
+    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, PathForm, STREAM_PARAMETERS, VisibleResource,
+    WAIT_SECONDS_MAX, filter_parameters,
 };
 use crate::model::expr::Comparison;
 use crate::model::{Field, Resource, StorageClass};
@@ -26,9 +26,16 @@ const IDEMPOTENCY_KEY_PATTERN: &str =
 const STREAMS_ONLY: &str = "Only with `Accept: text/event-stream`.";
 
 /// The ids in the path of a collection, and of an item if it has one.
-pub fn path_parameters(viewer: &Viewer<'_>, resource: &Resource, is_item: bool) -> Vec<JsonNode> {
+pub fn path_parameters(
+    viewer: &Viewer<'_>,
+    (resource, form): (&Resource, PathForm),
+    is_item: bool,
+) -> Vec<JsonNode> {
     let levels = viewer.model.lineage(resource.index).into_iter();
-    let levels = levels.filter(|level| is_item || level.index != resource.index);
+    let levels = levels.filter(|level| match level.index == resource.index {
+        true => is_item,
+        false => form == PathForm::Nested,
+    });
     levels
         .map(|level| {
             object! {
@@ -57,17 +64,17 @@ pub fn choice_parameter(name: &str, values: &[&str]) -> JsonNode {
 /// The parameters of a list, by their names in the query.
 pub fn list_parameters(
     viewer: &Viewer<'_>,
-    resource: &Resource,
+    (resource, form): (&Resource, PathForm),
     components: &mut Components,
 ) -> Vec<JsonNode> {
-    let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
+    let known = VisibleResource { resource, hidden: viewer.hidden(resource.index), form };
     let names = (&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS[..]);
     let mut all = named_parameters(viewer, known, names, components);
     // A filter that is named like a parameter of streams is described with its operator.
     let controls = [&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS].concat();
     for filter in filter_parameters(known, &controls) {
         let owner = match (&filter.attribute, resource.id) {
-            (Attribute::Field(..), _) => component(resource),
+            (Attribute::Field(..) | Attribute::Ancestor(_), _) => component(resource),
             (Attribute::Id, IdKind::Uuid) => "server.uuid".to_owned(),
             (Attribute::Id, IdKind::Integer) => "server.integer".to_owned(),
             (Attribute::CreatedAt | Attribute::UpdatedAt, _) => "server".to_owned(),
@@ -87,7 +94,8 @@ pub fn item_parameters(
     resource: &Resource,
     components: &mut Components,
 ) -> Vec<JsonNode> {
-    let known = VisibleResource { resource, hidden: viewer.hidden(resource.index) };
+    let (hidden, form) = (viewer.hidden(resource.index), PathForm::Nested);
+    let known = VisibleResource { resource, hidden, form };
     named_parameters(viewer, known, (&ITEM_PARAMETERS[..], &STREAM_PARAMETERS[..]), components)
 }
 
@@ -285,6 +293,9 @@ fn filter_value(
         return match (&filter.attribute, resource.id) {
             (Attribute::Id, IdKind::Integer) if is_ordered => object! { "type": "integer" },
             (Attribute::Id, kind) => id_schema(kind),
+            (Attribute::Ancestor(at), kind) => {
+                id_schema(resource.ancestor_keys.get(*at).map_or(kind, |key| key.id))
+            }
             _ => object! { "type": "string", "format": "date-time" },
         };
     };

@@ -4,7 +4,7 @@
 
 use super::viewer::Viewer;
 use crate::formats::ResponseOffer;
-use crate::intent::{RequestVerb, Route, RouteTarget};
+use crate::intent::{PathForm, RequestVerb, Route, RouteTarget};
 use crate::model::{AuthScheme, ChangeLogDetail, GrantVerb, OnDelete, Resource};
 use crate::permit::{self, Access};
 use crate::problem::{self as kinds, ProblemKind};
@@ -63,6 +63,9 @@ pub fn problems(viewer: &Viewer<'_>, route: &Route) -> Vec<&'static ProblemKind>
         RouteTarget::Collection(path) | RouteTarget::Item(path) => {
             let resource = viewer.model.resource(path.resource);
             let is_item = matches!(route.target, RouteTarget::Item(_));
+            if is_item || resource.parent.is_some() && path.form == PathForm::Nested {
+                found.extend([&kinds::NOT_FOUND, &kinds::NO_SUCH_PATH]);
+            }
             add_resource(viewer, (resource, is_item), route.verb, &mut found);
         }
         RouteTarget::Changes => {
@@ -115,9 +118,6 @@ fn add_resource(
     verb: RequestVerb,
     found: &mut Vec<&'static ProblemKind>,
 ) {
-    if is_item || resource.parent.is_some() {
-        found.extend([&kinds::NOT_FOUND, &kinds::NO_SUCH_PATH]);
-    }
     found.push(&kinds::PRECONDITION_FAILED);
     match verb {
         RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } => {

@@ -43,6 +43,16 @@ pub const CONTENT_LOCATION: ResponseHeader = (
     "content-location",
     "The address of the version, with `version` or `as_of`.",
 );
+pub const LINK_CANONICAL: ResponseHeader = (
+    "Link",
+    "link-canonical",
+    "The item at its path under its parents (`rel=\"canonical\"`), where it can be changed; its changes (`rel=\"version-history\"`), if you may read them; of an item as it was, also the item (`rel=\"original\"`).",
+);
+pub const CONTENT_LOCATION_CANONICAL: ResponseHeader = (
+    "Content-Location",
+    "content-location-canonical",
+    "The path of the item under its parents; with `version` or `as_of` the address of the version.",
+);
 pub const IDEMPOTENT_REPLAYED: ResponseHeader = (
     "Idempotent-Replayed",
     "idempotent-replayed",

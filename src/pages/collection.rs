@@ -11,7 +11,7 @@ use super::query_link::QueryLink;
 use super::related::{PageSource, ancestors};
 use super::source::{elements, heading, member, text_of};
 use super::table::{Table, TableSource};
-use crate::intent::{CONTROL_PARAMETERS, ResourcePath};
+use crate::intent::{CONTROL_PARAMETERS, PathForm, ResourcePath};
 use crate::model::{GrantVerb, Resource};
 
 /// More columns scroll on their own.
@@ -34,6 +34,8 @@ struct CollectionPage<'a> {
     form: Option<Form<'a>>,
     live: Option<LiveList>,
     owner: Option<Owner>,
+    /// The plural of the parents, of a flat collection.
+    parents: Option<&'a str>,
     filters: FilterBar,
     /// `None` if there are no items.
     table: Option<Table<'a>>,
@@ -90,9 +92,11 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let has = |name: &str| parameters.iter().any(|(known, _)| known == name);
     let items = elements(member(page.json, &resource.plural));
     let selected = parameters.iter().find(|(name, _)| name == "fields");
-    let columns = columns::choose(page.viewer, resource, selected.map(|(_, names)| &**names));
+    let (form, is_flat) = (path.form, path.form == PathForm::Flat);
+    let selected = selected.map(|(_, names)| &**names);
+    let columns = columns::choose(page.viewer, (resource, form), selected);
     let sort = Some(&*parameters).filter(|_| !context.has_long_query());
-    let source = TableSource { resource, path: context.path, items, columns: &columns, sort };
+    let source = TableSource { resource, form, path: context.path, items, columns: &columns, sort };
     let caption = format!("{title}, page of {}", items.len());
     let is_filter = |(name, _): &&(String, String)| !CONTROL_PARAMETERS.contains(&&**name);
     let whole = QueryLink::new(context.path, &parameters);
@@ -103,25 +107,27 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
         name: &resource.name,
         plural: &resource.plural,
         noun: resource.name.replace('_', " "),
-        form: Form::create(page, resource, context.path),
+        form: if is_flat { None } else { Form::create(page, resource, context.path) },
         live: live_list(page, resource, &parameters),
         owner: ancestors(model, path).pop().map(|(_, address)| {
             let label = page.related.label(&address);
             Owner { address, label }
         }),
-        filters: FilterBar::new(page, resource, &parameters),
+        parents: resource.parent.filter(|_| is_flat).map(|parent| &*model.resource(parent).plural),
+        filters: FilterBar::new(page, (resource, form), &parameters),
         table: (!items.is_empty()).then(|| Table::new(page, source, caption)),
         is_wide: columns.len() > COLUMNS_WITHOUT_SCROLL,
         empty: EmptyList {
             filters: parameters.iter().filter(is_filter).count(),
             is_end: has("cursor"),
-            may_miss_rows: page.viewer.may_miss_rows(resource.index),
+            may_miss_rows: may_miss_rows(page, path),
         },
         pager: pager(page, &parameters, items.len()),
-        commands: commands(page, resource, &whole),
+        commands: commands(page, path, &whole),
         whole,
         may_create: page.viewer.access(resource.index, GrantVerb::Post).is_some()
-            && !resource.is_server_made,
+            && !resource.is_server_made
+            && !is_flat,
         title,
     })
 }
@@ -175,14 +181,27 @@ fn pager<'a>(page: &PageSource<'a>, parameters: &[(String, String)], shown: usiz
     }
 }
 
+/// Whether there may be rows that the roles of the caller do not show.
+fn may_miss_rows(page: &PageSource<'_>, path: &ResourcePath) -> bool {
+    let lineage = page.context.model.lineage(path.resource).into_iter();
+    // A parent that is named in the path is shown.
+    let mut levels =
+        lineage.filter(|level| path.form == PathForm::Flat || level.index == path.resource);
+    levels.any(|level| page.viewer.may_miss_rows(level.index))
+}
+
 /// The requests of this page as command lines.
-fn commands(page: &PageSource<'_>, resource: &Resource, whole: &str) -> Vec<CodeBox> {
+fn commands(page: &PageSource<'_>, path: &ResourcePath, whole: &str) -> Vec<CodeBox> {
+    let resource = page.context.model.resource(path.resource);
     let (context, curl) = (page.context, curl::command(page.context));
     let here = QueryLink::new(context.path, &context.parameters()).address();
     let read = format!("{curl} {}", curl::url(context, &here));
     let (url, file) = (curl::url(context, whole), format!("{}.csv", resource.plural));
     let export = format!("{curl} -H 'Accept: text/csv' {url} -o {}", curl::quote(&file));
-    let create = create_line(page, resource, context.path);
+    let create = match path.form {
+        PathForm::Nested => create_line(page, resource, context.path),
+        PathForm::Flat => None,
+    };
     let mut all = vec![
         CodeBox::new("", read, "the line that reads this page"),
         CodeBox::new("all of it as CSV, not a page", export, "the line that exports"),

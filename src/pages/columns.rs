@@ -2,6 +2,7 @@
 
 use super::json_view::cut;
 use super::source::{id_of, member, text_of};
+use crate::intent::PathForm;
 use crate::json::Json;
 use crate::model::{Field, Resource, StorageClass};
 use crate::openapi::Viewer;
@@ -76,7 +77,7 @@ pub fn short_id(id: &str) -> String {
 /// The columns that `fields` selects, or those that fit.
 pub fn choose<'a>(
     viewer: &Viewer<'a>,
-    resource: &'a Resource,
+    (resource, form): (&'a Resource, PathForm),
     selected: Option<&str>,
 ) -> Vec<Column<'a>> {
     if let Some(names) = selected {
@@ -84,6 +85,9 @@ pub fn choose<'a>(
     }
     let label = label_field(viewer, resource);
     let mut columns = vec![label.map_or(Column::Id, Column::Field)];
+    // Under one parent, it is the same for all rows.
+    let parent = resource.parent_key.as_deref().filter(|_| form == PathForm::Flat);
+    columns.extend(parent.map(Column::Parent));
     let fields: Vec<&Field> = viewer.readable_fields(resource).map(|(_, field)| field).collect();
     let is_label = |field: &Field| label.is_some_and(|label| label.name == field.name);
     let fits = |field: &&&Field| {
@@ -97,7 +101,8 @@ pub fn choose<'a>(
     };
     let mut others: Vec<&Field> = fields.iter().filter(fits).copied().collect();
     others.sort_by_key(|field| rank(field));
-    columns.extend(others.into_iter().take(COLUMNS_MAX - 2).map(Column::Field));
+    let room = COLUMNS_MAX - 1 - columns.len();
+    columns.extend(others.into_iter().take(room).map(Column::Field));
     columns.push(Column::Time("created_at"));
     columns
 }

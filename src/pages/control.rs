@@ -6,7 +6,7 @@ use askama::filters::HtmlSafe;
 use super::columns::label_field;
 use super::related::{PageSource, reachable_target};
 use super::source::value_text;
-use crate::intent::{VisibleResource, format_path};
+use crate::intent::{PathForm, VisibleResource};
 use crate::json::{self, Json};
 use crate::model::{Field, StorageClass};
 
@@ -188,13 +188,13 @@ fn select<'a>(field: &Field, kind: &str, chosen: &str) -> Option<ControlForm<'a>
 /// For a reference. The script requests items by the prefix of their label, so the label must be a field that lists
 /// can be filtered by.
 fn combobox<'a>(page: &PageSource<'a>, field: &Field, id: &str) -> Option<ControlForm<'a>> {
-    let target = reachable_target(page.viewer, field)?;
+    let (target, from) = reachable_target(page.viewer, field)?;
     let label = label_field(page.viewer, target)?;
-    let known = VisibleResource { resource: target, hidden: page.viewer.hidden(target.index) };
+    let (hidden, form) = (page.viewer.hidden(target.index), PathForm::Nested);
+    let known = VisibleResource { resource: target, hidden, form };
     if known.find(&label.name).is_err() || !label.kind.is_searchable_text {
         return None;
     }
-    let from = format_path(page.context.model, target.index, &[], None);
     let shown = match id {
         "" => String::new(),
         id => page.related.label(&format!("{from}/{id}")),

@@ -6,7 +6,9 @@ use askama::filters::HtmlSafe;
 use super::query_link::QueryLink;
 use super::related::PageSource;
 use super::source::value_text;
-use crate::intent::{CONTROL_PARAMETERS, FilterParameter, VisibleResource, filter_parameters};
+use crate::intent::{
+    CONTROL_PARAMETERS, FilterParameter, PathForm, VisibleResource, filter_parameters,
+};
 use crate::model::{Resource, StorageClass};
 
 /// The operators in words, by their names in a query.
@@ -86,7 +88,7 @@ impl HtmlSafe for FilterBar {}
 impl FilterBar {
     pub fn new(
         page: &PageSource<'_>,
-        resource: &Resource,
+        (resource, form): (&Resource, PathForm),
         parameters: &[(String, String)],
     ) -> Self {
         let path = page.context.path;
@@ -97,7 +99,7 @@ impl FilterBar {
         let names = parameters.iter().map(|(name, _)| name).filter(|name| is_filter(name));
         let clear_all = || names.fold(rest.clone(), |link, name| link.without(name)).address();
         Self {
-            forms: (!page.context.has_long_query()).then(|| forms(page, resource)),
+            forms: (!page.context.has_long_query()).then(|| forms(page, (resource, form))),
             kept: rest.parameters().to_vec(),
             clear_all: (chips.len() > 1).then(clear_all),
             chips,
@@ -105,8 +107,8 @@ impl FilterBar {
     }
 }
 
-fn forms(page: &PageSource<'_>, resource: &Resource) -> Vec<FilterForm> {
-    let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index) };
+fn forms(page: &PageSource<'_>, (resource, form): (&Resource, PathForm)) -> Vec<FilterForm> {
+    let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index), form };
     let all = filter_parameters(known, &CONTROL_PARAMETERS);
     let mut names: Vec<String> = all.iter().map(|one| one.attribute.name(resource)).collect();
     names.dedup();

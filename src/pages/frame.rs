@@ -8,7 +8,7 @@ use super::related::{PageSource, ancestors};
 use super::source::PageContext;
 use crate::fault::OrBug as _;
 use crate::formats::Asset;
-use crate::intent::{ResourcePath, format_path};
+use crate::intent::{PathForm, ResourcePath, format_path};
 
 /// The values of `frame.html`. Every page has them in its field `frame`.
 pub struct Frame<'a> {
@@ -78,6 +78,10 @@ impl<'a> Frame<'a> {
     pub fn at(page: &PageSource<'a>, title: &str, path: &ResourcePath, is_item: bool) -> Self {
         let model = page.context.model;
         let mut frame = Self::with_place(page.context, title, Some(path));
+        if path.form == PathForm::Flat {
+            let text = format!("all {}", model.resource(path.resource).plural);
+            return frame.end(&text);
+        }
         let mut above = ancestors(model, path).into_iter();
         for resource in model.lineage(path.resource) {
             let ids = path.ids.as_ref().map_or(&[][..], |ids| &ids.ancestors);

@@ -9,7 +9,7 @@ use super::navigation::top_level;
 use super::related::{PageSource, recent_changes_address};
 use super::source::{heading, member, text_of};
 use crate::formats::json::path_template;
-use crate::intent::format_path;
+use crate::intent::{format_flat_path, format_path};
 use crate::model::Resource;
 
 const FIELDS_SHOWN: usize = 4;
@@ -32,7 +32,14 @@ struct Card {
     path: String,
     fields: String,
     more_fields: usize,
-    children: String,
+    children: Vec<CardChild>,
+}
+
+/// A kind of items inside those of a resource.
+struct CardChild {
+    plural: String,
+    /// The address of its flat collection, if the caller may read it.
+    address: Option<String>,
 }
 
 /// The last changes, for callers who may read them.
@@ -62,14 +69,18 @@ fn card(page: &PageSource<'_>, resource: &Resource) -> Card {
     let names: Vec<&str> =
         page.viewer.readable_fields(resource).map(|(_, field)| &*field.name).collect();
     let children = resource.children.iter().filter(|child| page.viewer.knows(**child));
-    let children: Vec<&str> = children.map(|child| &*model.resource(*child).plural).collect();
+    let children = children.map(|child| {
+        let (child, can_read) = (model.resource(*child), page.viewer.can_read(*child));
+        let address = format_flat_path(model, child, None).filter(|_| can_read);
+        CardChild { plural: child.plural.to_string(), address }
+    });
     Card {
         address: format_path(model, resource.index, &[], None),
         title: heading(&resource.plural),
         path: path_template(model, resource),
         fields: names.get(..FIELDS_SHOWN.min(names.len())).unwrap_or_default().join(", "),
         more_fields: names.len().saturating_sub(FIELDS_SHOWN),
-        children: children.join(", "),
+        children: children.collect(),
     }
 }
 

@@ -5,7 +5,7 @@ use super::columns;
 use super::related::{CHILDREN_SHOWN, PageSource, child_collections, child_list_address};
 use super::source::{elements, heading, member};
 use super::table::{Table, TableSource};
-use crate::intent::{ResourcePath, format_path};
+use crate::intent::{PathForm, ResourcePath, format_path};
 use crate::model::{GrantVerb, OnDelete};
 
 /// The newest items of a collection below the item.
@@ -32,9 +32,15 @@ pub fn child_lists<'a>(
         let items = elements(reply.and_then(|reply| member(reply, &child.plural)));
         let title = heading(&child.plural);
         let table = (!items.is_empty()).then(|| {
-            let columns = columns::choose(page.viewer, child, None);
-            let source =
-                TableSource { resource: child, path: &path, items, columns: &columns, sort: None };
+            let columns = columns::choose(page.viewer, (child, PathForm::Nested), None);
+            let source = TableSource {
+                resource: child,
+                form: PathForm::Nested,
+                path: &path,
+                items,
+                columns: &columns,
+                sort: None,
+            };
             Table::new(page, source, format!("{title} of {label}, newest first"))
         });
         lists.push(ChildList {

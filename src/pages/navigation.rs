@@ -2,7 +2,7 @@
 
 use super::related::child_collections;
 use super::source::{PageContext, heading};
-use crate::intent::{PathIds, ResourcePath, format_path};
+use crate::intent::{PathIds, ResourcePath, format_flat_path, format_path};
 use crate::model::{Model, Resource};
 use crate::openapi::Viewer;
 
@@ -31,6 +31,9 @@ impl Navigation<'_> {
             links.push(self.link(path, &resource.plural, false));
             self.add_links_inside(resource, &mut links);
         }
+        for (resource, path) in flat_collections(model, self.viewer) {
+            links.push(self.link(path, &format!("all {}", resource.plural), false));
+        }
         links
     }
 
@@ -48,7 +51,7 @@ impl Navigation<'_> {
             let Some(id) = all.get(depth) else { break };
             let above = all.get(..depth).unwrap_or_default().to_vec();
             let item = PathIds { ancestors: above, item: Some(*id) };
-            let path = ResourcePath { resource: resource.index, ids: Some(item) };
+            let path = ResourcePath::nested(resource.index, item);
             for (child, path) in child_collections(self.viewer, &path) {
                 if self.viewer.can_read(child.index) {
                     links.push(self.link(path, &child.plural, true));
@@ -87,6 +90,15 @@ impl Navigation<'_> {
         };
         NavigationLink { address, text: heading(name), current, is_within }
     }
+}
+
+/// The nested resources that the caller may read across parents, with the paths of their flat collections.
+pub fn flat_collections<'a>(
+    model: &'a Model,
+    viewer: &Viewer<'_>,
+) -> impl Iterator<Item = (&'a Resource, String)> {
+    let readable = model.declared().filter(|resource| viewer.can_read(resource.index));
+    readable.filter_map(|resource| Some((resource, format_flat_path(model, resource, None)?)))
 }
 
 /// The top-level resources of the model file that the caller may use.

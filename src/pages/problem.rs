@@ -8,7 +8,7 @@ use super::frame::{Frame, to_html};
 use super::json_view::JsonView;
 use super::related::PageSource;
 use super::source::{PageContext, elements, member, members, text_of};
-use crate::intent::{self, ResourcePath, RouteTarget, VisibleResource, format_path};
+use crate::intent::{self, ResourcePath, RouteTarget, VisibleResource};
 use crate::json::Json;
 use crate::permit;
 use crate::problem::{self, ProblemKind};
@@ -73,10 +73,7 @@ fn readable_target(context: &PageContext<'_>) -> Option<RouteTarget> {
 fn list_link<'a>(context: &PageContext<'a>, target: Option<&RouteTarget>) -> Option<ListLink<'a>> {
     let (path, address) = match target? {
         RouteTarget::Collection(path) if context.query.is_some() => (path, context.path.to_owned()),
-        RouteTarget::Item(path) => {
-            let ids = path.ids.as_ref().map_or(&[][..], |ids| &ids.ancestors);
-            (path, format_path(context.model, path.resource, ids, None))
-        }
+        RouteTarget::Item(path) => (path, path.collection_path(context.model)?),
         _ => return None,
     };
     context
@@ -96,8 +93,9 @@ fn faults<'a>(json: &'a Json<'a>) -> Vec<Fault<'a>> {
 
 fn usable_attributes(context: &PageContext<'_>, path: &ResourcePath) -> Option<Vec<String>> {
     let resource = context.model.resource(path.resource);
-    let known = VisibleResource { resource, hidden: context.viewer?.hidden(path.resource) };
-    Some(known.names().collect())
+    let (hidden, form) = (context.viewer?.hidden(path.resource), path.form);
+    let known = VisibleResource { resource, hidden, form };
+    Some(known.filter_names().collect())
 }
 
 /// The page of `/-/problems/:slug`.

@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::columns::{self, Column, item_label, label_field, short_id};
 use super::source::{PageContext, PageData, elements, id_of, member, parse, text_of};
-use crate::intent::{ResourcePath, RouteTarget, format_path, split_parameters};
+use crate::intent::{
+    PathForm, ResourcePath, RouteTarget, format_flat_path, format_path, split_parameters,
+};
 use crate::json::Json;
 use crate::model::{ChangeLogDetail, Field, Model, Resource, ResourceIndex};
 use crate::openapi::Viewer;
@@ -42,6 +44,9 @@ pub fn related_addresses(
             let resource = model.resource(path.resource);
             let json = parse(json);
             let items = elements(member(&json, &resource.plural));
+            if path.form == PathForm::Flat {
+                all.extend(parent_addresses(&viewer, resource, items));
+            }
             all.extend(reference_addresses(&viewer, resource, items));
         }
         RouteTarget::Item(path) => {
@@ -128,16 +133,24 @@ pub fn child_collections<'a>(
 
 /// The newest children, with the members that a table shows.
 pub fn child_list_address(viewer: &Viewer<'_>, child: &Resource, path: &str) -> String {
-    let columns = columns::choose(viewer, child, None);
+    let columns = columns::choose(viewer, (child, PathForm::Nested), None);
     let names: Vec<&str> = columns.iter().map(Column::name).collect();
     format!("{path}?sort=-id&limit={CHILDREN_SHOWN}&fields={}", names.join(","))
 }
 
-/// The target of a reference, if it has a path that the id alone determines and the caller may read it.
-pub fn reachable_target<'a>(viewer: &Viewer<'a>, field: &Field) -> Option<&'a Resource> {
-    let target: ResourceIndex = field.rules.reference?.resource;
-    let resource = viewer.model.resource(target);
-    (resource.parent.is_none() && viewer.can_read(target)).then_some(resource)
+/// The target of a reference and the path of all its items, if the caller may read it.
+pub fn reachable_target<'a>(viewer: &Viewer<'a>, field: &Field) -> Option<(&'a Resource, String)> {
+    reachable(viewer, field.rules.reference?.resource)
+}
+
+/// A resource and the path under which the id alone determines an item, if there is one and the caller may read it.
+fn reachable<'a>(viewer: &Viewer<'a>, index: ResourceIndex) -> Option<(&'a Resource, String)> {
+    let resource = viewer.model.resource(index);
+    let path = match resource.parent {
+        None => Some(format_path(viewer.model, index, &[], None)),
+        Some(_) => format_flat_path(viewer.model, resource, None),
+    };
+    path.filter(|_| viewer.can_read(index)).map(|path| (resource, path))
 }
 
 /// The lists with the labels of the items that these items refer to.
@@ -146,31 +159,37 @@ fn reference_addresses(
     resource: &Resource,
     items: &[Json<'_>],
 ) -> Vec<String> {
-    let model = viewer.model;
-    let values_max = LABELS_MAX
-        .min(model.server.limits.filter_values_max)
-        .min(model.server.limits.page_items_max);
     let fields = viewer.readable_fields(resource);
     let fields = fields.filter(|(_, field)| field.rules.reference.is_some());
-    let mut all = Vec::new();
-    for (_, field) in fields.take(REFERENCE_FIELDS_MAX) {
-        let Some(target) = reachable_target(viewer, field) else { continue };
-        let Some(label) = label_field(viewer, target) else { continue };
-        let ids: BTreeSet<&str> =
-            items.iter().filter_map(|item| text_of(member(item, &field.name))).collect();
-        let ids: Vec<&str> = ids.into_iter().take(values_max).collect();
-        if ids.is_empty() {
-            continue;
-        }
-        let path = format_path(model, target.index, &[], None);
-        all.push(format!(
-            "{path}?id:in={}&fields={}&limit={}",
-            ids.join(","),
-            label.name,
-            ids.len()
-        ));
-    }
-    all
+    let lists = fields.take(REFERENCE_FIELDS_MAX).filter_map(|(_, field)| {
+        label_list(viewer, reachable_target(viewer, field)?, (&field.name, items))
+    });
+    lists.collect()
+}
+
+/// The list with the labels of the parents of these items.
+fn parent_addresses(
+    viewer: &Viewer<'_>,
+    resource: &Resource,
+    items: &[Json<'_>],
+) -> Option<String> {
+    let key = resource.parent_key.as_deref()?;
+    label_list(viewer, reachable(viewer, resource.parent?)?, (key, items))
+}
+
+/// The list with the labels of the items whose ids a member of these items has.
+fn label_list(
+    viewer: &Viewer<'_>,
+    (target, path): (&Resource, String),
+    (name, items): (&str, &[Json<'_>]),
+) -> Option<String> {
+    let limits = &viewer.model.server.limits;
+    let values_max = LABELS_MAX.min(limits.filter_values_max).min(limits.page_items_max);
+    let label = &label_field(viewer, viewer.model.resource(target.index))?.name;
+    let ids: BTreeSet<&str> = items.iter().filter_map(|item| text_of(member(item, name))).collect();
+    let ids: Vec<&str> = ids.into_iter().take(values_max).collect();
+    let address = || format!("{path}?id:in={}&fields={label}&limit={}", ids.join(","), ids.len());
+    (!ids.is_empty()).then(address)
 }
 
 /// The input of every page.
@@ -226,8 +245,16 @@ impl<'a> Related<'a> {
     }
 
     pub fn reference(&self, viewer: &Viewer<'_>, field: &Field, id: &str) -> ReferenceLink {
-        let target = reachable_target(viewer, field).map(|target| {
-            let path = format_path(viewer.model, target.index, &[], None);
+        self.link(reachable_target(viewer, field), id)
+    }
+
+    /// The parent of an item, by its id.
+    pub fn parent(&self, viewer: &Viewer<'_>, resource: &Resource, id: &str) -> ReferenceLink {
+        self.link(resource.parent.and_then(|parent| reachable(viewer, parent)), id)
+    }
+
+    fn link(&self, target: Option<(&Resource, String)>, id: &str) -> ReferenceLink {
+        let target = target.map(|(_, path)| {
             let address = format!("{path}/{id}");
             LinkTarget { label: self.label(&address), address }
         });

@@ -9,7 +9,7 @@ use super::related::PageSource;
 use super::source::{id_of, member, text_of};
 use super::time_element::TimeElement;
 use super::value::ShownValue;
-use crate::intent::VisibleResource;
+use crate::intent::{PathForm, VisibleResource, format_path};
 use crate::json::Json;
 use crate::model::Resource;
 
@@ -46,6 +46,7 @@ impl HtmlSafe for Table<'_> {}
 #[derive(Clone, Copy)]
 pub struct TableSource<'s, 'a> {
     pub resource: &'a Resource,
+    pub form: PathForm,
     pub path: &'s str,
     pub items: &'a [Json<'a>],
     pub columns: &'s [Column<'a>],
@@ -62,7 +63,7 @@ impl<'a> Table<'a> {
             let cell = |(at, (column, class))| {
                 let value = match at {
                     0 => link(page, source, column, item),
-                    _ => value(page, column, item),
+                    _ => value(page, source, column, item),
                 };
                 Cell { class, value }
             };
@@ -105,13 +106,13 @@ fn column_classes(columns: &[Column<'_>]) -> Vec<&'static str> {
 
 fn head<'a>(
     page: &PageSource<'_>,
-    TableSource { resource, path, sort, .. }: TableSource<'_, '_>,
+    TableSource { resource, form, path, sort, .. }: TableSource<'_, '_>,
     column: &Column<'a>,
     class: &'static str,
 ) -> Head<'a> {
     let name = column.name();
     let class = class.trim_start_matches("side-cell").trim_start_matches(" low").trim_start();
-    let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index) };
+    let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index), form };
     let Some(parameters) = sort.filter(|_| known.find(name).is_ok()) else {
         return Head { class, name, order: "", address: None };
     };
@@ -130,26 +131,53 @@ fn head<'a>(
 /// The link to the item of a row.
 fn link(
     page: &PageSource<'_>,
-    TableSource { resource, path, .. }: TableSource<'_, '_>,
+    source: TableSource<'_, '_>,
     column: &Column<'_>,
     item: &Json<'_>,
 ) -> ShownValue {
     let id = id_of(item);
     let field = match column {
         Column::Id => None,
-        _ => label_field(page.viewer, resource),
+        _ => label_field(page.viewer, source.resource),
     };
     let label = item_label(field, item);
     let is_id = label == columns::short_id(id);
-    ShownValue::Item { address: format!("{path}/{id}"), label, is_id }
+    let address = nested_path(page, source, item);
+    let address = address.unwrap_or_else(|| format!("{}/{id}", source.path));
+    ShownValue::Item { address, label, is_id }
 }
 
-fn value(page: &PageSource<'_>, column: &Column<'_>, item: &Json<'_>) -> ShownValue {
+/// The path of an item of a flat collection under its parent, if the row tells it: the path of a deeper one is found
+/// when it is opened.
+fn nested_path(
+    page: &PageSource<'_>,
+    TableSource { resource, form, .. }: TableSource<'_, '_>,
+    item: &Json<'_>,
+) -> Option<String> {
+    if form == PathForm::Nested || resource.depth > 1 {
+        return None;
+    }
+    let model = page.context.model;
+    let parent = model.resource(resource.parent?);
+    let key = text_of(member(item, resource.parent_key.as_deref()?))?;
+    let (key, id) = (parent.id.parse(key)?, resource.id.parse(id_of(item))?);
+    Some(format_path(model, resource.index, &[key], Some(id)))
+}
+
+fn value(
+    page: &PageSource<'_>,
+    source: TableSource<'_, '_>,
+    column: &Column<'_>,
+    item: &Json<'_>,
+) -> ShownValue {
     let value = member(item, column.name());
     let text = || text_of(value).unwrap_or_default();
     match column {
         Column::Field(field) => ShownValue::short(page, field, value),
         Column::Time(_) => ShownValue::Time(TimeElement::time(text())),
+        Column::Parent(_) if source.form == PathForm::Flat => {
+            ShownValue::Reference(page.related.parent(page.viewer, source.resource, text()))
+        }
         Column::Id | Column::Parent(_) => ShownValue::id(text()),
         Column::Version => ShownValue::Text(text().to_owned()),
     }

@@ -87,8 +87,13 @@ impl ChangeScope {
         LoggedView { item, shows_undeclared: self.access.is_unrestricted() }
     }
 
-    fn shows(&self, resource: &Resource, item: &Item, filters: &[Filter]) -> bool {
-        self.access.can_read_item(resource, item) && matches(filters, resource, item)
+    fn shows(
+        &self,
+        resource: &Resource,
+        (item, ancestors): (&Item, &[Id]),
+        filters: &[Filter],
+    ) -> bool {
+        self.access.can_read_item(resource, item) && matches(filters, resource, item, ancestors)
     }
 }
 
@@ -175,8 +180,10 @@ fn judge_values(
         .is_some_and(|resource| !scope.access.read_access(resource.index).row_filters.is_empty());
     let (is_before_shown, is_after_shown) = match resource {
         Some(resource) if has_row_filter || !filters.is_empty() => {
-            let is_shown =
-                |item: Option<&Item>| item.is_some_and(|item| scope.shows(resource, item, filters));
+            let ancestors = logged.path.as_ref().map_or(&[][..], |path| &path.ancestors);
+            let is_shown = |item: Option<&Item>| {
+                item.is_some_and(|item| scope.shows(resource, (item, ancestors), filters))
+            };
             (is_shown(logged.before(model)), is_shown(logged.after(model)))
         }
         _ => (true, true),

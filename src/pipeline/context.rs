@@ -204,6 +204,8 @@ pub(super) struct RequestFacts {
     pub(super) identity: Option<CallerIdentity>,
     /// Set by step 5, if the caller is rate-limited.
     pub(super) rate: Option<RateUse>,
+    /// The path under its ancestors of an item with a flat path; set by step 10.
+    pub(super) canonical_path: Option<String>,
     /// The kind of a replayed problem.
     pub(super) replayed_problem: Option<&'static ProblemKind>,
 }

@@ -12,8 +12,9 @@ use super::write::{self, BodyReservation};
 use super::{idempotency, respond, watch};
 use crate::formats::{Format, html, json};
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ListQuery, Route, RouteError, RouteTarget};
+use crate::intent::{ListQuery, Route, RouteError, RouteTarget, format_path};
 use crate::log::StageTimes;
+use crate::model::Model;
 use crate::plan::{Collection, Outcome, Plan, ReadPlan};
 use crate::problem::Problem;
 use crate::reply::{self, Reply, ResponseContext};
@@ -38,6 +39,28 @@ struct RequestSubject {
     collection: Option<Collection>,
     list: Option<Arc<ListQuery>>,
     conditions: Preconditions,
+}
+
+impl RequestSubject {
+    /// Adds the ancestors of an item with a flat path, which the store has found.
+    fn locate(mut self, done: Result<Outcome, StoreError>) -> (Self, Result<Outcome, StoreError>) {
+        let done = done.map(|outcome| {
+            let (ancestors, outcome) = outcome.into_located();
+            if let (Some(ancestors), Some(collection)) = (ancestors, &mut self.collection) {
+                collection.ancestors = ancestors;
+            }
+            outcome
+        });
+        (self, done)
+    }
+
+    /// The path under its ancestors of an item with a flat path.
+    fn canonical_path(&self, model: &Model, outcome: Option<&Outcome>) -> Option<String> {
+        let collection = self.collection.as_ref().filter(|collection| collection.is_flat())?;
+        let (Outcome::Item(item) | Outcome::PastItem(item)) = outcome? else { return None };
+        let Collection { resource, ancestors, .. } = collection;
+        Some(format_path(model, *resource, ancestors, Some(item.id)))
+    }
 }
 
 /// A planned request, ready to be executed.
@@ -105,6 +128,8 @@ pub(super) async fn execute(
             let done = write::fetch(request, read).await;
             stages.mark("store");
             identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
+            let (subject, done) = subject.locate(done);
+            facts.canonical_path = subject.canonical_path(&shared.model, done.as_ref().ok());
             let reply = build_reply(request, subject, format, done).await?;
             // The outcome of a write must be reported; a read can be repeated.
             match shared.admission.has_memory_for(reply.body.len()) {

@@ -19,7 +19,7 @@ use crate::log::StageTimes;
 use crate::plan::Collection;
 use crate::problem::{self, Problem};
 use crate::reply::{self, Reply, ResponseContext};
-use crate::store::{ExportBody, ExportRequest, StoreError};
+use crate::store::{ExportBody, ExportEncoder, ExportRequest, StoreError};
 
 /// The line format to stream a list in, or `None` if the client asked for a page.
 pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'static StreamWriter> {
@@ -70,7 +70,7 @@ impl ExportJob {
             collection: collection.clone(),
             list: Arc::clone(&list),
             head,
-            write: Box::new(write),
+            write: ExportEncoder::Item(Box::new(write)),
             start: None,
         };
         let begun = begin_export(request, export).await;

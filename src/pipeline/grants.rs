@@ -279,8 +279,15 @@ fn strip(value: &mut Value) {
 #[test]
 fn grants_reads_show_each_role_its_rows_and_fields() {
     let model = read();
-    let asked =
-        ["GET /", "GET /teams", "GET {mine}/projects", "GET {mine.live}/tasks", "GET /labels"];
+    let asked = [
+        "GET /",
+        "GET /teams",
+        "GET {mine}/projects",
+        "GET {mine.live}/tasks",
+        "GET /projects",
+        "GET /tasks",
+        "GET /labels",
+    ];
     check_on_each_engine(
         &model,
         "grants_seen",

@@ -146,11 +146,14 @@ async fn read_related(
         let Outcome::Changes(page) = write::fetch(request, read).await? else { return Ok(None) };
         return Ok(Some(reply::changes_page(model, &kept, &page, &json::FORMAT).body));
     }
-    let Some(collection) = &collection else { return Ok(None) };
-    let outcome = write::fetch(request, read).await?;
+    let Some(mut collection) = collection else { return Ok(None) };
+    let (ancestors, outcome) = write::fetch(request, read).await?.into_located();
+    if let Some(ancestors) = ancestors {
+        collection.ancestors = ancestors;
+    }
     let about = ResponseContext {
         model,
-        collection,
+        collection: &collection,
         list: list.as_deref(),
         conditions: &Preconditions::default(),
         format: &json::FORMAT,

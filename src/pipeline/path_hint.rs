@@ -1,8 +1,8 @@
-//! The hint in a 404 for a nested resource that is requested without its parents, such as `/orders`.
+//! The hints where a nested resource is requested without its parents: in the 404 of `/orders/7/lines`, or of `/orders`
+//! where the resource has no flat collection there, and in the 405 of a write to a flat collection.
 //!
-//! An unknown path is refused before the caller is authenticated, so that clients cannot enumerate the
-//! names of resources. The hint names the parents, so only callers with some grant on all of them get it;
-//! all other callers get a bare 404. Wrong credentials do not lead to 401 here: they are checked as for any
+//! Both are refused before the caller is authenticated. The hint names the parents, so only callers with some grant on all
+//! of them get it, and clients cannot enumerate the names of resources; all other callers get a bare 404 or 405. Wrong credentials do not lead to 401 here: they are checked as for any
 //! other path, failed logins are counted, and there is no hint.
 
 use super::context::{CallerIdentity, RequestContext, RequestFacts, SharedState};
@@ -32,21 +32,32 @@ async fn add_hint(
     facts: &mut RequestFacts,
     stop: RouteError,
 ) -> RouteError {
-    let model = &request.app.shared.model;
     let RouteError::Problem(problem) = stop else { return stop };
-    if problem.kind() != &problem::NO_SUCH_PATH {
-        return problem.into();
-    }
-    let Some(resource) = intent::find_nested_by_plural(model, request.parts.uri.path()) else {
-        return problem.into();
+    let (model, path) = (&request.app.shared.model, request.parts.uri.path());
+    let found = if problem.kind() == &problem::NO_SUCH_PATH {
+        intent::find_nested_by_plural(model, path).map(|resource| (resource, false))
+    } else if problem.kind() == &problem::METHOD_NOT_ALLOWED {
+        intent::find_flat(model, path)
+    } else {
+        None
     };
+    let Some((resource, is_item)) = found else { return problem.into() };
     if !passes_origin_checks(request, whom)
         || !has_grants_on_lineage(request, resource, facts).await
     {
         return problem.into();
     }
     let (plural, path) = (&resource.plural, path_template(model, resource));
-    problem.detail(format!("{plural} live at {path}")).into()
+    let detail = if problem.kind() == &problem::METHOD_NOT_ALLOWED {
+        let item = if is_item { format!("/{{{}_id}}", resource.name) } else { String::new() };
+        format!("{plural} can only be read here; write to {path}{item}")
+    } else {
+        match intent::format_flat_path(model, resource, None) {
+            Some(flat) => format!("{plural} live at {path}, and are read across parents at {flat}"),
+            None => format!("{plural} live at {path}"),
+        }
+    };
+    problem.detail(detail).into()
 }
 
 /// Step 3 of the order of checks, which this request has not reached.

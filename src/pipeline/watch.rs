@@ -25,7 +25,7 @@ use crate::plan::{
 };
 use crate::problem::{self, Problem};
 use crate::reply::{self, Reply, ResponseContext};
-use crate::store::{ExportBody, ExportRequest, StoreError};
+use crate::store::{ExportBody, ExportEncoder, ExportRequest, StoreError};
 use crate::value::{Id, Item};
 
 /// Starts an event stream.
@@ -58,12 +58,19 @@ impl StreamOpening {
     async fn follow_items(
         self,
         request: &RequestContext<'_>,
-        (collection, item, list): (Collection, Option<Id>, Arc<ListQuery>),
+        (mut collection, item, list): (Collection, Option<Id>, Arc<ListQuery>),
         facts: &mut RequestFacts,
         stages: &mut StageTimes,
     ) -> Result<Reply<ResponseBody>, RouteError> {
         let SharedState { model, replies, .. } = &*request.app.shared;
         check_observable(model, &collection, !list.filters.is_empty())?;
+        let found = read_marks(request, ReadPlan::WatchStart(collection.clone(), item)).await;
+        let marks = found.map(|(ancestors, marks)| {
+            if let Some(ancestors) = ancestors {
+                collection = collection.under(ancestors);
+            }
+            marks
+        });
         let conditions = Preconditions::default();
         let about = ResponseContext {
             model,
@@ -72,7 +79,6 @@ impl StreamOpening {
             conditions: &conditions,
             format: &event_stream::FORMAT,
         };
-        let marks = read_marks(request, ReadPlan::WatchStart(collection.clone(), item)).await;
         let start = match marks.and_then(|marks| Ok((find_start(self.start, marks)?, marks))) {
             Ok((Some(position), _)) => Ok(StreamStart::After(position)),
             // Nothing would read the items.
@@ -93,6 +99,7 @@ impl StreamOpening {
                 let path = ItemPath { resource, ancestors, id };
                 ChangeTarget::Item(path, Some(list.clone()))
             }
+            None if collection.is_flat() => ChangeTarget::Resource(resource, list.clone()),
             None => ChangeTarget::Collection(resource, ancestors, list.clone()),
         };
         let scope = ChangeScope { access: collection.scope.clone(), target };
@@ -109,7 +116,7 @@ impl StreamOpening {
         stages: &mut StageTimes,
     ) -> Result<Reply<ResponseBody>, RouteError> {
         let marks = read_marks(request, ReadPlan::LogMarks).await;
-        let position = marks.and_then(|marks| find_start(self.start, marks));
+        let position = marks.and_then(|(_, marks)| find_start(self.start, marks));
         stages.mark("store");
         identity::confirm_rights(request, facts, stages.now(), ChangedRights::Refuse).await?;
         let position = position.map_err(|error| request.store_problem(error))?;
@@ -150,11 +157,15 @@ pub(super) async fn acquire_stream(
     acquired.map_err(too_many_streams)
 }
 
-async fn read_marks(request: &RequestContext<'_>, read: ReadPlan) -> Result<LogMarks, StoreError> {
+/// The marks of the log, and the ancestors of an item with a flat path.
+async fn read_marks(
+    request: &RequestContext<'_>,
+    read: ReadPlan,
+) -> Result<(Option<Vec<Id>>, LogMarks), StoreError> {
     let App { shared, store, .. } = request.app;
     let permit = shared.admission.admit(request.deadline).await?;
-    match store.read_in(Some(permit), read).await? {
-        Outcome::LogMarks(marks) => Ok(marks),
+    match store.read_in(Some(permit), read).await?.into_located() {
+        (ancestors, Outcome::LogMarks(marks)) => Ok((ancestors, marks)),
         _ => Err(StoreError::internal("the start of an event stream had another outcome")),
     }
 }
@@ -206,10 +217,9 @@ async fn begin_snapshot(
     let SharedState { model, feed, .. } = &*request.app.shared;
     let (model, source) = (Arc::clone(model), Arc::clone(feed.source()));
     let shown = (collection.clone(), Arc::clone(list));
-    let write = move |out: &mut Vec<u8>, item: &Item| {
+    let write = move |out: &mut Vec<u8>, item: &Item, ancestors: &[Id]| {
         let (collection, list) = &shown;
-        let Collection { resource, ancestors, .. } = collection;
-        let subject = intent::format_path(&model, *resource, ancestors, Some(item.id));
+        let subject = intent::format_path(&model, collection.resource, ancestors, Some(item.id));
         let view = reply::view(&model, collection, Some(list));
         write_snapshot_item(out, (&source, &subject), view, item);
     };
@@ -218,7 +228,7 @@ async fn begin_snapshot(
         collection: collection.clone(),
         list: Arc::clone(list),
         head: Vec::new(),
-        write: Box::new(write),
+        write: ExportEncoder::LocatedItem(Box::new(write)),
         start: Some(Arc::clone(&start)),
     };
     Ok(match begin_export(request, export).await? {

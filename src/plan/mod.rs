@@ -350,10 +350,10 @@ fn resolve_collection(
     address: ResourcePath,
     reach: AccessScope,
 ) -> Result<(Collection, Option<Id>), Problem> {
-    let ResourcePath { resource, ids } = address;
+    let ResourcePath { resource, form, ids } = address;
     let ids = ids.filter(|_| reach.can_read_ancestors(model, resource));
     let PathIds { ancestors, item } = ids.ok_or_else(|| Problem::new(&problem::NOT_FOUND))?;
-    Ok((Collection { resource, ancestors, scope: reach }, item))
+    Ok((Collection { resource, form, ancestors, scope: reach }, item))
 }
 
 #[cfg(test)]

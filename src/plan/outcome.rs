@@ -6,7 +6,7 @@ use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
 use crate::permit::ItemState;
 use crate::problem::FieldFault;
-use crate::value::{Change, EventKind, Item, Moment, Page};
+use crate::value::{Change, EventKind, Id, Item, Moment, Page};
 
 /// The result of the store: what it has written or read.
 #[derive(Debug, PartialEq)]
@@ -27,6 +27,8 @@ pub enum Outcome {
     WebhookStart(Option<WebhookPosition>),
     Delivery(DeliveryOutcome),
     Item(Item),
+    /// The outcome for an item with a flat path, and the ids of its ancestors, the top-level one first.
+    Located(Vec<Id>, Box<Outcome>),
     /// An item as it was.
     PastItem(Item),
     Page(Page),
@@ -125,6 +127,14 @@ impl Outcome {
         }
     }
 
+    /// The ids of the ancestors that were looked up, if any, and the outcome itself.
+    pub fn into_located(self) -> (Option<Vec<Id>>, Self) {
+        match self {
+            Self::Located(ancestors, outcome) => (Some(ancestors), *outcome),
+            outcome => (None, outcome),
+        }
+    }
+
     /// The items of the outcome.
     pub fn items(&self) -> &[Item] {
         match self {
@@ -134,6 +144,7 @@ impl Outcome {
             }
             Self::Page(page) => &page.items,
             Self::CreatedMany(items) => items,
+            Self::Located(_, outcome) => outcome.items(),
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
             Self::Removed | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.

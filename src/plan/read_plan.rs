@@ -63,6 +63,37 @@ impl ReadPlan {
         Self::Page(Collection::users(model), ListQuery::by_id(limit, after).into())
     }
 
+    /// The item with a flat path that it is about, if any.
+    pub fn flat_item(&self) -> Option<(&Collection, Id)> {
+        let (collection, id) = match self {
+            Self::Item(collection, id, _) | Self::WatchStart(collection, Some(id)) => {
+                (collection, *id)
+            }
+            Self::PastItem(read) => (&read.collection, read.id),
+            _ => return None,
+        };
+        collection.is_flat().then_some((collection, id))
+    }
+
+    /// The same read of an item, under these ancestors.
+    pub fn under(&self, ancestors: Vec<Id>) -> Option<Self> {
+        Some(match self {
+            Self::Item(collection, id, selection) => {
+                Self::Item(collection.under(ancestors), *id, selection.clone())
+            }
+            Self::WatchStart(collection, item) => {
+                Self::WatchStart(collection.under(ancestors), *item)
+            }
+            Self::PastItem(read) => Self::PastItem(Box::new(PastRead {
+                collection: read.collection.under(ancestors),
+                id: read.id,
+                state: read.state,
+                selection: read.selection.clone(),
+            })),
+            _ => return None,
+        })
+    }
+
     /// Whether it may scan a whole table, so that its duration has no useful bound.
     pub fn is_full_scan(&self) -> bool {
         match self {

@@ -42,7 +42,7 @@ fn order() -> Id {
 
 fn address(item: Option<Id>) -> ResourcePath {
     let ids = PathIds { ancestors: vec![Id::Integer(7)], item };
-    ResourcePath { resource: ResourceIndex(1), ids: Some(ids) }
+    ResourcePath::nested(ResourceIndex(1), ids)
 }
 
 fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
@@ -381,19 +381,11 @@ fn replace_of_missing_item_is_refused_before_dangling_references() {
 #[test]
 fn deletes_run_in_discovery_order_unless_restricted() {
     let dependent = Dependent {
-        collection: Collection {
-            resource: ResourceIndex(0),
-            ancestors: vec![],
-            scope: AccessScope::default(),
-        },
+        collection: Collection::nested(ResourceIndex(0), vec![], AccessScope::default()),
         id: Id::Integer(1),
     };
     let own = Dependent {
-        collection: Collection {
-            resource: ResourceIndex(1),
-            ancestors: vec![],
-            scope: AccessScope::default(),
-        },
+        collection: Collection::nested(ResourceIndex(1), vec![], AccessScope::default()),
         id: order(),
     };
     let going =

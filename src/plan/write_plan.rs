@@ -116,11 +116,7 @@ impl WritePlan {
     ) -> Self {
         let values = DraftValues::Partial(values);
         let draft = ItemDraft { root: String::new(), values, references: Vec::new() };
-        let collection = Collection {
-            resource: model.webhooks,
-            ancestors: Vec::new(),
-            scope: AccessScope::default(),
-        };
+        let collection = Collection::nested(model.webhooks, Vec::new(), AccessScope::default());
         let preconditions = Preconditions::if_version(version);
         Self { preconditions, ..Self::new(collection, WriteAction::Replace { id, draft }, by) }
     }
@@ -265,8 +261,8 @@ mod tests {
     const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
 
     fn planned(model: &Model, item: Option<Id>, body: &str) -> WritePlan {
-        let ids = Some(PathIds { ancestors: Vec::new(), item });
-        let address = ResourcePath { resource: model.users, ids };
+        let ids = PathIds { ancestors: Vec::new(), item };
+        let address = ResourcePath::nested(model.users, ids);
         let (verb, place) = match item {
             None => (RequestVerb::Post, RouteTarget::Collection(address)),
             Some(_) => (RequestVerb::Put, RouteTarget::Item(address)),

@@ -7,13 +7,17 @@
 //! separately from GET, so a caller may change items that they cannot read; the response to such a write has no
 //! body and no tag.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, ETAG, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LOCATION, ETAG, Entry, HeaderMap, LAST_MODIFIED, LINK, LOCATION, VARY,
+};
 use http::{HeaderValue, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::failure::failure;
-use super::history::HistoryLinks;
+use super::history::{HistoryLinks, member_names};
 use super::parts::{
     Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
     insert_header,
@@ -45,8 +49,9 @@ impl<'a> ResponseContext<'a> {
         view(self.model, self.collection, self.list)
     }
 
-    fn path(&self, id: Option<Id>) -> String {
-        format_path(self.model, self.collection.resource, &self.collection.ancestors, id)
+    /// The path of an item under its ancestors.
+    fn item_path(&self, id: Id) -> String {
+        format_path(self.model, self.collection.resource, &self.collection.ancestors, Some(id))
     }
 
     /// The part of a tag that depends on the selection of members.
@@ -182,6 +187,9 @@ impl ReplyBuilder {
                     let place = (about.model, about.collection);
                     self.history.add_memento(&mut reply, place, selection, item);
                 }
+                if about.collection.is_flat() {
+                    add_canonical(&mut reply, about, item.id);
+                }
                 reply
             }
             _ if !is_readable(about, outcome) => {
@@ -245,6 +253,7 @@ impl ReplyBuilder {
             }
             Outcome::Removed => return empty_reply(StatusCode::NO_CONTENT),
             Outcome::Page(_)
+            | Outcome::Located(..)
             | Outcome::Ready
             | Outcome::ChangeLogBounds(_)
             | Outcome::Changes(_)
@@ -357,15 +366,33 @@ pub fn not_modified(tag: Option<HeaderValue>) -> Reply {
 }
 
 fn insert_location(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {
-    insert_header(reply, LOCATION, HeaderValue::try_from(about.path(Some(id))).ok());
+    insert_header(reply, LOCATION, HeaderValue::try_from(about.item_path(id)).ok());
+}
+
+/// RFC 6596: the path of an item under its ancestors is the preferred one. RFC 9110 §8.7: the body is that of a GET there.
+fn add_canonical(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {
+    let path = about.item_path(id);
+    let link = HeaderValue::try_from(format!("<{path}>; rel=\"canonical\""));
+    reply.headers.append(LINK, link.or_bug("a path is valid in a header"));
+    // That of an item as it was is there already.
+    let selection = about.list.and_then(|list| list.selected_members.as_deref());
+    let mut location = path;
+    if let Some(names) = selection.map(|selected| member_names(about.view().resource, selected)) {
+        let _infallible = write!(location, "?fields={names}");
+    }
+    if let (Entry::Vacant(entry), Ok(location)) =
+        (reply.headers.entry(CONTENT_LOCATION), HeaderValue::try_from(location))
+    {
+        entry.insert(location);
+    }
 }
 
 fn page_reply(about: &ResponseContext<'_>, page: &Page) -> Reply {
     let view = about.view();
     let last = page.items.last().filter(|_| page.next.is_some());
-    let onward = last
-        .zip(about.list)
-        .map(|(last, list)| list.next_page(&about.path(None), view.resource, last));
+    let onward = last.zip(about.list).map(|(last, list)| {
+        list.next_page(&about.collection.path(about.model), view.resource, last)
+    });
     let cursor = onward.as_ref().map(|(cursor, _)| cursor.as_str());
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
     (about.format.page)(&mut body, view, page, cursor);

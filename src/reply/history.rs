@@ -64,17 +64,20 @@ impl HistoryLinks {
         let mut location = format!("{original}?version={}", item.version);
         if let Some(selected) = selection {
             let resource = model.resource(collection.resource);
-            location.push_str("&fields=id");
-            for member in selected {
-                location.push(',');
-                location.push_str(member_name(resource, *member));
-            }
+            location.push_str("&fields=");
+            location.push_str(&member_names(resource, selected));
         }
         insert_header(reply, CONTENT_LOCATION, HeaderValue::try_from(location).ok());
         let link = format!("<{original}>; rel=\"original\"");
         insert_header(reply, LINK, HeaderValue::try_from(link).ok());
         self.add_link(reply, model, collection, item.id);
     }
+}
+
+/// The selected members, as the value of `fields`.
+pub fn member_names(resource: &Resource, selected: &[ItemMember]) -> String {
+    let names = selected.iter().map(|member| member_name(resource, *member));
+    ["id"].into_iter().chain(names).collect::<Vec<_>>().join(",")
 }
 
 fn member_name(resource: &Resource, member: ItemMember) -> &str {

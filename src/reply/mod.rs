@@ -26,7 +26,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::formats::accept::Accept;
 use crate::formats::{self, Format, json};
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{RouteTarget, allow_header};
+use crate::intent::{PathForm, RouteTarget, allow_header};
 use crate::model::Model;
 use crate::openapi::{self, DocumentPart};
 use crate::plan::StaticContent;
@@ -55,7 +55,8 @@ pub fn static_reply(
 ) -> Result<Reply, Problem> {
     Ok(match saying {
         StaticContent::Home(reach) => {
-            json_reply(json::home(model, |index| reach.has_any_grant(index)))
+            let can_read = |index| reach.can_read(index) && reach.can_read_ancestors(model, index);
+            json_reply(json::home(model, |index| reach.has_any_grant(index), can_read))
         }
         StaticContent::OpenApi(caller) => {
             let document = openapi::document(model, caller);
@@ -79,6 +80,8 @@ pub fn static_reply(
             let mut reply = empty_reply(StatusCode::NO_CONTENT);
             reply.headers.insert(ALLOW, allow_header(model, place));
             match place {
+                RouteTarget::Collection(path) | RouteTarget::Item(path)
+                    if path.form == PathForm::Flat => {}
                 RouteTarget::Collection(path) if !model.resource(path.resource).is_server_made => {
                     reply.headers.insert(ACCEPT_POST, formats::accepted_types());
                 }
@@ -103,6 +106,15 @@ pub fn no_content(headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) 
 pub fn permanent_redirect(to: &str) -> Reply {
     let mut reply = empty_reply(StatusCode::PERMANENT_REDIRECT);
     insert_header(&mut reply, LOCATION, HeaderValue::try_from(to).ok());
+    reply
+}
+
+/// 307: the page of an item is at its path under its ancestors, where its forms work.
+pub fn redirect_to_canonical(path: &str, query: Option<&str>) -> Reply {
+    let mut reply = empty_reply(StatusCode::TEMPORARY_REDIRECT);
+    let to = query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"));
+    insert_header(&mut reply, LOCATION, HeaderValue::try_from(to).ok());
+    reply.headers.insert(VARY, parts::VARY_ACCEPT_AND_ENCODING);
     reply
 }
 

@@ -140,7 +140,7 @@ async fn load_dependents<D: Driver>(
         let mut ids = ids.collect::<Result<Vec<Id>, InternalError>>()?.into_iter();
         let id = ids.next().ok_or_else(missing)?;
         let (ancestors, scope) = (ids.rev().collect(), AccessScope::default());
-        Ok(Dependent { collection: Collection { resource, ancestors, scope }, id })
+        Ok(Dependent { collection: Collection::nested(resource, ancestors, scope), id })
     };
     driver.query_all(&statements, read, |_| false).await
 }

@@ -221,11 +221,12 @@ pub struct LogPosition {
 
 impl<'a> CollectionKey<'a> {
     /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see. `None` for
-    /// items that the server changes, too: these changes are not in the log.
+    /// items that the server changes, too: these changes are not in the log. `None` for the items of all parents: no
+    /// index finds their last change.
     pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
-        let Collection { resource, ancestors, scope } = collection;
+        let Collection { resource, ancestors, scope, .. } = collection;
         let is_logged = !context.model.resource(*resource).is_server_made;
-        if !is_logged || !scope.access(*resource).row_filters.is_empty() {
+        if !is_logged || collection.is_flat() || !scope.access(*resource).row_filters.is_empty() {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 
 use crate::fault::OrBug;
+use crate::intent::PathForm;
 use crate::metrics::Counter;
 use crate::model::{GrantVerb, Model, ResourceIndex};
 use crate::permit::AccessScope;
@@ -17,8 +18,9 @@ use crate::plan::Collection;
 use crate::store::change_hint::ChangeHint;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::rows;
+use crate::store::sql::columns::columns;
 use crate::store::sql::dialect::Dialect;
-use crate::store::sql::read_statements::ReadStatements;
+use crate::store::sql::read_statements::{FlatStatements, ReadStatements};
 use crate::store::sql::statements::SqlStatements;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{Id, Item};
@@ -103,6 +105,25 @@ impl StoreContext {
         rows::read_item(&self.model, resource, row).inspect_err(|_| self.damaged_items.add(1))
     }
 
+    /// As `read_item`, with the ids of the item's ancestors, the top-level one first; those above the parent are after
+    /// the columns of the item.
+    pub fn read_located_item(
+        &self,
+        resource: ResourceIndex,
+        row: &dyn Columns,
+    ) -> Result<(Item, Vec<Id>), InternalError> {
+        let item = self.read_item(resource, row)?;
+        let resource = self.model.resource(resource);
+        let mut ancestors = Vec::from_iter(item.parent);
+        let above = resource.ancestor_keys.iter().skip(1);
+        for (at, key) in (columns(resource).len()..).zip(above) {
+            let id = row.id(at, key.id)?;
+            ancestors.push(id.ok_or_else(|| InternalError("an ancestor without an id".into()))?);
+        }
+        ancestors.reverse();
+        Ok((item, ancestors))
+    }
+
     /// Checks the lists and objects of an item that a decision depends on. A damaged one is counted.
     pub fn check_lists_and_objects(
         &self,
@@ -126,12 +147,15 @@ impl StoreContext {
         StatementError::Internal(rows::damaged_item(resource, Some(item.id), cause))
     }
 
-    /// The parent item of a collection, if it has one: its statements, its id and the ids of its ancestors.
+    /// The parent item of a collection, if it has one of its own: its statements, its id and the ids of its ancestors.
     pub fn parent_statements<'a>(
         &'a self,
         collection: &'a Collection,
         seen: &'a AccessScope,
     ) -> Option<(ScopedStatements<'a>, Id, &'a [Id])> {
+        if collection.is_flat() {
+            return None;
+        }
         let parent = self.model.resource(collection.resource).parent?;
         let (id, above) = collection
             .ancestors
@@ -186,15 +210,26 @@ impl ScopedStatements<'_> {
         self.statement(&self.read().exists_anywhere, &[Bind::Id(id)], &[])
     }
 
+    /// The item under any parent, with the ids of its ancestors above the parent after its columns.
+    pub fn flat_item(&self, id: Id) -> Statement<'_> {
+        self.statement(&self.flat().item, &[Bind::Id(id)], &[])
+    }
+
     /// `limit` rows, after an id (keyset pagination) or from the first one.
-    pub fn page(&self, limit: i64, after: Option<Id>, ancestors: &[Id]) -> Statement<'_> {
-        let limit = Bind::Integer(limit);
+    pub fn page(&self, limit: i64, after: Option<Id>, collection: &Collection) -> Statement<'_> {
+        let (page, page_after) = match collection.form {
+            PathForm::Nested => (&self.read().page, &self.read().page_after),
+            PathForm::Flat => (&self.flat().page, &self.flat().page_after),
+        };
+        let (limit, ancestors) = (Bind::Integer(limit), &collection.ancestors);
         match after {
-            None => self.statement(&self.read().page, &[limit], ancestors),
-            Some(after) => {
-                self.statement(&self.read().page_after, &[limit, Bind::Id(after)], ancestors)
-            }
+            None => self.statement(page, &[limit], ancestors),
+            Some(after) => self.statement(page_after, &[limit, Bind::Id(after)], ancestors),
         }
+    }
+
+    fn flat(&self) -> &FlatStatements {
+        self.read().flat.as_ref().or_bug("only a nested resource is read across parents")
     }
 
     /// Finds another row with the values of an item in the columns of a unique rule, given by its index.

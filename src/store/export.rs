@@ -25,13 +25,22 @@ pub const CHUNK_BYTES: usize = 64 << 10;
 /// Encodes one item.
 pub type ItemEncoder = dyn Fn(&mut Vec<u8>, &Item) + Send;
 
+/// Encodes one item with the ids of its ancestors, the top-level one first.
+pub type LocatedItemEncoder = dyn Fn(&mut Vec<u8>, &Item, &[Id]) + Send;
+
+/// How items are encoded: by their values alone, or with their paths.
+pub enum ExportEncoder {
+    Item(Box<ItemEncoder>),
+    LocatedItem(Box<LocatedItemEncoder>),
+}
+
 /// The collection to read, and how to encode its items.
 pub struct ExportRequest {
     pub collection: Collection,
     pub list: Arc<ListQuery>,
     /// Bytes that precede the first item.
     pub head: Vec<u8>,
-    pub write: Box<ItemEncoder>,
+    pub write: ExportEncoder,
     /// Where to record the position of the snapshot in the change log, if that is wanted.
     pub start: Option<Arc<OnceLock<SnapshotStart>>>,
 }
@@ -95,13 +104,23 @@ impl ExportRequest {
         Ok(())
     }
 
+    /// Whether the ancestors of each item have to be read with it.
+    fn finds_ancestors(&self) -> bool {
+        matches!(self.write, ExportEncoder::LocatedItem(_)) && self.collection.is_flat()
+    }
+
     /// The statements that read the collection.
     pub fn statements<'a>(&'a self, context: &'a StoreContext) -> ExportStatements<'a> {
         let Self { collection, list, .. } = self;
+        if self.finds_ancestors() {
+            let (model, dialect) = (&context.model, context.sql.dialect);
+            let listing = ListStatements::located(model, dialect, collection, list);
+            return ExportStatements::Filtered(listing);
+        }
         if list.is_whole_by_id() {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
-            return ExportStatements::ById { reached, after, ancestors: &collection.ancestors };
+            return ExportStatements::ById { reached, after, collection };
         }
         ExportStatements::Filtered(list_statements(context, collection, list))
     }
@@ -109,7 +128,7 @@ impl ExportRequest {
 
 /// The statements of an export.
 pub enum ExportStatements<'a> {
-    ById { reached: ScopedStatements<'a>, after: Option<Id>, ancestors: &'a [Id] },
+    ById { reached: ScopedStatements<'a>, after: Option<Id>, collection: &'a Collection },
     Filtered(ListStatements<'a>),
 }
 
@@ -117,8 +136,8 @@ impl ExportStatements<'_> {
     /// The export is the concatenation of their rows, in this order.
     pub fn to_vec(&self) -> Vec<Statement<'_>> {
         match self {
-            Self::ById { reached, after, ancestors } => {
-                vec![reached.page(i64::MAX, *after, ancestors)]
+            Self::ById { reached, after, collection } => {
+                vec![reached.page(i64::MAX, *after, collection)]
             }
             Self::Filtered(listing) => {
                 let sections = listing.sections().into_iter();
@@ -151,9 +170,21 @@ impl ChunkBuffer {
         context: &StoreContext,
         row: &dyn Columns,
     ) -> Result<usize, InternalError> {
-        let item = context.read_item(export.collection.resource, row)?;
+        let ExportRequest { collection, write, .. } = export;
         let before = self.0.len();
-        (export.write)(&mut self.0, &item);
+        match write {
+            ExportEncoder::LocatedItem(write) if export.finds_ancestors() => {
+                let (item, ancestors) = context.read_located_item(collection.resource, row)?;
+                write(&mut self.0, &item, &ancestors);
+            }
+            ExportEncoder::LocatedItem(write) => {
+                let item = context.read_item(collection.resource, row)?;
+                write(&mut self.0, &item, &collection.ancestors);
+            }
+            ExportEncoder::Item(write) => {
+                write(&mut self.0, &context.read_item(collection.resource, row)?);
+            }
+        }
         Ok(self.0.len() - before)
     }
 

@@ -163,8 +163,7 @@ async fn write_batch<D: Driver>(
     let stored = StoredRows::load(driver, context, job, rows).await?;
     let place = (context, resource);
     let mut planned = plan_rows(driver, place, (rows, &stored, now), &mut batch).await?;
-    let any =
-        Collection { resource: job.resource, ancestors: Vec::new(), scope: AccessScope::default() };
+    let any = Collection::nested(job.resource, Vec::new(), AccessScope::default());
     let log = ChangeLogContext { collection: &any, by: &job.author, now };
     driver.begin_nested().await?;
     while !planned.is_empty() {
@@ -407,8 +406,7 @@ impl<'a> RowPlan<'a, '_> {
                 dangling_faults(&[format!("{}/{key}", row.root)])
             })?,
         };
-        let collection =
-            Collection { resource: resource.index, ancestors, scope: AccessScope::default() };
+        let collection = Collection::nested(resource.index, ancestors, AccessScope::default());
         let dangling = stored.dangling_pointers(draft);
         let steps = match item {
             None if !dangling.is_empty() => return Err(dangling_faults(&dangling)),

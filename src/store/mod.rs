@@ -69,7 +69,7 @@ pub use database::Database;
 pub use database_move::copy::{MoveProgress, MoveSummary};
 pub use database_move::{MoveRequest, move_database};
 pub use error::{InternalError, OpenError, StoreError};
-pub use export::{ExportRequest, SnapshotStart};
+pub use export::{ExportEncoder, ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use import::{ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
 pub use migration::apply::MigrationProgress;

@@ -31,6 +31,18 @@ pub async fn read<D: Driver>(
     context: &StoreContext,
     read: &ReadPlan,
 ) -> Result<Outcome, StoreError> {
+    match read.flat_item() {
+        None => read_nested(driver, context, read).await,
+        Some(item) => Box::pin(read_located(driver, context, read, item)).await,
+    }
+}
+
+/// Any read but those of an item with a flat path.
+async fn read_nested<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    read: &ReadPlan,
+) -> Result<Outcome, StoreError> {
     match read {
         ReadPlan::Ready => {
             driver.query(PING, &[], |_| Ok(())).await?;
@@ -101,6 +113,27 @@ pub async fn read<D: Driver>(
             Err(StoreError::Refused(refuse_invalid(driver, context, refuse).await?))
         }
     }
+}
+
+/// Reads an item by its id alone. Its ancestors are looked up with it, because its own path names them.
+async fn read_located<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    plan: &ReadPlan,
+    (collection, id): (&Collection, Id),
+) -> Result<Outcome, StoreError> {
+    let reached = context.scoped_statements(collection.resource, &collection.scope);
+    let statement = reached.flat_item(id);
+    let resource = collection.resource;
+    let row = |row: &dyn Columns| context.read_located_item(resource, row);
+    let found = driver.query_statement(&statement, row).await?.pop();
+    let (item, ancestors) = found.ok_or(StoreError::Refused(RequestRefusal::Missing))?;
+    let outcome = match plan.under(ancestors.clone()) {
+        Some(ReadPlan::Item(..)) => Outcome::Item(item),
+        Some(nested) => Box::pin(read_nested(driver, context, &nested)).await?,
+        None => return Err(StoreError::internal("only reads of items have a flat path")),
+    };
+    Ok(Outcome::Located(ancestors, Box::new(outcome)))
 }
 
 /// Reads one item, with the statement that only reads it or the one that locks it.
@@ -187,7 +220,7 @@ async fn load_page<D: Driver>(
     if list.is_whole_by_id() {
         let reached = context.scoped_statements(collection.resource, &collection.scope);
         let after = list.after.as_ref().map(|after| after.id);
-        let page = reached.page(limit, after, &collection.ancestors);
+        let page = reached.page(limit, after, collection);
         rows.load(driver, position, Some(page)).await?;
     } else {
         rows.load(driver, position, None).await?;
@@ -245,9 +278,7 @@ pub fn list_statements<'a>(
     collection: &'a Collection,
     list: &'a ListQuery,
 ) -> ListStatements<'a> {
-    let Collection { resource, ancestors, scope } = collection;
-    let resource = (context.model.resource(*resource), ancestors.as_slice());
-    ListStatements::new(&context.model, context.sql.dialect, resource, scope, list)
+    ListStatements::new(&context.model, context.sql.dialect, collection, list)
 }
 
 /// The total number of items of a list, over all pages.
@@ -278,7 +309,7 @@ async fn refuse_invalid<D: Driver>(
     if !is_there {
         return Ok(RequestRefusal::Missing);
     }
-    let Collection { resource, ancestors, scope } = &refuse.collection;
+    let Collection { resource, ancestors, scope, .. } = &refuse.collection;
     if let (None, Err(refusal)) = (refuse.item, check_preconditions(&refuse.preconditions, None)) {
         return Ok(refusal);
     }

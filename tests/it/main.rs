@@ -49,6 +49,8 @@ mod feed;
 #[cfg(test)]
 mod filters;
 #[cfg(test)]
+mod flat;
+#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod from_database;

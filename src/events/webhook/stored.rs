@@ -16,8 +16,7 @@ pub async fn read_webhooks(context: &AttemptContext) -> Result<Vec<Item>, StoreE
     let resource = context.model.webhooks;
     let (mut items, mut after) = (Vec::new(), None);
     loop {
-        let collection =
-            Collection { resource, ancestors: Vec::new(), scope: AccessScope::default() };
+        let collection = Collection::nested(resource, Vec::new(), AccessScope::default());
         let list = ListQuery::by_id(PAGE_WEBHOOKS, after).into();
         match context.store.read(ReadPlan::Page(collection, list)).await? {
             Outcome::Page(page) => {

@@ -44,8 +44,8 @@ status = { type = "state", initial = "new", next = { new = ["sold"], sold = [] }
 const HIDDEN: &[usize] = &[12];
 
 fn asked(model: &Model, query: &str) -> Result<ListQuery, Problem> {
-    let ids = Some(PathIds { ancestors: vec![Id::Integer(1)], item: None });
-    let address = ResourcePath { resource: ResourceIndex(1), ids };
+    let ids = PathIds { ancestors: vec![Id::Integer(1)], item: None };
+    let address = ResourcePath::nested(ResourceIndex(1), ids);
     read(model, &address, (Some(query), HIDDEN))
 }
 

@@ -1,7 +1,7 @@
 //! Tests of routing.
 
 use super::*;
-use crate::intent::target::{ResourcePath, format_path};
+use crate::intent::target::{PathIds, ResourcePath, format_path};
 use crate::model;
 
 const MODEL: &str = r#"
@@ -48,6 +48,10 @@ fn show_in(text: &str, method: &str, target: &str) -> String {
 
 fn show_address(model: &Model, address: &ResourcePath) -> String {
     match &address.ids {
+        Some(PathIds { item: Some(id), .. }) if address.form == PathForm::Flat => {
+            format!("{}/{id}", address.collection_path(model).unwrap())
+        }
+        Some(PathIds { item: None, .. }) => address.collection_path(model).unwrap(),
         Some(ids) => format_path(model, address.resource, &ids.ancestors, ids.item),
         None => "a path with an invalid id".to_owned(),
     }
@@ -96,13 +100,30 @@ fn route_with_invalid_id_has_a_target_without_ids() {
     assert_eq!(show("GET", "/rooms/abc"), "Get a path with an invalid id");
     assert_eq!(show("GET", "/rooms/abc/shelves"), "Get a path with an invalid id");
     assert_eq!(show("GET", &format!("/rooms/{ROOM}/shelves/007")), "Get a path with an invalid id");
+    assert_eq!(show("GET", "/shelves/007"), "Get a path with an invalid id");
+}
+
+#[test]
+fn route_of_flat_path_is_found_for_reading() {
+    assert_eq!(show("GET", "/shelves"), "Get /shelves");
+    assert_eq!(show("HEAD", "/shelves/7"), "Head /shelves/7");
+    assert_eq!(show("OPTIONS", "/shelves/7"), "Options /shelves/7");
+    assert_eq!(show("GET", "/shelves/"), "moved to /shelves");
+    for (method, path) in [
+        ("POST", "/shelves"),
+        ("PUT", "/shelves/7"),
+        ("PATCH", "/shelves/7"),
+        ("DELETE", "/shelves/7"),
+    ] {
+        assert_eq!(show(method, path), "method-not-allowed");
+    }
 }
 
 #[test]
 fn route_of_unknown_path_is_404() {
     for target in [
         "/room",
-        "/shelves",
+        "/shelves/1/books",
         "/rooms/abc/books",
         "//",
         "/rooms//",

@@ -4,7 +4,7 @@
 //! `pending`.
 
 use crate::model::{
-    ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex,
+    AncestorKey, ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex,
     StateMachine, types,
 };
 use crate::value::{IdKind, Value};
@@ -36,6 +36,8 @@ pub fn deliveries_resource(
         label: "-/delivery".into(),
         parent: Some(webhooks),
         parent_key: Some("webhook_id".into()),
+        ancestor_keys: vec![AncestorKey { name: "webhook_id".into(), id: IdKind::Uuid }],
+        flat: None,
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 1,

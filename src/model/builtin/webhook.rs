@@ -37,6 +37,8 @@ pub fn webhooks_resource(
         label: "-/webhook".into(),
         parent: None,
         parent_key: None,
+        ancestor_keys: Vec::new(),
+        flat: None,
         children: vec![deliveries],
         referrers: Vec::new(),
         depth: 0,

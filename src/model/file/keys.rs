@@ -68,6 +68,8 @@ pub enum OtherForm {
     UniqueGroups,
     /// A list of the tables `CHECK`.
     Checks,
+    /// `true`, `false` or a name.
+    Flat,
     Transitions,
     StateMoves,
     /// A date, as a text or as a TOML date.
@@ -152,6 +154,8 @@ table_keys! {
         "parent" Name, "the resource whose items these belong to";
         "on_delete" Choice(|| words(ON_DELETE)),
             "what deleting the parent does: refuse while there are any, or delete them too";
+        "flat" Other(Flat),
+            "the path at which a nested resource is read across all parents: another name, or false for none";
         "id" Choice(|| words(ID_KINDS)), "the kind of id the server makes";
         "realm" Text, "the protection space; a nested resource has its parent's";
         "fields" Tables("field"), "what an item is made of";

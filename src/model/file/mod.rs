@@ -9,6 +9,7 @@ mod deprecation;
 mod expression;
 mod field;
 pub mod field_keys;
+mod flat;
 pub mod keys;
 mod literal;
 mod realm;

@@ -1,10 +1,11 @@
 //! Relations between resources: children, depth, realms, references, and name clashes.
 
+use super::flat;
 use super::resource::ResourceDraft;
-use super::resource_names::{ResourceNames, SYSTEM_COLUMNS, SYSTEM_FIELDS};
+use super::resource_names::{ResourceHeader, ResourceNames, SYSTEM_COLUMNS, SYSTEM_FIELDS};
 use crate::model::field::{AuditedUser, ResourceIndex};
 use crate::model::report::join_with_and;
-use crate::model::resource::{Realm, Referrer, Resource};
+use crate::model::resource::{AncestorKey, Realm, Referrer, Resource};
 use crate::model::settings::RealmIndex;
 
 /// Turns the drafts into resources with their relations.
@@ -17,7 +18,15 @@ pub fn resolve_relations(
         let parent = names.ancestors(index).next();
         draft.resource.parent_key =
             parent.map(|(_, parent)| format!("{}_id", parent.name.value).into());
+        let key = |header: &ResourceHeader<'_>| AncestorKey {
+            name: format!("{}_id", header.name.value).into(),
+            id: header.id,
+        };
+        draft.resource.ancestor_keys =
+            names.ancestors(index).map(|(_, ancestor)| key(ancestor)).collect();
+        draft.resource.flat = flat::segment(index, names).map(|segment| segment.name.into());
     }
+    flat::check(names);
     for index in 0..drafts.len() {
         check_reserved(index, &drafts, names);
     }

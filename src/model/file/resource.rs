@@ -58,6 +58,8 @@ fn read_draft<'t>(
         label: name.into(),
         parent: header.parent,
         parent_key: None,
+        ancestor_keys: Vec::new(),
+        flat: None,
         children: Vec::new(),
         referrers: Vec::new(),
         depth: 0,

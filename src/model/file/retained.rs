@@ -55,6 +55,10 @@ impl RetainedParts {
                     self.add_fields(table_mut(declared)?, stored)?;
                 }
                 (None, DeValue::Table(mut stored)) => {
+                    if stored.contains_key("parent") {
+                        // Nobody can read it, so its name is free.
+                        insert_at(&mut stored, "flat", DeValue::Boolean(false), 0);
+                    }
                     if let Some(realm) = &self.realm
                         && !stored.contains_key("parent")
                     {

@@ -29,7 +29,7 @@ pub async fn read_past_item<D: Driver>(
     context: &StoreContext,
     read: &PastRead,
 ) -> Result<Item, StoreError> {
-    let Collection { resource, ancestors, scope } = &read.collection;
+    let Collection { resource, ancestors, scope, .. } = &read.collection;
     let path = ItemPath { resource: *resource, ancestors: ancestors.clone(), id: read.id };
     let mut history = ItemHistory { driver, context, path: &path };
     let found = match read.state {

@@ -126,7 +126,7 @@ async fn find_address<D: Driver>(
     (model, resource): (&Model, &Resource),
     id: Id,
 ) -> Result<String, StatementError> {
-    let join = AncestorJoin::new(model, resource, true);
+    let join = AncestorJoin::of_rows(model, resource);
     let mut kinds: Vec<IdKind> =
         model.lineage(resource.index).iter().rev().skip(1).map(|above| above.id).collect();
     kinds.truncate(join.columns.len());

@@ -43,20 +43,32 @@ pub struct AncestorJoin {
 }
 
 impl AncestorJoin {
-    /// `is_whole`: also joins the row of the topmost ancestor.
-    pub fn new(model: &Model, resource: &Resource, is_whole: bool) -> Self {
+    /// With the ids of all ancestors. The row of the topmost one is not joined: the foreign key proves that it exists.
+    pub fn of_ids(model: &Model, resource: &Resource) -> Self {
+        Self::new(model, resource, resource.depth.saturating_sub(1))
+    }
+
+    /// With the rows of all ancestors.
+    pub fn of_rows(model: &Model, resource: &Resource) -> Self {
+        Self::new(model, resource, resource.depth)
+    }
+
+    /// Joins the rows of the first `joined` ancestors, from the nearest.
+    fn new(model: &Model, resource: &Resource, joined: usize) -> Self {
         let mut chain = Self { from: Self::table(resource), columns: Vec::new() };
         let mut level = resource;
         for depth in 0.. {
             let (Some(key), Some(parent)) = (&level.parent_key, level.parent) else { break };
             let (column, parent) =
                 (format!("t{depth}.{}", quote_name(key)), model.resource(parent));
-            // The row of the topmost ancestor is not needed to prove that it exists: the foreign key does.
-            if parent.parent.is_some() || is_whole {
+            if depth < joined {
                 let (above, table) = (depth + 1, quote_name(&parent.table));
                 let _ = write!(chain.from, " JOIN {table} t{above} ON t{above}.\"id\" = {column}");
             }
-            chain.columns.push(column);
+            // The column of an ancestor's parent is known where the ancestor is joined.
+            if depth <= joined {
+                chain.columns.push(column);
+            }
             level = parent;
         }
         chain
@@ -78,11 +90,33 @@ pub fn where_clause(terms: &[String]) -> String {
     if terms.is_empty() { String::new() } else { format!(" WHERE {}", terms.join(" AND ")) }
 }
 
+/// The join that proves the ids of all ancestors.
 pub fn ancestor_join(model: &Model, resource: &Resource, scope: &AccessScope) -> AncestorJoin {
+    // Without a foreign key, a row does not prove that its parent exists.
+    let is_unproved = resource.on_delete == OnDelete::Sweep;
+    match is_unproved || filters_ancestors(model, resource, scope) {
+        true => AncestorJoin::of_rows(model, resource),
+        false => AncestorJoin::of_ids(model, resource),
+    }
+}
+
+/// The join of items under any parents: with all ancestors where row filters apply to them, else with those whose
+/// columns a list filters by.
+pub fn flat_join(
+    model: &Model,
+    resource: &Resource,
+    scope: &AccessScope,
+    filtered: usize,
+) -> AncestorJoin {
+    match filters_ancestors(model, resource, scope) {
+        true => AncestorJoin::of_rows(model, resource),
+        false => AncestorJoin::new(model, resource, filtered),
+    }
+}
+
+/// Whether row filters apply to the ancestors.
+fn filters_ancestors(model: &Model, resource: &Resource, scope: &AccessScope) -> bool {
     let mut above = model.lineage(resource.index);
     above.pop();
-    let is_filtered = |above: &&Resource| !scope.read_access(above.index).row_filters.is_empty();
-    let is_limited = above.iter().any(is_filtered);
-    // Without a foreign key, a row does not prove that its parent exists.
-    AncestorJoin::new(model, resource, is_limited || resource.on_delete == OnDelete::Sweep)
+    above.iter().any(|above| !scope.read_access(above.index).row_filters.is_empty())
 }

@@ -6,10 +6,13 @@
 mod filter;
 
 use crate::fault::OrBug;
-use crate::intent::{Attribute, ListQuery, SortKey};
+use crate::intent::{Attribute, ListQuery, PathForm, SortKey};
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
-use crate::store::sql::columns::{ancestor_join, select_list, where_clause};
+use crate::plan::Collection;
+use crate::store::sql::columns::{
+    AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
+};
 use crate::store::sql::condition::{ConditionParameter, row_conditions};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
@@ -36,7 +39,10 @@ pub struct ListStatements<'a> {
     resource: &'a Resource,
     list: &'a ListQuery,
     scope: &'a AccessScope,
+    select: String,
     from: String,
+    /// The columns with the ids of the ancestors, from the nearest, as far as they are joined.
+    ancestor_columns: Vec<String>,
     /// The conditions of the path and of the access scope, and their parameters.
     conditions: Vec<String>,
     parameters: Vec<ConditionParameter>,
@@ -79,15 +85,63 @@ impl<'a> ListStatements<'a> {
     pub fn new(
         model: &'a Model,
         dialect: &'static Dialect,
-        (resource, ancestors): (&'a Resource, &[Id]),
-        scope: &'a AccessScope,
+        collection: &'a Collection,
         list: &'a ListQuery,
     ) -> Self {
-        let chain = ancestor_join(model, resource, scope);
+        Self::build(model, dialect, collection, list, 0)
+    }
+
+    /// The same for a flat collection, with the ids of the ancestors above the parent after the columns of an item.
+    pub fn located(
+        model: &'a Model,
+        dialect: &'static Dialect,
+        collection: &'a Collection,
+        list: &'a ListQuery,
+    ) -> Self {
+        let above = model.resource(collection.resource).depth.saturating_sub(1);
+        let mut listing = Self::build(model, dialect, collection, list, above);
+        for column in listing.ancestor_columns.iter().skip(1).take(above) {
+            listing.select.push_str(", ");
+            listing.select.push_str(column);
+        }
+        listing
+    }
+
+    /// With the rows of at least `joined` ancestors, of a flat collection.
+    fn build(
+        model: &'a Model,
+        dialect: &'static Dialect,
+        collection: &'a Collection,
+        list: &'a ListQuery,
+        joined: usize,
+    ) -> Self {
+        let Collection { resource, form, ancestors, scope } = collection;
+        let resource = model.resource(*resource);
         let (mut conditions, parameters) = row_conditions(model, dialect, resource, scope, 1);
-        conditions.extend(chain.terms(dialect.placeholder, parameters.len() + 1));
-        let (from, ancestor_ids) = (chain.from, ancestors.iter().rev().copied().collect());
-        Self { dialect, resource, list, scope, from, conditions, parameters, ancestor_ids }
+        let chain = match form {
+            PathForm::Nested => {
+                let chain = ancestor_join(model, resource, scope);
+                conditions.extend(chain.terms(dialect.placeholder, parameters.len() + 1));
+                chain
+            }
+            PathForm::Flat => {
+                flat_join(model, resource, scope, joined.max(ancestors_filtered_by(list)))
+            }
+        };
+        let AncestorJoin { from, columns } = chain;
+        let ancestor_ids = ancestors.iter().rev().copied().collect();
+        Self {
+            dialect,
+            resource,
+            list,
+            scope,
+            select: select_list(resource, "t0."),
+            from,
+            ancestor_columns: columns,
+            conditions,
+            parameters,
+            ancestor_ids,
+        }
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
@@ -119,8 +173,7 @@ impl<'a> ListStatements<'a> {
         let mut writer = self.builder();
         let mut all = self.filters(&mut writer);
         all.extend(self.cursor_conditions(&mut writer, section));
-        let (select, from, order) =
-            (select_list(self.resource, "t0."), &self.from, self.order_by(section));
+        let (select, from, order) = (&self.select, &self.from, self.order_by(section));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
@@ -154,6 +207,14 @@ impl<'a> ListStatements<'a> {
             Attribute::Id => ListOperand::column("id", id_kind(self.resource)),
             Attribute::CreatedAt => ListOperand::column("created_at", OperandType::Moment),
             Attribute::UpdatedAt => ListOperand::column("updated_at", OperandType::Moment),
+            Attribute::Ancestor(at) => {
+                let (columns, keys) = (&self.ancestor_columns, &self.resource.ancestor_keys);
+                let (column, key) = columns
+                    .get(*at)
+                    .zip(keys.get(*at))
+                    .or_bug("the ancestors that a list filters by are joined");
+                ListOperand::expression(column, id_type(key.id))
+            }
             Attribute::Field(at, inner) => {
                 let column = self.resource.fields.get(*at);
                 let found =
@@ -280,8 +341,21 @@ impl<'a> ListStatements<'a> {
     }
 }
 
+/// How many ancestors, from the nearest, have to be joined for the filters. The row itself has the id of its parent.
+fn ancestors_filtered_by(list: &ListQuery) -> usize {
+    let joined = list.filters.iter().filter_map(|filter| match filter.attribute {
+        Attribute::Ancestor(at) => Some(at),
+        _ => None,
+    });
+    joined.max().unwrap_or(0)
+}
+
 fn id_kind(resource: &Resource) -> OperandType {
-    match resource.id {
+    id_type(resource.id)
+}
+
+fn id_type(kind: IdKind) -> OperandType {
+    match kind {
         IdKind::Uuid => OperandType::Uuid,
         IdKind::Integer => OperandType::Units(0),
     }
@@ -291,5 +365,7 @@ fn direction_operator(is_descending: bool) -> &'static str {
     if is_descending { "<" } else { ">" }
 }
 
+#[cfg(test)]
+mod flat_tests;
 #[cfg(test)]
 mod tests;

@@ -24,10 +24,14 @@ pub struct ListOperand {
 impl ListOperand {
     /// A column that every table has.
     pub fn column(name: &str, kind: OperandType) -> Self {
-        let text = format!("t0.{}", quote_name(name));
+        Self::expression(&format!("t0.{}", quote_name(name)), kind)
+    }
+
+    /// A column, with its table.
+    pub fn expression(text: &str, kind: OperandType) -> Self {
         Self {
-            indexed_text: text.clone(),
-            text,
+            indexed_text: text.to_owned(),
+            text: text.to_owned(),
             kind,
             is_prefix: false,
             is_expression: false,

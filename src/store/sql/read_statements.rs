@@ -5,7 +5,9 @@
 
 use crate::model::{Model, Resource, UniqueRule};
 use crate::permit::AccessScope;
-use crate::store::sql::columns::{AncestorJoin, ancestor_join, select_list, where_clause};
+use crate::store::sql::columns::{
+    AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
+};
 use crate::store::sql::condition::{ConditionParameter, row_conditions};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::unique::{equals_parameter, unique_columns};
@@ -29,9 +31,54 @@ pub struct ReadStatements {
     pub page: String,
     /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
     pub page_after: String,
+    /// Those that read across parents; `None` for a top-level resource.
+    pub flat: Option<FlatStatements>,
     /// For each unique rule: finds another row with these values. 1: id, then the rule's columns.
     pub unique_conflicts: Vec<String>,
     condition_parameters: Vec<ConditionParameter>,
+}
+
+/// The statements that read a nested resource across all parents. The parameters of the conditions come last.
+#[derive(Debug)]
+pub struct FlatStatements {
+    /// The item, and after its columns the ids of its ancestors above the parent. 1: id.
+    pub item: String,
+    /// 1: the limit.
+    pub page: String,
+    /// Keyset pagination. 1: the limit, 2: after which id.
+    pub page_after: String,
+}
+
+impl FlatStatements {
+    fn new(
+        model: &Model,
+        dialect: &'static Dialect,
+        resource: &Resource,
+        scope: &AccessScope,
+    ) -> Option<Self> {
+        resource.parent?;
+        let p = dialect.placeholder;
+        let where_all = |own: Option<String>, first: usize| {
+            let (conditions, _) = row_conditions(model, dialect, resource, scope, first);
+            where_clause(&own.into_iter().chain(conditions).collect::<Vec<_>>())
+        };
+        let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2);
+        let whole = where_all(None, 2);
+        let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3);
+        let chain = ancestor_join(model, resource, scope);
+        let select = select_list(resource, "t0.");
+        let located = [&*select].into_iter().chain(chain.columns.iter().skip(1).map(|one| &**one));
+        let located = located.collect::<Vec<_>>().join(", ");
+        let from = flat_join(model, resource, scope, 0).from;
+        let page = |condition| {
+            format!("SELECT {select} FROM {from}{condition} ORDER BY t0.\"id\" LIMIT {p}1")
+        };
+        Some(Self {
+            item: format!("SELECT {located} FROM {}{by_id}", chain.from),
+            page: page(whole),
+            page_after: page(after),
+        })
+    }
 }
 
 impl ReadStatements {
@@ -76,6 +123,7 @@ impl ReadStatements {
             exists_anywhere: format!("SELECT 1 FROM {searched}{}", where_clause(&anywhere)),
             page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
             page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
+            flat: FlatStatements::new(model, dialect, resource, scope),
             unique_conflicts: resource.unique.iter().map(unique_conflict).collect(),
             condition_parameters,
         }

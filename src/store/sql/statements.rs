@@ -9,6 +9,8 @@ use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
+#[cfg(any(fuzzing, test))]
+use crate::store::sql::read_statements::FlatStatements;
 use crate::store::sql::read_statements::ReadStatements;
 use crate::store::sql::unique::equals_parameter;
 use crate::store::statement::{Bind, Statement};
@@ -194,6 +196,9 @@ impl SqlStatements {
             all.extend(insert_batch.clone());
             let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
             all.extend(fixed.into_iter().chain(&table.read.unique_conflicts).cloned());
+            if let Some(FlatStatements { item, page, page_after }) = &table.read.flat {
+                all.extend([item, page, page_after].map(Clone::clone));
+            }
             all.push(table.update_statement(resource, &Vec::from_iter(0..resource.fields.len())));
             all.extend(links.iter().map(|link| link.dependents.clone()));
         }
@@ -269,7 +274,7 @@ fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<
         (by, &*by.fields.get(referrer.field).or_bug(FIELD_INDEX).name, referrer.on_delete)
     });
     let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
-        let AncestorJoin { from, columns } = AncestorJoin::new(model, by, false);
+        let AncestorJoin { from, columns } = AncestorJoin::of_ids(model, by);
         let ids =
             ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
         let column = quote_name(column);

@@ -38,7 +38,7 @@ pub fn locked_item_by_rule(resource: &Resource, rule: &UniqueRule, dialect: &Dia
 
 /// The ids of an item's ancestors, from the nearest; no row if there is no such item. 1: id.
 pub fn ancestor_ids(model: &Model, resource: &Resource, dialect: &Dialect) -> String {
-    let AncestorJoin { from, columns } = AncestorJoin::new(model, resource, false);
+    let AncestorJoin { from, columns } = AncestorJoin::of_ids(model, resource);
     let ids = ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
     format!("SELECT {ids} FROM {from} WHERE t0.\"id\" = {}1", dialect.placeholder)
 }

@@ -38,6 +38,8 @@ fn openapi_command_with_roles_prints_what_they_may_use() {
         patch /customers/{customer_id}
         get /customers/{customer_id}/orders
         get /customers/{customer_id}/orders/{order_id}
+        get /orders
+        get /orders/{order_id}
         get /-/openapi.json
         get /-/docs
         get /-/docs/{resource}

@@ -19,6 +19,7 @@ room = { type = "text", filter = true }
 
 [resources.drawer]
 parent = "desk"
+flat = false
 
 [resources.drawer.fields]
 owner = { type = "text" }
@@ -68,15 +69,16 @@ on_every_backend! {
     }
 
     fn hint_for_a_nested_resource_at_the_top_names_its_path(server: Server) {
-        for path in ["/orders", "/orders/1", "/orders?limit=1"] {
+        for path in ["/orders/1/lines", "/orders/1/lines/2", "/orders/1/lines?limit=1"] {
             let missing = server.get(path);
             assert_eq!((missing.status, missing.problem().as_str()), (404, "no-such-path"));
-            assert_eq!(detail(&missing), "orders live at /customers/{customer_id}/orders", "{path}");
+            let place = "orders live at /customers/{customer_id}/orders, and are read across parents at /orders";
+            assert_eq!(detail(&missing), place, "{path}");
         }
         assert_eq!(detail(&server.get("/nothing")), "");
         assert_eq!(detail(&server.get(&format!("{NO_ONE}/nothing"))), "");
         // A request with a foreign host name gets no hint.
-        let strange = server.send("GET /orders HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+        let strange = server.send("GET /orders/1/lines HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
         assert_eq!((strange.status, detail(&strange).as_str()), (404, ""));
     }
 

@@ -17,10 +17,10 @@ on_every_backend! {
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
-            content-length: 168
+            content-length: 185
             date: <date>
 
-            {"title":"Store","resources":[{"name":"customer","plural":"customers","path":"/customers"},{"name":"order","plural":"orders","path":"/customers/{customer_id}/orders"}]}"#]].assert_eq(&server.get("/").masked());
+            {"title":"Store","resources":[{"name":"customer","plural":"customers","path":"/customers"},{"name":"order","plural":"orders","path":"/customers/{customer_id}/orders","flat":"/orders"}]}"#]].assert_eq(&server.get("/").masked());
     }
 
     fn health_and_readiness_answer_ok(server: Server) {
@@ -68,10 +68,10 @@ on_every_backend! {
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
-            content-length: 1028
+            content-length: 1084
             date: <date>
 
-            {"problem":{"slug":"invalid-fields","status":422,"title":"Some fields are not valid","help":"Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100.","codes":{"required":"the field has no default and must be sent","null":"the field is not nullable","type":"another JSON type is expected","format":"the text does not have the form of its type","length":"the text is too short or too long","range":"the value is too small, too large or too precise","pattern":"the text does not match the declared pattern","one_of":"the value is not one of the declared ones","items":"the list has too few or too many items","unknown":"the resource has no such field","read_only":"the server sets this field","mismatch":"the value contradicts the path","reference":"the item referred to does not exist","taken":"another item has this value","overflow":"the computed value is out of range","outside":"your roles do not allow items with this value"}}}"#]].assert_eq(&server.get("/-/problems/invalid-fields").masked());
+            {"problem":{"slug":"invalid-fields","status":422,"title":"Some fields are not valid","help":"Each entry of errors points to one field with a JSON pointer and says what was expected. Nothing was changed. All faults are listed at once, at most 100.","codes":{"required":"the field has no default and must be sent","null":"the field is not nullable","type":"another JSON type is expected","format":"the text does not have the form of its type","length":"the text is too short or too long","range":"the value is too small, too large or too precise","pattern":"the text does not match the declared pattern","one_of":"the value is not one of the declared ones","items":"the list has too few or too many items","unknown":"the resource has no such field","read_only":"the server sets this field","mismatch":"the value contradicts the path","reference":"the item referred to does not exist","taken":"another item has this value","check":"the values together break a rule of the model","overflow":"the computed value is out of range","outside":"your roles do not allow items with this value"}}}"#]].assert_eq(&server.get("/-/problems/invalid-fields").masked());
         assert_eq!(server.get("/-/problems/nothing").problem(), "no-such-path");
     }
 

@@ -139,7 +139,7 @@ impl BatchScenario {
 }
 
 fn create_write(resource: ResourceIndex, name: &str) -> WritePlan {
-    let collection = Collection { resource, ancestors: Vec::new(), scope: AccessScope::default() };
+    let collection = Collection::nested(resource, Vec::new(), AccessScope::default());
     let values = DraftValues::Complete(vec![Value::text(name)]);
     let draft = ItemDraft { root: "/thing".into(), values, references: Vec::new() };
     let action = WriteAction::Create { drafts: vec![draft], count: Cardinality::One };

@@ -278,7 +278,7 @@ fn read(conditions: &[String]) -> Arc<Model> {
 }
 
 pub fn collection(resource: ResourceIndex, reach: AccessScope) -> Collection {
-    Collection { resource, ancestors: Vec::new(), scope: reach }
+    Collection::nested(resource, Vec::new(), reach)
 }
 
 pub async fn create(

@@ -36,7 +36,7 @@ fn model() -> Model {
 
 fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
-    let address = ResourcePath { resource, ids: Some(PathIds { ancestors, item: None }) };
+    let address = ResourcePath::nested(resource, PathIds { ancestors, item: None });
     let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
     match intent::read(model, route, (Some(query), &[]), b"") {
         Ok(Intent::List(_, list)) => ListQuery::clone(&list),
@@ -56,10 +56,9 @@ fn texts(
     resource: ResourceIndex,
     list: &ListQuery,
 ) -> Vec<String> {
-    let ancestors: &[Id] = if resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-    let scope = AccessScope::default();
-    let listing =
-        ListStatements::new(model, dialect, (model.resource(resource), ancestors), &scope, list);
+    let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
+    let collection = Collection::nested(resource, ancestors, AccessScope::default());
+    let listing = ListStatements::new(model, dialect, &collection, list);
     let sections = listing.sections();
     sections.iter().map(|section| listing.page(*section, 51).sql.into_owned()).collect()
 }
@@ -218,7 +217,7 @@ fn list_on_sqlite_sorts_by_an_index() {
 }
 
 /// A parameter as an SQL literal.
-fn literal(bind: &Bind<'_>) -> String {
+pub fn literal(bind: &Bind<'_>) -> String {
     match bind {
         Bind::Null => "NULL".to_owned(),
         Bind::Boolean(boolean) => boolean.to_string(),
@@ -254,9 +253,9 @@ fn list_on_postgres_sorts_by_an_index() {
     let lists = sorted_lists(&model);
     let mut number = 0;
     for (resource, query, list) in &lists {
-        let ancestors: &[Id] = if *resource == BOOKS { &[Id::Integer(1)] } else { &[] };
-        let (scope, resource) = (AccessScope::default(), model.resource(*resource));
-        let listing = ListStatements::new(&model, &POSTGRES, (resource, ancestors), &scope, list);
+        let ancestors = if *resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
+        let collection = Collection::nested(*resource, ancestors, AccessScope::default());
+        let listing = ListStatements::new(&model, &POSTGRES, &collection, list);
         for section in listing.sections() {
             let statement = listing.page(section, 51);
             let values: Vec<String> = statement.binds.iter().map(literal).collect();

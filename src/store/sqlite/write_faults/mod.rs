@@ -240,7 +240,7 @@ impl WriterHarness {
                 }
             }
         }
-        let address = ResourcePath { resource: resource.unwrap(), ids: Some(ids) };
+        let address = ResourcePath::nested(resource.unwrap(), ids);
         let (verb, place) = match method {
             "POST" => (RequestVerb::Post, RouteTarget::Collection(address)),
             "PUT" => (RequestVerb::Put, RouteTarget::Item(address)),

@@ -232,7 +232,7 @@ fn filter(chance: &mut RandomSource, items: &[Item], ids: &[Id]) -> (&'static st
 
 /// `None` for a query that the server refuses, such as an operator that does not fit the type.
 fn read_query(model: &Model, query: &str) -> Option<Arc<ListQuery>> {
-    let address = ResourcePath { resource: ROW, ids: Some(PathIds::default()) };
+    let address = ResourcePath::nested(ROW, PathIds::default());
     let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
     let query = format!("{query}&limit={ROWS}");
     match intent::read(model, route, (Some(&query), &[]), b"") {
@@ -277,7 +277,7 @@ fn filter_sql_selects_the_rows_that_filter_match_accepts() {
             let Some(list) = read_query(&model, &query) else { continue };
             let found = find(worker, Arc::clone(&list)).await;
             for item in &logged {
-                let expected = matches(&list.filters, resource, item);
+                let expected = matches(&list.filters, resource, item, &[]);
                 assert_eq!(found.contains(&item.id), expected, "{query}: {item:#?}");
                 *accepted.entry((filters[0].0, expected)).or_default() += 1;
             }

@@ -1,0 +1,182 @@
+//! Lists across parents: that a page by id uses the primary key, and a filter by an ancestor the index of the parent.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+use rusqlite::Connection;
+
+use super::tests::literal;
+use super::*;
+use crate::intent::{
+    self, Intent, PathForm, PathIds, RequestVerb, ResourcePath, Route, RouteTarget,
+};
+use crate::model::{self, GrantVerb, ResourceIndex};
+use crate::permit::{Caller, Rights};
+use crate::store::sql::ddl::{create_table, indexes};
+use crate::store::sql::dialect::{POSTGRES, SQLITE};
+use crate::store::sql::read_statements::ReadStatements;
+
+const MODEL: &str = r#"
+title = "Houses"
+[resources.house]
+id = "integer"
+[resources.house.fields]
+street = { type = "text", filter = true }
+[resources.room]
+parent = "house"
+[resources.room.fields]
+name = { type = "text", filter = true }
+[resources.lamp]
+parent = "room"
+[resources.lamp.fields]
+watts = { type = "integer", filter = true }
+[roles.tenant]
+house = { verbs = ["get"], where = "street = $user" }
+"*" = ["get"]
+"#;
+
+const ROOMS: ResourceIndex = ResourceIndex(1);
+const LAMPS: ResourceIndex = ResourceIndex(2);
+const ID: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
+
+fn model() -> Model {
+    model::read("flat.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+fn tenant(model: &Model) -> AccessScope {
+    let rights = Rights::of_roles(model, ["tenant"].into_iter());
+    AccessScope::new(&Caller::user("elm".into(), Arc::new(rights)), GrantVerb::Get)
+}
+
+fn flat(resource: ResourceIndex, scope: AccessScope) -> Collection {
+    Collection { resource, form: PathForm::Flat, ancestors: Vec::new(), scope }
+}
+
+fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
+    let (form, ids) = (PathForm::Flat, Some(PathIds::default()));
+    let target = RouteTarget::Collection(ResourcePath { resource, form, ids });
+    let route = Route { verb: RequestVerb::Get, target };
+    match intent::read(model, route, (Some(query), &[]), b"") {
+        Ok(Intent::List(_, list)) => ListQuery::clone(&list),
+        other => panic!("{query}: {other:?}"),
+    }
+}
+
+/// The statements of flat lists and items with example values, each with a name.
+fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, Vec<String>)> {
+    let mut all = Vec::new();
+    for (who, scope) in [("all", AccessScope::default()), ("tenant", tenant(model))] {
+        for resource in [ROOMS, LAMPS] {
+            let declared = model.resource(resource);
+            let read = ReadStatements::new(model, dialect, declared, &scope);
+            let conditions = read.condition_binds(&scope).map(|bind| literal(&bind));
+            let conditions: Vec<String> = conditions.collect();
+            let fixed = read.flat.as_ref().unwrap();
+            let (id, limit) = (format!("'{ID}'"), "51".to_owned());
+            for (what, sql, first) in [
+                ("item", &fixed.item, vec![id.clone()]),
+                ("page", &fixed.page, vec![limit.clone()]),
+                ("page after", &fixed.page_after, vec![limit, id]),
+            ] {
+                let binds = first.into_iter().chain(conditions.iter().cloned()).collect();
+                all.push((format!("{who} {} {what}", declared.name), sql.clone(), binds));
+            }
+            for query in [
+                if resource == ROOMS { "house_id=1" } else { "house_id=1&sort=-id" },
+                if resource == ROOMS {
+                    "house_id:in=1,2"
+                } else {
+                    "room_id=01890a5d-ac96-774b-bcce-b302099a8057"
+                },
+            ] {
+                let (list, collection) =
+                    (list(model, resource, query), flat(resource, scope.clone()));
+                let listing = ListStatements::new(model, dialect, &collection, &list);
+                for section in listing.sections() {
+                    let statement = listing.page(section, 51);
+                    let binds = statement.binds.iter().map(literal).collect();
+                    let name = format!("{who} {} {query}", declared.name);
+                    all.push((name, statement.sql.into_owned(), binds));
+                }
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
+    let model = model();
+    let connection = Connection::open_in_memory().unwrap();
+    for resource in model.declared() {
+        connection.execute_batch(&create_table(&model, resource, &SQLITE)).unwrap();
+        for index in indexes(resource, &SQLITE) {
+            connection.execute_batch(&index.create).unwrap();
+        }
+    }
+    let mut all = String::new();
+    for (name, sql, _) in statements(&model, &SQLITE) {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let lines = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+        let lines: Vec<String> = lines.map(Result::unwrap).collect();
+        all.push_str(&format!("{name}: {}\n", lines.join("; ")));
+    }
+    expect![[r#"
+        all room item: SEARCH t0 USING PRIMARY KEY (id=?)
+        all room page: SCAN t0
+        all room page after: SEARCH t0 USING PRIMARY KEY (id>?)
+        all room house_id=1: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
+        all room house_id:in=1,2: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        all lamp item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING PRIMARY KEY (id=?)
+        all lamp page: SCAN t0
+        all lamp page after: SEARCH t0 USING PRIMARY KEY (id>?)
+        all lamp house_id=1&sort=-id: SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
+        all lamp room_id=01890a5d-ac96-774b-bcce-b302099a8057: SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?)
+        tenant room item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?)
+        tenant room page: SEARCH t1 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant room page after: SEARCH t1 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=? AND id>?); USE TEMP B-TREE FOR ORDER BY
+        tenant room house_id=1: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
+        tenant room house_id:in=1,2: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant lamp item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?)
+        tenant lamp page: SEARCH t2 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant lamp page after: SEARCH t2 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=? AND id>?); USE TEMP B-TREE FOR ORDER BY
+        tenant lamp house_id=1&sort=-id: SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant lamp room_id=01890a5d-ac96-774b-bcce-b302099a8057: SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?)
+    "#]].assert_eq(&all);
+}
+
+/// The same on PostgreSQL, with enough rows that a sequential scan would be slower.
+#[test]
+fn flat_list_on_postgres_uses_the_primary_key_or_the_index_of_the_parent() {
+    let model = model();
+    let mut script = String::new();
+    for resource in model.declared() {
+        script.push_str(&format!("{};\n", create_table(&model, resource, &POSTGRES)));
+        for index in indexes(resource, &POSTGRES) {
+            script.push_str(&format!("{};\n", index.create));
+        }
+    }
+    script.push_str(
+        "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 2000) n;
+         INSERT INTO rooms SELECT gen_random_uuid(), 1 + n % 2000, now(), now(), 1, 'r' FROM generate_series(1, 10000) n;
+         INSERT INTO lamps SELECT gen_random_uuid(), id, now(), now(), 1, 5 FROM rooms, generate_series(1, 3);
+         ANALYZE;\n",
+    );
+    for (number, (name, sql, binds)) in statements(&model, &POSTGRES).into_iter().enumerate() {
+        script.push_str(&format!(
+            "PREPARE p{number} AS {sql};\nSELECT '{name}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
+            binds.join(", ")
+        ));
+    }
+    let plans = crate::store::test_stores::psql("flat_list_plans", &script);
+    assert!(!plans.contains("Seq Scan"), "{plans}");
+    for expected in [
+        "all room page:\nLimit\n  ->  Index Scan using rooms_pkey on rooms t0\n",
+        "all lamp page:\nLimit\n  ->  Index Scan using lamps_pkey on lamps t0\n",
+        "Index Cond: (house_id = '1'::bigint)",
+        "Index Cond: (room_id = '01890a5d-ac96-774b-bcce-b302099a8057'::uuid)",
+        "Index Cond: (room_id = t1.id)",
+    ] {
+        assert!(plans.contains(expected), "{expected}: {plans}");
+    }
+}
