@@ -15,6 +15,7 @@ use crate::store::error::{MigrationError, OpenError, StoreError, WriteError};
 use crate::store::import::{self, ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
 use crate::store::migration;
 use crate::store::migration::steps::MigrationPlan;
+use crate::store::missing_parts::{self, MissingParts};
 use crate::store::postgres::admin::PostgresAdmin;
 use crate::store::postgres::health::{self, PostgresHealth};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
@@ -263,6 +264,11 @@ impl AdminStore {
         let model = Arc::clone(&self.context.model);
         let plan = run!(self.read(|driver| Ok(migration::plan(driver, &model).await)));
         plan.unwrap_or_else(|error| Err(MigrationError::Declined(error.to_string())))
+    }
+
+    /// What the database lacks of a model that it records.
+    pub fn missing_parts(&mut self, stored: &Model) -> Result<MissingParts, StoreError> {
+        run!(self.read(|driver| Ok(missing_parts::find(driver, stored).await?)))
     }
 
     /// Groups the users by their roles.

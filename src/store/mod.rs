@@ -24,6 +24,7 @@ mod fault_injection;
 mod idempotency;
 mod import;
 mod migration;
+mod missing_parts;
 mod postgres;
 mod read;
 mod replay_protection;

@@ -266,6 +266,28 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
             return checks.fault(NAME, &format!("the stored model cannot be read ({errors})"));
         }
     };
+    let missing = match admin_store.missing_parts(&stored) {
+        Ok(missing) => missing,
+        Err(error) => return checks.fault(NAME, &error.to_string()),
+    };
+    if !missing.tables.is_empty() {
+        return checks.fault(
+            NAME,
+            &format!(
+                "tables or columns were dropped ({}), and their values with them; restore a backup",
+                missing.tables.join(", ")
+            ),
+        );
+    }
+    if !missing.indexes.is_empty() {
+        checks.warn(
+            "indexes",
+            &format!(
+                "indexes are missing or not complete ({}); the next start of nouns serve creates them",
+                missing.indexes.join(", ")
+            ),
+        );
+    }
     let (mut additions, mut has_others) = (0, false);
     let mut refused = Vec::new();
     for difference in compare(&stored, model) {

@@ -14,16 +14,13 @@ use crate::store::driver::Driver;
 use crate::store::error::{InternalError, OpenError, StatementError};
 use crate::store::schema;
 use crate::store::sql::columns::quote_name;
-use crate::store::sql::database_move::{MovedTable, SYSTEM_VALUES};
+use crate::store::sql::database_move::{MovedTable, OWN_PREFIX, SYSTEM_VALUES};
 use crate::store::statement::{Bind, Columns};
 use crate::store::{system_values, users};
 use crate::value::{Id, IdKind};
 
 /// Values of `nouns_system` that are about one database and not about its contents: the target has its own.
 const VALUES_OF_DATABASE: [&str; 4] = ["format", "started_at", "database_id", users::STAMP_KEY];
-
-/// The prefix of all tables that belong to no resource.
-const OWN_PREFIX: &str = "nouns_";
 
 /// Why nothing was moved.
 #[derive(Debug)]

@@ -24,6 +24,9 @@ pub struct MovedColumn {
     pub class: ColumnClass,
 }
 
+/// The names of the server's own tables begin with it.
+pub const OWN_PREFIX: &str = "nouns_";
+
 /// A table that is moved. Its first column is its primary key, in whose order its rows are read.
 #[derive(Debug)]
 pub struct MovedTable {

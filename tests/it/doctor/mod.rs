@@ -179,6 +179,21 @@ on_every_backend! {
         assert!(ended.stderr.starts_with("error: "), "{}", ended.stderr);
     }
 
+    fn doctor_finds_tables_columns_and_indexes_that_were_dropped(backend: Backend) {
+        let server = start_healthy(backend);
+        let check = |statement: &str, expected: &Expect| {
+            run_sql(backend, server.folder(), statement);
+            let ended = examine(&server, &[]);
+            let lines: Vec<_> = ended.stdout.lines().filter(|line| line.contains("stored model") || line.contains("indexes")).collect();
+            expected.assert_eq(&lines.join("\n"));
+        };
+        check("DROP INDEX \"nouns.orders.parent\"", &expect![[r#"
+            warning  indexes      indexes are missing or not complete (nouns.orders.parent); the next start of nouns serve creates them
+            ok       stored model the stored data fits the model"#]]);
+        check("ALTER TABLE orders DROP COLUMN total", &expect!["fault    stored model tables or columns were dropped (orders.total), and their values with them; restore a backup"]);
+        check("DROP TABLE orders", &expect!["fault    stored model tables or columns were dropped (orders), and their values with them; restore a backup"]);
+    }
+
     fn doctor_finds_users_passwords_and_clocks(backend: Backend) {
         let server = start_healthy(backend);
         let check = |expected: &Expect| assert_findings(&examine(&server, &[]), server.folder(), expected);
