@@ -58,6 +58,13 @@ pub fn to_text(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
         for line in effect_lines(step, subject) {
             let _ = writeln!(out, "{indent}{line}");
         }
+        if let Some(added) = possible_new_name(step, plan) {
+            let name = last_name(&step.path);
+            let _ = writeln!(
+                out,
+                "{indent}if {added} is its new name, add renamed_from = \"{name}\" there, and nothing is lost"
+            );
+        }
     }
     let _ = write!(out, "\n{}", remedy(plan, subject));
     out
@@ -90,6 +97,19 @@ fn effect_lines(step: &MigrationStep, subject: &PlanSubject<'_>) -> Vec<String> 
     lines
 }
 
+/// A part that is added where this one is removed: it may have been renamed.
+fn possible_new_name<'a>(step: &MigrationStep, plan: &'a MigrationPlan) -> Option<&'a str> {
+    let holder = |path: &str| path.rsplit_once('.').map(|(holder, _)| holder.to_owned());
+    let is_removed = step.action == StepAction::Remove;
+    let mut added = plan.steps.iter().filter(|other| other.action == StepAction::Add);
+    let found = added.find(|other| is_removed && holder(&other.path) == holder(&step.path));
+    found.map(|other| &*other.path)
+}
+
+fn last_name(path: &str) -> &str {
+    path.rsplit_once('.').map_or(path, |(_, name)| name)
+}
+
 fn work_words(step: &MigrationStep) -> &'static str {
     match step.action {
         StepAction::Rename => "changes names only",
@@ -118,7 +138,15 @@ fn remedy(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
     let flags = flags
         .map(|step| format!(" --allow-loss {}", shell_quoted(Path::new(&step.path))))
         .collect::<String>();
-    format!("Stop the servers, and apply it with: {}{flags}", subject.hint.command("migrate"))
+    let apply =
+        format!("Stop the servers, and apply it with: {}{flags}", subject.hint.command("migrate"));
+    match plan.steps.iter().all(|step| step.action == StepAction::Remove) {
+        true => format!(
+            "{apply}\nOr change nothing: nouns serve also starts with this model; it keeps optional fields and \
+             resources, and hides them."
+        ),
+        false => apply,
+    }
 }
 
 /// The plan as JSON.
