@@ -53,7 +53,8 @@ pub fn run(flags: &MigrateArgs) -> Result<ExitCode, CommandError> {
     // A database that does not exist is not created here.
     drop(AdminStore::open_read_only(&database, &model)?);
     let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);
-    let subject = PlanSubject { database: &database, model: &source.name, hint: &hint };
+    let (name, is_servable) = (&*source.name, false);
+    let subject = PlanSubject { database: &database, model: name, hint: &hint, is_servable };
     let decide = |plan: &MigrationPlan| decide(plan, &subject, &flags.allow_loss);
     let is_terminal = io::stderr().is_terminal();
     let report = |progress: MigrationProgress<'_>| {

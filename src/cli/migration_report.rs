@@ -18,6 +18,8 @@ pub struct PlanSubject<'a> {
     pub database: &'a Database,
     pub model: &'a str,
     pub hint: &'a CommandHint,
+    /// Whether a server starts with this model before the migration, and retains what the model lacks.
+    pub is_servable: bool,
 }
 
 impl PlanSubject<'_> {
@@ -140,10 +142,10 @@ fn remedy(plan: &MigrationPlan, subject: &PlanSubject<'_>) -> String {
         .collect::<String>();
     let apply =
         format!("Stop the servers, and apply it with: {}{flags}", subject.hint.command("migrate"));
-    match plan.steps.iter().all(|step| step.action == StepAction::Remove) {
+    match subject.is_servable {
         true => format!(
-            "{apply}\nOr change nothing: nouns serve also starts with this model; it keeps optional fields and \
-             resources, and hides them."
+            "{apply}\nOr change nothing: nouns serve starts with this model too; it keeps what is removed here, and \
+             hides it."
         ),
         false => apply,
     }

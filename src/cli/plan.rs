@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::command_hint::CommandHint;
 use super::migration_report::{self, PlanSubject};
-use super::model_source::{database, find_model, read_model};
+use super::model_source::{database, find_model, read_model, retain_stored};
 use super::report::{CommandError, print_line};
 use crate::store::AdminStore;
 
@@ -42,7 +42,9 @@ pub fn run(flags: &PlanArgs) -> Result<ExitCode, CommandError> {
     let mut store = AdminStore::open_read_only(&database, &model)?;
     let plan = store.plan_migration().map_err(|error| error.describe(&database.to_string()))?;
     let hint = CommandHint::new(flags.model.as_deref(), flags.database.as_deref(), None);
-    let subject = PlanSubject { database: &database, model: &source.name, hint: &hint };
+    let is_servable = retain_stored(&source, &model, &mut store)?.is_some();
+    let subject =
+        PlanSubject { database: &database, model: &source.name, hint: &hint, is_servable };
     let text = match flags.json {
         true => migration_report::to_json(&plan, &subject),
         false => migration_report::to_text(&plan, &subject),

@@ -154,10 +154,35 @@ b = { type = "text" }"#,
                                values of 1 item are lost: needs --allow-loss note.a
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note.a
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (1 step)
 
             {"id":1,"b":"2"}
+        "#]]);
+    }
+
+    fn migrate_field_renamed_without_saying_so(backend: Backend) {
+        let change = FieldsChange {
+            before: r#"name = { type = "text" }"#,
+            after: r#"full_name = { type = "text" }"#,
+            items: &[r#"{"name":"tea"}"#],
+            flags: &[],
+        };
+        check_fields(backend, &change, &expect![[r#"
+            From the model in DATABASE to model.toml: 2 steps
+
+              add      note.full_name  the field is new
+
+              remove   note.name       the field was removed, but the database keeps values for it
+                                       1 item; deletes its values, about 1 s; cannot be undone
+                                       values of 1 item are lost: needs --allow-loss note.name
+                                       if note.full_name is its new name, add renamed_from = "name" there, and nothing is lost
+
+            Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note.name
+            --- plan: exit 1
+            nouns: the migration was not made, and nothing was changed
+            {"id":1,"name":"tea"}
         "#]]);
     }
 
@@ -201,6 +226,7 @@ age = { type = "integer" }"#,
                                  values of 1 item are lost: needs --allow-loss note.age
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note.age
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: the migration was not made, and nothing was changed
             {"id":1,"text":"tea","age":3}
@@ -224,6 +250,7 @@ age = { type = "integer", filter = true }"#,
                                  values of 1 item are lost: needs --allow-loss note.age
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note.age
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (1 step)
 
@@ -246,6 +273,7 @@ age = { type = "integer" }"#,
                                  1 item; deletes its values, about 1 s; can be undone
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (1 step)
 
@@ -269,6 +297,7 @@ age = { type = "integer" }"#,
                                  values of 1 item are lost: needs --allow-loss note.age
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note.age
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: --allow-loss note.text: no step of the plan is about that; nothing was changed
             {"id":1,"text":"tea","age":3}

@@ -39,6 +39,7 @@ text = { type = "text" }
                                 values of 1 item are lost: needs --allow-loss link.to
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note --allow-loss link.to
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (2 steps)
 

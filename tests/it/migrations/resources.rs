@@ -239,6 +239,7 @@ text = { type = "text" }
                              values of 1 item are lost: needs --allow-loss page
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss page
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: the migration was not made, and nothing was changed
             {"id":1,"text":"tea"}
@@ -274,6 +275,7 @@ text = { type = "text" }
                              values of 1 item are lost: needs --allow-loss page
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss page
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (1 step)
 
@@ -319,6 +321,7 @@ text = { type = "text" }
                              values of 1 item are lost: needs --allow-loss page
 
             Stop the servers, and apply it with: nouns migrate model.toml --database DATABASE --allow-loss note --allow-loss page
+            Or change nothing: nouns serve starts with this model too; it keeps what is removed here, and hides it.
             --- plan: exit 1
             nouns: migrated DATABASE to model.toml (2 steps)
 
