@@ -25,6 +25,12 @@ pub struct ExampleModel {
 pub static EXAMPLES: &[ExampleModel] = &[
     ExampleModel { name: "store", text: include_str!("../../examples/store/nouns.toml") },
     ExampleModel { name: "library", text: include_str!("../../examples/library/nouns.toml") },
+    ExampleModel { name: "blog", text: include_str!("../../examples/blog/nouns.toml") },
+    ExampleModel {
+        name: "appointments",
+        text: include_str!("../../examples/appointments/nouns.toml"),
+    },
+    ExampleModel { name: "inventory", text: include_str!("../../examples/inventory/nouns.toml") },
 ];
 
 pub const MODEL_FILE: &str = "nouns.toml";

@@ -41,6 +41,8 @@ mod doctor;
 #[cfg(test)]
 mod durability;
 #[cfg(test)]
+mod examples;
+#[cfg(test)]
 mod exports;
 #[cfg(test)]
 mod failover;

@@ -166,7 +166,7 @@ fn model_file_invalid_fails_the_start() {
 
 #[test]
 fn init_writes_once_and_serves_without_an_edit() {
-    for example in ["store", "library"] {
+    for example in ["store", "library", "blog", "appointments", "inventory"] {
         let folder = Folder::new();
         let made = run_nouns(folder.path(), &["init", "--from", example]);
         assert_eq!(made.code, Some(0), "{made:?}");
@@ -248,7 +248,7 @@ fn help_is_printed() {
 
         Options:
               --from <EXAMPLE>            The example to start from [default: store] [possible values:
-                                          store, library]
+                                          store, library, blog, appointments, inventory]
               --from-database <DATABASE>  Write a model for the tables of a database: sqlite:PATH or
                                           postgres://USER@HOST/NAME
           -h, --help                      Print help
