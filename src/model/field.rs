@@ -221,10 +221,20 @@ pub enum OnDelete {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateMachine {
     pub initial: Box<str>,
-    /// Each state with its allowed successors.
+    /// Each state with its allowed successors, whoever may choose them.
     pub next: Vec<(Box<str>, Vec<Box<str>>)>,
+    /// The transitions that only some roles may make.
+    pub limits: Vec<TransitionLimit>,
     /// Removed states, each with the state that a migration gives to its items.
     pub moved_to: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A transition that only some roles, and admins, may make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransitionLimit {
+    pub from: Box<str>,
+    pub to: Box<str>,
+    pub roles: Vec<Box<str>>,
 }
 
 impl StateMachine {

@@ -53,6 +53,11 @@ fn definitions() -> JsonSchema {
             &keys::CHECK,
             &["that", "message"],
         ),
+        "transition": described_table(
+            "states that may follow, for some roles",
+            &keys::TRANSITION,
+            &["to", "roles"],
+        ),
         "deprecated":
             described_table("marks something as going away", &keys::DEPRECATED, &["since"]),
         "role": role_schema(),
@@ -188,7 +193,10 @@ fn form_schema(form: &KeyForm) -> JsonSchema {
         KeyForm::Other(OtherForm::Flat) => {
             any_of(vec![object! { "type": "boolean" }, reference("name")])
         }
-        KeyForm::Other(OtherForm::Transitions) => tables(list_of(reference("name"))),
+        KeyForm::Other(OtherForm::Transitions) => {
+            let some = || reference("transition");
+            tables(any_of(vec![list_of(any_of(vec![reference("name"), some()])), some()]))
+        }
         KeyForm::Other(OtherForm::StateMoves) => tables(reference("name")),
         KeyForm::Other(OtherForm::Verbs) => reference("verbs"),
     }

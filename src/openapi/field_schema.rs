@@ -9,7 +9,7 @@ use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::json;
 use crate::model::{
-    AuditedUser, DefaultSource, Deprecated, Field, Resource, StateMachine, StorageClass,
+    AuditedUser, DefaultSource, Deprecated, Field, GrantVerb, Resource, StateMachine, StorageClass,
     UniqueScope,
 };
 use crate::value::{INTEGER_MAX, IdKind, Value};
@@ -47,6 +47,9 @@ impl FieldSchemas<'_, '_> {
     /// The schema of a field of the resource.
     pub fn field(&self, at: usize, field: &Field) -> JsonNode {
         let mut about = description(field, self.purpose);
+        if let Some(states) = &field.rules.states {
+            push_sentence(&mut about, &self.describe_states(states));
+        }
         if let Some(target) = field.rules.reference
             && self.viewer.knows(target.resource)
         {
@@ -73,6 +76,35 @@ impl FieldSchemas<'_, '_> {
             schema.add("x-resource", &*self.viewer.model.resource(target.resource).label);
         }
         finish(schema, field, &about)
+    }
+
+    /// The states that the caller may choose. Only an admin gets the names of roles.
+    fn describe_states(&self, states: &StateMachine) -> String {
+        let mut text = format!("The state. A new item is `{}`.", states.initial);
+        if self.purpose == SchemaPurpose::Create {
+            return text;
+        }
+        let mut verbs = GrantVerb::ALL.iter();
+        let access = verbs.find_map(|verb| self.viewer.access(self.resource.index, *verb));
+        let is_admin = self.viewer.caller.rights().is_admin();
+        let next_state = |from: &str, to: &str| {
+            let mut limits = states.limits.iter();
+            let limit = limits.find(|one| *one.from == *from && *one.to == *to);
+            match limit.filter(|_| is_admin) {
+                Some(limit) => format!("`{to}` (role {})", limit.roles.join(" or ")),
+                None => format!("`{to}`"),
+            }
+        };
+        for (state, _) in &states.next {
+            let next = access.iter().flat_map(|one| one.allowed_successors(states, state));
+            let next: Vec<String> = next.map(|to| next_state(state, to)).collect();
+            let next = if next.is_empty() { "nothing".to_owned() } else { next.join(", ") };
+            let _ = write!(text, " After `{state}`: {next}.");
+        }
+        if self.purpose == SchemaPurpose::Replace {
+            text.push_str(" Keeps its value if it is left out.");
+        }
+        text
     }
 
     fn deprecation(&self, deprecated: &Deprecated) -> String {
@@ -273,9 +305,6 @@ fn description(field: &Field, purpose: SchemaPurpose) -> String {
         Some(AuditedUser::LastEditor) => about.push_str("The user who changed the item last."),
         None => {}
     }
-    if let Some(states) = &rules.states {
-        push_sentence(&mut about, &describe_states(states, purpose));
-    }
     match field.storage_class() {
         StorageClass::Decimal => {
             let places = match rules.scale {
@@ -328,22 +357,6 @@ fn description(field: &Field, purpose: SchemaPurpose) -> String {
         push_sentence(&mut about, "Keeps its value if it is left out.");
     }
     about
-}
-
-fn describe_states(states: &StateMachine, purpose: SchemaPurpose) -> String {
-    let mut text = format!("The state. A new item is `{}`.", states.initial);
-    if purpose == SchemaPurpose::Create {
-        return text;
-    }
-    for (state, next) in &states.next {
-        let next: Vec<String> = next.iter().map(|state| format!("`{state}`")).collect();
-        let next = if next.is_empty() { "nothing".to_owned() } else { next.join(", ") };
-        let _ = write!(text, " After `{state}`: {next}.");
-    }
-    if purpose == SchemaPurpose::Replace {
-        text.push_str(" Keeps its value if it is left out.");
-    }
-    text
 }
 
 /// `Deprecated since 2026-01-01, goes away on 2027-01-01; use name.`

@@ -185,6 +185,9 @@ fn add_write(
     }
     if resource.state_field().is_some_and(|(at, _)| !access.hidden.contains(&at)) {
         found.push(&kinds::TRANSITION_NOT_ALLOWED);
+        if verb != GrantVerb::Post && !access.barred_transitions.is_empty() {
+            found.push(&kinds::TRANSITION_NOT_GRANTED);
+        }
     }
     if !resource.unique.is_empty() {
         found.push(&kinds::TAKEN);

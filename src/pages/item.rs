@@ -147,10 +147,11 @@ fn fields<'a>(
             let value = member(source.item, &field.name);
             let (value, moves) = match (&field.rules.states, value) {
                 (Some(machine), Some(Json::Text(state))) => {
-                    let moves = match may_move(page, source, (at, field)) {
-                        true => machine.successors(state).iter().map(|next| &**next).collect(),
-                        false => Vec::new(),
-                    };
+                    let access = page.viewer.access(source.resource.index, GrantVerb::Patch);
+                    let access = access.filter(|_| may_move(page, source, (at, field)));
+                    let moves = access.map_or_else(Vec::new, |access| {
+                        access.allowed_successors(machine, state).collect()
+                    });
                     (ShownValue::state(Some(machine), state), Some(moves))
                 }
                 _ => (ShownValue::full(page, field, value), None),

@@ -10,7 +10,10 @@ use sha2::{Digest as _, Sha256};
 use crate::model::builtin::{ADMIN, ANYONE};
 use crate::model::expr::holds;
 use crate::model::settings::RateLimit;
-use crate::model::{Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role, types};
+use crate::model::{
+    Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role, StateMachine, TransitionLimit,
+    types,
+};
 use crate::value::{Value, hash_u32, hash_u128};
 
 /// The combined rights of a caller's roles.
@@ -39,11 +42,30 @@ pub struct Access {
     pub readonly: Vec<usize>,
     /// A hash of the hidden fields; zero when nothing is hidden.
     pub hidden_hash: u32,
+    /// Transitions of the state that the caller's roles do not allow: from, to.
+    pub barred_transitions: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Access {
-    const UNRESTRICTED: Self =
-        Self { row_filters: Vec::new(), hidden: Vec::new(), readonly: Vec::new(), hidden_hash: 0 };
+    const UNRESTRICTED: Self = Self {
+        row_filters: Vec::new(),
+        hidden: Vec::new(),
+        readonly: Vec::new(),
+        hidden_hash: 0,
+        barred_transitions: Vec::new(),
+    };
+
+    /// The states that may follow a state, of those that the caller's roles allow.
+    pub fn allowed_successors<'s>(
+        &self,
+        states: &'s StateMachine,
+        from: &str,
+    ) -> impl Iterator<Item = &'s str> {
+        let is_allowed = move |to: &&'s str| {
+            !self.barred_transitions.iter().any(|(one, other)| **one == *from && **other == **to)
+        };
+        states.successors(from).iter().map(|state| &**state).filter(is_allowed)
+    }
 
     /// Access to all rows and fields.
     pub fn unrestricted() -> &'static Self {
@@ -83,9 +105,11 @@ impl Access {
         self.row_filters.iter().any(|only| is_readable(only) && holds(only, &values, user))
     }
 
+    /// `roles`: the names of all roles of the caller.
     fn from_grants<'g>(
         resource: &Resource,
         grants: impl Iterator<Item = &'g Grant>,
+        roles: &[&str],
     ) -> Option<Self> {
         let grants: Vec<&Grant> = grants.collect();
         if grants.is_empty() {
@@ -120,8 +144,18 @@ impl Access {
             fields.partition(|index| is_everywhere(&shows(*index)));
         let readonly = shown.into_iter().filter(|index| !is_everywhere(&changes(*index))).collect();
         let mark = hash_hidden_fields(resource, &hidden);
-        Some(Self { row_filters: only, hidden, readonly, hidden_hash: mark })
+        let barred_transitions = barred_transitions(resource, roles);
+        Some(Self { row_filters: only, hidden, readonly, hidden_hash: mark, barred_transitions })
     }
+}
+
+/// The transitions for which a role is needed that is not among these.
+fn barred_transitions(resource: &Resource, roles: &[&str]) -> Vec<(Box<str>, Box<str>)> {
+    let limits = resource.state_field().map_or(&[][..], |(_, states)| &states.limits);
+    let is_barred =
+        |limit: &&TransitionLimit| !limit.roles.iter().any(|role| roles.contains(&&**role));
+    let barred = limits.iter().filter(is_barred);
+    barred.map(|limit| (limit.from.clone(), limit.to.clone())).collect()
 }
 
 fn hash_hidden_fields(resource: &Resource, hidden: &[usize]) -> u32 {
@@ -173,7 +207,7 @@ impl Rights {
                 let grants = grants.filter(|grant| {
                     grant.resource == resource.index && grant.verbs.contains(&verb)
                 });
-                Access::from_grants(resource, grants)
+                Access::from_grants(resource, grants, &names)
             })
         };
         let grants = model.resources.iter().map(of_resource).collect();

@@ -289,19 +289,7 @@ fn replace(
     let is_changed =
         |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
     limits.check(resource, root, &values, is_changed)?;
-    if let Some((index, states)) = resource.state_field()
-        && let (Some(Value::Text(from)), Some(Value::Text(to))) =
-            (stored.values.get(index), values.get(index))
-        && from != to
-        && !states.successors(from).contains(to)
-    {
-        let (from, to) = (from.clone(), to.clone());
-        if limits.unseen.contains(index) {
-            return Err(RequestRefusal::HiddenTransition { to });
-        }
-        let allowed = states.successors(&from).to_vec();
-        return Err(RequestRefusal::Transition { from: Some(from), to, allowed });
-    }
+    check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
@@ -329,6 +317,34 @@ fn replace(
     Ok(Script {
         steps: vec![ScriptStep::Update { before: stored, after, changed, root: root.clone() }],
         result: ScriptResult::Updated,
+    })
+}
+
+/// Refuses a change of the state that the model does not declare, or that needs another role.
+fn check_transition(
+    resource: &Resource,
+    limits: ItemRights<'_>,
+    stored: &[Value],
+    values: &[Value],
+) -> Result<(), RequestRefusal> {
+    let Some((index, states)) = resource.state_field() else { return Ok(()) };
+    let (Some(Value::Text(from)), Some(Value::Text(to))) = (stored.get(index), values.get(index))
+    else {
+        return Ok(());
+    };
+    let allowed: Vec<Box<str>> =
+        limits.access.allowed_successors(states, from).map(Into::into).collect();
+    if from == to || allowed.contains(to) {
+        return Ok(());
+    }
+    let is_declared = states.successors(from).contains(to);
+    let (from, to) = (from.clone(), to.clone());
+    Err(if limits.unseen.contains(index) {
+        RequestRefusal::HiddenTransition { to }
+    } else if is_declared {
+        RequestRefusal::TransitionNotGranted { from, to, allowed }
+    } else {
+        RequestRefusal::Transition { from: Some(from), to, allowed }
     })
 }
 

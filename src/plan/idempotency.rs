@@ -62,6 +62,7 @@ impl IdempotentRequest {
                 | RequestRefusal::TooManyWebhooks { .. } => true,
                 RequestRefusal::PreconditionRequired
                 | RequestRefusal::ReadOnly(_)
+                | RequestRefusal::TransitionNotGranted { .. }
                 | RequestRefusal::OutsideRowFilter(_)
                 | RequestRefusal::PositionGone { .. }
                 | RequestRefusal::History(_)

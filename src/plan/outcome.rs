@@ -179,6 +179,13 @@ pub enum RequestRefusal {
     Transition {
         from: Option<Box<str>>,
         to: Box<str>,
+        /// Those that the caller may make.
+        allowed: Vec<Box<str>>,
+    },
+    /// A transition that the model declares for other roles.
+    TransitionNotGranted {
+        from: Box<str>,
+        to: Box<str>,
         allowed: Vec<Box<str>>,
     },
     /// A transition that is not allowed, for a caller who may not see the state.

@@ -78,6 +78,13 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             .header(header::RETRY_AFTER, HeaderValue::from_static("1")),
         RequestRefusal::HiddenTransition { to } => Problem::new(&problem::TRANSITION_NOT_ALLOWED)
             .detail(format!("the {name} cannot become {to} now")),
+        RequestRefusal::TransitionNotGranted { from, to, allowed } => {
+            let texts = allowed.iter().map(ToString::to_string).collect();
+            Problem::new(&problem::TRANSITION_NOT_GRANTED)
+                .detail(format!("the {name} is {from}, and your roles do not let it become {to}"))
+                .member("state", ExtensionValue::Text(from.into()))
+                .member("allowed", ExtensionValue::Texts(texts))
+        }
         RequestRefusal::Transition { from, to, allowed } => {
             let texts = allowed.iter().map(ToString::to_string).collect();
             let detail = match &from {

@@ -79,6 +79,7 @@ fn status_field() -> Field {
             (DELIVERED.into(), again()),
             (DEAD.into(), again()),
         ],
+        limits: Vec::new(),
         moved_to: Vec::new(),
     };
     let rules = FieldRules { states: Some(states), ..FieldRules::default() };

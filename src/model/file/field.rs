@@ -164,7 +164,7 @@ fn read_contents<'t>(
     let target = table.text("to").and_then(|text| context.names.find(&text));
     field.rules.reference =
         target.map(|(resource, header)| ReferenceTarget { resource, id: header.id, on_delete });
-    if let Some(machine) = states::read(table) {
+    if let Some(machine) = states::read(table, &context.names.roles) {
         field.filter = true;
         field.default = Some(Value::text(&machine.initial));
         field.rules.states = Some(machine);

@@ -189,7 +189,7 @@ table_keys! {
         "to" Name, "the resource that it refers to";
         "on_delete" Choice(|| words(ON_DELETE)), "what deleting the item referred to does";
         "initial" Name, "the state of a new item";
-        "next" Other(Transitions), "each state with those that may follow it";
+        "next" Other(Transitions), "each state with those that may follow it, for everybody or for some roles";
         "moved_to" Other(StateMoves), "each removed state with the one that a migration moves its items to";
         "of" Table("element"), "what the list is made of";
         "fields" Tables("member"), "what the object is made of";
@@ -203,6 +203,11 @@ table_keys! {
     CHECK "a check" {
         "that" Text, "an expression over the fields that must not be false";
         "message" Text, "what clients are told about an item that breaks it";
+    }
+
+    TRANSITION "a limited transition" {
+        "to" Names, "the states that may follow";
+        "roles" Names, "the roles that may choose them, besides admins";
     }
 
     DEFAULT "`default`" {

@@ -25,6 +25,8 @@ pub const SYSTEM_COLUMNS: &[&str] = &["tableoid", "xmin", "cmin", "xmax", "cmax"
 #[derive(Debug, Default)]
 pub struct ResourceNames<'t> {
     pub list: Vec<ResourceHeader<'t>>,
+    /// The names of the roles that the file declares.
+    pub roles: Vec<&'t str>,
 }
 
 /// The first-pass data of one resource.
@@ -60,7 +62,11 @@ impl<'t> ResourceNames<'t> {
             entry.key.refuse(message);
             return Self::default();
         }
-        let mut names = Self { list: table.entries.iter().map(read_header).collect() };
+        let roles = root.table("roles").unwrap_or_default().entries;
+        let mut names = Self {
+            list: table.entries.iter().map(read_header).collect(),
+            roles: roles.iter().map(|role| role.key.value).collect(),
+        };
         names.check_plurals();
         names.find_parents();
         names.cut_cycles();

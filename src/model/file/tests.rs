@@ -305,6 +305,7 @@ fn keys_are_all_read() {
         &keys::RESOURCE,
         &keys::FIELD,
         &keys::CHECK,
+        &keys::TRANSITION,
         &keys::DEFAULT,
         &keys::DEPRECATED,
         &keys::GRANT,

@@ -1,9 +1,11 @@
-//! Checks of a resource, text functions, and values that the server makes: defaults, and the users of items.
+//! Checks of a resource, text functions, and values that the server makes: defaults, and the users of items;
+//! transitions that some roles may make.
 
 mod audit;
 mod checks;
 mod defaults;
 mod text_functions;
+mod transitions;
 
 use crate::harness::Answer;
 
