@@ -9,7 +9,7 @@ pub mod webhook;
 
 use super::{
     ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex, Role,
-    UniqueRule, UniqueScope, types,
+    UniqueConflict, UniqueRule, UniqueScope, types,
 };
 use crate::value::{IdKind, Item, Value};
 
@@ -70,6 +70,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         realm,
         fields: vec![name_field(), roles_field(roles), disabled_field(), password_field()],
         unique: vec![UniqueRule { fields: vec![NAME], scope: UniqueScope::Resource }],
+        conflict: UniqueConflict::Silent,
         checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Values,

@@ -35,6 +35,6 @@ pub use ip_network::Network;
 pub use nearest::nearest;
 pub use resource::{
     Algorithm, AncestorKey, AuthScheme, ChallengeForm, ChangeLogDetail, Grant, GrantVerb,
-    ItemCheck, Model, Qop, Realm, Resource, Role, UniqueRule, UniqueScope,
+    ItemCheck, Model, Qop, Realm, Resource, Role, UniqueConflict, UniqueRule, UniqueScope,
 };
 pub use settings::RealmIndex;

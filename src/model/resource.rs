@@ -166,6 +166,8 @@ pub struct Resource {
     pub realm: RealmIndex,
     pub fields: Vec<Field>,
     pub unique: Vec<UniqueRule>,
+    /// Whether a clash with an item that the caller may not see is told apart from other refusals.
+    pub conflict: UniqueConflict,
     pub checks: Vec<ItemCheck>,
     pub require_if_match: bool,
     pub changes: ChangeLogDetail,
@@ -223,6 +225,15 @@ pub struct UniqueRule {
 pub enum UniqueScope {
     Resource,
     Parent,
+}
+
+/// The response to a unique value that an item has which the caller may not see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UniqueConflict {
+    /// The same as to an item that the caller's roles do not allow.
+    Silent,
+    /// That the value is taken.
+    Tell,
 }
 
 /// Which data of an item the change log stores.

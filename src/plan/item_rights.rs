@@ -2,7 +2,8 @@
 
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
-use crate::model::{Field, Resource, UniqueRule};
+use crate::model::expr::{ExprNode, PathRoot, holds_part};
+use crate::model::{Field, Resource, UniqueConflict, UniqueRule, types};
 use crate::permit::{Access, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
@@ -61,9 +62,9 @@ impl<'a> ItemRights<'a> {
         ))
     }
 
-    /// The faults of the fields that the caller has set and that one of the caller's row filters reads. None
-    /// where the item could also violate a unique rule together with an item that the caller cannot see: both
-    /// cases get the same response, and faults would distinguish them.
+    /// The faults of the fields that the caller has set and that break one of the caller's row filters. None where the
+    /// item could also violate a unique rule together with an item that the caller cannot see, unless the model lets
+    /// callers know of that: both cases get the same response, and faults would distinguish them.
     fn row_filter_faults(
         self,
         resource: &Resource,
@@ -82,14 +83,13 @@ impl<'a> ItemRights<'a> {
             unique.fields.iter().all(|at| is_there(*at))
                 && unique.fields.iter().any(|at| is_set(*at))
         };
-        if resource.unique.iter().any(may_clash) {
+        let is_silent = resource.conflict == UniqueConflict::Silent;
+        if is_silent && resource.unique.iter().any(may_clash) {
             return Vec::new();
         }
-        let filters = &self.access.row_filters;
+        let decisive = self.decisive_fields(resource, values, is_known);
         let fields = resource.fields.iter().enumerate();
-        let named = fields.filter(|(at, _)| {
-            is_known(*at) && is_set(*at) && filters.iter().any(|filter| filter.reads_field(*at))
-        });
+        let named = fields.filter(|(at, _)| is_known(*at) && is_set(*at) && decisive.contains(at));
         let fault = |field: &Field| FieldFault {
             pointer: format!("{root}/{}", field.name),
             code: FaultCode::Outside,
@@ -97,4 +97,44 @@ impl<'a> ItemRights<'a> {
         };
         named.map(|(_, field)| fault(field)).collect()
     }
+
+    /// The fields that the parts of row filters read which do not hold, and those that a computed field among them is
+    /// made from. A part that reads a field unknown to the caller counts as one that does not hold: otherwise the
+    /// response would tell something about that field.
+    fn decisive_fields(
+        self,
+        resource: &Resource,
+        values: &[Value],
+        is_known: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let parsed = resource.fields.iter().zip(values).map(|(field, value)| {
+            types::try_parse_canonical(field, value.clone()).unwrap_or(Value::Null)
+        });
+        let parsed: Vec<Value> = parsed.collect();
+        let mut decisive = Vec::new();
+        let filters = self.access.row_filters.iter();
+        for part in filters.flat_map(|filter| filter.root.conjuncts()) {
+            let read = read_fields(part);
+            if read.iter().all(|at| is_known(*at)) && holds_part(part, &parsed, self.user) {
+                continue;
+            }
+            for at in read.into_iter().filter(|at| is_known(*at)) {
+                let computed = resource.fields.get(at).and_then(|field| field.computed.as_ref());
+                decisive.extend(computed.iter().flat_map(|from| read_fields(&from.root)));
+                decisive.push(at);
+            }
+        }
+        decisive
+    }
+}
+
+/// The fields of the resource that an expression reads, by index.
+fn read_fields(node: &ExprNode) -> Vec<usize> {
+    let mut read = Vec::new();
+    node.for_each_path(&mut |path| {
+        if let PathRoot::Field(at) = path.root {
+            read.push(at);
+        }
+    });
+    read
 }

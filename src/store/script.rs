@@ -5,7 +5,7 @@
 
 use crate::fault::OrBug;
 use crate::formats;
-use crate::model::{Resource, UniqueRule, UniqueScope};
+use crate::model::{Resource, UniqueConflict, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
 use crate::plan::decide::unique_violation;
 use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep};
@@ -159,9 +159,9 @@ async fn save_items<D: Driver>(
             let (written, read) = (scope.access(resource.index), scope.read_access(resource.index));
             let hidden = [&*written.hidden, &read.hidden];
             let rules = violated_rules(driver, context, resource, (before, blamed)).await?;
-            if !are_conflicts_visible(driver, context, log.collection, (&rules, &blamed.after))
-                .await?
-            {
+            let is_told = resource.conflict == UniqueConflict::Tell;
+            let blame = (&*rules, &blamed.after);
+            if !is_told && !are_conflicts_visible(driver, context, log.collection, blame).await? {
                 return Err(RequestRefusal::OutsideRowFilter(Vec::new()).into());
             }
             let rules: Vec<_> = rules.into_iter().map(|rule| rule.unique).collect();

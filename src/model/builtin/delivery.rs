@@ -5,7 +5,7 @@
 
 use crate::model::{
     AncestorKey, ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex,
-    StateMachine, types,
+    StateMachine, UniqueConflict, types,
 };
 use crate::value::{IdKind, Value};
 
@@ -46,6 +46,7 @@ pub fn deliveries_resource(
         realm,
         fields: fields(),
         unique: Vec::new(),
+        conflict: UniqueConflict::Silent,
         checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Ids,

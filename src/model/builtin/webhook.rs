@@ -3,7 +3,8 @@
 use super::text_field;
 use crate::model::field::FieldType;
 use crate::model::{
-    ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex, types,
+    ChangeLogDetail, Field, FieldRules, OnDelete, RealmIndex, Resource, ResourceIndex,
+    UniqueConflict, types,
 };
 use crate::value::{IdKind, Value};
 
@@ -47,6 +48,7 @@ pub fn webhooks_resource(
         realm,
         fields: fields(),
         unique: Vec::new(),
+        conflict: UniqueConflict::Silent,
         checks: Vec::new(),
         require_if_match: false,
         changes: ChangeLogDetail::Values,

@@ -40,8 +40,13 @@ pub fn fails(expression: &Expr, values: &[Value]) -> bool {
 /// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
 /// parsed; the name of an anonymous user is null.
 pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {
+    holds_part(&expression.root, values, user)
+}
+
+/// Whether a part of a `where` holds.
+pub fn holds_part(part: &ExprNode, values: &[Value], user: Option<&str>) -> bool {
     let frame = EvaluationFrame { values, element: None, user };
-    matches!(frame.evaluate_node(&expression.root), Ok(ExprValue::Boolean(true)))
+    matches!(frame.evaluate_node(part), Ok(ExprValue::Boolean(true)))
 }
 
 /// An intermediate value.

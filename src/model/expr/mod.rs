@@ -15,7 +15,7 @@ mod types;
 
 use super::field::{Field, StorageClass};
 pub use check::ExprScope;
-pub use evaluate::{evaluate, fails, holds};
+pub use evaluate::{evaluate, fails, holds, holds_part};
 pub use tree::{Comparison, Expr, ExprError, ExprNode, ExprResult, Path, PathRoot};
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal, boolean or text.

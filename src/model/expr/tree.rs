@@ -51,6 +51,14 @@ impl Expr {
 }
 
 impl ExprNode {
+    /// The parts that `and` joins: the whole is true if all of them are.
+    pub fn conjuncts(&self) -> Vec<&Self> {
+        match self {
+            Self::And(one, other) => [one.conjuncts(), other.conjuncts()].concat(),
+            other => vec![other],
+        }
+    }
+
     fn uses_user(&self) -> bool {
         match self {
             Self::User => true,

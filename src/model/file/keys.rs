@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use crate::model::field::{DefaultSource, OnDelete};
 use crate::model::resource::{
-    Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, GrantVerb, Qop,
+    Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, GrantVerb, Qop, UniqueConflict,
 };
 use crate::model::settings::{ChangeRetention, LIMIT_RANGE, LogFormat, Pooling, RATE_SECONDS_MAX};
 use crate::model::types::is_origin_url;
@@ -108,6 +108,8 @@ pub static ON_DELETE: &WordMeanings<OnDelete> =
     &[("restrict", OnDelete::Restrict), ("cascade", OnDelete::Cascade)];
 pub static DEFAULT_SOURCES: &WordMeanings<DefaultSource> =
     &[("now", DefaultSource::Now), ("user", DefaultSource::User), ("uuid", DefaultSource::Uuid)];
+pub static CONFLICTS: &WordMeanings<UniqueConflict> =
+    &[("silent", UniqueConflict::Silent), ("tell", UniqueConflict::Tell)];
 pub static CHANGES: &WordMeanings<ChangeLogDetail> =
     &[("values", ChangeLogDetail::Values), ("ids", ChangeLogDetail::Ids)];
 pub static VERBS: &WordMeanings<GrantVerb> = &[
@@ -160,6 +162,8 @@ table_keys! {
         "realm" Text, "the protection space; a nested resource has its parent's";
         "fields" Tables("field"), "what an item is made of";
         "unique" Other(UniqueGroups), "groups of fields whose values together occur once";
+        "conflict" Choice(|| words(CONFLICTS)),
+            "whether a caller is told that an item it may not see has a unique value";
         "check" Other(Checks), "rules that the values of an item satisfy together";
         "created_by" Flag, "adds a field with the name of the user who created the item";
         "updated_by" Flag, "adds a field with the name of the user who changed the item last";

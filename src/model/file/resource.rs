@@ -10,7 +10,9 @@ use super::{checks, deprecation, expression, keys, renames};
 use crate::model::builtin::NAME_CHARS_MAX;
 use crate::model::expr::{self, ExprScope};
 use crate::model::field::{AuditedUser, Field, FieldRules, OnDelete, ResourceIndex, StorageClass};
-use crate::model::resource::{ChangeLogDetail, ItemCheck, Resource, UniqueRule, UniqueScope};
+use crate::model::resource::{
+    ChangeLogDetail, ItemCheck, Resource, UniqueConflict, UniqueRule, UniqueScope,
+};
 use crate::model::settings::RealmIndex;
 use crate::model::types;
 
@@ -68,6 +70,7 @@ fn read_draft<'t>(
         realm: RealmIndex::default(),
         fields,
         unique: Vec::new(),
+        conflict: table.choice("conflict", keys::CONFLICTS).unwrap_or(UniqueConflict::Silent),
         checks: Vec::new(),
         require_if_match: table.flag("require_if_match").unwrap_or(false),
         changes: table.choice("changes", keys::CHANGES).unwrap_or(ChangeLogDetail::Values),
@@ -82,6 +85,10 @@ fn read_draft<'t>(
     draft.resource.unique = draft.read_unique_fields(&entries, table);
     let groups = table.find("unique").map(|entry| draft.read_unique_groups(entry));
     draft.resource.unique.extend(groups.unwrap_or_default());
+    if let Some(entry) = table.find("conflict").filter(|_| draft.resource.unique.is_empty()) {
+        let help = "it says what a clash of unique values is; take it out";
+        entry.key.refuse_with_help("`conflict` needs a unique field, or a group of them", help);
+    }
     draft
 }
 

@@ -1,8 +1,9 @@
 //! Checks of a resource, text functions, and values that the server makes: defaults, and the users of items;
-//! transitions that some roles may make.
+//! transitions that some roles may make; the fields that refusals name.
 
 mod audit;
 mod checks;
+mod conflicts;
 mod defaults;
 mod text_functions;
 mod transitions;
