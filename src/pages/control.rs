@@ -186,9 +186,10 @@ fn select<'a>(field: &Field, kind: &str, chosen: &str) -> Option<ControlForm<'a>
 }
 
 /// For a reference. The script requests items by the prefix of their label, so the label must be a field that lists
-/// can be filtered by.
+/// can be filtered by, and fast: no index has the items of all parents.
 fn combobox<'a>(page: &PageSource<'a>, field: &Field, id: &str) -> Option<ControlForm<'a>> {
-    let (target, from) = reachable_target(page.viewer, field)?;
+    let (target, from) =
+        reachable_target(page.viewer, field).filter(|(target, _)| target.parent.is_none())?;
     let label = label_field(page.viewer, target)?;
     let (hidden, form) = (page.viewer.hidden(target.index), PathForm::Nested);
     let known = VisibleResource { resource: target, hidden, form };

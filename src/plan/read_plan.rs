@@ -97,6 +97,12 @@ impl ReadPlan {
     /// Whether it may scan a whole table, so that its duration has no useful bound.
     pub fn is_full_scan(&self) -> bool {
         match self {
+            // The indexes of a nested resource begin with the parent: rows are found by reading all of them.
+            Self::Page(collection, _)
+                if collection.is_flat() && !collection.scope.is_unrestricted() =>
+            {
+                true
+            }
             Self::Page(_, list) => !list.is_whole_by_id() || list.is_counted,
             // Bounded, but not short.
             Self::Changes(_) | Self::PastItem(_) => true,

@@ -13,7 +13,7 @@
 //!   incarnation only.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
@@ -33,8 +33,9 @@ pub struct PrimaryState {
     generation: AtomicU64,
     left: Notify,
     doubted: Notify,
-    /// Each time the maintenance thread has looked for the primary: whether it found one.
+    /// Each time the maintenance thread has looked for the primary: whether it found one. Commands have no such thread.
     searches: watch::Sender<bool>,
+    has_searcher: AtomicBool,
     current: Mutex<Incarnation>,
 }
 
@@ -97,6 +98,9 @@ impl PrimaryState {
 
     /// Looks for the primary; returns whether there is one.
     pub async fn find(&self) -> bool {
+        if !self.has_searcher.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut searches = self.searches.subscribe();
         self.doubt();
         // The sender lives as long as this.
@@ -107,8 +111,9 @@ impl PrimaryState {
         self.searches.send_replace(is_found);
     }
 
-    /// Waits until the primary is doubted; for one task.
+    /// Waits until the primary is doubted; for one task, which looks for it then.
     pub async fn doubted(&self) {
+        self.has_searcher.store(true, Ordering::Relaxed);
         self.doubted.notified().await;
     }
 

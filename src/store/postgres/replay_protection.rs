@@ -315,6 +315,7 @@ impl NonceClaims {
             let Ok(done) = tokio::time::timeout_at((until + NETWORK_GRACE).into(), work).await
             else {
                 // The connection is closed with its lease.
+                lease.doubt_primary();
                 lease.spawn_cancel();
                 return Err(StoreError::TimedOut);
             };
