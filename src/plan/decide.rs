@@ -236,16 +236,25 @@ fn create(
     let mut steps = Vec::with_capacity(drafts.len());
     let limits = ItemRights::new(collection);
     let uuids_each = uuids_per_item(resource);
+    let (mut completed, mut faults) = (Vec::with_capacity(drafts.len()), Vec::new());
     for (at, (draft, id)) in drafts.iter().zip(found.ids).enumerate() {
-        let ItemDraft { root, values: draft_values, .. } = draft;
         // The timestamp inside a UUIDv7, so that sorting by `created_at` and sorting by id agree.
         let created_at = id.created_at().unwrap_or(found.now);
         let uuids = found.uuids.get(at * uuids_each..(at + 1) * uuids_each);
         let uuids = uuids.or_bug("the store has made UUIDs for each draft");
         let inputs = DefaultInputs { now: created_at, user, uuids };
-        let place = (&**root, &*limits.access.hidden);
-        let mut values = complete_new_values(resource, place, draft_values, inputs)
-            .map_err(RequestRefusal::Invalid)?;
+        let place = (&*draft.root, &*limits.access.hidden);
+        match complete_new_values(resource, place, &draft.values, inputs) {
+            Ok(values) => completed.push((draft, id, created_at, values)),
+            Err(found) => faults.extend(found),
+        }
+    }
+    // The faults of all items come before anything else that is wrong with one of them.
+    if !faults.is_empty() {
+        return Err(RequestRefusal::Invalid(faults));
+    }
+    for (draft, id, created_at, mut values) in completed {
+        let ItemDraft { root, values: draft_values, .. } = draft;
         let write = BuiltinWrite { stored: None, root, now: found.now };
         builtin_rules::apply(model, resource, write, &mut values)?;
         let is_changed = |at: usize, field: &Field| {
@@ -285,29 +294,29 @@ fn replace(
     let mut values =
         merge_stored_values(resource, (root, &limits.access.hidden), draft_values, &stored)?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
+    // Before the row filter is checked, which may be about it. An import may have the name itself.
+    let editor = resource.fields.iter().position(|one| one.audit == Some(AuditedUser::LastEditor));
+    let editor = editor.filter(|at| !draft_values.is_set(*at));
+    if let Some(at) = editor
+        && (!sent.is_empty() || values != stored.values)
+    {
+        *values.get_mut(at).or_bug("an item has a value for each field") = user_value(user);
+    }
     // A comparison with a stored value that the caller cannot see would reveal that value.
-    let is_changed =
-        |at: usize, _: &Field| sent.contains(&at) || values.get(at) != stored.values.get(at);
+    let is_changed = |at: usize, _: &Field| {
+        Some(at) != editor && (sent.contains(&at) || values.get(at) != stored.values.get(at))
+    };
     limits.check(resource, root, &values, is_changed)?;
     check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;
     let pairs = stored.values.iter().zip(&values).enumerate();
-    let mut changed: Vec<usize> = pairs
+    let changed: Vec<usize> = pairs
         .filter(|(at, (old, new))| old != new || sent.contains(at))
         .map(|(at, _)| at)
         .collect();
     if changed.is_empty() {
         return Ok(Script { steps: Vec::new(), result: ScriptResult::Unchanged(stored) });
-    }
-    let editor = resource.fields.iter().position(|one| one.audit == Some(AuditedUser::LastEditor));
-    // An import may have the name itself.
-    if let Some(at) = editor.filter(|at| !draft_values.is_set(*at)) {
-        let value = user_value(user);
-        if stored.values.get(at) != Some(&value) {
-            changed.push(at);
-        }
-        *values.get_mut(at).or_bug("an item has a value for each field") = value;
     }
     // If the clock was set back, an update must not look older than the version it replaces.
     let updated_at = now.max(stored.updated_at);

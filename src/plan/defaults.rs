@@ -9,7 +9,7 @@ use super::validate::{DraftValues, complete_values};
 use crate::fault::OrBug as _;
 use crate::json::Json;
 use crate::model::{DefaultSource, Field, Resource, StorageClass, types};
-use crate::problem::{FaultCollector, FieldFault};
+use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{Moment, Value};
 
 /// The characters of a date at the beginning of a timestamp.
@@ -57,11 +57,15 @@ pub fn complete_new_values(
             Some(value) => value.clone(),
             None if field.audit.is_some() => user_value(inputs.user),
             None => make(field, text, &mut |fault: FieldFault| {
-                let pointer = match hidden.contains(&at) {
-                    true => root.to_owned(),
-                    false => format!("{root}{}", fault.pointer),
-                };
-                faults.push(FieldFault { pointer, ..fault });
+                faults.push(match hidden.contains(&at) {
+                    // Its type and its rules are hidden too.
+                    true => FieldFault {
+                        pointer: root.to_owned(),
+                        code: FaultCode::Check,
+                        detail: FaultCode::Check.meaning().to_owned(),
+                    },
+                    false => FieldFault { pointer: format!("{root}{}", fault.pointer), ..fault },
+                });
             }),
         });
     }

@@ -123,6 +123,11 @@ fn read_token(rest: &str, first: char, at: usize) -> Result<(usize, TokenKind), 
 fn read_quoted(rest: &str, quote: char, at: usize) -> Result<(usize, TokenKind), ExprError> {
     let inner = rest.get(1..).unwrap_or_default();
     match inner.split_once(quote) {
+        // PostgreSQL cannot store it.
+        Some((text, _)) if text.contains('\0') => Err(ExprError::new(
+            at..at + text.len() + 2,
+            "the text has a NUL character, which no value may have".to_owned(),
+        )),
         Some((text, _)) => Ok((text.len() + 2, TokenKind::Text(text.to_owned()))),
         None => {
             Err(ExprError::new(at..at + rest.len(), format!("the text has no closing {quote}")))

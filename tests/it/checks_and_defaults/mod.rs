@@ -5,6 +5,7 @@ mod audit;
 mod checks;
 mod conflicts;
 mod defaults;
+mod made_values;
 mod text_functions;
 mod transitions;
 
