@@ -77,10 +77,16 @@ impl ResourcePath {
         Self { resource, form: PathForm::Nested, ids: Some(ids) }
     }
 
-    /// The path of the collection, also of that which an item is in; `None` if a segment cannot be an id.
+    /// The path of the collection, also of that which an item is in; `None` if a parent in it cannot exist.
     pub fn collection_path(&self, model: &Model) -> Option<String> {
-        let ids = self.ids.as_ref()?;
-        Some(format_collection_path(model, self.resource, (self.form, &ids.ancestors)))
+        let has_parents =
+            self.form == PathForm::Nested && model.resource(self.resource).parent.is_some();
+        let ancestors = match &self.ids {
+            Some(ids) => &*ids.ancestors,
+            None if has_parents => return None,
+            None => &[],
+        };
+        Some(format_collection_path(model, self.resource, (self.form, ancestors)))
     }
 }
 

@@ -79,9 +79,14 @@ impl<'a> ItemRights<'a> {
         };
         let is_there =
             |at: usize| !is_known(at) || values.get(at).is_some_and(|value| !value.is_null());
+        // A computed field changes with the fields that it is made from.
+        let is_made_of_set = |at: usize| {
+            let computed = resource.fields.get(at).and_then(|field| field.computed.as_ref());
+            computed.is_some_and(|from| read_fields(&from.root).into_iter().any(is_set))
+        };
         let may_clash = |unique: &UniqueRule| {
             unique.fields.iter().all(|at| is_there(*at))
-                && unique.fields.iter().any(|at| is_set(*at))
+                && unique.fields.iter().any(|at| is_set(*at) || is_made_of_set(*at))
         };
         let is_silent = resource.conflict == UniqueConflict::Silent;
         if is_silent && resource.unique.iter().any(may_clash) {

@@ -76,6 +76,7 @@ pub use import::{ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep
 pub use migration::apply::MigrationProgress;
 pub use migration::steps::{MigrationPlan, MigrationStep, StepAction};
 pub use migration::{Migrated, MigrationRequest};
+pub use missing_parts::MissingParts;
 pub use postgres::connection_url::address::{LibpqEnvironment, PostgresUrl};
 pub use postgres::health::PostgresHealth;
 pub use replay_protection::{NONCE_SECONDS, NonceClaim, NonceClaimResult};

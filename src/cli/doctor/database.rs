@@ -16,7 +16,8 @@ use crate::clock;
 use crate::model::diff::{Difference, MigrationEffect, compare};
 use crate::model::{self, Model};
 use crate::store::{
-    AdminStore, Database, PageCheck, PostgresHealth, ReferenceCheck, SqliteHealth, examine_sqlite,
+    AdminStore, Database, MissingParts, PageCheck, PostgresHealth, ReferenceCheck, SqliteHealth,
+    examine_sqlite,
 };
 
 /// How long the pages of an SQLite file are checked.
@@ -251,6 +252,35 @@ fn check_key(
     }
 }
 
+/// Returns whether all tables and columns are there.
+fn report_missing_parts(checks: &mut HealthChecks, missing: &MissingParts) -> bool {
+    if !missing.indexes.is_empty() {
+        let message = format!(
+            "indexes are missing or not complete ({}); the next start of nouns serve creates them",
+            missing.indexes.join(", ")
+        );
+        match missing.indexes.iter().any(|name| name.contains(".unique")) {
+            true => checks.fault(
+                "indexes",
+                &format!(
+                    "{message}, and until then values that must be unique may be stored twice"
+                ),
+            ),
+            false => checks.warn("indexes", &message),
+        }
+    }
+    if !missing.tables.is_empty() {
+        checks.fault(
+            "stored model",
+            &format!(
+                "tables or columns were dropped ({}), and their values with them; restore a backup",
+                missing.tables.join(", ")
+            ),
+        );
+    }
+    missing.tables.is_empty()
+}
+
 fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, model: &Model) {
     const NAME: &str = "stored model";
     let stored = match admin_store.read_system_value(MODEL_NAME) {
@@ -270,23 +300,8 @@ fn check_stored_model(checks: &mut HealthChecks, admin_store: &mut AdminStore, m
         Ok(missing) => missing,
         Err(error) => return checks.fault(NAME, &error.to_string()),
     };
-    if !missing.tables.is_empty() {
-        return checks.fault(
-            NAME,
-            &format!(
-                "tables or columns were dropped ({}), and their values with them; restore a backup",
-                missing.tables.join(", ")
-            ),
-        );
-    }
-    if !missing.indexes.is_empty() {
-        checks.warn(
-            "indexes",
-            &format!(
-                "indexes are missing or not complete ({}); the next start of nouns serve creates them",
-                missing.indexes.join(", ")
-            ),
-        );
+    if !report_missing_parts(checks, &missing) {
+        return;
     }
     let (mut additions, mut has_others) = (0, false);
     let mut refused = Vec::new();

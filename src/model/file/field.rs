@@ -9,11 +9,13 @@ use super::literal::{self, LiteralChecks};
 use super::resource_names::{LEVELS_MAX, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, type_name};
 use super::{deprecation, renames, rules, states};
+use crate::json::Json;
 use crate::model::field::{
     DefaultSource, Field, FieldType, OnDelete, ReferenceTarget, StorageClass,
 };
 use crate::model::report::join_with_and;
 use crate::model::types;
+use crate::problem::FaultCollector;
 use crate::value::Value;
 
 const FIELDS_MAX: usize = 500;
@@ -192,6 +194,9 @@ fn read_default(
     }
     if entry.node.get_ref().is_table() && field.storage_class() != StorageClass::Json {
         field.default_from = read_default_source(field, entry, position);
+        if is_valid && field.default_from == Some(DefaultSource::Uuid) {
+            check_made_uuid(field, entry);
+        }
         return;
     }
     if is_valid {
@@ -239,6 +244,18 @@ fn read_default_source(
     let message = format!("a field of type `{}` cannot have this default", field.kind.name);
     from.refuse_with_help(message, help);
     None
+}
+
+/// Refuses rules that no UUID fits, such as `max_length = 10`: items could not be created without the value.
+fn check_made_uuid(field: &Field, entry: &TomlEntry<'_>) {
+    let sample = Json::Text("9f2c5a1e-4b7d-4c3a-8e6f-0d1b2a3c4d5e".into());
+    let mut faults = FaultCollector::at_root(String::new());
+    types::read_new(field, &sample, &mut faults);
+    if let Some(fault) = faults.into_list().first() {
+        let message = format!("a UUID breaks the rules of the field: {}", fault.detail);
+        let help = "it has 36 characters: loosen the rules, or let clients send the value";
+        entry.refuse_with_help(message, help);
+    }
 }
 
 /// `$user`, `$now`: an author who writes this as a default does not mean the text.

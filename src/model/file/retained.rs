@@ -12,7 +12,7 @@ use super::build_model;
 use super::toml_tree::{TomlNode, TomlTable};
 use crate::model::diff::compare;
 use crate::model::expr;
-use crate::model::field::{AuditedUser, Field};
+use crate::model::field::{AuditedUser, DefaultSource, Field};
 use crate::model::report::Mistakes;
 use crate::model::resource::{Model, Resource, UniqueRule};
 
@@ -92,7 +92,11 @@ impl RetainedParts {
         }
         for user in AuditedUser::ALL.map(AuditedUser::name) {
             let is_declared = table_mut(declared.get_mut("fields")?)?.contains_key(user);
-            if stored.contains_key(user) && !is_declared && !declared.contains_key(user) {
+            let is_on = |table: &DeTable<'_>| {
+                table.get(user).is_some_and(|value| value.get_ref().as_bool() == Some(true))
+            };
+            if is_on(&stored) && !is_declared && !is_on(declared) {
+                declared.remove(user);
                 insert_at(declared, user, DeValue::Boolean(true), self.offset);
                 moved.push(user.to_owned());
             }
@@ -155,9 +159,11 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
         for field in resource.fields.iter_mut() {
             field.is_retained = known.field(&field.name).is_none();
         }
-        let is_optional = |field: &Field| {
-            !field.required || field.computed.is_some() || field.default_from.is_some()
-        };
+        // Callers without a name could not create items without it.
+        let is_made =
+            |field: &Field| field.default_from.is_some_and(|from| from != DefaultSource::User);
+        let is_optional =
+            |field: &Field| !field.required || field.computed.is_some() || is_made(field);
         let mut retained = resource.fields.iter().filter(|field| field.is_retained);
         if !retained.all(is_optional) || resource.unique.iter().any(|rule| clashes(resource, rule))
         {
@@ -171,5 +177,10 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
 fn clashes(resource: &Resource, rule: &UniqueRule) -> bool {
     let fields = rule.fields.iter().filter_map(|at| resource.fields.get(*at));
     let mut retained = fields.filter(|field| field.is_retained).peekable();
-    retained.peek().is_some() && retained.all(|field| field.default.is_some())
+    // Many items are made on one day, and by one user.
+    let is_equal = |field: &Field| {
+        let is_made = field.default_from.is_some_and(|from| from != DefaultSource::Uuid);
+        field.default.is_some() || is_made || field.audit.is_some()
+    };
+    retained.peek().is_some() && retained.all(is_equal)
 }

@@ -181,7 +181,11 @@ pub fn infer(
         Some(default) if default.eq_ignore_ascii_case("null") => {}
         Some(default) => {
             let value = parse_literal(default).and_then(|value| field.literal(&value));
-            if !value.is_some_and(|value| field.try_key("default", &value)) {
+            let is_kept = value.is_some_and(|value| field.try_key("default", &value));
+            if is_kept && !column.is_required {
+                note("rows without a value get its default when they are imported".to_owned());
+            }
+            if !is_kept {
                 note(format!(
                     "its default {} cannot be in a model; it is not required",
                     shorten(default)

@@ -190,8 +190,20 @@ on_every_backend! {
         check("DROP INDEX \"nouns.orders.parent\"", &expect![[r#"
             warning  indexes      indexes are missing or not complete (nouns.orders.parent); the next start of nouns serve creates them
             ok       stored model the stored data fits the model"#]]);
-        check("ALTER TABLE orders DROP COLUMN total", &expect!["fault    stored model tables or columns were dropped (orders.total), and their values with them; restore a backup"]);
-        check("DROP TABLE orders", &expect!["fault    stored model tables or columns were dropped (orders), and their values with them; restore a backup"]);
+        check("ALTER TABLE orders DROP COLUMN total", &expect![[r#"
+            warning  indexes      indexes are missing or not complete (nouns.orders.parent); the next start of nouns serve creates them
+            fault    stored model tables or columns were dropped (orders.total), and their values with them; restore a backup"#]]);
+        check("DROP TABLE orders", &expect![[r#"
+            warning  indexes      indexes are missing or not complete (nouns.orders.parent, nouns.orders.filter.status); the next start of nouns serve creates them
+            fault    stored model tables or columns were dropped (orders), and their values with them; restore a backup"#]]);
+    }
+
+    fn doctor_finds_a_unique_rule_without_its_index(backend: Backend) {
+        let model = "title = \"Notes\"\n[resources.note.fields]\ncode = { type = \"text\", unique = true }";
+        let server = Setup::new(backend).model(model).start();
+        run_sql(backend, server.folder(), "DROP INDEX \"nouns.notes.unique.code\"");
+        let ended = examine(&server, &["model.toml"]);
+        assert!(ended.stdout.contains("fault    indexes      indexes are missing or not complete (nouns.notes.unique.code)"), "{ended:?}");
     }
 
     fn doctor_finds_users_passwords_and_clocks(backend: Backend) {

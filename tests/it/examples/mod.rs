@@ -94,6 +94,8 @@ on_every_backend! {
             assert_eq!(blog.status("moderator", &format!("PATCH {own_path}"), &json!({"comment": {"status": next}})), 200);
         }
         assert_eq!(blog.get("moderator", "/comments?status=pending&count=exact")["page"]["total"], 0);
+        assert_eq!(values(&blog.get("author", "/comments?status=rejected"), "comments", "text"), [] as [Value; 0]);
+        assert_eq!(blog.status("reader", &format!("DELETE {first}"), &Value::Null), 403);
         assert_eq!(values(&blog.get("anyone", "/comments?sort=created_at"), "comments", "text"), ["nice", "thanks"]);
         // The comments of a post that is withdrawn are gone with it.
         assert_eq!(blog.status("author", &format!("PATCH {second}"), &json!({"post": {"status": "draft"}})), 200);
@@ -115,8 +117,11 @@ on_every_backend! {
         book.create("patient", &format!("{ann}/appointments"), &appointment(&doctor, (10, 11)));
         book.create("reception", &format!("{bob}/appointments"), &appointment(&doctor, (9, 10)));
         book.create("reception", &format!("{bob}/appointments"), &appointment(&other, (9, 10)));
-        let taken = book.send("reception", &format!("POST {ann}/appointments"), &[], &appointment(&doctor, (9, 10)));
-        assert_eq!((taken.status, taken.problem().as_str()), (409, "taken"), "{taken:?}");
+        // Also for the patient, who does not see the other appointment.
+        for name in ["reception", "patient"] {
+            let taken = book.send(name, &format!("POST {ann}/appointments"), &[], &appointment(&doctor, (9, 10)));
+            assert_eq!((taken.status, taken.problem().as_str()), (409, "taken"), "{name}: {taken:?}");
+        }
         let reversed = book.send("reception", &format!("POST {ann}/appointments"), &[], &appointment(&doctor, (12, 11)));
         assert_eq!(reversed.status, 422, "{reversed:?}");
         let errors = reversed.json()["errors"].clone();

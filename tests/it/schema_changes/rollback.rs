@@ -222,4 +222,35 @@ on_every_backend! {
         let (ended, _) = refused(backend, OLD, server.stop());
         assert_eq!(ended.code, Some(2));
     }
+    /// All items of one day, or of one user, would have the same value of a field that nobody sees.
+    fn rollback_is_refused_if_made_values_of_retained_fields_would_clash(backend: Backend) {
+        let day = r#"day = { type = "date", unique = true, default = { from = "now" } }"#;
+        let owner = r#"owner = { type = "text", required = true, default = { from = "user" } }"#;
+        for field in [day, owner] {
+            let newer = OLD.replace("[roles.clerk]", &format!("{field}\n[roles.clerk]"));
+            let server = Setup::new(backend).model(&newer).start();
+            if field == day {
+                server.create("/customers", r#"{"customer":{"name":"Bob"}}"#);
+            } else {
+                server.create("/customers", r#"{"customer":{"name":"Bob","owner":"ann"}}"#);
+            }
+            let (ended, _) = refused(backend, OLD, server.stop());
+            assert_eq!(ended.code, Some(2), "{field}");
+        }
+    }
+
+    fn rollback_with_created_by_turned_off_keeps_the_names(backend: Backend) {
+        let with = |setting: &str| OLD.replace("[resources.customer]\n", &format!("[resources.customer]\ncreated_by = {setting}\n"));
+        let server = Setup::new(backend).model(&with("true")).with_authentication().start();
+        let login = server.admin().basic();
+        let login = [("Authorization", login.as_str())];
+        let made = server.request("POST /customers", &login, r#"{"customer":{"name":"Bob"}}"#);
+        let path = made.header("Location").unwrap().to_owned();
+        let server = Setup::new(backend).model(&with("false")).with_authentication().start_in(server.stop());
+        let item = server.request(&format!("GET {path}"), &login, "").json();
+        assert_eq!(members(&item["customer"]), DECLARED);
+        let server = Setup::new(backend).model(&with("true")).with_authentication().start_in(server.stop());
+        let item = server.request(&format!("GET {path}"), &login, "").json();
+        assert_eq!(item["customer"]["created_by"], "admin");
+    }
 }

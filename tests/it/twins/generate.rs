@@ -185,7 +185,9 @@ impl RequestGenerator {
         let (one, other) = (name(), name());
         let place = |name: &str| format!("/{noun}/{name}");
         let moved = |op: &str| {
-            let (from, path) = (place(&one), place(&other));
+            // The id in `next`, as a score, would be a number that differs by backend.
+            let from = if one == "next" { "shelf" } else { &one };
+            let (from, path) = (place(from), place(&other));
             format!(r#"{{"op":"{op}","from":"{from}","path":"{path}"}}"#)
         };
         let steps = [
