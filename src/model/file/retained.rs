@@ -175,12 +175,14 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
 
 /// Whether new items would clash, because they all have the same values of the retained fields of a unique rule.
 fn clashes(resource: &Resource, rule: &UniqueRule) -> bool {
-    let fields = rule.fields.iter().filter_map(|at| resource.fields.get(*at));
-    let mut retained = fields.filter(|field| field.is_retained).peekable();
+    let fields = || rule.fields.iter().filter_map(|at| resource.fields.get(*at));
+    let has_declared = fields().any(|field| !field.is_retained);
     // Many items are made on one day, and by one user.
-    let is_equal = |field: &Field| {
+    let is_made_equal = |field: &Field| {
         let is_made = field.default_from.is_some_and(|from| from != DefaultSource::Uuid);
-        field.default.is_some() || is_made || field.audit.is_some()
+        !has_declared && (is_made || field.audit.is_some())
     };
-    retained.peek().is_some() && retained.all(is_equal)
+    let mut retained = fields().filter(|field| field.is_retained).peekable();
+    retained.peek().is_some()
+        && retained.all(|field| field.default.is_some() || is_made_equal(field))
 }
