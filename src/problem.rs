@@ -299,6 +299,14 @@ pub struct FieldFault {
     pub detail: String,
 }
 
+impl FieldFault {
+    /// The fault of a field that the caller may not know: its type and its rules are hidden too.
+    pub fn of_hidden_field(root: &str) -> Self {
+        let code = FaultCode::Check;
+        Self { pointer: root.to_owned(), code, detail: code.meaning().to_owned() }
+    }
+}
+
 /// Collects faults while walking a body. Keeps the first 100: a hostile body must not cause a large response.
 #[derive(Debug)]
 pub struct FaultCollector {

@@ -27,7 +27,7 @@ pub struct Field {
     /// Stored, but not declared by the model file: hidden from every caller, and kept.
     pub is_retained: bool,
     pub default: Option<Value>,
-    /// What the default of a new item is made from, where it is not a constant.
+    /// The source of the default of a new item, if it is not a constant.
     pub default_from: Option<DefaultSource>,
     pub computed: Option<Expr>,
     /// The user whose name the server keeps in it; a client sends it back, and it is ignored.
@@ -40,7 +40,7 @@ pub struct Field {
     pub fill: Option<Value>,
 }
 
-/// What a default is made from when an item is created.
+/// The source of a default value that the server makes when an item is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultSource {
     /// The time of creation.
@@ -117,7 +117,7 @@ pub struct FieldType {
     pub replacement_when_repeated: Option<&'static str>,
     /// The key that implies this type for the elements of a list without a `type`.
     pub implying_key: Option<&'static str>,
-    /// What its defaults can be made from.
+    /// The sources that its made defaults may have.
     pub default_sources: &'static [DefaultSource],
     /// How an expression accesses a single value; for a type without one.
     pub expression_hint: Option<&'static str>,

@@ -166,7 +166,7 @@ pub struct Resource {
     pub realm: RealmIndex,
     pub fields: Vec<Field>,
     pub unique: Vec<UniqueRule>,
-    /// Whether a clash with an item that the caller may not see is told apart from other refusals.
+    /// The response to a unique value that is taken by an item which the caller cannot read.
     pub conflict: UniqueConflict,
     pub checks: Vec<ItemCheck>,
     pub require_if_match: bool,
@@ -210,7 +210,7 @@ pub struct Referrer {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ItemCheck {
     pub that: Expr,
-    /// What clients are told about an item that breaks it.
+    /// The error message for clients whose item breaks the check.
     pub message: Box<str>,
 }
 
@@ -227,7 +227,7 @@ pub enum UniqueScope {
     Parent,
 }
 
-/// The response to a unique value that an item has which the caller may not see.
+/// The response to a unique value that is taken by an item which the caller cannot read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UniqueConflict {
     /// The same as to an item that the caller's roles do not allow.

@@ -9,7 +9,7 @@ use super::validate::{DraftValues, complete_values};
 use crate::fault::OrBug as _;
 use crate::json::Json;
 use crate::model::{DefaultSource, Field, Resource, StorageClass, types};
-use crate::problem::{FaultCode, FaultCollector, FieldFault};
+use crate::problem::{FaultCollector, FieldFault};
 use crate::value::{Moment, Value};
 
 /// The characters of a date at the beginning of a timestamp.
@@ -17,14 +17,14 @@ const DATE_CHARS: usize = "2026-11-15".len();
 
 const EACH_HAS_ONE: &str = "there is a UUID for each field that needs one";
 
-/// What the defaults of one new item are made from.
+/// The values that made defaults of one new item can use.
 #[derive(Debug, Clone, Copy)]
 pub struct DefaultInputs<'a> {
     /// The time of creation.
     pub now: Moment,
     /// `None` for a caller without a name: the field stays without a value.
     pub user: Option<&'a str>,
-    /// As many as `uuids_per_item` tells.
+    /// `uuids_per_item` of them.
     pub uuids: &'a [Uuid],
 }
 
@@ -58,12 +58,7 @@ pub fn complete_new_values(
             None if field.audit.is_some() => user_value(inputs.user),
             None => make(field, text, &mut |fault: FieldFault| {
                 faults.push(match hidden.contains(&at) {
-                    // Its type and its rules are hidden too.
-                    true => FieldFault {
-                        pointer: root.to_owned(),
-                        code: FaultCode::Check,
-                        detail: FaultCode::Check.meaning().to_owned(),
-                    },
+                    true => FieldFault::of_hidden_field(root),
                     false => FieldFault { pointer: format!("{root}{}", fault.pointer), ..fault },
                 });
             }),

@@ -358,7 +358,7 @@ pub fn new_item(
     let NewItemOrigin { id, is_id_kept, parent, now, uuids } = origin;
     let created_at = id.created_at().unwrap_or(now);
     let updated_at = if is_id_kept { now.max(created_at) } else { created_at };
-    // Whoever runs the import is not a user.
+    // The operator who runs `nouns import` has no user name.
     let inputs = DefaultInputs { now: created_at, user: None, uuids };
     let values = complete_new_values(resource, (&draft.root, &[]), &draft.values, inputs)?;
     Ok(Item { id, parent, created_at, updated_at, version: 1, values })

@@ -221,8 +221,8 @@ pub(super) fn complete_values(
     Ok(values.into_iter().map(types::canonicalize).collect())
 }
 
-/// The faults of a broken check, one for each field that it names. Of a check that reads a hidden field, neither that
-/// field nor the message is shown, which may tell what the field is.
+/// The faults of a broken check, one for each field that it names. If a check reads a hidden field, the
+/// faults name neither that field nor the message, because the message may describe the field.
 fn check_faults(
     resource: &Resource,
     (root, hidden): (&str, &[usize]),
@@ -240,7 +240,7 @@ fn check_faults(
         Some(names.fold(root.to_owned(), |pointer, name| format!("{pointer}/{name}")))
     });
     let faults: Vec<FieldFault> = pointers.map(fault).collect();
-    if faults.is_empty() { vec![fault(root.to_owned())] } else { faults }
+    if faults.is_empty() { vec![FieldFault::of_hidden_field(root)] } else { faults }
 }
 
 fn validate_field(

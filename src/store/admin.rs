@@ -266,7 +266,7 @@ impl AdminStore {
         plan.unwrap_or_else(|error| Err(MigrationError::Declined(error.to_string())))
     }
 
-    /// What the database lacks of a model that it records.
+    /// The tables, columns and indexes of the stored model that the database lacks.
     pub fn missing_parts(&mut self, stored: &Model) -> Result<MissingParts, StoreError> {
         run!(self.read(|driver| Ok(missing_parts::find(driver, stored).await?)))
     }

@@ -1,13 +1,12 @@
-//! What a database lacks of its own model, because somebody dropped it by hand; for `nouns doctor`.
-
-use std::collections::BTreeSet;
+//! Tables, columns and indexes that the stored model has and the database lacks, because an operator dropped them; for
+//! `nouns doctor`.
 
 use crate::model::Model;
 use crate::store::driver::Driver;
 use crate::store::error::StatementError;
+use crate::store::schema;
 use crate::store::sql::database_move::{MovedTable, OWN_PREFIX};
 use crate::store::sql::ddl;
-use crate::store::statement::Columns;
 
 /// Names for messages.
 #[derive(Debug, Default)]
@@ -22,9 +21,7 @@ pub async fn find<D: Driver>(
     driver: &mut D,
     model: &Model,
 ) -> Result<MissingParts, StatementError> {
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.required_text(1)?));
-    let found = driver.query(D::DIALECT.table_columns, &[], read).await?;
-    let found: BTreeSet<(String, String)> = found.into_iter().collect();
+    let found = schema::read_columns(driver).await?;
     let mut missing = MissingParts::default();
     // The server's own tables differ between versions, and a start completes them.
     let is_own = |table: &MovedTable| table.name.starts_with(OWN_PREFIX);
@@ -39,10 +36,8 @@ pub async fn find<D: Driver>(
             }
         }
     }
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.boolean(1)?));
-    let present = driver.query(D::DIALECT.index_names, &[], read).await?;
-    let is_present =
-        |name: &str| present.iter().any(|(kept, valid)| kept == name && *valid == Some(true));
+    let present = schema::read_indexes(driver).await?;
+    let is_present = |name: &str| present.iter().any(|(kept, is_valid)| kept == name && *is_valid);
     let wanted = model.declared().flat_map(|resource| ddl::indexes(resource, D::DIALECT));
     missing.indexes = wanted.map(|index| index.name).filter(|name| !is_present(name)).collect();
     Ok(missing)

@@ -6,6 +6,8 @@
 //! The database stores the text of its model, so two models are compared, not two catalogues.
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
+use std::collections::BTreeSet;
+
 use crate::fault::OrBug;
 use crate::model::diff::{Difference, MigrationEffect, ModelChange, compare};
 use crate::model::loosened::loosened_rules;
@@ -299,6 +301,22 @@ async fn migrate_tables<D: Driver>(
     Ok(ChangedTables { made, has_rebuilt })
 }
 
+/// The names of all indexes that models ask for, and whether each is valid: completely built.
+pub async fn read_indexes<D: Driver>(
+    driver: &mut D,
+) -> Result<Vec<(String, bool)>, StatementError> {
+    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.boolean(1)? == Some(true)));
+    driver.query(D::DIALECT.index_names, &[], read).await
+}
+
+/// The tables that applications can use, each with its columns.
+pub async fn read_columns<D: Driver>(
+    driver: &mut D,
+) -> Result<BTreeSet<(String, String)>, StatementError> {
+    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.required_text(1)?));
+    Ok(driver.query(D::DIALECT.table_columns, &[], read).await?.into_iter().collect())
+}
+
 /// Drops indexes that no model asks for and creates missing ones; an index's name states its whole
 /// definition. An index that the model of another running server asks for stays.
 pub async fn reconcile_indexes<D: Driver>(
@@ -307,8 +325,7 @@ pub async fn reconcile_indexes<D: Driver>(
     others: &[Model],
 ) -> Result<Vec<IndexDefinition>, StatementError> {
     let dialect = D::DIALECT;
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.boolean(1)?));
-    let present = driver.query(dialect.index_names, &[], read).await?;
+    let present = read_indexes(driver).await?;
     let wanted = |model: &Model| -> Vec<IndexDefinition> {
         model.declared().flat_map(|resource| ddl::indexes(resource, dialect)).collect()
     };
@@ -319,9 +336,7 @@ pub async fn reconcile_indexes<D: Driver>(
     let mut pending = Vec::new();
     for resource in model.declared() {
         for index in ddl::indexes(resource, dialect) {
-            let is_there = |(name, is_valid): &(String, Option<bool>)| {
-                *name == index.name && *is_valid == Some(true)
-            };
+            let is_there = |(name, is_valid): &(String, bool)| *name == index.name && *is_valid;
             if present.iter().any(is_there) {
                 continue;
             }

@@ -29,7 +29,7 @@ pub fn next_ids(count: usize, now: Moment) -> Result<Vec<Id>, StatementError> {
     ids.map_err(|error: getrandom::Error| StatementError::Engine(error.to_string()))
 }
 
-/// Random UUIDs (RFC 9562 §5.4), which tell nothing about their time.
+/// Random UUIDs (RFC 9562 §5.4), which do not contain the time.
 pub fn random_uuids(count: usize) -> Result<Vec<Uuid>, StatementError> {
     let next = |generator: &UuidGenerator| {
         generator

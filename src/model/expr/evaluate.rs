@@ -146,7 +146,7 @@ impl<'v> EvaluationFrame<'v> {
             }
             TextFunction::Lower => first.to_lowercase(),
             TextFunction::Trim => first.trim().to_owned(),
-            // An expression may name a text many times: what is too long is not put together.
+            // An expression may repeat a long text many times: the length is checked before memory is allocated.
             TextFunction::Concat => {
                 match texts.iter().map(|text| text.len()).sum::<usize>() <= TEXT_BYTES_MAX {
                     true => texts.concat(),

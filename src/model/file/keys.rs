@@ -163,7 +163,7 @@ table_keys! {
         "fields" Tables("field"), "what an item is made of";
         "unique" Other(UniqueGroups), "groups of fields whose values together occur once";
         "conflict" Choice(|| words(CONFLICTS)),
-            "whether a caller is told that an item it may not see has a unique value";
+            "the response to a unique value that is taken by an item which the caller cannot read";
         "check" Other(Checks), "rules that the values of an item satisfy together";
         "created_by" Flag, "adds a field with the name of the user who created the item";
         "updated_by" Flag, "adds a field with the name of the user who changed the item last";
@@ -206,7 +206,7 @@ table_keys! {
 
     CHECK "a check" {
         "that" Text, "an expression over the fields that must not be false";
-        "message" Text, "what clients are told about an item that breaks it";
+        "message" Text, "the error message for clients whose item breaks it";
     }
 
     TRANSITION "a limited transition" {

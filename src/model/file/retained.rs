@@ -56,7 +56,7 @@ impl RetainedParts {
                 }
                 (None, DeValue::Table(mut stored)) => {
                     if stored.contains_key("parent") {
-                        // Nobody can read it, so its name is free.
+                        // A retained resource is never served, so its flat path stays free for others.
                         insert_at(&mut stored, "flat", DeValue::Boolean(false), 0);
                     }
                     if let Some(realm) = &self.realm

@@ -196,9 +196,7 @@ async fn check_columns<S: Driver>(
     source: &mut S,
     tables: &[MovedTable],
 ) -> Result<Vec<String>, MoveError> {
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.required_text(1)?));
-    let found = source.query(S::DIALECT.table_columns, &[], read).await;
-    let found: BTreeSet<(String, String)> = found.map_err(MoveError::Source)?.into_iter().collect();
+    let found = schema::read_columns(source).await.map_err(MoveError::Source)?;
     for table in tables {
         let has = |column: &str| found.contains(&(table.name.clone(), column.to_owned()));
         if let Some(column) = table.columns.iter().find(|column| !has(&column.name)) {

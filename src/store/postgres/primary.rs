@@ -56,7 +56,7 @@ struct Incarnation {
     mark: Arc<AtomicI64>,
 }
 
-/// What a connection has of the primary that it was opened to.
+/// The state that a connection shares with the others to the same primary.
 #[derive(Debug, Clone)]
 pub struct PrimarySession {
     pub generation: u64,

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::faults;
+use super::{faults, send};
 use crate::harness::{Answer, Backend, Person, Server, Setup, run_nouns};
 
 const MODEL: &str = r#"
@@ -53,12 +53,7 @@ impl Notes {
     }
 
     fn send(&self, who: &Person, line: &str, body: &Value) -> Answer {
-        let credentials = who.basic();
-        let mut headers = vec![("Authorization", &*credentials)];
-        if line.starts_with("PATCH") {
-            headers.push(("Content-Type", "application/merge-patch+json"));
-        }
-        self.server.request(line, &headers, body.to_string())
+        send(&self.server, Some(who), line, body)
     }
 
     fn create(&self, who: &Person, title: &str) -> String {
@@ -85,7 +80,7 @@ on_every_backend! {
         let patch = notes.send(&notes.ann, &format!("PATCH {path}"), &json!({"note": {"title": "c"}}));
         assert_eq!(patch.status, 200);
         assert_eq!(notes.users(&path), ["ann", "ann"]);
-        // A request that changes nothing makes no version, and nobody an editor.
+        // A request that changes nothing makes no new version, and does not set `updated_by`.
         let same = notes.send(&notes.eve, &format!("PUT {path}"), &json!({"note": {"title": "c"}}));
         assert_eq!((same.status, &same.json()["note"]["version"]), (200, &json!(3)));
         assert_eq!(notes.users(&path), ["ann", "ann"]);
@@ -208,7 +203,7 @@ on_every_backend! {
         let id = path.rsplit('/').next().unwrap();
         fs::write(folder.join("up.csv"), format!("id,title,created_by\n{id},c,bob\n")).unwrap();
         run(&["import", "note", "up.csv", "--upsert", "id"]);
-        // Whoever runs an import is not a user.
+        // The operator who runs `nouns import` has no user name.
         assert_eq!(notes.users(&path), [json!("bob"), json!(null)]);
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use super::faults;
+use super::{faults, send};
 use crate::harness::{Answer, Backend, Person, Server, Setup, run_nouns};
 
 const MODEL: &str = r#"
@@ -59,15 +59,7 @@ impl Desk {
     }
 
     fn send(&self, who: Option<&Person>, line: &str, body: &Value) -> Answer {
-        let credentials = who.map(Person::basic).unwrap_or_default();
-        let mut headers = vec![("Authorization", &*credentials)];
-        if who.is_none() {
-            headers.clear();
-        }
-        if line.starts_with("PATCH") {
-            headers.push(("Content-Type", "application/merge-patch+json"));
-        }
-        self.server.request(line, &headers, body.to_string())
+        send(&self.server, who, line, body)
     }
 
     fn create(&self, who: &Person, members: &Value) -> Value {
@@ -99,7 +91,7 @@ on_every_backend! {
         }
         assert_ne!(one["token"], one["code"]);
         assert_ne!(one["token"], other["token"]);
-        // What is sent is kept.
+        // A value that the request has is stored.
         let sent = json!({"title": "c", "opened": "2001-02-03T04:05:06Z", "day": "2001-02-03", "code": null});
         let sent = desk.create(&desk.server.admin(), &sent);
         assert_eq!((&sent["opened"], &sent["day"], &sent["code"], &sent["late"]),
@@ -168,7 +160,7 @@ on_every_backend! {
         assert_eq!((&made["owner"], made["token"].is_string()), (&json!("tom"), true));
     }
 
-    /// Whoever runs an import is not a user; the time and the UUIDs are made.
+    /// The operator who runs `nouns import` has no user name; the server still makes times and UUIDs.
     fn default_from_in_an_import(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         fs::write(server.folder().join("in.csv"), "title,code\na,x\nb,\n").unwrap();

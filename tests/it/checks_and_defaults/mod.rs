@@ -9,12 +9,25 @@ mod made_values;
 mod text_functions;
 mod transitions;
 
-use crate::harness::Answer;
+use serde_json::Value;
+
+use crate::harness::{Answer, Person, Server};
+
+/// Sends a request of a user, or of a caller without credentials; the body of a PATCH is a merge patch.
+fn send(server: &Server, who: Option<&Person>, line: &str, body: &Value) -> Answer {
+    let credentials = who.map(Person::basic);
+    let mut headers: Vec<(&str, &str)> = Vec::new();
+    headers.extend(credentials.iter().map(|text| ("Authorization", &**text)));
+    if line.starts_with("PATCH") {
+        headers.push(("Content-Type", "application/merge-patch+json"));
+    }
+    server.request(line, &headers, body.to_string())
+}
 
 /// The problem of a response and its faults, one a line.
 fn faults(answer: &Answer) -> String {
     let json = answer.json();
-    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let errors = json["errors"].as_array().cloned().unwrap_or_default();
     let lines = errors.iter().map(|fault| {
         [text(&fault["pointer"]), text(&fault["code"]), text(&fault["detail"])].join(" | ")

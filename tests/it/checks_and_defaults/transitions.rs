@@ -3,6 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
+use super::send;
 use crate::harness::{Answer, Backend, Person, Server, Setup};
 
 const MODEL: &str = r#"
@@ -54,13 +55,8 @@ impl Press {
     }
 
     fn send(&self, who: &Person, verb: &str, status: &str) -> Answer {
-        let credentials = who.basic();
-        let mut headers = vec![("Authorization", &*credentials)];
-        if verb == "PATCH" {
-            headers.push(("Content-Type", "application/merge-patch+json"));
-        }
-        let body = json!({"article": {"status": status}}).to_string();
-        self.server.request(&format!("{verb} {}", self.path), &headers, body)
+        let body = json!({"article": {"status": status}});
+        send(&self.server, Some(who), &format!("{verb} {}", self.path), &body)
     }
 
     fn moves(&self, who: &Person, verb: &str, status: &str) {

@@ -1,4 +1,4 @@
-//! What only PostgreSQL has.
+//! Types and constraints that only PostgreSQL has.
 
 use expect_test::expect;
 

@@ -222,7 +222,7 @@ on_every_backend! {
         let (ended, _) = refused(backend, OLD, server.stop());
         assert_eq!(ended.code, Some(2));
     }
-    /// All items of one day, or of one user, would have the same value of a field that nobody sees.
+    /// All items of one day, or of one user, would have the same value of a hidden field with a unique rule.
     fn rollback_is_refused_if_made_values_of_retained_fields_would_clash(backend: Backend) {
         let day = r#"day = { type = "date", unique = true, default = { from = "now" } }"#;
         let owner = r#"owner = { type = "text", required = true, default = { from = "user" } }"#;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use expect_test::expect;
-use rusqlite::Connection;
 
-use super::tests::literal;
+use super::tests::{literal, open_empty, plan};
 use super::*;
 use crate::intent::{
     self, Intent, PathForm, PathIds, RequestVerb, ResourcePath, Route, RouteTarget,
@@ -107,19 +106,10 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
 #[test]
 fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
     let model = model();
-    let connection = Connection::open_in_memory().unwrap();
-    for resource in model.declared() {
-        connection.execute_batch(&create_table(&model, resource, &SQLITE)).unwrap();
-        for index in indexes(resource, &SQLITE) {
-            connection.execute_batch(&index.create).unwrap();
-        }
-    }
+    let connection = open_empty(&model);
     let mut all = String::new();
     for (name, sql, _) in statements(&model, &SQLITE) {
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let lines = statement.raw_query().mapped(|row| row.get::<_, String>(3));
-        let lines: Vec<String> = lines.map(Result::unwrap).collect();
-        all.push_str(&format!("{name}: {}\n", lines.join("; ")));
+        all.push_str(&format!("{name}: {}\n", plan(&connection, &sql)));
     }
     expect![[r#"
         all room item: SEARCH t0 USING PRIMARY KEY (id=?)

@@ -168,8 +168,20 @@ fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, ListQuery)> 
     lists
 }
 
+/// An empty SQLite database with the tables and indexes of a model.
+pub fn open_empty(model: &Model) -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    for resource in model.declared() {
+        connection.execute_batch(&create_table(model, resource, &SQLITE)).unwrap();
+        for index in indexes(resource, &SQLITE) {
+            connection.execute_batch(&index.create).unwrap();
+        }
+    }
+    connection
+}
+
 /// SQLite's query plan for a statement.
-fn plan(connection: &Connection, text: &str) -> String {
+pub fn plan(connection: &Connection, text: &str) -> String {
     let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
     // Unbound parameters are NULL, which changes no plan.
     let mut rows = statement.raw_query();
@@ -183,13 +195,7 @@ fn plan(connection: &Connection, text: &str) -> String {
 #[test]
 fn list_on_sqlite_sorts_by_an_index() {
     let model = model();
-    let connection = Connection::open_in_memory().unwrap();
-    for resource in model.declared() {
-        connection.execute_batch(&create_table(&model, resource, &SQLITE)).unwrap();
-        for index in indexes(resource, &SQLITE) {
-            connection.execute_batch(&index.create).unwrap();
-        }
-    }
+    let connection = open_empty(&model);
     let mut all = String::new();
     for (resource, query, list) in sorted_lists(&model) {
         for text in texts(&model, &SQLITE, resource, &list) {
