@@ -49,7 +49,7 @@ fn plan_request(
     };
     let route = Route { verb, target: place };
     let text = intent::body_as_json_lines(model, &route, (body, &[])).ok()?;
-    let intent = intent::read(model, route, (None, &[]), &text).ok()?;
+    let intent = intent::read(model, route, (None, &intent::AllReadable), &text).ok()?;
     plan::make(model, intent, &Caller::open(model), || ChangeAuthor {
         actor: "-".into(),
         request_id: "-".into(),

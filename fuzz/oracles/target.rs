@@ -61,7 +61,9 @@ fn check_path_round_trip(model: &Model, method: &Method, route: &Route) {
 fn check_query(model: &Model, route: Route, query: Option<&str>) {
     let by = || ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
     // Errors in the query and the body are problems; everything else is a plan.
-    let Ok(intent) = intent::read(model, route, (query, &[]), b"{}") else { return };
+    let Ok(intent) = intent::read(model, route, (query, &intent::AllReadable), b"{}") else {
+        return;
+    };
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
         if let (Some(after), Some(list)) = (&span.after, address.collection_path(model)) {

@@ -293,7 +293,7 @@ mod tests {
         let target = RouteTarget::Collection(ResourcePath::nested(model.users, ids));
         let body = br#"{"user":{"name":"ann","password":"secret a"}}"#;
         let route = Route { verb: RequestVerb::Post, target };
-        let intent = intent::read(&model, route, (None, &[]), body).unwrap();
+        let intent = intent::read(&model, route, (None, &intent::AllReadable), body).unwrap();
         let author = || ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
         let Ok(Plan::Write(mut write)) = make(&model, intent, &Caller::open(&model), author) else {
             panic!("a POST is a write");

@@ -170,8 +170,8 @@ impl DemoFiller<'_> {
             RouteError::Problem(problem) => refused(problem),
             RouteError::Redirect(_) => failed("the path is redirected"),
         })?;
-        let intent =
-            intent::read(self.model, route, (None, &[]), body.as_bytes()).map_err(refused)?;
+        let intent = intent::read(self.model, route, (None, &intent::AllReadable), body.as_bytes())
+            .map_err(refused)?;
         let plan = plan::make(
             self.model,
             intent,

@@ -23,7 +23,8 @@ pub static FORMAT: Format = Format {
     stream_writer: Some(&LINES),
 };
 
-static LINES: StreamWriter = StreamWriter { head: write_head, line: write_line };
+static LINES: StreamWriter =
+    StreamWriter { has_related: false, head: write_head, line: write_line };
 
 /// RFC 4180 §2.1.
 const LINE_END: &[u8] = b"\r\n";

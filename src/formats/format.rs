@@ -1,10 +1,12 @@
 //! A format, and the part of an item that it writes.
 
+use std::collections::HashMap;
+
 use http::HeaderValue;
 
 use super::accept::MediaType;
 use crate::model::Resource;
-use crate::value::{Item, Page, Value};
+use crate::value::{Id, Item, Page, Value};
 
 /// A media type that items can be sent as.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub struct StreamWriter {
     /// Writes the text before the first item.
     pub head: fn(&mut Vec<u8>, ItemView<'_>),
     pub line: fn(&mut Vec<u8>, ItemView<'_>, &Item),
+    /// Whether a line can have related items.
+    pub has_related: bool,
 }
 
 pub fn write_stream(lines: &StreamWriter, out: &mut Vec<u8>, view: ItemView<'_>, items: &[Item]) {
@@ -46,6 +50,8 @@ pub struct ItemView<'a> {
     /// Whether secrets are shown, all of which are `Value::Clear` then: in the response to the request that has set
     /// them.
     pub shows_secrets: bool,
+    /// The related items that are shown with each item.
+    pub related: &'a [RelatedView<'a>],
 }
 
 /// A member of an item, apart from its id.
@@ -71,7 +77,7 @@ impl<'a> ItemView<'a> {
 
     /// A view with nothing hidden.
     pub fn all_fields(resource: &'a Resource) -> Self {
-        Self { resource, hidden: &[], selected_members: None, shows_secrets: false }
+        Self { resource, hidden: &[], selected_members: None, shows_secrets: false, related: &[] }
     }
 
     /// Whether a member is shown. A stored secret is never shown, neither in a response nor in the change log.
@@ -87,5 +93,80 @@ impl<'a> ItemView<'a> {
             | ItemMember::Version => true,
         };
         is_known && self.selected_members.is_none_or(|chosen| chosen.contains(&member))
+    }
+}
+
+/// The member of an item that has related items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelatedMember {
+    /// The item that it is in, under the name of its resource.
+    Parent,
+    /// The items inside it, under their plural.
+    Children,
+    /// The item that a field refers to, in place of its id. The index is that of the field.
+    Field(usize),
+}
+
+impl RelatedMember {
+    /// Its name. `resource` is that of the item, `target` that of the related ones.
+    pub fn name<'m>(self, resource: &'m Resource, target: &'m Resource) -> &'m str {
+        match self {
+            Self::Parent => &target.name,
+            Self::Children => &target.plural,
+            Self::Field(at) => resource.fields.get(at).map_or("", |field| &field.name),
+        }
+    }
+}
+
+/// The related items in one member of the items of a response, with the fields that the client can see.
+#[derive(Debug)]
+pub struct RelatedView<'a> {
+    pub member: RelatedMember,
+    pub resource: &'a Resource,
+    /// Indices of the hidden fields.
+    pub hidden: &'a [usize],
+    pub selected_members: Option<&'a [ItemMember]>,
+    pub items: &'a RelatedItems,
+    pub inner: Vec<RelatedView<'a>>,
+}
+
+impl RelatedView<'_> {
+    pub fn view(&self) -> ItemView<'_> {
+        let Self { resource, hidden, selected_members, inner, .. } = self;
+        ItemView {
+            hidden,
+            selected_members: *selected_members,
+            related: inner,
+            ..ItemView::all_fields(resource)
+        }
+    }
+}
+
+/// The items of one relation, of all items of a response together.
+#[derive(Debug, PartialEq)]
+pub struct RelatedItems {
+    /// Children by the id of their parent; a parent, or an item that is referred to, by its own id.
+    pub groups: HashMap<Id, RelatedGroup>,
+    /// The relations of these items that are followed too, in the order of the query.
+    pub inner: Vec<RelatedItems>,
+}
+
+/// Related items that are shown together.
+#[derive(Debug, PartialEq, Default)]
+pub struct RelatedGroup {
+    pub items: Vec<Item>,
+    /// The address of the children that are not here, if there are more.
+    pub next: Option<String>,
+}
+
+impl RelatedItems {
+    /// The children of an item.
+    pub fn group(&self, parent: Id) -> Option<&RelatedGroup> {
+        self.groups.get(&parent)
+    }
+
+    /// A parent, or an item that is referred to.
+    pub fn item(&self, id: Id) -> Option<&Item> {
+        self.groups.get(&id)?.items.first()
     }
 }

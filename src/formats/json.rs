@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use super::accept::MediaType;
 use super::change::{self, ChangeView};
-use super::format::{Format, ItemMember, ItemView};
+use super::format::{Format, ItemMember, ItemView, RelatedMember, RelatedView};
 use crate::json::{
     ObjectWriter, write_id, write_list, write_moment_text, write_text, write_value, written_text,
 };
@@ -71,9 +71,12 @@ pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
         write_id(object.name(key), id);
     }
     for (at, (field, value)) in resource.fields.iter().zip(&item.values).enumerate() {
-        if view.is_shown(ItemMember::Field(at)) && (!value.is_null() || field.nullable) {
+        let related = view.related.iter().find(|one| one.member == RelatedMember::Field(at));
+        let is_shown = related.is_some() || view.is_shown(ItemMember::Field(at));
+        if is_shown && (!value.is_null() || field.nullable) {
             let out = object.name(&field.name);
             match value {
+                value if related.is_some_and(|one| write_referenced(out, one, value)) => {}
                 Value::Clear(secret) if view.shows_secrets => write_text(out, secret.reveal()),
                 value => write_value(out, value),
             }
@@ -94,7 +97,38 @@ pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     if view.is_shown(ItemMember::Version) {
         object.number("version", item.version);
     }
+    for related in view.related {
+        write_related(&mut object, related, item);
+    }
     object.close();
+}
+
+/// Writes the item that a reference leads to. Returns whether the client can see it.
+fn write_referenced(out: &mut Vec<u8>, related: &RelatedView<'_>, reference: &Value) -> bool {
+    let Some(item) = reference.as_id().and_then(|id| related.items.item(id)) else { return false };
+    write_item(out, related.view(), item);
+    true
+}
+
+/// Writes related items as members of their own.
+fn write_related(object: &mut ObjectWriter<'_>, related: &RelatedView<'_>, item: &Item) {
+    match related.member {
+        RelatedMember::Field(_) => {}
+        RelatedMember::Parent => {
+            if let Some(parent) = item.parent.and_then(|id| related.items.item(id)) {
+                write_item(object.name(&related.resource.name), related.view(), parent);
+            }
+        }
+        RelatedMember::Children => {
+            let group = related.items.group(item.id);
+            let items = group.map_or(&[][..], |group| &group.items);
+            let plural = &related.resource.plural;
+            object.list(plural, items, |out, item| write_item(out, related.view(), item));
+            if let Some(next) = group.and_then(|group| group.next.as_deref()) {
+                object.text(&format!("{plural}_next"), next);
+            }
+        }
+    }
 }
 
 /// The JSON of an item in the change log: without a wrapper.

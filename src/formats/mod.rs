@@ -22,7 +22,10 @@ use crate::fault::OrBug as _;
 use crate::problem::{self, Problem};
 use accept::{Accept, MediaType, parse_content_type};
 use change::ChangesView;
-pub use format::{Format, ItemMember, ItemView, StreamWriter};
+pub use format::{
+    Format, ItemMember, ItemView, RelatedGroup, RelatedItems, RelatedMember, RelatedView,
+    StreamWriter,
+};
 pub use html::Asset;
 
 /// The kinds of body that a route can respond with.

@@ -19,6 +19,7 @@ pub static FORMAT: Format = Format {
 };
 
 static LINES: StreamWriter = StreamWriter {
+    has_related: true,
     head: |_, _| {},
     line: |out, view, item| {
         write_item(out, view, item);

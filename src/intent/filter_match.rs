@@ -76,7 +76,7 @@ fn compare(comparison: Comparison, value: &Value, other: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::list;
+    use crate::intent::expand::{self, AllReadable};
     use crate::intent::target::{PathIds, ResourcePath};
     use crate::model::{self, Model, ResourceIndex};
     use crate::value::{Decimal, Moment};
@@ -112,7 +112,7 @@ note = { type = "text", filter = true }
 
     fn holds(model: &Model, item: &Item, query: &str) -> bool {
         let path = ResourcePath::nested(ResourceIndex(0), PathIds::default());
-        let list = list::read(model, &path, (Some(query), &[])).unwrap();
+        let list = expand::read_list(model, &path, (Some(query), &AllReadable)).unwrap();
         matches(&list.filters, &model.resources[0], item, &[])
     }
 

@@ -12,18 +12,24 @@ use super::attribute::{Attribute, SortKey, UnusableName, VisibleResource, no_suc
 use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::{self, Filter};
 use super::preconditions::Preconditions;
-use super::query::{QueryParameter, bad_query, split_query};
+use super::query::{QueryParameter, bad_query};
 use super::target::ResourcePath;
 use crate::fault::{self, OrBug};
-use crate::formats::ItemMember;
+use crate::formats::{ItemMember, RelatedMember};
 use crate::json;
 use crate::model::settings::ServerLimits;
-use crate::model::{Model, Resource};
+use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Problem};
 use crate::value::{Id, IdKind, Item, truncate_for_message};
 
-/// The parameters of a list that are no filters.
-pub const CONTROL_PARAMETERS: [&str; 5] = ["limit", "cursor", "sort", "fields", "count"];
+/// The parameters of a list that are no filters. The last one is unknown where there are no related items.
+pub const CONTROL_PARAMETERS: [&str; 6] = ["limit", "cursor", "sort", "fields", "count", "expand"];
+
+/// Those that every list has.
+pub(super) fn plain_controls() -> &'static [&'static str] {
+    static ALL: [&str; 6] = CONTROL_PARAMETERS;
+    ALL.split_last().map_or(&ALL, |(_, plain)| plain)
+}
 
 const EMPTY_NAME_MESSAGE: &str = "expected names with commas between them, got an empty one";
 
@@ -47,6 +53,8 @@ pub struct ListQuery {
     /// The members to show of each item; `None`: all.
     pub selected_members: Option<Vec<ItemMember>>,
     pub is_counted: bool,
+    /// The related items to show with each item.
+    pub expand: Vec<Expansion>,
     /// A hash of path, query and page size, part of the entity tag.
     pub query_hash: u32,
     /// The client's preconditions.
@@ -67,6 +75,7 @@ impl ListQuery {
             is_id_descending: false,
             selected_members: None,
             is_counted: false,
+            expand: Vec::new(),
             query_hash: 0,
             preconditions: Preconditions::default(),
             link: PageLink::default(),
@@ -97,6 +106,17 @@ impl ListQuery {
         (cursor, address)
     }
 
+    /// Adds related items to each item. `value` is that of the parameter.
+    pub(super) fn expand(&mut self, expand: Vec<Expansion>, value: &str) {
+        self.expand = expand;
+        self.link.add("expand", value);
+    }
+
+    /// The parameters that select members and related items, as part of a query.
+    pub fn shown_parameters(&self) -> &str {
+        self.link.query.trim_end_matches('&')
+    }
+
     /// Equal for lists with the same filters and the same selected members.
     pub fn selection_key(&self) -> (Option<String>, Option<&[ItemMember]>) {
         (self.link.canonical_query(), self.selected_members.as_deref())
@@ -108,21 +128,11 @@ impl ListQuery {
     }
 }
 
-pub(super) fn read(
-    model: &Model,
-    address: &ResourcePath,
-    (query, hidden): (Option<&str>, &[usize]),
-) -> Result<ListQuery, Problem> {
-    let mut list = read_parameters(model, address, hidden, split_query(query)?)?;
-    list.query_hash = hash_query(model, address, query, list.limit);
-    Ok(list)
-}
-
-/// Reads the parameters of a list query.
+/// Reads the parameters of a list query, apart from `expand`. `controls` are those that are no filters.
 pub(super) fn read_parameters(
     model: &Model,
     address: &ResourcePath,
-    hidden: &[usize],
+    (hidden, controls): (&[usize], &'static [&'static str]),
     parameters: Vec<QueryParameter<'_>>,
 ) -> Result<ListQuery, Problem> {
     let (resource, form) = (model.resource(address.resource), address.form);
@@ -133,15 +143,15 @@ pub(super) fn read_parameters(
     let mut cursor = None;
     let mut seen = Vec::new();
     for (name, value) in parameters {
-        let Some(control) = CONTROL_PARAMETERS.into_iter().find(|control| *control == name) else {
-            list.read_filter(known, (&name, &value), limits).map_err(bad_query)?;
+        let Some(control) = controls.iter().find(|control| **control == name) else {
+            list.read_filter((known, controls), (&name, &value), limits).map_err(bad_query)?;
             continue;
         };
         if seen.contains(&control) {
             return Err(bad_query(format!("{control}: given twice")));
         }
         seen.push(control);
-        match control {
+        match *control {
             "limit" => {
                 list.limit = read_limit(&value, limits.page_items_max)?;
                 list.has_explicit_limit = true;
@@ -199,10 +209,39 @@ fn hash_selection(chosen: &[ItemMember]) -> u32 {
     u32::from_be_bytes([a, b, c, d]).max(1)
 }
 
+/// A relation that a response follows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expansion {
+    pub relation: Relation,
+    /// The filters, the order, the limit and the members of children; of other relations, all members.
+    pub list: ListQuery,
+    pub inner: Vec<Expansion>,
+}
+
+/// Items that are related to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relation {
+    pub member: RelatedMember,
+    /// The resource of the related items.
+    pub target: ResourceIndex,
+}
+
+impl Relation {
+    /// Its name in a query, which is that of the member in the response.
+    pub fn name<'m>(self, model: &'m Model, resource: &'m Resource) -> &'m str {
+        self.member.name(resource, model.resource(self.target))
+    }
+}
+
 /// A hash of the query for the entity tag. Another spelling of the same query is another hash, which costs
 /// the client one full response. The default page size depends on the settings, so the limit is hashed too.
 /// FNV-1a, since it is the same at every server and only the client that got a tag compares it.
-fn hash_query(model: &Model, address: &ResourcePath, query: Option<&str>, limit: usize) -> u32 {
+pub(super) fn hash_query(
+    model: &Model,
+    address: &ResourcePath,
+    query: Option<&str>,
+    limit: usize,
+) -> u32 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut mix = |bytes: &[u8]| {
         for byte in bytes {
@@ -210,7 +249,7 @@ fn hash_query(model: &Model, address: &ResourcePath, query: Option<&str>, limit:
         }
     };
     mix(model.resource(address.resource).label.as_bytes());
-    for id in address.ids.iter().flat_map(|ids| &ids.ancestors) {
+    for id in address.ids.iter().flat_map(|ids| ids.ancestors.iter().chain(&ids.item)) {
         match id {
             Id::Uuid(uuid) => mix(uuid.as_bytes()),
             Id::Integer(number) => mix(&number.to_be_bytes()),
@@ -225,7 +264,7 @@ fn hash_query(model: &Model, address: &ResourcePath, query: Option<&str>, limit:
 impl ListQuery {
     fn read_filter(
         &mut self,
-        known: VisibleResource<'_>,
+        (known, controls): (VisibleResource<'_>, &[&str]),
         (parameter, value): (&str, &str),
         limits: &ServerLimits,
     ) -> Result<(), String> {
@@ -233,7 +272,7 @@ impl ListQuery {
         let aspect = known.find_filter(name).map_err(|unusable| match unusable {
             UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
             UnusableName::Unknown if name == parameter => {
-                known.unknown_parameter_message(name, &CONTROL_PARAMETERS)
+                known.unknown_parameter_message(name, controls)
             }
             UnusableName::Unknown => known.unknown_name_message(name, "field"),
         })?;

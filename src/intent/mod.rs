@@ -8,6 +8,7 @@ pub mod cursor;
 mod attribute;
 mod body;
 mod changes;
+mod expand;
 mod filter;
 mod filter_match;
 mod item_query;
@@ -24,11 +25,12 @@ pub use body::{
     CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines, parse_item,
 };
 pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WAIT_SECONDS_MAX};
+pub use expand::{AllReadable, CHILDREN_MAX, PATHS_MAX, ReadableResources, relations};
 pub use filter::{Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters};
 pub use filter_match::matches;
 pub use item_query::{ITEM_PARAMETERS, PastState};
 pub use list::encode_pair;
-pub use list::{CONTROL_PARAMETERS, ListQuery};
+pub use list::{CONTROL_PARAMETERS, Expansion, ListQuery, Relation};
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
 pub use route::{Route, RouteError, find_flat, find_nested_by_plural, preflight_methods, route};
@@ -68,7 +70,7 @@ pub enum Intent<'a> {
     Asset(Asset, Option<Box<str>>),
     /// The methods that a target allows.
     Options(RouteTarget),
-    /// With a list query if only some of the members are selected.
+    /// With a list query if only some of the members, or related items, are selected.
     Get(ResourcePath, Option<Arc<ListQuery>>),
     /// An item as it was, with a list query as for `Get`.
     GetPast(ResourcePath, PastState, Option<Arc<ListQuery>>),
@@ -83,12 +85,12 @@ pub enum Intent<'a> {
     Remove(ResourcePath),
 }
 
-/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields that are
-/// `hidden` from the caller are unknown in the query.
+/// Steps 8 (400) and 9 of the order of checks: the body's syntax and wrapper, then the query. Fields and resources that
+/// the caller cannot read are unknown in the query.
 pub fn read<'a>(
     model: &'a Model,
     route: Route,
-    (query, hidden): (Option<&str>, &[usize]),
+    (query, readable): (Option<&str>, &dyn ReadableResources),
     text: &'a [u8],
 ) -> Result<Intent<'a>, Problem> {
     fault::point("intent");
@@ -135,11 +137,11 @@ pub fn read<'a>(
             let (RouteTarget::Collection(address) | RouteTarget::Item(address)) = target else {
                 fault::bug("the pattern above has these two targets");
             };
-            let query = watch::read(model, &address, (query, hidden), (is_item, last_event_id))?;
+            let query = watch::read(model, &address, (query, readable), (is_item, last_event_id))?;
             return Ok(Intent::Watch(address, query));
         }
         (_, RouteTarget::Collection(address)) => {
-            let list = list::read(model, &address, (query, hidden))?;
+            let list = expand::read_list(model, &address, (query, readable))?;
             return Ok(Intent::List(address, Arc::new(list)));
         }
         (RequestVerb::Put, RouteTarget::Item(address)) => {
@@ -152,7 +154,8 @@ pub fn read<'a>(
         }
         (RequestVerb::Delete, RouteTarget::Item(address)) => Intent::Remove(address),
         (_, RouteTarget::Item(address)) => {
-            let ItemQuery { past, selection } = item_query::read(model, &address, (query, hidden))?;
+            let ItemQuery { past, selection } =
+                item_query::read(model, &address, (query, readable))?;
             let selection = selection.map(Arc::new);
             return Ok(match past {
                 None => Intent::Get(address, selection),

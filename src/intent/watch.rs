@@ -6,6 +6,7 @@
 use http::{HeaderMap, HeaderName};
 
 use super::attribute::no_such_parameter_message;
+use super::expand::{ReadableResources, hidden_fields};
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
 use super::target::ResourcePath;
@@ -73,7 +74,7 @@ pub fn read_last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
 pub(super) fn read(
     model: &Model,
     address: &ResourcePath,
-    (query, hidden): (Option<&str>, &[usize]),
+    (query, readable): (Option<&str>, &dyn ReadableResources),
     (is_item, last_event_id): (bool, Option<i64>),
 ) -> Result<WatchQuery, Problem> {
     let (mut since, mut is_snapshot, mut others) = (None, false, Vec::new());
@@ -93,6 +94,10 @@ pub(super) fn read(
                 let detail = format!("{name}: an event stream has no pages and no order");
                 return Err(bad_query(detail));
             }
+            "expand" => {
+                let detail = "expand: an event has one item, without related ones";
+                return Err(bad_query(detail.to_owned()));
+            }
             "fields" => others.push((name, value)),
             _ if is_item => {
                 let known = ["fields", "since"];
@@ -101,7 +106,8 @@ pub(super) fn read(
             _ => others.push((name, value)),
         }
     }
-    let list = list::read_parameters(model, address, hidden, others)?;
+    let rules = (hidden_fields(readable, address.resource), list::plain_controls());
+    let list = list::read_parameters(model, address, rules, others)?;
     let start = match (is_snapshot, last_event_id, since) {
         (true, _, Some(_)) => {
             let detail = "since: a snapshot begins with the items as they are now";

@@ -150,7 +150,7 @@ fn read_filter(model: &Model, resource: ResourceIndex, filter: &str) -> Result<L
         return Err(bad_query(format!("{name}: expected filters alone")));
     }
     let address = ResourcePath::of_resource(resource, PathForm::Nested);
-    list::read_parameters(model, &address, &[], parameters)
+    list::read_parameters(model, &address, (&[], list::plain_controls()), parameters)
 }
 
 #[cfg(test)]

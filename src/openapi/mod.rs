@@ -16,6 +16,7 @@ mod operations;
 mod parameters;
 mod pattern;
 mod problems;
+mod related;
 mod responses;
 mod schemas;
 mod security;

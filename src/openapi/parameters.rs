@@ -4,13 +4,14 @@ use super::components::{ComponentKind, Components};
 use super::enumerations::{enumeration, with_variant_names};
 use super::examples;
 use super::field_schema::id_schema;
+use super::related::{expand_description, known_parameters, relation_paths};
 use super::schemas::component;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::intent::{
     Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, FilterOperator, FilterParameter,
-    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, PathForm, STREAM_PARAMETERS, VisibleResource,
-    WAIT_SECONDS_MAX, filter_parameters,
+    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, PATHS_MAX, PathForm, STREAM_PARAMETERS,
+    VisibleResource, WAIT_SECONDS_MAX, filter_parameters,
 };
 use crate::model::expr::Comparison;
 use crate::model::{Field, Resource, StorageClass};
@@ -68,8 +69,9 @@ pub fn list_parameters(
     components: &mut Components,
 ) -> Vec<JsonNode> {
     let known = VisibleResource { resource, hidden: viewer.hidden(resource.index), form };
-    let names = (&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS[..]);
-    let mut all = named_parameters(viewer, known, names, components);
+    let names = known_parameters(viewer, resource, &CONTROL_PARAMETERS);
+    let mut all =
+        named_parameters(viewer, known, (&names, &LIST_STREAM_PARAMETERS[..]), components);
     // A filter that is named like a parameter of streams is described with its operator.
     let controls = [&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS].concat();
     for filter in filter_parameters(known, &controls) {
@@ -96,7 +98,8 @@ pub fn item_parameters(
 ) -> Vec<JsonNode> {
     let (hidden, form) = (viewer.hidden(resource.index), PathForm::Nested);
     let known = VisibleResource { resource, hidden, form };
-    named_parameters(viewer, known, (&ITEM_PARAMETERS[..], &STREAM_PARAMETERS[..]), components)
+    let names = known_parameters(viewer, resource, &ITEM_PARAMETERS);
+    named_parameters(viewer, known, (&names, &STREAM_PARAMETERS[..]), components)
 }
 
 /// The parameters with fixed names: those of every request, then those of event streams.
@@ -153,6 +156,12 @@ fn control_parameter(
             let member = object! { "type": "string", "enum": JsonNode::texts(values) };
             let schema = list(member, None);
             (component(resource), with_commas(parameter(about, schema)))
+        }
+        "expand" => {
+            let names = relation_paths(viewer, resource);
+            let name = object! { "type": "string", "enum": JsonNode::texts(&names) };
+            let schema = list(name, Some(PATHS_MAX));
+            (component(resource), with_commas(parameter(&expand_description(), schema)))
         }
         name => {
             let (about, schema) = shared_control(viewer, name);

@@ -7,6 +7,7 @@ use super::examples;
 use super::field_schema::{
     FieldSchemas, SchemaPurpose, deprecation_sentence, id_schema, push_sentence,
 };
+use super::related::with_related;
 use super::tree::JsonNode;
 use super::viewer::{Viewer, WritableFields};
 use crate::model::{Field, GrantVerb, Model, Resource, UniqueScope};
@@ -85,7 +86,7 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
             "description":
                 "The members that `fields` selects, and `id`; without `fields`, the whole item.",
             "required": JsonNode::texts(["id"]),
-            "properties": self.read_properties(),
+            "properties": with_related(self.viewer, self.resource, self.read_properties()),
         }
     }
 

@@ -7,6 +7,7 @@ use super::curl::{self, CodeBox, create_line};
 use super::filters::FilterBar;
 use super::form::Form;
 use super::frame::{Frame, to_html};
+use super::json_view::JsonView;
 use super::query_link::QueryLink;
 use super::related::{PageSource, ancestors};
 use super::source::{elements, heading, member, text_of};
@@ -42,6 +43,8 @@ struct CollectionPage<'a> {
     is_wide: bool,
     empty: EmptyList,
     pager: Pager<'a>,
+    /// With related items, which the table does not show.
+    json: Option<JsonView>,
     commands: Vec<CodeBox>,
     /// The address of the whole list, not a page of it.
     whole: String,
@@ -100,7 +103,8 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let caption = format!("{title}, page of {}", items.len());
     let is_filter = |(name, _): &&(String, String)| !CONTROL_PARAMETERS.contains(&&**name);
     let whole = QueryLink::new(context.path, &parameters);
-    let whole = whole.without("limit").without("cursor").without("count").address();
+    let whole = whole.without("limit").without("cursor").without("count");
+    let whole = whole.without("expand").address();
     to_html(&CollectionPage {
         frame: Frame::at(page, &title, path, false),
         path: context.path,
@@ -123,6 +127,7 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
             may_miss_rows: may_miss_rows(page, path),
         },
         pager: pager(page, &parameters, items.len()),
+        json: has("expand").then(|| JsonView::of(page.json)),
         commands: commands(page, path, &whole),
         whole,
         may_create: page.viewer.access(resource.index, GrantVerb::Post).is_some()

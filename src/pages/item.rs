@@ -97,7 +97,8 @@ pub fn render(page: &PageSource<'_>, path: &ResourcePath) -> String {
     let parameters = context.parameters();
     // An item as it was is not followed.
     let is_past = is_of_the_past(&parameters);
-    let is_current = !is_past && !parameters.iter().any(|(name, _)| name == "fields");
+    let is_plain = !parameters.iter().any(|(name, _)| name == "fields" || name == "expand");
+    let is_current = !is_past && is_plain;
     let editable = form_fields(page, resource, FormPurpose::Edit(item)).unwrap_or_default();
     let source = ItemSource { resource, item, is_current, editable };
     let version = source.text("version");

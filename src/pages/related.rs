@@ -186,7 +186,10 @@ fn label_list(
     let limits = &viewer.model.server.limits;
     let values_max = LABELS_MAX.min(limits.filter_values_max).min(limits.page_items_max);
     let label = &label_field(viewer, viewer.model.resource(target.index))?.name;
-    let ids: BTreeSet<&str> = items.iter().filter_map(|item| text_of(member(item, name))).collect();
+    // With `expand`, an item is in place of its id.
+    let id = |value| member(value, "id").unwrap_or(value);
+    let ids = items.iter().filter_map(|item| text_of(member(item, name).map(id)));
+    let ids: BTreeSet<&str> = ids.collect();
     let ids: Vec<&str> = ids.into_iter().take(values_max).collect();
     let address = || format!("{path}?id:in={}&fields={label}&limit={}", ids.join(","), ids.len());
     (!ids.is_empty()).then(address)

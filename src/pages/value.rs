@@ -204,6 +204,8 @@ impl ShownValue {
 }
 
 fn reference(page: &PageSource<'_>, field: &Field, id: &Json<'_>) -> ReferenceLink {
+    // With `expand`, the item is in place of its id.
+    let id = member(id, "id").unwrap_or(id);
     page.related.reference(page.viewer, field, text_of(Some(id)).unwrap_or_default())
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::rights::Rights;
-use crate::model::Model;
+use crate::intent::ReadableResources;
+use crate::model::{GrantVerb, Model, ResourceIndex};
 
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -67,5 +68,11 @@ impl Caller {
 
     pub fn is_unrestricted(&self) -> bool {
         self.rights.is_unrestricted()
+    }
+}
+
+impl ReadableResources for Caller {
+    fn hidden(&self, resource: ResourceIndex) -> Option<&[usize]> {
+        self.rights.access(resource, GrantVerb::Get).map(|access| &*access.hidden)
     }
 }

@@ -83,6 +83,7 @@ impl ChangeScope {
             hidden: &self.access.read_access(resource.index).hidden,
             selected_members: self.target.list().and_then(|list| list.selected_members.as_deref()),
             shows_secrets: false,
+            related: &[],
         });
         LoggedView { item, shows_undeclared: self.access.is_unrestricted() }
     }

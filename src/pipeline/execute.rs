@@ -57,7 +57,9 @@ impl RequestSubject {
     /// The path under its ancestors of an item with a flat path.
     fn canonical_path(&self, model: &Model, outcome: Option<&Outcome>) -> Option<String> {
         let collection = self.collection.as_ref().filter(|collection| collection.is_flat())?;
-        let (Outcome::Item(item) | Outcome::PastItem(item)) = outcome? else { return None };
+        let outcome = outcome?;
+        let is_item = !matches!(outcome, Outcome::Page(_) | Outcome::ExpandedPage(_));
+        let item = outcome.items().first().filter(|_| is_item)?;
         let Collection { resource, ancestors, .. } = collection;
         Some(format_path(model, *resource, ancestors, Some(item.id)))
     }
@@ -176,7 +178,14 @@ async fn build_reply(
     // Reserves memory while the outcome waits for a thread: hundreds may wait, each with a full page.
     let reservation = admission.reserve_memory();
     let has_room = reservation.grow(outcome.approximate_bytes());
-    let is_read = matches!(outcome, Outcome::Item(_) | Outcome::PastItem(_) | Outcome::Page(_));
+    let is_read = matches!(
+        outcome,
+        Outcome::Item(_)
+            | Outcome::PastItem(_)
+            | Outcome::Page(_)
+            | Outcome::ExpandedItem(_)
+            | Outcome::ExpandedPage(_)
+    );
     if !has_room && is_read {
         return Err(too_many_responses());
     }

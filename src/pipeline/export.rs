@@ -26,7 +26,8 @@ pub(super) fn streamed_format(format: &Format, list: &ListQuery) -> Option<&'sta
     format.stream_writer.filter(|_| !list.has_explicit_limit)
 }
 
-/// Step 9, where it depends on the format: line formats have no place for a count.
+/// Step 9, where it depends on the format: line formats have no place for a count, and CSV has none for related items.
+/// A stream of a whole collection has none either.
 pub(super) fn check_format(format: &Format, list: Option<&Arc<ListQuery>>) -> Result<(), Problem> {
     match list {
         Some(list) if list.is_counted && format.stream_writer.is_some() => {
@@ -36,6 +37,22 @@ pub(super) fn check_format(format: &Format, list: Option<&Arc<ListQuery>>) -> Re
             );
             Err(Problem::new(&problem::BAD_QUERY).detail(detail))
         }
+        Some(list) if !list.expand.is_empty() => match format.stream_writer {
+            None => Ok(()),
+            Some(lines) if !lines.has_related => {
+                let essence = format.media.essence;
+                let detail = format!(
+                    "expand: expected application/json or application/x-ndjson, got {essence}"
+                );
+                Err(Problem::new(&problem::BAD_QUERY).detail(detail))
+            }
+            Some(_) if !list.has_explicit_limit => {
+                let detail = "expand: expected limit too, because a whole collection is sent \
+                    without related items";
+                Err(Problem::new(&problem::BAD_QUERY).detail(detail))
+            }
+            Some(_) => Ok(()),
+        },
         _ => Ok(()),
     }
 }

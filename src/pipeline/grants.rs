@@ -65,7 +65,7 @@ impl<'a> GrantsServer<'a> {
             request_id: "r".into(),
             user: caller.user_name().map(Into::into),
         };
-        let intent = intent::read(model, route, (None, &[]), body.as_bytes())?;
+        let intent = intent::read(model, route, (None, &intent::AllReadable), body.as_bytes())?;
         let plan = plan::make(model, intent, caller, by)?;
         let (about, list) = (plan.collection().cloned(), plan.list().cloned());
         let done = match plan {

@@ -124,8 +124,7 @@ fn plan_related(
     if identity::realm(request, &route) != realm {
         return None;
     }
-    let hidden = permit::hidden_fields(caller, &route);
-    let intent = intent::read(model, route, (query, hidden), b"").ok()?;
+    let intent = intent::read(model, route, (query, caller), b"").ok()?;
     plan::make(model, intent, caller, || bug("a GET writes nothing")).ok()
 }
 

@@ -43,7 +43,7 @@ impl PlanJob<'_> {
         let Self { route, query, caller, id } = self;
         let hidden = permit::hidden_fields(caller, &route);
         let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
-        let intent = intent::read(model, route, (query, hidden), &text)?;
+        let intent = intent::read(model, route, (query, caller), &text)?;
         let author = || ChangeAuthor {
             actor: caller.name().into(),
             request_id: id.as_str().into(),

@@ -68,6 +68,7 @@ impl IdempotentRequest {
                 | RequestRefusal::History(_)
                 | RequestRefusal::PositionNotReached { .. }
                 | RequestRefusal::IdempotencyKeyReused
+                | RequestRefusal::TooManyRelated(_)
                 | RequestRefusal::IdempotencyKeyInFlight => false,
             }
     }

@@ -32,11 +32,11 @@ pub use import::{
     refusal_faults,
 };
 pub use outcome::{
-    ChangeBatch, ChangeLogBounds, ChangesPage, HistoryRefusal, IdempotentResponse, LogMarks,
-    Outcome, RequestRefusal, VisibleChange,
+    ChangeBatch, ChangeLogBounds, ChangesPage, ExpandedPage, HistoryRefusal, IdempotentResponse,
+    LogMarks, Outcome, RelatedLimits, RequestRefusal, VisibleChange,
 };
 pub use patch::apply_patch;
-pub use read_plan::{ChangesRead, InvalidWrite, PastRead, ReadPlan};
+pub use read_plan::{ChangesRead, ExpandedRead, InvalidWrite, PastRead, ReadPlan};
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;
 pub use validate::{ItemDraft, Reference};
@@ -102,6 +102,7 @@ impl Plan {
                 | ReadPlan::WatchStart(collection, _),
             ) => Some(collection),
             Self::Read(ReadPlan::PastItem(read)) => Some(&read.collection),
+            Self::Read(ReadPlan::Expanded(read)) => Some(&read.collection),
             Self::Watch(WatchPlan { target: WatchTarget::Items { collection, .. }, .. }) => {
                 Some(collection)
             }
@@ -116,6 +117,7 @@ impl Plan {
     pub fn list(&self) -> Option<&Arc<ListQuery>> {
         match self {
             Self::Read(ReadPlan::Page(_, list)) => Some(list),
+            Self::Read(ReadPlan::Expanded(read)) => Some(&read.list),
             Self::Read(ReadPlan::Item(_, _, selection)) => selection.as_ref(),
             Self::Read(ReadPlan::PastItem(read)) => read.selection.as_ref(),
             Self::Watch(WatchPlan { target: WatchTarget::Items { list, .. }, .. }) => Some(list),
@@ -134,6 +136,9 @@ impl Plan {
             }
             Self::Read(ReadPlan::Page(_, list)) => {
                 conditions.clone_into(&mut Arc::make_mut(list).preconditions);
+            }
+            Self::Read(ReadPlan::Expanded(read)) => {
+                conditions.clone_into(&mut Arc::make_mut(&mut read.list).preconditions);
             }
             Self::Static(_) | Self::Metrics | Self::Read(_) | Self::Watch(_) => {}
         }
@@ -212,7 +217,7 @@ pub fn make(
         }
         Intent::Get(address, selection) => {
             let (collection, id) = item(address, GrantVerb::Get)?;
-            Plan::Read(ReadPlan::Item(collection, id, selection))
+            Plan::Read(plan_item(collection, id, selection))
         }
         Intent::GetPast(address, state, selection) => {
             let (collection, id) = item(address, GrantVerb::Get)?;
@@ -223,7 +228,7 @@ pub fn make(
             Plan::Read(ReadPlan::PastItem(Box::new(read)))
         }
         Intent::List(address, list) => {
-            Plan::Read(ReadPlan::Page(collection(address, GrantVerb::Get)?.0, list))
+            Plan::Read(plan_page(collection(address, GrantVerb::Get)?.0, list))
         }
         Intent::Watch(address, WatchQuery { list, start }) => {
             let (collection, item) = collection(address, GrantVerb::Get)?;
@@ -253,6 +258,31 @@ pub fn make(
             Plan::Write(Box::new(WritePlan::new(collection, action, by())))
         }
     })
+}
+
+fn plan_item(collection: Collection, id: Id, selection: Option<Arc<ListQuery>>) -> ReadPlan {
+    match selection {
+        Some(list) if !list.expand.is_empty() => plan_expanded(collection, Some(id), list),
+        selection => ReadPlan::Item(collection, id, selection),
+    }
+}
+
+fn plan_page(collection: Collection, list: Arc<ListQuery>) -> ReadPlan {
+    match list.expand.is_empty() {
+        true => ReadPlan::Page(collection, list),
+        false => plan_expanded(collection, None, list),
+    }
+}
+
+fn plan_expanded(collection: Collection, item: Option<Id>, list: Arc<ListQuery>) -> ReadPlan {
+    let mut read = ExpandedRead { collection, item, list };
+    // The hidden fields of all resources are part of the entity tag.
+    let hash = |hash: u32, resource: &ResourceIndex| {
+        hash.rotate_left(7) ^ read.collection.scope.read_access(*resource).hidden_hash
+    };
+    let hidden = read.resources().iter().fold(0, hash);
+    Arc::make_mut(&mut read.list).query_hash ^= hidden;
+    ReadPlan::Expanded(Box::new(read))
 }
 
 /// The changes of the log that a caller sees.

@@ -1,6 +1,7 @@
 //! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
 
 use super::delivery::{DeliveryOutcome, WebhookPosition, WebhookProgress, WebhookQueue};
+use crate::formats::RelatedItems;
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
@@ -32,6 +33,9 @@ pub enum Outcome {
     /// An item as it was.
     PastItem(Item),
     Page(Page),
+    /// An item with related items: a page of it alone.
+    ExpandedItem(ExpandedPage),
+    ExpandedPage(ExpandedPage),
     Created(Item),
     CreatedMany(Vec<Item>),
     Updated(Item),
@@ -39,6 +43,17 @@ pub enum Outcome {
     Removed,
     /// The response of an idempotent write, replayed or just stored.
     Idempotent(IdempotentResponse),
+}
+
+/// Items with related items.
+#[derive(Debug, PartialEq)]
+pub struct ExpandedPage {
+    /// Without items if the client has the response already.
+    pub page: Page,
+    /// The items of each relation of the query.
+    pub related: Vec<RelatedItems>,
+    /// The approximate size of all values, each as often as the response has it.
+    pub bytes: usize,
 }
 
 /// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
@@ -123,6 +138,8 @@ impl Outcome {
     pub fn approximate_bytes(&self) -> usize {
         match self {
             Self::Changes(page) => page.changes.iter().map(VisibleChange::approximate_bytes).sum(),
+            Self::ExpandedItem(expanded) | Self::ExpandedPage(expanded) => expanded.bytes,
+            Self::Located(_, outcome) => outcome.approximate_bytes(),
             _ => self.items().iter().map(Item::approximate_bytes).sum(),
         }
     }
@@ -143,6 +160,7 @@ impl Outcome {
                 std::slice::from_ref(item)
             }
             Self::Page(page) => &page.items,
+            Self::ExpandedItem(expanded) | Self::ExpandedPage(expanded) => &expanded.page.items,
             Self::CreatedMany(items) => items,
             Self::Located(_, outcome) => outcome.items(),
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
@@ -162,6 +180,13 @@ pub struct IdempotentResponse {
     pub text: String,
     /// Whether it is a replay of an earlier response.
     pub is_replay: bool,
+}
+
+/// The limits of the related items of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelatedLimits {
+    pub items_max: usize,
+    pub bytes_max: usize,
 }
 
 /// Why nothing was done: the stored data, or the data sent, does not allow it.
@@ -211,6 +236,8 @@ pub enum RequestRefusal {
     TooManyWebhooks {
         webhooks_max: usize,
     },
+    /// The response would have more related items, or larger ones.
+    TooManyRelated(RelatedLimits),
     /// Changes after this position were deleted; has the oldest one that is kept.
     PositionGone {
         oldest: Option<i64>,

@@ -6,8 +6,8 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, ItemPath, ListQuery, PastState};
-use crate::model::Model;
+use crate::intent::{ChangesQuery, Expansion, ItemPath, ListQuery, PastState};
+use crate::model::{Model, ResourceIndex};
 use crate::permit::change_visibility::ChangeScope;
 use crate::problem::FieldFault;
 use crate::value::Id;
@@ -53,6 +53,8 @@ pub enum ReadPlan {
     /// An item as it was.
     PastItem(Box<PastRead>),
     Page(Collection, Arc<ListQuery>),
+    /// An item or a page with related items.
+    Expanded(Box<ExpandedRead>),
     /// The body has faults, but 404 comes before 422 in the order of checks.
     InvalidWrite(Box<InvalidWrite>),
 }
@@ -70,6 +72,7 @@ impl ReadPlan {
                 (collection, *id)
             }
             Self::PastItem(read) => (&read.collection, read.id),
+            Self::Expanded(read) => (&read.collection, read.item?),
             _ => return None,
         };
         collection.is_flat().then_some((collection, id))
@@ -90,20 +93,25 @@ impl ReadPlan {
                 state: read.state,
                 selection: read.selection.clone(),
             })),
+            Self::Expanded(read) => Self::Expanded(Box::new(ExpandedRead {
+                collection: read.collection.under(ancestors),
+                item: read.item,
+                list: Arc::clone(&read.list),
+            })),
             _ => return None,
         })
+    }
+
+    /// Whether all of its statements must see the same state of the database.
+    pub fn needs_snapshot(&self) -> bool {
+        matches!(self, Self::Expanded(_))
     }
 
     /// Whether it may scan a whole table, so that its duration has no useful bound.
     pub fn is_full_scan(&self) -> bool {
         match self {
-            // The indexes of a nested resource begin with the parent: rows are found by reading all of them.
-            Self::Page(collection, _)
-                if collection.is_flat() && !collection.scope.is_unrestricted() =>
-            {
-                true
-            }
-            Self::Page(_, list) => !list.is_whole_by_id() || list.is_counted,
+            Self::Page(collection, list) => is_page_scan(collection, list),
+            Self::Expanded(read) => read.is_full_scan(),
             // Bounded, but not short.
             Self::Changes(_) | Self::PastItem(_) => true,
             _ => false,
@@ -116,12 +124,54 @@ impl ReadPlan {
         match self {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
+            Self::Expanded(_) => false,
             Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
             Self::WebhookQueues | Self::WebhookStart(_) | Self::IsModelInForce => false,
             Self::WebhookProgress(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,
         }
     }
+}
+
+/// Whether a page may be found by reading all rows: the indexes of a nested resource begin with the parent.
+fn is_page_scan(collection: &Collection, list: &ListQuery) -> bool {
+    let is_filtered_flat = collection.is_flat() && !collection.scope.is_unrestricted();
+    is_filtered_flat || !list.is_whole_by_id() || list.is_counted
+}
+
+/// An item or a page with related items, all of one snapshot.
+#[derive(Debug)]
+pub struct ExpandedRead {
+    pub collection: Collection,
+    /// `None`: a page of the collection.
+    pub item: Option<Id>,
+    pub list: Arc<ListQuery>,
+}
+
+impl ExpandedRead {
+    /// The resources of all items in the response.
+    pub fn resources(&self) -> Vec<ResourceIndex> {
+        let mut all = vec![self.collection.resource];
+        push_targets(&mut all, &self.list.expand);
+        all
+    }
+
+    fn is_full_scan(&self) -> bool {
+        let is_page_scan = self.item.is_none() && is_page_scan(&self.collection, &self.list);
+        is_page_scan || !self.collection.scope.is_unrestricted() || reads_all(&self.list.expand)
+    }
+}
+
+fn push_targets(all: &mut Vec<ResourceIndex>, expand: &[Expansion]) {
+    for one in expand {
+        all.push(one.relation.target);
+        push_targets(all, &one.inner);
+    }
+}
+
+/// Whether all children of an item may have to be read to find those to show.
+fn reads_all(expand: &[Expansion]) -> bool {
+    expand.iter().any(|one| !one.list.is_whole_by_id() || reads_all(&one.inner))
 }
 
 /// A page of the change log, as one caller sees it.

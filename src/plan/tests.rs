@@ -50,8 +50,13 @@ fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
         RequestVerb::Post => RouteTarget::Collection(address(None)),
         _ => RouteTarget::Item(address(Some(order()))),
     };
-    let intent =
-        intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes()).unwrap();
+    let intent = intent::read(
+        model,
+        Route { verb, target: place },
+        (None, &intent::AllReadable),
+        body.as_bytes(),
+    )
+    .unwrap();
     make(model, intent, &Caller::open(model), || ChangeAuthor {
         actor: "ann".into(),
         request_id: "r1".into(),

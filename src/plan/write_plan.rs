@@ -267,9 +267,13 @@ mod tests {
             None => (RequestVerb::Post, RouteTarget::Collection(address)),
             Some(_) => (RequestVerb::Put, RouteTarget::Item(address)),
         };
-        let intent =
-            intent::read(model, Route { verb, target: place }, (None, &[]), body.as_bytes())
-                .unwrap();
+        let intent = intent::read(
+            model,
+            Route { verb, target: place },
+            (None, &intent::AllReadable),
+            body.as_bytes(),
+        )
+        .unwrap();
         match make(model, intent, &crate::permit::Caller::open(model), || ChangeAuthor {
             actor: "-".into(),
             request_id: "-".into(),

@@ -22,14 +22,15 @@ use super::parts::{
     Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
     insert_header,
 };
+use super::related_views::related_views;
 use super::{deprecation, slow_query_hint};
 use crate::fault::{OrBug as _, bug};
 use crate::formats::coding::CodingChoice;
-use crate::formats::{self, Format, ItemView};
+use crate::formats::{self, Format, ItemView, RelatedView};
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::intent::{ListQuery, format_path};
 use crate::model::Model;
-use crate::plan::{Collection, Outcome, Plan, ReadPlan, RequestRefusal};
+use crate::plan::{Collection, ExpandedPage, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::{self, Problem};
 use crate::store::StoreError;
 use crate::value::{Id, Item, Page, hash_u32};
@@ -47,6 +48,11 @@ pub struct ResponseContext<'a> {
 impl<'a> ResponseContext<'a> {
     fn view(&self) -> ItemView<'a> {
         view(self.model, self.collection, self.list)
+    }
+
+    fn related<'e: 'a>(&self, expanded: &'e ExpandedPage) -> Vec<RelatedView<'a>> {
+        let expand = self.list.map_or(&[][..], |list| &list.expand);
+        related_views((self.model, &self.collection.scope), expand, &expanded.related)
     }
 
     /// The path of an item under its ancestors.
@@ -122,7 +128,7 @@ impl ReplyBuilder {
             self.form_hash(format, mark ^ hidden)
         };
         Preconditions::read(headers, || match (plan, plan.list()) {
-            (Plan::Read(ReadPlan::Page(..)), Some(list)) => {
+            (Plan::Read(ReadPlan::Page(..) | ReadPlan::Expanded(_)), Some(list)) => {
                 format!("{:08x}{:08x}", hash(0), list.query_hash)
             }
             (Plan::Static(_), _) => DOCUMENT_FORM.to_owned(),
@@ -166,7 +172,15 @@ impl ReplyBuilder {
     ) -> Result<Reply, Problem> {
         crate::fault::point("reply");
         let mut reply = match outcome {
-            Outcome::Page(page) => self.page_or_not_modified(about, page)?,
+            Outcome::Page(page) => {
+                self.page_or_not_modified(about, page.position, &|| page_reply(about, &[], page))?
+            }
+            Outcome::ExpandedPage(expanded) => {
+                let related = about.related(expanded);
+                let write = || page_reply(about, &related, &expanded.page);
+                self.page_or_not_modified(about, expanded.page.position, &write)?
+            }
+            Outcome::ExpandedItem(expanded) => self.expanded_item(about, expanded)?,
             Outcome::Item(item) | Outcome::PastItem(item) => {
                 let now = Validators::of_item(item);
                 let is_past = matches!(outcome, Outcome::PastItem(_));
@@ -253,6 +267,8 @@ impl ReplyBuilder {
             }
             Outcome::Removed => return empty_reply(StatusCode::NO_CONTENT),
             Outcome::Page(_)
+            | Outcome::ExpandedItem(_)
+            | Outcome::ExpandedPage(_)
             | Outcome::Located(..)
             | Outcome::Ready
             | Outcome::ChangeLogBounds(_)
@@ -288,17 +304,43 @@ impl ReplyBuilder {
         reply
     }
 
-    /// A page, or 304 if the client has it, or 412 if its condition fails.
+    /// An item with related items, or 304 or 412. Its tag is that of a list: other items change it too.
+    fn expanded_item(
+        &self,
+        about: &ResponseContext<'_>,
+        expanded: &ExpandedPage,
+    ) -> Result<Reply, Problem> {
+        let (related, item) = (about.related(expanded), expanded.page.items.first());
+        let view = ItemView { related: &related, ..about.view() };
+        let write = || {
+            let mut body = Vec::with_capacity(512);
+            if let Some(item) = item {
+                (about.format.item)(&mut body, view, item);
+            }
+            formatted_reply(StatusCode::OK, about.format, body)
+        };
+        let mut reply = self.page_or_not_modified(about, expanded.page.position, &write)?;
+        if let Some(item) = item.filter(|_| reply.status == StatusCode::OK) {
+            self.history.add_link(&mut reply, about.model, about.collection, item.id);
+        }
+        if let Some(item) = item.filter(|_| about.collection.is_flat()) {
+            add_canonical(&mut reply, about, item.id);
+        }
+        Ok(reply)
+    }
+
+    /// A page, or 304 if the client has it, or 412 if its condition fails. `position` is that in the change log.
     fn page_or_not_modified(
         &self,
         about: &ResponseContext<'_>,
-        page: &Page,
+        position: Option<i64>,
+        write: &dyn Fn() -> Reply,
     ) -> Result<Reply, Problem> {
         // A page that the client has was not read from the store, so it is not serialized either.
-        let (number, written) = match page.position {
+        let (number, written) = match position {
             Some(position) => (position, None),
             None => {
-                let reply = page_reply(about, page);
+                let reply = write();
                 (body_number(&reply.body), Some(reply))
             }
         };
@@ -306,7 +348,7 @@ impl ReplyBuilder {
         let tag = entity_tag("W/", number, &[form, about.selection_hash()]);
         match about.conditions.evaluate_for_list(Some(number)) {
             PreconditionResult::Holds => {
-                let mut reply = written.unwrap_or_else(|| page_reply(about, page));
+                let mut reply = written.unwrap_or_else(write);
                 reply.headers.insert(ETAG, tag);
                 Ok(reply)
             }
@@ -377,7 +419,11 @@ fn add_canonical(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {
     // That of an item as it was is there already.
     let selection = about.list.and_then(|list| list.selected_members.as_deref());
     let mut location = path;
-    if let Some(names) = selection.map(|selected| member_names(about.view().resource, selected)) {
+    if let Some(list) = about.list.filter(|list| !list.expand.is_empty()) {
+        let _infallible = write!(location, "?{}", list.shown_parameters());
+    } else if let Some(names) =
+        selection.map(|selected| member_names(about.view().resource, selected))
+    {
         let _infallible = write!(location, "?fields={names}");
     }
     if let (Entry::Vacant(entry), Ok(location)) =
@@ -387,8 +433,8 @@ fn add_canonical(reply: &mut Reply, about: &ResponseContext<'_>, id: Id) {
     }
 }
 
-fn page_reply(about: &ResponseContext<'_>, page: &Page) -> Reply {
-    let view = about.view();
+fn page_reply(about: &ResponseContext<'_>, related: &[RelatedView<'_>], page: &Page) -> Reply {
+    let view = ItemView { related, ..about.view() };
     let last = page.items.last().filter(|_| page.next.is_some());
     let onward = last.zip(about.list).map(|(last, list)| {
         list.next_page(&about.collection.path(about.model), view.resource, last)

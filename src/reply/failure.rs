@@ -5,7 +5,7 @@
 use http::{HeaderName, HeaderValue, header};
 
 use crate::model::{Model, ResourceIndex};
-use crate::plan::{Collection, HistoryRefusal, RequestRefusal};
+use crate::plan::{Collection, HistoryRefusal, RelatedLimits, RequestRefusal};
 use crate::problem::{self, ExtensionValue, Problem};
 use crate::store::{InternalError, StoreError};
 
@@ -62,6 +62,7 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             Problem::new(&problem::TOO_MANY_WEBHOOKS)
                 .detail(format!("expected at most {webhooks_max} webhooks (webhooks_max)"))
         }
+        RequestRefusal::TooManyRelated(limits) => too_many_related(limits),
         RequestRefusal::PositionGone { oldest } => {
             let oldest = oldest.unwrap_or(0);
             Problem::new(&problem::POSITION_GONE)
@@ -99,6 +100,14 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             problem.member("allowed", ExtensionValue::Texts(texts))
         }
     }
+}
+
+fn too_many_related(RelatedLimits { items_max, bytes_max }: RelatedLimits) -> Problem {
+    Problem::new(&problem::BAD_QUERY).detail(format!(
+        "expand: expected at most {items_max} related items of at most {} MiB together, got more; ask for less with \
+         limit, or with limit in parentheses after the children",
+        bytes_max >> 20
+    ))
 }
 
 /// Why an item cannot be shown as it was.

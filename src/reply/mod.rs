@@ -11,6 +11,7 @@ mod failure;
 mod history;
 mod page;
 mod parts;
+mod related_views;
 mod slow_query_hint;
 
 pub use builder::{ReplyBuilder, ResponseContext, not_modified, view};

@@ -261,6 +261,15 @@ pub fn stable_version<D: Driver>(driver: &D, found: LogPosition) -> Option<i64> 
     (last_change <= settled).then_some(last_change)
 }
 
+/// Reads the position of the whole log, if it is at or below the low-water mark. What is read after it has every change
+/// up to it.
+pub async fn read_log_version<D: Driver>(driver: &mut D) -> Result<Option<i64>, StatementError> {
+    let known = driver.low_watermark().map_or(i64::MAX, |known| known.load(Ordering::Relaxed));
+    let binds = [Bind::Integer(known)];
+    let found = driver.query_one(D::DIALECT.log_version, &binds, read_position).await?;
+    Ok(found.and_then(|found| stable_version(driver, found)))
+}
+
 /// Answers a conditional request without reading the list: a page without items if the list is unchanged. A
 /// missing parent takes precedence.
 pub async fn not_modified_page<D: Driver>(

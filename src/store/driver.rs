@@ -94,6 +94,14 @@ pub trait Driver {
         Ok(())
     }
 
+    /// All statements from here on see the same state of the database, until `end_snapshot`. Does nothing where the
+    /// caller has begun a transaction.
+    fn begin_snapshot(&mut self) {}
+
+    async fn end_snapshot(&mut self) -> Result<(), StatementError> {
+        Ok(())
+    }
+
     /// The current time; a transaction asks once.
     fn now(&self) -> Moment;
 

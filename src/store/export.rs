@@ -14,7 +14,7 @@ use crate::store::context::{ScopedStatements, StoreContext};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::existence::require_parents;
-use crate::store::read::list_statements;
+use crate::store::list_page::list_statements;
 use crate::store::sql::list::ListStatements;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item};

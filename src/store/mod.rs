@@ -17,12 +17,14 @@ mod driver;
 mod empty_tables;
 mod error;
 mod existence;
+mod expand;
 mod export;
 mod export_stream;
 #[cfg(test)]
 mod fault_injection;
 mod idempotency;
 mod import;
+mod list_page;
 mod migration;
 mod missing_parts;
 mod postgres;

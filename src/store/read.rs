@@ -1,30 +1,22 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
-use std::cell::RefCell;
-
-use crate::intent::ListQuery;
-use crate::model::{Resource, ResourceIndex, SORTED_CHARS_MAX};
+use crate::model::{Resource, ResourceIndex};
 use crate::permit::UnreadableFields;
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
 use crate::store::change_log::history::read_past_item;
 use crate::store::change_log::item_log::ancestor_at;
 use crate::store::change_log::page::read_page;
-use crate::store::change_log::{
-    self, CollectionKey, LogPosition, not_modified_page, read_position, stable_version,
-};
+use crate::store::change_log::{self, not_modified_page};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
-use crate::store::existence::{ExistenceCheck, check_existence, require_parents};
-use crate::store::sql::list::ListStatements;
+use crate::store::existence::{ExistenceCheck, check_existence};
+use crate::store::list_page::PageRead;
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
-use crate::store::{deliveries, idempotency, users};
-use crate::value::{Id, IdKind, Item, Page, Value};
-
-/// A page of large items ends early: the size of a response is bounded too.
-const PAGE_BYTES_MAX: usize = 8 << 20;
+use crate::store::{deliveries, expand, idempotency, users};
+use crate::value::{Id, IdKind, Item, Value};
 
 pub async fn read<D: Driver>(
     driver: &mut D,
@@ -101,14 +93,14 @@ async fn read_nested<D: Driver>(
             Ok(Outcome::PastItem(Box::pin(read_past_item(driver, context, read)).await?))
         }
         ReadPlan::Page(collection, list) => {
-            let known = not_modified_page(driver, context, collection, list).await?;
-            let page = match known {
+            let page = match not_modified_page(driver, context, collection, list).await? {
                 Some(page) => page,
                 // Boxed: otherwise the future of a single item would be as large as that of a page.
-                None => Box::pin(load_page(driver, context, collection, list)).await?,
+                None => Box::pin(PageRead::new(context, collection, list).load(driver)).await?,
             };
             Ok(Outcome::Page(page))
         }
+        ReadPlan::Expanded(read) => Box::pin(expand::read_expanded(driver, context, read)).await,
         ReadPlan::InvalidWrite(refuse) => {
             Err(StoreError::Refused(refuse_invalid(driver, context, refuse).await?))
         }
@@ -146,51 +138,6 @@ pub async fn load_item<D: Driver>(
     Ok(driver.query_statement(&statement, |row| context.read_item(resource, row)).await?.pop())
 }
 
-/// The rows of a page, as they are loaded.
-struct PageRows<'a> {
-    context: &'a StoreContext,
-    resource: ResourceIndex,
-    items: Vec<Item>,
-    bytes: usize,
-    position: Option<LogPosition>,
-}
-
-impl PageRows<'_> {
-    /// Runs the statement that reads the position, if there is one, and one that reads items, in one round trip.
-    async fn load<D: Driver>(
-        &mut self,
-        driver: &mut D,
-        position: Option<Statement<'_>>,
-        page: Option<Statement<'_>>,
-    ) -> Result<(), StatementError> {
-        let Self { context, resource, items, bytes, position: found } = self;
-        let has_position = position.is_some();
-        let statements: Vec<_> = position.into_iter().chain(page).collect();
-        // The items go to their list at once, because copying them costs a list 1 % of its time.
-        let (items, found) = (RefCell::new(items), RefCell::new(found));
-        let read = |at: usize, row: &dyn Columns| {
-            if at == 0 && has_position {
-                **found.borrow_mut() = Some(read_position(row)?);
-                return Ok(0);
-            }
-            let item = context.read_item(*resource, row)?;
-            let item_bytes = item.approximate_bytes();
-            items.borrow_mut().push(item);
-            Ok(item_bytes)
-        };
-        let is_enough = |item_bytes: &usize| {
-            *bytes += item_bytes;
-            *bytes > PAGE_BYTES_MAX
-        };
-        driver.query_all(&statements, read, is_enough).await?;
-        Ok(())
-    }
-
-    fn is_full(&self, limit: usize) -> bool {
-        self.bytes > PAGE_BYTES_MAX || self.items.len() > limit
-    }
-}
-
 /// As `load_item`, for an item that a decision depends on.
 pub async fn load_for_decision<D: Driver>(
     driver: &mut D,
@@ -203,94 +150,6 @@ pub async fn load_for_decision<D: Driver>(
         context.check_lists_and_objects(resource, item)?;
     }
     Ok(item)
-}
-
-async fn load_page<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    collection: &Collection,
-    list: &ListQuery,
-) -> Result<Page, StoreError> {
-    // One row more than the limit shows whether there is a next page.
-    let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-    let key = CollectionKey::new(context, collection);
-    let position = key.as_ref().map(|key| key.statement_for(driver));
-    let resource = collection.resource;
-    let mut rows = PageRows { context, resource, items: Vec::new(), bytes: 0, position: None };
-    if list.is_whole_by_id() {
-        let reached = context.scoped_statements(collection.resource, &collection.scope);
-        let after = list.after.as_ref().map(|after| after.id);
-        let page = reached.page(limit, after, collection);
-        rows.load(driver, position, Some(page)).await?;
-    } else {
-        rows.load(driver, position, None).await?;
-        let listing = list_statements(context, collection, list);
-        for section in listing.sections() {
-            let found = i64::try_from(rows.items.len()).unwrap_or(i64::MAX);
-            let page = listing.page(section, limit.saturating_sub(found));
-            rows.load(driver, None, Some(page)).await?;
-            if rows.is_full(list.limit) {
-                break;
-            }
-        }
-    }
-    let position = rows.position.and_then(|found| stable_version(driver, found));
-    // Items prove that their parents exist; an empty list does not.
-    if rows.items.is_empty() {
-        require_parents(driver, context, collection).await?;
-    }
-    let total = match list.is_counted {
-        true => Some(count_items(driver, context, collection, list).await?),
-        false => None,
-    };
-    let has_more = rows.is_full(list.limit);
-    let mut items = rows.items;
-    items.truncate(list.limit);
-    let last = items.last().filter(|_| has_more);
-    if let Some(item) = last {
-        check_cursor_values(context, resource, list, item)?;
-    }
-    let next = last.map(|item| item.id);
-    Ok(Page { items, limit: list.limit, next, total, position })
-}
-
-/// Checks the values of the last item of a page, which become the cursor of the next one: another program may
-/// have damaged an object, or stored a longer text than the model allows.
-fn check_cursor_values(
-    context: &StoreContext,
-    resource: ResourceIndex,
-    list: &ListQuery,
-    item: &Item,
-) -> Result<(), StatementError> {
-    if list.sorts_inside_objects() {
-        context.check_lists_and_objects(resource, item)?;
-    }
-    let values = list.position_after(context.model.resource(resource), item).values;
-    let is_too_long = |value: &Value| matches!(value, Value::Text(text) if text.chars().count() > SORTED_CHARS_MAX);
-    match values.iter().any(is_too_long) {
-        true => Err(context.damaged_item(resource, item, "a text is longer than its field allows")),
-        false => Ok(()),
-    }
-}
-
-pub fn list_statements<'a>(
-    context: &'a StoreContext,
-    collection: &'a Collection,
-    list: &'a ListQuery,
-) -> ListStatements<'a> {
-    ListStatements::new(&context.model, context.sql.dialect, collection, list)
-}
-
-/// The total number of items of a list, over all pages.
-async fn count_items<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    collection: &Collection,
-    list: &ListQuery,
-) -> Result<i64, StoreError> {
-    let listing = list_statements(context, collection, list);
-    let count = driver.query_statement(&listing.count(), |row| row.required_integer(0)).await?;
-    count.first().copied().ok_or_else(|| StoreError::internal("a count without a row"))
 }
 
 /// The refusal of an invalid body: a missing item takes precedence, and all faults are reported together.

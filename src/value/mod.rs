@@ -68,6 +68,15 @@ impl fmt::Debug for ClearText {
 }
 
 impl Value {
+    /// The id in a field of type `ref`.
+    pub fn as_id(&self) -> Option<Id> {
+        match self {
+            Self::Text(text) => IdKind::Uuid.parse(text),
+            Self::Integer(number) => Some(Id::Integer(*number)),
+            _ => None,
+        }
+    }
+
     pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }

@@ -43,6 +43,8 @@ mod durability;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod expand;
+#[cfg(test)]
 mod exports;
 #[cfg(test)]
 mod failover;

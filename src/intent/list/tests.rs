@@ -4,6 +4,7 @@ use expect_test::{ExpectFile, expect_file};
 
 use super::*;
 use crate::intent::PathIds;
+use crate::intent::expand::{ReadableResources, read_list};
 use crate::model::{self, ResourceIndex};
 
 const MODEL: &str = r#"
@@ -46,7 +47,15 @@ const HIDDEN: &[usize] = &[12];
 fn asked(model: &Model, query: &str) -> Result<ListQuery, Problem> {
     let ids = PathIds { ancestors: vec![Id::Integer(1)], item: None };
     let address = ResourcePath::nested(ResourceIndex(1), ids);
-    read(model, &address, (Some(query), HIDDEN))
+    read_list(model, &address, (Some(query), &HiddenNote))
+}
+
+struct HiddenNote;
+
+impl ReadableResources for HiddenNote {
+    fn hidden(&self, _: ResourceIndex) -> Option<&[usize]> {
+        Some(HIDDEN)
+    }
 }
 
 /// The file has a line `? …` for each query, and below it the result.

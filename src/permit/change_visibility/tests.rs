@@ -57,7 +57,7 @@ fn access(model: &Model, role: &str) -> AccessScope {
 /// The query of a list, as a request has it.
 fn list(model: &Model, path: &str, query: &str) -> Arc<ListQuery> {
     let route = intent::route(model, &http::Method::GET, path, None).unwrap();
-    match intent::read(model, route, (Some(query), &[]), b"").unwrap() {
+    match intent::read(model, route, (Some(query), &intent::AllReadable), b"").unwrap() {
         Intent::List(_, list) => list,
         other => panic!("{other:?}"),
     }

@@ -30,6 +30,9 @@ use crate::store::sql::dialect::{Dialect, POSTGRES};
 use crate::store::statement::{Bind, BulkInsert, Columns, Statement};
 use crate::value::Moment;
 
+/// Begins a transaction whose statements all see the same state.
+const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
 /// The state of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransactionStage {
@@ -37,6 +40,8 @@ pub enum TransactionStage {
     Autocommit,
     /// The next statement is sent with `BEGIN`.
     BeginPending,
+    /// The next statement is sent with `BEGIN_SNAPSHOT`.
+    SnapshotPending,
     Open,
     /// The COMMIT, or a statement that commits by itself, was sent. Until the answer arrives, the outcome is
     /// unknown.
@@ -115,6 +120,7 @@ impl<'a> PostgresDriver<'a> {
                 _,
                 TransactionStage::Autocommit
                 | TransactionStage::BeginPending
+                | TransactionStage::SnapshotPending
                 | TransactionStage::CommitSent,
             ) => true,
             (_, TransactionStage::Open) => {
@@ -154,11 +160,15 @@ impl<'a> PostgresDriver<'a> {
 
     /// `BEGIN`, if it is pending.
     fn take_begin(&mut self) -> Option<&'static str> {
-        let is_due = self.stage == TransactionStage::BeginPending;
-        is_due.then(|| {
-            self.stage = TransactionStage::Open;
-            "BEGIN"
-        })
+        let begin = match self.stage {
+            TransactionStage::BeginPending => "BEGIN",
+            TransactionStage::SnapshotPending => BEGIN_SNAPSHOT,
+            TransactionStage::Autocommit
+            | TransactionStage::Open
+            | TransactionStage::CommitSent => return None,
+        };
+        self.stage = TransactionStage::Open;
+        Some(begin)
     }
 
     /// Pipelines statements, and returns how many rows each changed.
@@ -360,6 +370,18 @@ impl Driver for PostgresDriver<'_> {
             self.send_command("ROLLBACK").await?;
         }
         Ok(())
+    }
+
+    fn begin_snapshot(&mut self) {
+        self.stage = TransactionStage::SnapshotPending;
+    }
+
+    async fn end_snapshot(&mut self) -> Result<(), StatementError> {
+        match std::mem::replace(&mut self.stage, TransactionStage::Autocommit) {
+            // Nothing was written. After a failed statement, COMMIT rolls back.
+            TransactionStage::Open => self.send_command("COMMIT").await,
+            _ => Ok(()),
+        }
     }
 
     fn now(&self) -> Moment {

@@ -46,6 +46,10 @@ pub struct Dialect {
     /// one with a parent. 1: the low-water mark that is already known; 2: the resource; 3: the parent.
     /// A collection without an entry has not changed since the oldest entry that is still stored.
     pub collection_versions: [&'static str; 2],
+    /// The same for all collections together. 1: the low-water mark that is already known.
+    pub log_version: &'static str,
+    /// Whether a joined subquery can refer to the rows before it (LATERAL).
+    pub has_lateral: bool,
     /// The indexes of the change log. That of the version is written so that PostgreSQL's planner can use only
     /// this one, and never scans the whole log. That of an item's changes leaves out `created`, so that a create
     /// has one index entry less to write: `change_log::item_log` finds that entry by its time.
@@ -166,6 +170,8 @@ pub static SQLITE: Dialect = Dialect {
         "SELECT coalesce((SELECT sequence FROM nouns_changes WHERE resource = ?2 AND parent_id = ?3 ORDER BY sequence DESC LIMIT 1), \
          (SELECT min(sequence) FROM nouns_changes), 0), ?1",
     ],
+    log_version: "SELECT coalesce((SELECT max(sequence) FROM nouns_changes), 0), ?1",
+    has_lateral: false,
     // SQLite appends the rowid, which is the sequence, to every index entry.
     log_indexes: [
         LogIndex {
@@ -296,6 +302,9 @@ pub static POSTGRES: Dialect = Dialect {
          (SELECT sequence FROM nouns_changes WHERE resource COLLATE \"C\" = $2 AND coalesce(parent_id, '') COLLATE \"C\" = $3 ORDER BY - sequence LIMIT 1), \
          (SELECT min(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
     ],
+    log_version: "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce(\
+         (SELECT max(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
+    has_lateral: true,
     log_indexes: [
         LogIndex {
             name: "nouns_changes_place",

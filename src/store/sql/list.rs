@@ -30,6 +30,8 @@ pub enum ListSection {
     /// Items whose first sort key equals that of the cursor, and items beyond it.
     KeyEqual,
     KeyBeyond,
+    /// All items, although the first sort key may be NULL.
+    Unsplit,
 }
 
 /// The statements of one list.
@@ -177,6 +179,44 @@ impl<'a> ListStatements<'a> {
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
+        Statement::uncached(text, writer.binds)
+    }
+
+    /// The first items of each of these parents, of a flat collection. The engine reads as many rows of a parent as it
+    /// returns, if an index has their order.
+    pub fn of_parents(&self, parents: &[Id], limit: i64) -> Statement<'_> {
+        let mut writer = self.builder();
+        let mut all = self.filters(&mut writer);
+        let key = self.ancestor_columns.first().zip(self.resource.ancestor_keys.first());
+        let (column, key) = key.or_bug("only a nested resource has parents");
+        all.push(format!("{column} = p.id"));
+        let parents = parents.iter().map(|id| writer.bind(Bind::Id(*id), id_type(key.id)));
+        let parents = parents.map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
+        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
+        let (select, order) = (&self.select, self.order_by(ListSection::Unsplit));
+        let from = format!("FROM {}{}", self.from, where_clause(&all));
+        let first = format!("{from} ORDER BY {order} LIMIT {limit}");
+        let text = match self.dialect.has_lateral {
+            true => format!(
+                "SELECT {select} FROM (VALUES {parents}) p(id) \
+                 CROSS JOIN LATERAL (SELECT {select} {first}) t0 ORDER BY {order}"
+            ),
+            false => format!(
+                "WITH p(id) AS (VALUES {parents}) SELECT {select} FROM p CROSS JOIN {} \
+                 WHERE t0.\"id\" IN (SELECT t0.\"id\" {first}) ORDER BY {order}",
+                AncestorJoin::table(self.resource)
+            ),
+        };
+        Statement::uncached(text, writer.binds)
+    }
+
+    /// The items with these ids.
+    pub fn with_ids(&self, ids: &[Id]) -> Statement<'_> {
+        let mut writer = self.builder();
+        let mut all = self.filters(&mut writer);
+        let ids = ids.iter().map(|id| writer.bind(Bind::Id(*id), id_kind(self.resource)));
+        all.push(format!("t0.\"id\" IN ({})", ids.collect::<Vec<_>>().join(", ")));
+        let text = format!("SELECT {} FROM {}{}", self.select, self.from, where_clause(&all));
         Statement::uncached(text, writer.binds)
     }
 
@@ -328,9 +368,11 @@ impl<'a> ListStatements<'a> {
         for (number, key) in sort.iter().enumerate().skip(usize::from(is_needless)) {
             let column = self.operand(&key.attribute).indexed_text;
             // Within a section, the first key is NULL in all rows or in none.
-            let absent = match (number, key.is_descending) {
-                (0, true) => " DESC",
-                (0, false) => "",
+            let is_plain = number == 0
+                && (section != ListSection::Unsplit || !key.attribute.can_be_null(self.resource));
+            let absent = match (is_plain, key.is_descending) {
+                (true, true) => " DESC",
+                (true, false) => "",
                 (_, true) => " DESC NULLS FIRST",
                 (_, false) => " NULLS LAST",
             };
@@ -367,5 +409,7 @@ fn direction_operator(is_descending: bool) -> &'static str {
 
 #[cfg(test)]
 mod flat_tests;
+#[cfg(test)]
+mod related_tests;
 #[cfg(test)]
 mod tests;

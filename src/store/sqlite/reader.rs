@@ -94,10 +94,18 @@ impl SqliteReader {
         self.deadline.store(millis_since(self.began, until).saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Runs one read, interrupted at the deadline. Each statement reads its own snapshot.
+    /// Runs one read, interrupted at the deadline. Each statement reads its own snapshot, unless the read needs one for
+    /// all of them.
     pub fn read(&mut self, read: &ReadPlan, until: Instant) -> Result<Outcome, StoreError> {
         fault::point("read");
         self.set_deadline(until);
+        // Ends when it is dropped, also by a panic.
+        let _snapshot = match read.needs_snapshot() {
+            true => Some(self.connection.unchecked_transaction().map_err(|error| {
+                StoreError::Unavailable(format!("cannot begin to read: {error}"))
+            })?),
+            false => None,
+        };
         let mut driver = self.driver();
         poll_once(read::read(&mut driver, &self.context, read))
             .unwrap_or_else(|| Err(StoreError::internal("the SQLite driver blocked in a read")))

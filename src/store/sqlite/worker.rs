@@ -258,7 +258,7 @@ fn is_short(read: &ReadPlan) -> bool {
         | ReadPlan::Item(..)
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
-        ReadPlan::Changes(_) | ReadPlan::PastItem(_) => false,
+        ReadPlan::Changes(_) | ReadPlan::PastItem(_) | ReadPlan::Expanded(_) => false,
         ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
         ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
         ReadPlan::WebhookProgress(_) => true,

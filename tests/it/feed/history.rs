@@ -198,7 +198,7 @@ on_every_backend! {
             ("version=1&as_of=2026-11-15T02:28:14Z", "expected version or as_of, got both"),
             ("as_of=2026-11-15T02:28:14Z&version=1", "expected version or as_of, got both"),
             ("as_of=2026-11-15", "as_of: expected a timestamp such as \"2026-11-15T02:28:14Z\", got \"2026-11-15\""),
-            ("version=1&limit=1", "limit: no such parameter here (there are fields, version, as_of)"),
+            ("version=1&limit=1", "limit: no such parameter here (there are fields, version, as_of, expand)"),
             ("version=1&fields=naem", "fields: naem: no such field here; did you mean \"name\"?"),
         ] {
             let answer = server.get(&format!("{path}?{query}"));

@@ -181,7 +181,7 @@ on_every_backend! {
             ("house_id:gt=1", "house_id:gt: the operator does not fit; those that do: eq, ne, in"),
             ("sort=house_id", "sort: house_id: cannot be sorted by"),
             ("sort=room_id", "sort: room_id: cannot be sorted by"),
-            ("house_ids=1", "house_ids: no such parameter here (there are limit, cursor, sort, fields, count, room_id, house_id, id, created_at, updated_at, watts); did you mean \"house_id\"?"),
+            ("house_ids=1", "house_ids: no such parameter here (there are limit, cursor, sort, fields, count, expand, room_id, house_id, id, created_at, updated_at, watts); did you mean \"house_id\"?"),
         ] {
             let refused = server.get(&format!("/lamps?{query}"));
             assert_eq!((refused.status, &*detail(&refused)), (400, said), "{query}");

@@ -9,7 +9,7 @@ fn detail(answer: &Answer) -> String {
 }
 
 /// The parameters of a list of customers.
-const PARAMETERS: &str = "no such parameter here (there are limit, cursor, sort, fields, count, id, created_at, updated_at, name, email)";
+const PARAMETERS: &str = "no such parameter here (there are limit, cursor, sort, fields, count, expand, id, created_at, updated_at, name, email)";
 
 const OFFICE: &str = r#"
 title = "Office"
@@ -53,7 +53,7 @@ on_every_backend! {
             assert_eq!(detail(&refused), format!("{name}: {PARAMETERS}{hint}"), "{query}");
         }
         let path = server.create("/customers", ANN);
-        assert_eq!(detail(&server.get(&format!("{path}?page=2"))), "page: no such parameter here (there are fields, version, as_of)");
+        assert_eq!(detail(&server.get(&format!("{path}?page=2"))), "page: no such parameter here (there are fields, version, as_of, expand)");
         assert_eq!(detail(&server.put(&format!("{path}?page=2"), ANN)), "page: no such parameter here (none is taken)");
     }
 

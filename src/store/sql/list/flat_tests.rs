@@ -55,7 +55,7 @@ fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
     let (form, ids) = (PathForm::Flat, Some(PathIds::default()));
     let target = RouteTarget::Collection(ResourcePath { resource, form, ids });
     let route = Route { verb: RequestVerb::Get, target };
-    match intent::read(model, route, (Some(query), &[]), b"") {
+    match intent::read(model, route, (Some(query), &intent::AllReadable), b"") {
         Ok(Intent::List(_, list)) => ListQuery::clone(&list),
         other => panic!("{query}: {other:?}"),
     }

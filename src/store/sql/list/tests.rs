@@ -38,7 +38,7 @@ fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
     let address = ResourcePath::nested(resource, PathIds { ancestors, item: None });
     let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
-    match intent::read(model, route, (Some(query), &[]), b"") {
+    match intent::read(model, route, (Some(query), &intent::AllReadable), b"") {
         Ok(Intent::List(_, list)) => ListQuery::clone(&list),
         other => panic!("{query}: {other:?}"),
     }

@@ -251,7 +251,9 @@ impl WriterHarness {
         let request_id: Box<str> = format!("r{}{noop}", self.requests).into();
         let once = keyed.map(|_| Box::new(idempotency_key(&request_id)));
         let route = Route { verb, target: place };
-        let intent = intent::read(&self.model, route, (None, &[]), body.as_bytes()).unwrap();
+        let intent =
+            intent::read(&self.model, route, (None, &intent::AllReadable), body.as_bytes())
+                .unwrap();
         match plan::make(&self.model, intent, &Caller::open(&self.model), || ChangeAuthor {
             actor: "-".into(),
             request_id,

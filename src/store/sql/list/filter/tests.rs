@@ -235,7 +235,7 @@ fn read_query(model: &Model, query: &str) -> Option<Arc<ListQuery>> {
     let address = ResourcePath::nested(ROW, PathIds::default());
     let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
     let query = format!("{query}&limit={ROWS}");
-    match intent::read(model, route, (Some(&query), &[]), b"") {
+    match intent::read(model, route, (Some(&query), &intent::AllReadable), b"") {
         Ok(Intent::List(_, list)) => Some(list),
         _ => None,
     }
