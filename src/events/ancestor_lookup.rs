@@ -1,4 +1,5 @@
-//! Evaluation of changes that depend on the items above, whose states are looked up in the store.
+//! Evaluation of changes that depend on other items: those above, and those that a row filter follows or counts. They
+//! are looked up in the store.
 //!
 //! A caller whose roles show some parents only sees what is below those. The lookups of a batch are limited, so that
 //! the streams of such callers do not delay the others.
@@ -12,10 +13,9 @@ use crate::clock;
 use crate::fault;
 use crate::intent::LoggedChange;
 use crate::metrics::FeedMetrics;
-use crate::model::{Model, ResourceIndex};
-use crate::permit::AncestorCache;
+use crate::model::Model;
+use crate::permit::{AncestorCache, RelatedFact};
 use crate::store::{StoreError, StoreWorker};
-use crate::value::Id;
 
 /// Items that are looked up for one batch or page.
 const LOOKUPS_MAX: usize = 128;
@@ -84,16 +84,15 @@ impl Evaluator<'_> {
         logged: &LoggedChange,
         lookup: &mut AncestorLookup,
     ) -> Result<Evaluation, EvaluationFailure> {
-        let known = self.evaluate_known(out, subscription, logged, lookup)?;
-        let Evaluation::NeedsAncestors(of) = known else { return Ok(known) };
-        self.look_up(logged, &of, lookup).await?;
-        match self.evaluate_known(out, subscription, logged, lookup)? {
-            Evaluation::NeedsAncestors(_) => fault::bug("the states of all ancestors are known"),
-            known => Ok(known),
+        loop {
+            match self.evaluate_known(out, subscription, logged, lookup)? {
+                Evaluation::NeedsFacts(needed) => self.look_up(logged, needed, lookup).await?,
+                known => return Ok(known),
+            }
         }
     }
 
-    /// As `evaluate`, with cached ancestor states only.
+    /// As `evaluate`, with cached states only.
     pub fn evaluate_known(
         &self,
         out: &mut Vec<u8>,
@@ -114,25 +113,22 @@ impl Evaluator<'_> {
     async fn look_up(
         &self,
         logged: &LoggedChange,
-        of: &[(ResourceIndex, Id)],
+        needed: Vec<RelatedFact>,
         lookup: &mut AncestorLookup,
     ) -> Result<(), EvaluationFailure> {
-        let left = lookup.left.checked_sub(of.len()).filter(|_| !lookup.is_late());
+        let left = lookup.left.checked_sub(needed.len()).filter(|_| !lookup.is_late());
         let left = left.ok_or(EvaluationFailure::TooManyLookups)?;
-        let Some(path) = &logged.path else {
-            fault::bug("a change with ancestors has a path");
-        };
         lookup.left = left;
-        let paths = of.iter().map(|(resource, id)| path.ancestor(self.model, *resource, *id));
         self.metrics.ancestor_reads.add(1);
-        let read = self.worker.read_item_states(paths.collect(), logged.change.sequence).await;
-        let states = read.map_err(|error| {
+        let sequence = logged.change.sequence;
+        let read = self.worker.read_related_facts(needed.clone(), sequence).await;
+        let answers = read.map_err(|error| {
             // The next ones would wait as long for the same error.
             lookup.left = 0;
             EvaluationFailure::Store(error)
         })?;
-        for (of, state) in of.iter().zip(states) {
-            lookup.states.insert(*of, state);
+        for (answer, fact) in answers.into_iter().zip(needed) {
+            answer.add_to(&mut lookup.states, fact);
         }
         Ok(())
     }

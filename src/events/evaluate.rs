@@ -9,10 +9,9 @@ use std::fmt::Write as _;
 use crate::formats::cloud_event::{EventData, EventView, write_cloud_event, write_item_event};
 use crate::formats::{ItemView, event_stream, logged_item};
 use crate::intent::{ItemPath, LoggedChange};
-use crate::model::{Model, Resource, ResourceIndex};
-use crate::permit::change_visibility::{
-    AncestorStates, ChangeScope, ChangeTarget, Visibility, judge,
-};
+use crate::model::{Model, Resource};
+use crate::permit::change_visibility::{ChangeScope, ChangeTarget, Visibility, judge};
+use crate::permit::{FactReader, FactTime, KnownFacts, RelatedFact};
 use crate::value::{EventKind, Id, Item};
 
 /// What a stream follows. Streams with equal keys share a view.
@@ -75,15 +74,15 @@ impl Subscription {
 }
 
 /// The result for one change.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Evaluation {
     Nothing,
     /// An event was written.
     Event,
     /// The last event was written: what the stream follows no longer exists, or is no longer visible.
     LastEvent,
-    /// The states of these ancestors decide, and are not known here.
-    NeedsAncestors(Vec<(ResourceIndex, Id)>),
+    /// These facts decide, and are not known here.
+    NeedsFacts(Vec<RelatedFact>),
 }
 
 /// How events name the server.
@@ -125,11 +124,15 @@ pub fn evaluate(
     (model, source): (&Model, &EventSource),
     subscription: &Subscription,
     logged: &LoggedChange,
-    ancestors: &dyn AncestorStates,
+    known: &dyn KnownFacts,
 ) -> Evaluation {
     crate::fault::point("feed");
     let scope = &subscription.scope;
-    if let Some(is_gone) = ancestor_change(model, subscription, logged) {
+    let facts = FactReader::new(model, known, FactTime::Past);
+    if let Some(is_gone) = ancestor_change(subscription, logged, &facts) {
+        if facts.has_needed() {
+            return Evaluation::NeedsFacts(facts.into_needed());
+        }
         if is_gone {
             let (kind, author) = (EventKind::Left, subscription.shows_author);
             let event = encode_data(source, author, logged, (kind, EventData::Id));
@@ -138,9 +141,9 @@ pub fn evaluate(
         }
         return Evaluation::Nothing;
     }
-    match judge(model, scope, logged, ancestors) {
+    match judge(model, scope, logged, known) {
         Visibility::Hidden => Evaluation::Nothing,
-        Visibility::NeedsAncestors(of) => Evaluation::NeedsAncestors(of),
+        Visibility::NeedsFacts(needed) => Evaluation::NeedsFacts(needed),
         Visibility::Visible { kind, shows_before } => {
             let reader = (scope, subscription.shows_author);
             let event = encode_event((model, source), reader, logged, (kind, shows_before));
@@ -157,10 +160,11 @@ pub fn evaluate(
 /// For a change of one of the items above those that the subscription follows: whether they are out of reach from
 /// then on. `None` for other changes.
 fn ancestor_change(
-    model: &Model,
     subscription: &Subscription,
     logged: &LoggedChange,
+    facts: &FactReader<'_>,
 ) -> Option<bool> {
+    let model = facts.model();
     let ancestors = subscription.ancestors();
     if ancestors.is_empty() {
         return None;
@@ -174,7 +178,7 @@ fn ancestor_change(
         return None;
     }
     let is_visible = logged.after(model).is_some_and(|after| {
-        subscription.scope.access.can_read_item(model.resource(*resource), after)
+        subscription.scope.access.can_read_item(model.resource(*resource), after, facts)
     });
     let has_row_filter = !subscription.scope.access.read_access(*resource).row_filters.is_empty();
     let is_deleted = logged.kind == Some(crate::value::ChangeKind::Deleted);

@@ -180,7 +180,7 @@ impl<'a> Publication<'a> {
         let subscription = &view.subscription;
         let evaluated = evaluator.evaluate_known(&mut output.bytes, subscription, logged, lookup);
         match evaluated {
-            Ok(Evaluation::NeedsAncestors(_)) => {
+            Ok(Evaluation::NeedsFacts(_)) => {
                 output.lookups_from = Some(logged.change.sequence);
             }
             evaluated => self.add_event(at, logged.change.sequence, (begin, evaluated)),

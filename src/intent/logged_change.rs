@@ -29,12 +29,6 @@ impl ItemPath {
             _ => None,
         }
     }
-
-    /// The path of an item above this one.
-    pub fn ancestor(&self, model: &Model, resource: ResourceIndex, id: Id) -> Self {
-        let depth = model.resource(resource).depth;
-        Self { resource, ancestors: self.ancestors.iter().take(depth).copied().collect(), id }
-    }
 }
 
 /// A change with its path; its items are parsed when they are needed, at most once.

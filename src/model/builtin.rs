@@ -23,6 +23,8 @@ pub const NAME: usize = 0;
 pub const ROLES: usize = 1;
 pub const DISABLED: usize = 2;
 pub const PASSWORD: usize = 3;
+/// The declared fields are behind the others.
+pub const DECLARED: usize = 4;
 
 /// Of the name of a user.
 pub const NAME_CHARS_MAX: usize = 200;
@@ -44,6 +46,11 @@ pub fn is_enabled_admin(user: &Item) -> bool {
         _ => false,
     };
     is_admin && !is_disabled
+}
+
+/// A declared field of the users, by its index among them.
+pub fn user_field(users: &Resource, at: usize) -> Option<&Field> {
+    users.fields.get(DECLARED + at)
 }
 
 /// The resource of the users. `realm` is the realm of `/-/`.

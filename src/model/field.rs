@@ -5,6 +5,7 @@
 use regex::Regex;
 
 use super::expr::Expr;
+pub use super::settings::ResourceIndex;
 use crate::json::Json;
 use crate::problem::FaultCollector;
 use crate::value::{IdKind, Value};
@@ -203,10 +204,6 @@ pub struct ReferenceTarget {
     pub id: IdKind,
     pub on_delete: OnDelete,
 }
-
-/// The index of a resource; `file` guarantees that it is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceIndex(pub usize);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDelete {

@@ -86,7 +86,7 @@ fn role_schema() -> JsonSchema {
         "type": "object",
         "description": "grants by resource; \"*\" stands for every resource not named here",
         "properties": Json::Object(paths),
-        "additionalProperties": any_of(vec![reference("verbs"), grant]),
+        "additionalProperties": any_of(vec![reference("verbs"), grant.clone(), list_of(grant)]),
     }
 }
 

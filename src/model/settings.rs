@@ -53,6 +53,10 @@ pub struct ServerTable {
     pub rate_limits: Vec<RateLimit>,
 }
 
+/// The index of a resource; `file` guarantees that it is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ResourceIndex(pub usize);
+
 /// The index of a realm in `Model::realms`; by default the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct RealmIndex(pub usize);

@@ -8,7 +8,9 @@ use std::sync::{Arc, LazyLock};
 use sha2::{Digest as _, Sha256};
 
 use super::caller::Caller;
+use super::related_facts::{FactReader, StoredRow};
 use super::rights::Access;
+use crate::model::expr::UserValues;
 use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
 use crate::value::{Item, hash_u32};
 
@@ -135,13 +137,24 @@ impl AccessScope {
     }
 
     /// Whether GET would show the item, perhaps with hidden fields. Does not check the item's ancestors.
-    pub fn can_read_item(&self, resource: &Resource, item: &Item) -> bool {
-        self.read_access(resource.index).allows_row(resource, &item.values, self.user_name())
+    pub fn can_read_item(&self, resource: &Resource, item: &Item, facts: &FactReader<'_>) -> bool {
+        let access = self.read_access(resource.index);
+        access.allows_row(resource, StoredRow::of(item), self.user(), facts)
+    }
+
+    /// Whether other items than the item itself decide whether the caller may read or write it.
+    pub fn reads_related(&self, resource: ResourceIndex) -> bool {
+        self.access(resource).reads_related() || self.read_access(resource).reads_related()
     }
 
     /// The fields of an item that GET does not show.
-    pub fn unreadable(&self, resource: &Resource, item: &Item) -> UnreadableFields<'_> {
-        match self.can_read_item(resource, item) {
+    pub fn unreadable(
+        &self,
+        resource: &Resource,
+        item: &Item,
+        facts: &FactReader<'_>,
+    ) -> UnreadableFields<'_> {
+        match self.can_read_item(resource, item, facts) {
             true => UnreadableFields::Fields(&self.read_access(resource.index).hidden),
             false => UnreadableFields::All,
         }
@@ -180,7 +193,12 @@ impl AccessScope {
         self.user_name().filter(|_| resources.any(is_by_user))
     }
 
-    /// The value of `$user` in expressions.
+    /// The values of `$user` in expressions.
+    pub fn user(&self) -> UserValues<'_> {
+        UserValues { name: self.user_name(), fields: &[] }
+    }
+
+    /// The user's name; `None` for an anonymous caller, and for unrestricted access.
     pub fn user_name(&self) -> Option<&str> {
         self.0.as_ref()?.caller.user_name()
     }

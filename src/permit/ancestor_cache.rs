@@ -1,11 +1,12 @@
-//! A cache of the states of ancestors, for readers of the change log. Each state holds for a range of sequence numbers.
+//! A cache of the states of items, for readers of the change log. Each state holds for a range of sequence numbers.
 //!
-//! Whether a caller sees the change of an item may depend on the items above it, as they were then. A lookup costs
-//! a read of the store, and changes below one parent mostly come together, so the states are kept. No I/O here.
+//! Whether a caller sees the change of an item may depend on the items above it, and on those that a row filter
+//! follows, as they were then. A lookup costs a read of the store, and changes below one parent mostly come together,
+//! so the states are kept. No I/O here.
 
 use std::collections::HashMap;
 
-use super::change_visibility::{AncestorState, AncestorStates};
+use super::related_facts::{ItemLookup, KnownFacts, LoadedFacts, MemberQuestion};
 use crate::intent::LoggedChange;
 use crate::model::{Model, ResourceIndex};
 use crate::value::{ChangeKind, Id, Item};
@@ -36,6 +37,8 @@ pub struct AncestorCache {
     sequence: i64,
     known: HashMap<(ResourceIndex, Id), (i64, ItemState)>,
     bytes: usize,
+    /// The answers to `exists` for the change that is judged.
+    members: LoadedFacts,
 }
 
 impl AncestorCache {
@@ -45,6 +48,7 @@ impl AncestorCache {
             self.clear();
         }
         self.sequence = sequence;
+        self.members.clear_members();
     }
 
     /// As `move_to`, for a reader that passes every change of the log in order, also those that happened after a
@@ -70,23 +74,32 @@ impl AncestorCache {
         }
     }
 
+    /// Adds the answer to an `exists`, for the change that is judged.
+    pub fn add_member(&mut self, question: MemberQuestion, is_member: bool) {
+        self.members.add_member(question, is_member);
+    }
+
     pub fn clear(&mut self) {
         self.known.clear();
         self.bytes = 0;
     }
 }
 
-impl AncestorStates for AncestorCache {
-    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
+impl KnownFacts for AncestorCache {
+    fn item(&self, resource: ResourceIndex, id: Id) -> ItemLookup<'_> {
         match self.known.get(&(resource, id)) {
             Some((from, state))
                 if *from <= self.sequence
                     && state.until.is_none_or(|until| self.sequence < until) =>
             {
-                state.item.as_ref().map_or(AncestorState::Absent, AncestorState::Present)
+                state.item.as_ref().map_or(ItemLookup::Absent, ItemLookup::Present)
             }
-            _ => AncestorState::Unknown,
+            _ => ItemLookup::Unknown,
         }
+    }
+
+    fn member(&self, question: &MemberQuestion) -> Option<bool> {
+        self.members.member(question)
     }
 }
 
@@ -132,9 +145,9 @@ mod tests {
         cache.insert((TEAM, Id::Integer(1)), ItemState { item: ann, until: Some(8) });
         for (sequence, is_known) in [(4, false), (5, true), (7, true), (8, false)] {
             cache.move_to(sequence);
-            let state = cache.state(TEAM, Id::Integer(1));
-            assert_eq!(state != AncestorState::Unknown, is_known, "{sequence}");
-            assert_eq!(cache.state(TEAM, Id::Integer(2)), AncestorState::Unknown);
+            let state = cache.item(TEAM, Id::Integer(1));
+            assert_eq!(state != ItemLookup::Unknown, is_known, "{sequence}");
+            assert_eq!(cache.item(TEAM, Id::Integer(2)), ItemLookup::Unknown);
         }
     }
 
@@ -147,14 +160,14 @@ mod tests {
         };
         // An item that was never looked up is not cached.
         pass(&mut cache, 4, "updated", Some("ann"));
-        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        assert_eq!(cache.item(TEAM, Id::Integer(1)), ItemLookup::Unknown);
         let state = ItemState { item: item(&model, "ann"), until: None };
         cache.insert((TEAM, Id::Integer(1)), state);
         pass(&mut cache, 6, "updated", Some("bob"));
         let bob = item(&model, "bob").unwrap();
-        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Present(&bob));
+        assert_eq!(cache.item(TEAM, Id::Integer(1)), ItemLookup::Present(&bob));
         pass(&mut cache, 7, "deleted", None);
-        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Absent);
+        assert_eq!(cache.item(TEAM, Id::Integer(1)), ItemLookup::Absent);
     }
 
     #[test]
@@ -166,9 +179,9 @@ mod tests {
             let state = ItemState { item: large.clone(), until: None };
             cache.insert((TEAM, Id::Integer(id)), state);
         }
-        assert_ne!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        assert_ne!(cache.item(TEAM, Id::Integer(1)), ItemLookup::Unknown);
         cache.move_to(2);
-        assert_eq!(cache.state(TEAM, Id::Integer(1)), AncestorState::Unknown);
+        assert_eq!(cache.item(TEAM, Id::Integer(1)), ItemLookup::Unknown);
         assert_eq!(cache.bytes, 0);
     }
 }

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::access_scope::AccessScope;
+use super::related_facts::{FactReader, FactTime, ItemLookup, KnownFacts, RelatedFact};
 use crate::formats::ItemView;
 use crate::formats::logged_item::LoggedView;
 use crate::intent::{Filter, ItemPath, ListQuery, LogFilter, LoggedChange, matches};
-use crate::model::{ChangeLogDetail, Model, Resource, ResourceIndex};
+use crate::model::{Model, Resource, ResourceIndex};
 use crate::value::{ChangeKind, EventKind, Id, Item};
 
 /// The changes that one reader follows.
@@ -93,13 +94,15 @@ impl ChangeScope {
         resource: &Resource,
         (item, ancestors): (&Item, &[Id]),
         filters: &[Filter],
+        facts: &FactReader<'_>,
     ) -> bool {
-        self.access.can_read_item(resource, item) && matches(filters, resource, item, ancestors)
+        matches(filters, resource, item, ancestors)
+            && self.access.can_read_item(resource, item, facts)
     }
 }
 
 /// The visibility of a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Visibility {
     Hidden,
     Visible {
@@ -107,31 +110,8 @@ pub enum Visibility {
         /// Whether the item before the change was visible too.
         shows_before: bool,
     },
-    /// The states of these items at the time of the change decide.
-    NeedsAncestors(Vec<(ResourceIndex, Id)>),
-}
-
-/// The states of items at the time of a change.
-pub trait AncestorStates {
-    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_>;
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum AncestorState<'a> {
-    Unknown,
-    /// There was no such item, or its values cannot be read.
-    Absent,
-    Present(&'a Item),
-}
-
-/// For readers whose ancestors need no states, and to find out which states are needed.
-#[derive(Debug, Clone, Copy)]
-pub struct NoAncestorStates;
-
-impl AncestorStates for NoAncestorStates {
-    fn state(&self, _: ResourceIndex, _: Id) -> AncestorState<'_> {
-        AncestorState::Unknown
-    }
+    /// These facts decide: items at the time of the change, and current memberships.
+    NeedsFacts(Vec<RelatedFact>),
 }
 
 /// Judges whether a reader may see a change, and how much of it.
@@ -139,7 +119,7 @@ pub fn judge(
     model: &Model,
     scope: &ChangeScope,
     logged: &LoggedChange,
-    ancestors: &dyn AncestorStates,
+    known: &dyn KnownFacts,
 ) -> Visibility {
     let Some(stored) = logged.kind.filter(|_| scope.target.includes(logged)) else {
         return Visibility::Hidden;
@@ -151,30 +131,34 @@ pub fn judge(
     if !access.is_unrestricted() && !is_granted {
         return Visibility::Hidden;
     }
-    let Some((kind, shows_before)) = judge_values(model, scope, logged, stored) else {
-        return Visibility::Hidden;
-    };
+    let facts = FactReader::new(model, known, FactTime::Past);
+    let judged = judge_values(scope, logged, stored, &facts);
+    if facts.has_needed() {
+        return Visibility::NeedsFacts(facts.into_needed());
+    }
+    let Some((kind, shows_before)) = judged else { return Visibility::Hidden };
     if !scope.target.selects_kind(kind) {
         return Visibility::Hidden;
     }
-    let visible = Visibility::Visible { kind, shows_before };
-    logged.path.as_ref().map_or(visible.clone(), |path| {
-        match judge_ancestors(model, access, path, ancestors) {
-            AncestorVisibility::Hidden => Visibility::Hidden,
-            AncestorVisibility::Visible => visible,
-            AncestorVisibility::NeedsStates(of) => Visibility::NeedsAncestors(of),
-        }
-    })
+    let path = logged.path.as_ref();
+    if !path.is_none_or(|path| can_read_ancestors(access, path, &facts)) {
+        return Visibility::Hidden;
+    }
+    match facts.has_needed() {
+        true => Visibility::NeedsFacts(facts.into_needed()),
+        false => Visibility::Visible { kind, shows_before },
+    }
 }
 
 /// The kind of the event, and whether the item before is shown; `None`: the item was not visible before and is
 /// not visible after the change.
 fn judge_values(
-    model: &Model,
     scope: &ChangeScope,
     logged: &LoggedChange,
     stored: ChangeKind,
+    facts: &FactReader<'_>,
 ) -> Option<(EventKind, bool)> {
+    let model = facts.model();
     let filters = scope.target.list().map_or(&[][..], |list| &list.filters);
     let resource = logged.resource.map(|index| model.resource(index));
     let has_row_filter = resource
@@ -183,7 +167,7 @@ fn judge_values(
         Some(resource) if has_row_filter || !filters.is_empty() => {
             let ancestors = logged.path.as_ref().map_or(&[][..], |path| &path.ancestors);
             let is_shown = |item: Option<&Item>| {
-                item.is_some_and(|item| scope.shows(resource, (item, ancestors), filters))
+                item.is_some_and(|item| scope.shows(resource, (item, ancestors), filters, facts))
             };
             (is_shown(logged.before(model)), is_shown(logged.after(model)))
         }
@@ -198,46 +182,27 @@ fn judge_values(
     }
 }
 
-/// Whether the row filters of the ancestors' resources show the ancestors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AncestorVisibility {
-    Hidden,
-    Visible,
-    /// The states of these ancestors decide.
-    NeedsStates(Vec<(ResourceIndex, Id)>),
-}
-
-/// Whether the reader sees all ancestors of an item.
-pub fn judge_ancestors(
-    model: &Model,
-    access: &AccessScope,
-    path: &ItemPath,
-    states: &dyn AncestorStates,
-) -> AncestorVisibility {
+/// Whether the reader sees all ancestors of an item, as far as the facts are known: one that the known facts hide is
+/// not seen.
+pub fn can_read_ancestors(access: &AccessScope, path: &ItemPath, facts: &FactReader<'_>) -> bool {
     if access.is_unrestricted() {
-        return AncestorVisibility::Visible;
+        return true;
     }
-    let mut needed = Vec::new();
-    for (resource, id) in model.lineage(path.resource).into_iter().zip(&path.ancestors) {
+    let mut levels = facts.model().lineage(path.resource).into_iter().zip(&path.ancestors);
+    levels.all(|(resource, id)| {
         if access.read_access(resource.index).row_filters.is_empty() {
-            continue;
+            return true;
         }
-        // Without values in the log, nothing could tell what the ancestor was like.
-        if resource.changes == ChangeLogDetail::Ids {
-            return AncestorVisibility::Hidden;
-        }
-        match states.state(resource.index, *id) {
-            AncestorState::Unknown => needed.push((resource.index, *id)),
-            AncestorState::Present(item) if access.can_read_item(resource, item) => {}
-            AncestorState::Present(_) | AncestorState::Absent => {
-                return AncestorVisibility::Hidden;
+        match facts.item(resource.index, *id) {
+            ItemLookup::Unknown => true,
+            ItemLookup::Absent => false,
+            ItemLookup::Present(item) => {
+                let (can_read, is_known) =
+                    facts.attempt(|facts| access.can_read_item(resource, item, facts));
+                can_read || !is_known
             }
         }
-    }
-    match needed.is_empty() {
-        true => AncestorVisibility::Visible,
-        false => AncestorVisibility::NeedsStates(needed),
-    }
+    })
 }
 
 #[cfg(test)]

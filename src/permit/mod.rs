@@ -9,6 +9,7 @@ mod access_scope;
 mod ancestor_cache;
 mod caller;
 pub mod change_visibility;
+mod related_facts;
 mod rights;
 mod warnings;
 
@@ -18,6 +19,9 @@ use crate::problem::{self, Problem};
 pub use access_scope::{AccessScope, UnreadableFields};
 pub use ancestor_cache::{AncestorCache, ItemState};
 pub use caller::Caller;
+pub use related_facts::{
+    FactReader, FactTime, KnownFacts, LoadedFacts, MemberQuestion, NoFacts, RelatedFact, StoredRow,
+};
 pub use rights::{Access, Rights};
 pub use warnings::warnings;
 

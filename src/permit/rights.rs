@@ -7,8 +7,9 @@
 
 use sha2::{Digest as _, Sha256};
 
+use super::related_facts::{FactReader, StoredRow};
 use crate::model::builtin::{ADMIN, ANYONE};
-use crate::model::expr::holds;
+use crate::model::expr::{UserValues, holds};
 use crate::model::settings::RateLimit;
 use crate::model::{
     Expr, Grant, GrantVerb, Model, Resource, ResourceIndex, Role, StateMachine, TransitionLimit,
@@ -89,20 +90,33 @@ impl Access {
 
     /// Whether the row filters allow a row with these stored values. A filter that reads a value which cannot be
     /// parsed does not hold.
-    pub fn allows_row(&self, resource: &Resource, values: &[Value], user: Option<&str>) -> bool {
+    pub fn allows_row(
+        &self,
+        resource: &Resource,
+        row: StoredRow<'_>,
+        user: UserValues<'_>,
+        facts: &FactReader<'_>,
+    ) -> bool {
         if self.row_filters.is_empty() {
             return true;
         }
         let mut damaged = Vec::new();
-        let values = resource.fields.iter().zip(values).enumerate().map(|(at, (field, value))| {
+        let fields = resource.fields.iter().zip(row.values).enumerate();
+        let values = fields.map(|(at, (field, value))| {
             types::try_parse_canonical(field, value.clone()).unwrap_or_else(|_| {
                 damaged.push(at);
                 Value::Null
             })
         });
         let values: Vec<Value> = values.collect();
+        let (row, related) = (row.with_values(resource.index, &values), facts.for_user(user));
         let is_readable = |only: &Expr| !damaged.iter().any(|at| only.reads_field(*at));
-        self.row_filters.iter().any(|only| is_readable(only) && holds(only, &values, user))
+        self.row_filters.iter().any(|only| is_readable(only) && holds(only, row, user, &related))
+    }
+
+    /// Whether the row filters depend on other items than the row.
+    pub fn reads_related(&self) -> bool {
+        self.row_filters.iter().any(Expr::reads_related)
     }
 
     /// `roles`: the names of all roles of the caller.

@@ -1,7 +1,8 @@
 //! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
 use super::rights::{Access, Rights};
-use crate::model::{GrantVerb, Model, Resource};
+use crate::model::expr::{Comparison, ExprNode, MemberTest, PathRoot};
+use crate::model::{GrantVerb, Model, Resource, StorageClass};
 
 /// The write verbs, whose responses show the item.
 const WRITE_VERBS: [(&str, GrantVerb); 3] =
@@ -30,7 +31,62 @@ pub fn warnings(model: &Model) -> Vec<String> {
             found.push(format!("role `{role}` may {verbs} {what}: the answers have no body"));
         }
     }
+    found.extend(unindexed_tests(model));
     found
+}
+
+/// Warns of `exists` that no index serves: each one reads all items of its resource.
+fn unindexed_tests(model: &Model) -> Vec<String> {
+    let mut found = Vec::new();
+    for role in &model.roles {
+        for condition in role.grants.iter().filter_map(|grant| grant.condition.as_ref()) {
+            for test in condition.root.member_tests() {
+                let resource = model.resource(test.resource);
+                let Some(advice) = missing_index(model, resource, test) else { continue };
+                let (role, name) = (&role.name, &resource.name);
+                let warning = format!(
+                    "role `{role}`: `exists({name} where …)` reads all items of `{name}`: {advice}"
+                );
+                if !found.contains(&warning) {
+                    found.push(warning);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What to do about a test that no index serves. The index of `filter` begins with the parent.
+fn missing_index(model: &Model, resource: &Resource, test: &MemberTest) -> Option<String> {
+    let name = &resource.name;
+    let mut candidate = None;
+    for part in test.condition.conjuncts() {
+        let ExprNode::Compare(Comparison::Equal, one, other) = part else { continue };
+        for (side, other) in [(one, other), (other, one)] {
+            let ExprNode::Field(path) = &**side else { continue };
+            if matches!(**other, ExprNode::Field(_) | ExprNode::Related(_)) {
+                continue;
+            }
+            let PathRoot::Field(at) = path.root else { return None };
+            let field = resource.fields.get(at).filter(|_| path.inner.is_empty());
+            let Some(field) = field else { continue };
+            let is_unique = field.storage_class() != StorageClass::Text
+                && resource.unique.iter().any(|rule| rule.fields.first() == Some(&at));
+            let is_filter = field.filter || is_unique;
+            if field.rules.reference.is_some() || (is_filter && resource.parent.is_none()) {
+                return None;
+            }
+            candidate = candidate.or(Some(&field.name));
+        }
+    }
+    let parent = resource.parent.map(|parent| &model.resource(parent).name);
+    Some(match (parent, candidate) {
+        (Some(parent), _) => {
+            format!("compare `{parent}` with `=` too, since the index begins with it")
+        }
+        (None, Some(field)) => format!("give `{name}.{field}` filter = true"),
+        (None, None) => format!("compare a field of `{name}` with `=`"),
+    })
 }
 
 /// Whether GET is granted for every row that a verb is granted for. Two filters are only compared for

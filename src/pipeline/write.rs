@@ -11,6 +11,7 @@ use crate::fault;
 use crate::intent::RouteError;
 use crate::intent::preconditions::Preconditions;
 use crate::log::StageTimes;
+use crate::permit::FactReader;
 use crate::plan::decide::check_item_preconditions;
 use crate::plan::{Outcome, ReadPlan, RequestRefusal, WriteAction, WritePlan, apply_patch};
 use crate::store::{StoreError, WriteOptions};
@@ -130,9 +131,11 @@ async fn patch_with_secret(
             Ok(Outcome::Item(stored)) => stored,
             other => return Ok(other),
         };
-        let made =
-            check_item_preconditions(model, &write.collection, &write.preconditions, &stored)
-                .and_then(|()| apply_patch(model, &write.collection, patch, &stored));
+        // The rights to users and webhooks depend on no other items.
+        let no_facts = FactReader::without_facts(model);
+        let (collection, conditions) = (&write.collection, &write.preconditions);
+        let made = check_item_preconditions(collection, conditions, &stored, &no_facts)
+            .and_then(|()| apply_patch(&no_facts, collection, patch, &stored));
         let draft = match made {
             Ok(draft) => draft,
             Err(refusal) => return Ok(Err(StoreError::Refused(refusal))),

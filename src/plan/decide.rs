@@ -18,12 +18,12 @@ use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators
 use crate::model::{
     AuditedUser, Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types,
 };
-use crate::permit::UnreadableFields;
+use crate::permit::{FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Id, Item, Moment, Value};
 
 /// The stored data that a write depends on, as the store loaded it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StoredState {
     pub now: Moment,
     /// The ids for new items, one for each draft.
@@ -91,6 +91,21 @@ pub enum ScriptResult {
     Removed,
 }
 
+impl Script {
+    /// The items that the caller gets in the response.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        let unchanged = match &self.result {
+            ScriptResult::Unchanged(item) => Some(item),
+            ScriptResult::Created(_) | ScriptResult::Updated | ScriptResult::Removed => None,
+        };
+        let written = self.steps.iter().filter_map(|step| match step {
+            ScriptStep::Insert { item, .. } | ScriptStep::Update { after: item, .. } => Some(item),
+            ScriptStep::Delete(_) => None,
+        });
+        unchanged.into_iter().chain(written)
+    }
+}
+
 impl ScriptResult {
     /// `items` are the ones that the steps wrote, in order.
     pub fn into_outcome(self, mut items: Vec<Item>) -> Option<Outcome> {
@@ -114,7 +129,7 @@ pub struct WriteRequest<'a> {
 }
 
 pub fn decide(
-    model: &Model,
+    facts: &FactReader<'_>,
     collection: &Collection,
     request: WriteRequest<'_>,
     mut found: StoredState,
@@ -124,12 +139,12 @@ pub fn decide(
         WriteAction::Create { drafts, count } => {
             check_preconditions(conditions, None)?;
             refuse_dangling(&found.dangling_references)?;
-            let steps = create(model, collection, (drafts, user), found)?;
+            let steps = create(facts, collection, (drafts, user), found)?;
             Ok(Script { steps, result: ScriptResult::Created(*count) })
         }
         WriteAction::Replace { draft, .. } => {
             let found = Replacement { draft, user, found };
-            decide_replace(model, collection, conditions, found)
+            decide_replace(facts, collection, conditions, found)
         }
         WriteAction::Patch { .. } if found.item.is_none() => Err(RequestRefusal::Missing),
         // A patched item is written as a replacement.
@@ -137,11 +152,11 @@ pub fn decide(
             let draft = found.draft.take();
             let draft = draft.or_bug("a patch of a stored item was not applied before");
             let found = Replacement { draft: &draft, user, found };
-            decide_replace(model, collection, conditions, found)
+            decide_replace(facts, collection, conditions, found)
         }
         WriteAction::Remove { .. } => {
             let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
-            check_item_preconditions(model, collection, conditions, stored)?;
+            check_item_preconditions(collection, conditions, stored, facts)?;
             if let Some(by) = found.restricted_by {
                 return Err(RequestRefusal::Referenced(Some(by)));
             }
@@ -159,15 +174,16 @@ struct Replacement<'a> {
 }
 
 fn decide_replace(
-    model: &Model,
+    facts: &FactReader<'_>,
     collection: &Collection,
     conditions: &Preconditions,
     Replacement { draft, user, found }: Replacement<'_>,
 ) -> Result<Script, RequestRefusal> {
+    let model = facts.model();
     let resource = model.resource(collection.resource);
     let stored = found.item.ok_or(RequestRefusal::Missing)?;
-    check_item_preconditions(model, collection, conditions, &stored)?;
-    let limits = ItemRights::for_stored(resource, collection, &stored);
+    check_item_preconditions(collection, conditions, &stored, facts)?;
+    let limits = ItemRights::for_stored(resource, collection, &stored, facts);
     // A stored reference was visible when it was set; it may stay although the caller can no longer
     // see its target.
     let lost = found.dangling_references.into_iter();
@@ -180,16 +196,16 @@ fn decide_replace(
 /// Step 11, for an item that is to be changed. A caller who cannot read the item has no validators for it: no
 /// tag matches, and the refusal reveals neither its version nor its date.
 pub fn check_item_preconditions(
-    model: &Model,
     collection: &Collection,
     conditions: &Preconditions,
     item: &Item,
+    facts: &FactReader<'_>,
 ) -> Result<(), RequestRefusal> {
-    let resource = model.resource(collection.resource);
+    let resource = facts.model().resource(collection.resource);
     if resource.require_if_match && !conditions.has_if_match() {
         return Err(RequestRefusal::PreconditionRequired);
     }
-    let is_shown = conditions.is_none() || collection.scope.can_read_item(resource, item);
+    let is_shown = conditions.is_none() || collection.scope.can_read_item(resource, item, facts);
     check_preconditions(conditions, is_shown.then(|| Validators::of_item(item)))
 }
 
@@ -227,14 +243,15 @@ fn is_stored_reference(
 }
 
 fn create(
-    model: &Model,
+    facts: &FactReader<'_>,
     collection: &Collection,
     (drafts, user): (&[ItemDraft], Option<&str>),
     found: StoredState,
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
+    let model = facts.model();
     let resource = model.resource(collection.resource);
     let mut steps = Vec::with_capacity(drafts.len());
-    let limits = ItemRights::new(collection);
+    let limits = ItemRights::new(collection, facts);
     let uuids_each = uuids_per_item(resource);
     let (mut completed, mut faults) = (Vec::with_capacity(drafts.len()), Vec::new());
     for (at, (draft, id)) in drafts.iter().zip(found.ids).enumerate() {
@@ -261,7 +278,9 @@ fn create(
             let default = field.default.clone().map_or(Value::Null, types::canonicalize);
             draft_values.is_set(at) && values.get(at) != Some(&default)
         };
-        limits.check(resource, root, &values, is_changed)?;
+        let parent = collection.ancestors.last().copied();
+        let row = StoredRow { id, parent, values: &values, is_new: true };
+        limits.check(resource, root, row, is_changed)?;
         // A new item starts in the initial state.
         if let Some((index, states)) = resource.state_field()
             && let Some(Value::Text(to)) = values.get(index)
@@ -273,7 +292,6 @@ fn create(
                 allowed: vec![states.initial.clone()],
             });
         }
-        let parent = collection.ancestors.last().copied();
         let updated_at = created_at;
         steps.push(ScriptStep::Insert {
             item: Item { id, parent, created_at, updated_at, version: 1, values },
@@ -306,7 +324,8 @@ fn replace(
     let is_changed = |at: usize, _: &Field| {
         Some(at) != editor && (sent.contains(&at) || values.get(at) != stored.values.get(at))
     };
-    limits.check(resource, root, &values, is_changed)?;
+    let row = StoredRow { values: &values, ..StoredRow::of(&stored) };
+    limits.check(resource, root, row, is_changed)?;
     check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;

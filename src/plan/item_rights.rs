@@ -2,9 +2,9 @@
 
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
-use crate::model::expr::{ExprNode, PathRoot, holds_part};
+use crate::model::expr::{ExprNode, PathRoot, UserValues, holds_part};
 use crate::model::{Field, Resource, UniqueConflict, UniqueRule, types};
-use crate::permit::{Access, UnreadableFields};
+use crate::permit::{Access, FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
 
@@ -12,33 +12,36 @@ use crate::value::{Item, Value};
 #[derive(Clone, Copy)]
 pub(super) struct ItemRights<'a> {
     pub(super) access: &'a Access,
-    pub(super) user: Option<&'a str>,
+    user: UserValues<'a>,
     /// The stored values that no response may reveal.
     pub(super) unseen: UnreadableFields<'a>,
+    facts: &'a FactReader<'a>,
 }
 
 impl<'a> ItemRights<'a> {
-    pub(super) fn new(collection: &'a Collection) -> Self {
+    pub(super) fn new(collection: &'a Collection, facts: &'a FactReader<'a>) -> Self {
         let reach = &collection.scope;
         let unseen = UnreadableFields::Fields(&[]);
-        Self { access: reach.access(collection.resource), user: reach.user_name(), unseen }
+        Self { access: reach.access(collection.resource), user: reach.user(), unseen, facts }
     }
 
     pub(super) fn for_stored(
         resource: &Resource,
         collection: &'a Collection,
         stored: &Item,
+        facts: &'a FactReader<'a>,
     ) -> Self {
-        Self { unseen: collection.scope.unreadable(resource, stored), ..Self::new(collection) }
+        let unseen = collection.scope.unreadable(resource, stored, facts);
+        Self { unseen, ..Self::new(collection, facts) }
     }
 
-    /// Whether the caller may store the item with these values. `is_changed` tells whether the request sets a
+    /// Whether the caller may store the row. `is_changed` tells whether the request sets a
     /// read-only field.
     pub(super) fn check(
         self,
         resource: &Resource,
         root: &str,
-        values: &[Value],
+        row: StoredRow<'_>,
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), RequestRefusal> {
         let fields = self.access.readonly.iter().filter_map(|at| {
@@ -54,11 +57,11 @@ impl<'a> ItemRights<'a> {
         if !faults.is_empty() {
             return Err(RequestRefusal::ReadOnly(faults));
         }
-        if self.access.allows_row(resource, values, self.user) {
+        if self.access.allows_row(resource, row, self.user, self.facts) {
             return Ok(());
         }
         Err(RequestRefusal::OutsideRowFilter(
-            self.row_filter_faults(resource, root, values, is_changed),
+            self.row_filter_faults(resource, root, row, is_changed),
         ))
     }
 
@@ -69,7 +72,7 @@ impl<'a> ItemRights<'a> {
         self,
         resource: &Resource,
         root: &str,
-        values: &[Value],
+        row: StoredRow<'_>,
         is_changed: impl Fn(usize, &Field) -> bool,
     ) -> Vec<FieldFault> {
         let is_known = |at: usize| !self.access.hidden.contains(&at) && !self.unseen.contains(at);
@@ -78,7 +81,7 @@ impl<'a> ItemRights<'a> {
             field.is_some_and(|field| is_changed(at, field))
         };
         let is_there =
-            |at: usize| !is_known(at) || values.get(at).is_some_and(|value| !value.is_null());
+            |at: usize| !is_known(at) || row.values.get(at).is_some_and(|value| !value.is_null());
         // A computed field changes with the fields that it is made from.
         let is_made_of_set = |at: usize| {
             let computed = resource.fields.get(at).and_then(|field| field.computed.as_ref());
@@ -92,7 +95,7 @@ impl<'a> ItemRights<'a> {
         if is_silent && resource.unique.iter().any(may_clash) {
             return Vec::new();
         }
-        let decisive = self.decisive_fields(resource, values, is_known);
+        let decisive = self.decisive_fields(resource, row, is_known);
         let fields = resource.fields.iter().enumerate();
         let named = fields.filter(|(at, _)| is_known(*at) && is_set(*at) && decisive.contains(at));
         let fault = |field: &Field| FieldFault {
@@ -104,15 +107,15 @@ impl<'a> ItemRights<'a> {
     }
 
     /// The fields that the parts of row filters read which do not hold, and those that a computed field among them is
-    /// made from. A part that reads a field unknown to the caller counts as one that does not hold: otherwise the
-    /// response would tell something about that field.
+    /// made from. A part that reads a field unknown to the caller, or another item, counts as one that does not hold:
+    /// otherwise the response would tell something about that field or item.
     fn decisive_fields(
         self,
         resource: &Resource,
-        values: &[Value],
+        row: StoredRow<'_>,
         is_known: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
-        let parsed = resource.fields.iter().zip(values).map(|(field, value)| {
+        let parsed = resource.fields.iter().zip(row.values).map(|(field, value)| {
             types::try_parse_canonical(field, value.clone()).unwrap_or(Value::Null)
         });
         let parsed: Vec<Value> = parsed.collect();
@@ -120,7 +123,10 @@ impl<'a> ItemRights<'a> {
         let filters = self.access.row_filters.iter();
         for part in filters.flat_map(|filter| filter.root.conjuncts()) {
             let read = read_fields(part);
-            if read.iter().all(|at| is_known(*at)) && holds_part(part, &parsed, self.user) {
+            let is_known_part = !part.reads_related() && read.iter().all(|at| is_known(*at));
+            let row = row.with_values(resource.index, &parsed);
+            let related = self.facts.for_user(self.user);
+            if is_known_part && holds_part(part, row, self.user, &related) {
                 continue;
             }
             for at in read.into_iter().filter(|at| is_known(*at)) {

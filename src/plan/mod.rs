@@ -32,8 +32,8 @@ pub use import::{
     refusal_faults,
 };
 pub use outcome::{
-    ChangeBatch, ChangeLogBounds, ChangesPage, ExpandedPage, HistoryRefusal, IdempotentResponse,
-    LogMarks, Outcome, RelatedLimits, RequestRefusal, VisibleChange,
+    ChangeBatch, ChangeLogBounds, ChangesPage, ExpandedPage, FactAnswer, HistoryRefusal,
+    IdempotentResponse, LogMarks, Outcome, RelatedLimits, RequestRefusal, VisibleChange,
 };
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, ExpandedRead, InvalidWrite, PastRead, ReadPlan};
@@ -86,7 +86,7 @@ impl Plan {
                 ReadPlan::Ready
                 | ReadPlan::ChangeLogBounds
                 | ReadPlan::LogMarks
-                | ReadPlan::ItemStates { .. }
+                | ReadPlan::RelatedFacts { .. }
                 | ReadPlan::Changes(_)
                 | ReadPlan::ChangeBatch { .. }
                 | ReadPlan::User(_)

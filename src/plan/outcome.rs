@@ -1,11 +1,12 @@
 //! The result of the store, as data and without HTTP: what it has written or read, or why it refuses.
 
 use super::delivery::{DeliveryOutcome, WebhookPosition, WebhookProgress, WebhookQueue};
+use crate::fault;
 use crate::formats::RelatedItems;
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
-use crate::permit::ItemState;
+use crate::permit::{AncestorCache, ItemState, RelatedFact};
 use crate::problem::FieldFault;
 use crate::value::{Change, EventKind, Id, Item, Moment, Page};
 
@@ -17,7 +18,7 @@ pub enum Outcome {
     Changes(ChangesPage),
     ChangeBatch(ChangeBatch),
     LogMarks(LogMarks),
-    ItemStates(Vec<ItemState>),
+    RelatedFacts(Vec<FactAnswer>),
     User(Option<Item>),
     Stamp(i64),
     IsModelInForce(bool),
@@ -41,6 +42,8 @@ pub enum Outcome {
     Updated(Item),
     Patched(Item),
     Removed,
+    /// The outcome of a write whose items the caller may not read, because of other items.
+    Unreadable(Box<Outcome>),
     /// The response of an idempotent write, replayed or just stored.
     Idempotent(IdempotentResponse),
 }
@@ -54,6 +57,30 @@ pub struct ExpandedPage {
     pub related: Vec<RelatedItems>,
     /// The approximate size of all values, each as often as the response has it.
     pub bytes: usize,
+}
+
+/// The answer to a `RelatedFact`.
+#[derive(Debug, PartialEq)]
+pub enum FactAnswer {
+    Item(ItemState),
+    Member(bool),
+}
+
+impl FactAnswer {
+    /// Makes it known to an evaluation that lacked the fact.
+    pub fn add_to(self, known: &mut AncestorCache, fact: RelatedFact) {
+        match (self, fact) {
+            (Self::Item(state), RelatedFact::Item(resource, id)) => {
+                known.insert((resource, id), state);
+            }
+            (Self::Member(is_member), RelatedFact::Member(question)) => {
+                known.add_member(question, is_member);
+            }
+            (Self::Item(_) | Self::Member(_), _) => {
+                fault::bug("the store answers an item for an item, and yes or no for the rest")
+            }
+        }
+    }
 }
 
 /// The sequence numbers of the first and the last entry of the change log; `None` when it is empty.
@@ -164,10 +191,10 @@ impl Outcome {
             Self::CreatedMany(items) => items,
             Self::Located(_, outcome) => outcome.items(),
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],
-            Self::Removed | Self::Idempotent(_) => &[],
+            Self::Removed | Self::Unreadable(_) | Self::Idempotent(_) => &[],
             // Internal: never sent to a client.
             Self::User(_) | Self::Stamp(_) | Self::IsModelInForce(_) => &[],
-            Self::ChangeBatch(_) | Self::LogMarks(_) | Self::ItemStates(_) => &[],
+            Self::ChangeBatch(_) | Self::LogMarks(_) | Self::RelatedFacts(_) => &[],
             Self::WebhookQueues(_) | Self::WebhookProgress(_) | Self::WebhookStart(_) => &[],
             Self::Delivery(_) => &[],
         }

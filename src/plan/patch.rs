@@ -14,8 +14,8 @@ use crate::formats::{ItemView, json as written};
 use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};
 use crate::json::{self, Json};
-use crate::model::{Field, Model, Resource};
-use crate::permit::{Access, UnreadableFields};
+use crate::model::{Field, Resource};
+use crate::permit::{Access, FactReader, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
 
@@ -24,15 +24,16 @@ const DEPTH_MAX: usize = 64;
 
 /// The draft that a patch makes of an item.
 pub fn apply_patch(
-    model: &Model,
+    facts: &FactReader<'_>,
     collection: &Collection,
     patch: &Patch,
     stored: &Item,
 ) -> Result<ItemDraft, RequestRefusal> {
+    let model = facts.model();
     let resource = model.resource(collection.resource);
     let reach = &collection.scope;
     let access = reach.access(resource.index);
-    let (hidden, unseen) = (&*access.hidden, reach.unreadable(resource, stored));
+    let (hidden, unseen) = (&*access.hidden, reach.unreadable(resource, stored, facts));
     let text = visible_json(resource, (hidden, unseen), stored);
     let bytes_max = model.server.limits.body_bytes_max;
     let mut renewed = Vec::new();

@@ -6,8 +6,9 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, Expansion, ItemPath, ListQuery, PastState};
+use crate::intent::{ChangesQuery, Expansion, ListQuery, PastState};
 use crate::model::{Model, ResourceIndex};
+use crate::permit::RelatedFact;
 use crate::permit::change_visibility::ChangeScope;
 use crate::problem::FieldFault;
 use crate::value::Id;
@@ -27,9 +28,9 @@ pub enum ReadPlan {
     },
     /// The marks of the change log.
     LogMarks,
-    /// The states of some items directly after the entry with this number.
-    ItemStates {
-        paths: Vec<ItemPath>,
+    /// Facts about items directly after the entry with this number, and about current memberships.
+    RelatedFacts {
+        facts: Vec<RelatedFact>,
         sequence: i64,
     },
     /// Whether the items of a collection, or one item, can be watched, and the marks of the change log.
@@ -125,7 +126,7 @@ impl ReadPlan {
             Self::Ready | Self::ChangeLogBounds | Self::Changes(_) | Self::LogMarks => false,
             Self::Page(..) | Self::PastItem(_) | Self::InvalidWrite(_) => false,
             Self::Expanded(_) => false,
-            Self::ChangeBatch { .. } | Self::ItemStates { .. } | Self::WatchStart(..) => false,
+            Self::ChangeBatch { .. } | Self::RelatedFacts { .. } | Self::WatchStart(..) => false,
             Self::WebhookQueues | Self::WebhookStart(_) | Self::IsModelInForce => false,
             Self::WebhookProgress(_) => false,
             Self::User(_) | Self::UsersStamp | Self::IdempotentResponse(_) | Self::Item(..) => true,

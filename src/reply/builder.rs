@@ -30,6 +30,7 @@ use crate::formats::{self, Format, ItemView, RelatedView};
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::intent::{ListQuery, format_path};
 use crate::model::Model;
+use crate::permit::FactReader;
 use crate::plan::{Collection, ExpandedPage, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::{self, Problem};
 use crate::store::StoreError;
@@ -206,15 +207,19 @@ impl ReplyBuilder {
                 }
                 reply
             }
-            _ if !is_readable(about, outcome) => {
-                let mut reply = write_only(about, outcome);
-                self.add_deprecation(&mut reply, about, Some(&[]));
-                return Ok(reply);
-            }
+            Outcome::Unreadable(outcome) => return Ok(self.without_item(about, outcome)),
+            _ if !is_readable(about, outcome) => return Ok(self.without_item(about, outcome)),
             _ => self.success(about, outcome),
         };
         self.add_deprecation(&mut reply, about, Some(outcome.items()));
         Ok(reply)
+    }
+
+    /// The reply to a write whose item a GET by the same caller would not show.
+    fn without_item(&self, about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
+        let mut reply = write_only(about, outcome);
+        self.add_deprecation(&mut reply, about, Some(&[]));
+        reply
     }
 
     /// Builds the reply that streams a whole collection. It has no validators.
@@ -275,7 +280,7 @@ impl ReplyBuilder {
             | Outcome::Changes(_)
             | Outcome::ChangeBatch(_)
             | Outcome::LogMarks(_)
-            | Outcome::ItemStates(_)
+            | Outcome::RelatedFacts(_)
             | Outcome::User(_)
             | Outcome::Stamp(_)
             | Outcome::IsModelInForce(_)
@@ -283,6 +288,7 @@ impl ReplyBuilder {
             | Outcome::WebhookProgress(_)
             | Outcome::WebhookStart(_)
             | Outcome::Delivery(_)
+            | Outcome::Unreadable(_)
             | Outcome::Idempotent(_) => bug("this outcome is not about a collection"),
         };
         (format.item)(&mut body, view, item);
@@ -470,10 +476,14 @@ fn write_only(about: &ResponseContext<'_>, outcome: &Outcome) -> Reply {
     }
 }
 
-/// Whether the caller may read all items that a write has changed.
+/// Whether the caller may read all items that a write has changed. Where other items decide that, the store has found
+/// out.
 fn is_readable(about: &ResponseContext<'_>, outcome: &Outcome) -> bool {
     let (resource, scope) = (about.view().resource, &about.collection.scope);
-    outcome.items().iter().all(|item| scope.can_read_item(resource, item))
+    let no_facts = FactReader::without_facts(about.model);
+    let mut items = outcome.items().iter();
+    scope.read_access(resource.index).reads_related()
+        || items.all(|item| scope.can_read_item(resource, item, &no_facts))
 }
 
 fn hex_digit(number: u8) -> u8 {

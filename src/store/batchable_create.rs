@@ -5,6 +5,7 @@
 
 use crate::fault;
 use crate::model::Model;
+use crate::permit::FactReader;
 use crate::plan::decide::ScriptResult;
 use crate::plan::{
     Outcome, StoredState, WriteAction, WritePlan, WriteRequest, decide, uuids_per_item,
@@ -18,7 +19,7 @@ use crate::store::uuid_v7;
 use crate::value::{Id, IdKind, Moment};
 
 /// Whether a write can be batched: one top-level item of the model with a generated id, without references or
-/// unique rules, and without an idempotency key.
+/// unique rules, without an idempotency key, and by a caller whose rights to it depend on no other items.
 pub fn is_batchable(model: &Model, write: &WritePlan) -> bool {
     let WriteAction::Create { drafts, .. } = &write.action else { return false };
     let [draft] = &**drafts else { return false };
@@ -29,6 +30,7 @@ pub fn is_batchable(model: &Model, write: &WritePlan) -> bool {
         && resource.parent.is_none()
         && resource.unique.is_empty()
         && draft.references.is_empty()
+        && !write.collection.scope.reads_related(resource.index)
 }
 
 /// A new item to insert.
@@ -54,8 +56,8 @@ impl<'a> BatchableCreate<'a> {
         let uuids = uuid_v7::random_uuids(uuids)?;
         let found = StoredState { ids: vec![id], uuids, ..StoredState::empty(now) };
         let request = WriteRequest { action, conditions, user: by.user.as_deref() };
-        let script =
-            decide(&context.model, collection, request, found).map_err(StoreError::Refused)?;
+        let facts = FactReader::without_facts(&context.model);
+        let script = decide(&facts, collection, request, found).map_err(StoreError::Refused)?;
         let (saving, _) = ItemWrites::new(context, collection, script.steps);
         Ok(Self {
             log: ChangeLogContext { collection, by, now },

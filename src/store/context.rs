@@ -210,6 +210,10 @@ impl ScopedStatements<'_> {
         self.statement(&self.read().exists_anywhere, &[Bind::Id(id)], &[])
     }
 
+    pub fn item_anywhere(&self, id: Id) -> Statement<'_> {
+        self.statement(&self.read().item_anywhere, &[Bind::Id(id)], &[])
+    }
+
     /// The item under any parent, with the ids of its ancestors above the parent after its columns.
     pub fn flat_item(&self, id: Id) -> Statement<'_> {
         self.statement(&self.flat().item, &[Bind::Id(id)], &[])

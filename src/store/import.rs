@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::fault::OrBug as _;
 use crate::intent::preconditions::Preconditions;
 use crate::model::{Resource, ResourceIndex};
-use crate::permit::AccessScope;
+use crate::permit::{AccessScope, FactReader};
 use crate::plan::decide::{dangling_faults, unique_violation};
 use crate::plan::{
     ChangeAuthor, Collection, ImportRow, ItemDraft, NewItemOrigin, ScriptStep, StoredState,
@@ -431,7 +431,8 @@ impl<'a> RowPlan<'a, '_> {
                     ..StoredState::empty(*now)
                 };
                 let request = WriteRequest { action, conditions, user: None };
-                let script = decide(&context.model, &collection, request, found);
+                let facts = FactReader::without_facts(&context.model);
+                let script = decide(&facts, &collection, request, found);
                 script.map_err(|refusal| refusal_faults(resource, &row.root, refusal))?.steps
             }
         };

@@ -29,6 +29,7 @@ mod migration;
 mod missing_parts;
 mod postgres;
 mod read;
+mod related_facts;
 mod replay_protection;
 mod retention;
 mod rows;
@@ -53,14 +54,14 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
-use crate::intent::ItemPath;
 use crate::log::Logger;
 use crate::metrics::Metrics;
 use crate::model::Model;
 use crate::model::database_tables::DatabaseTables;
-use crate::permit::ItemState;
+use crate::permit::RelatedFact;
 use crate::plan::{
-    ChangeBatch, ChangeLogBounds, DeliveryOutcome, DeliveryTask, Outcome, ReadPlan, WritePlan,
+    ChangeBatch, ChangeLogBounds, DeliveryOutcome, DeliveryTask, FactAnswer, Outcome, ReadPlan,
+    WritePlan,
 };
 use crate::store::postgres::worker::{PostgresStore, PostgresWorker};
 use crate::store::sqlite::database_files::DatabaseFiles;
@@ -310,15 +311,15 @@ impl StoreWorker {
         }
     }
 
-    /// The states of items directly after the entry of the change log with this number, in the order of the paths.
-    pub async fn read_item_states(
+    /// The facts that row filters need for the entry of the change log with this number, in the same order.
+    pub async fn read_related_facts(
         &self,
-        paths: Vec<ItemPath>,
+        facts: Vec<RelatedFact>,
         sequence: i64,
-    ) -> Result<Vec<ItemState>, StoreError> {
-        match self.read(ReadPlan::ItemStates { paths, sequence }).await? {
-            Outcome::ItemStates(states) => Ok(states),
-            _ => Err(StoreError::internal("a read of items had another outcome")),
+    ) -> Result<Vec<FactAnswer>, StoreError> {
+        match self.read(ReadPlan::RelatedFacts { facts, sequence }).await? {
+            Outcome::RelatedFacts(answers) => Ok(answers),
+            _ => Err(StoreError::internal("a read of facts had another outcome")),
         }
     }
 

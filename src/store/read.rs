@@ -1,11 +1,10 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
 use crate::model::{Resource, ResourceIndex};
-use crate::permit::UnreadableFields;
+use crate::permit::{FactReader, UnreadableFields};
 use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
 use crate::store::change_log::history::read_past_item;
-use crate::store::change_log::item_log::ancestor_at;
 use crate::store::change_log::page::read_page;
 use crate::store::change_log::{self, not_modified_page};
 use crate::store::context::StoreContext;
@@ -13,6 +12,7 @@ use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::list_page::PageRead;
+use crate::store::related_facts::{FactMoment, evaluate_with_facts, look_up};
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
 use crate::store::{deliveries, expand, idempotency, users};
@@ -51,12 +51,13 @@ async fn read_nested<D: Driver>(
             Ok(Outcome::ChangeBatch(batch))
         }
         ReadPlan::LogMarks => Ok(Outcome::LogMarks(change_log::read_marks(driver).await?)),
-        ReadPlan::ItemStates { paths, sequence } => {
-            let mut states = Vec::with_capacity(paths.len());
-            for path in paths {
-                states.push(Box::pin(ancestor_at(driver, context, path, *sequence)).await?);
+        ReadPlan::RelatedFacts { facts, sequence } => {
+            let mut answers = Vec::with_capacity(facts.len());
+            let moment = FactMoment::After(*sequence);
+            for fact in facts {
+                answers.push(Box::pin(look_up(driver, context, fact, moment)).await?);
             }
-            Ok(Outcome::ItemStates(states))
+            Ok(Outcome::RelatedFacts(answers))
         }
         ReadPlan::WatchStart(collection, item) => {
             // The marks come first: a deletion that the check does not see has a larger number.
@@ -180,16 +181,16 @@ async fn refuse_invalid<D: Driver>(
         let statement = reached.item(id, ancestors);
         let stored = load_for_decision(driver, context, *resource, statement).await?;
         let Some(stored) = stored else { return Ok(RequestRefusal::Missing) };
-        let required = check_item_preconditions(
-            &context.model,
-            &refuse.collection,
-            &refuse.preconditions,
-            &stored,
-        );
+        let judge = |facts: &FactReader<'_>| {
+            let (collection, conditions) = (&refuse.collection, &refuse.preconditions);
+            let required = check_item_preconditions(collection, conditions, &stored, facts);
+            (required, scope.unreadable(declared, &stored, facts))
+        };
+        let judged = evaluate_with_facts(driver, context, FactMoment::Now, judge);
+        let (required, unseen) = Box::pin(judged).await?;
         if let Err(refusal) = required {
             return Ok(refusal);
         }
-        let unseen = scope.unreadable(declared, &stored);
         let kept = references.iter().filter(|one| {
             !scope.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
         });

@@ -13,7 +13,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
 use crate::model::Resource;
-use crate::plan::decide::check_item_preconditions;
+use crate::permit::FactReader;
+use crate::plan::decide::{Script, check_item_preconditions};
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
     RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch, decide,
@@ -27,6 +28,7 @@ use crate::store::driver::{Driver, Then};
 use crate::store::error::{StatementError, StoreError, WriteError};
 use crate::store::existence::{ExistenceCheck, check_existence};
 use crate::store::read::{load_for_decision, load_item};
+use crate::store::related_facts::{FactMoment, evaluate_with_facts};
 use crate::store::statement::{Bind, Columns};
 use crate::store::{idempotency, script, users, uuid_v7, webhooks};
 use crate::value::{Id, IdKind, Item, Moment};
@@ -72,7 +74,14 @@ async fn execute_write<D: Driver>(
     let now = found.now;
     let log = ChangeLogContext { collection, by, now };
     let request = WriteRequest { action, conditions: preconditions, user: by.user.as_deref() };
-    let script = decide(&context.model, collection, request, found)?;
+    let script = match collection.scope.reads_related(collection.resource) {
+        false => decide(&FactReader::without_facts(&context.model), collection, request, found)?,
+        true => {
+            let decide = |facts: &FactReader<'_>| decide(facts, collection, request, found.clone());
+            Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await??
+        }
+    };
+    let is_readable = Box::pin(is_readable(driver, context, collection, &script)).await?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
@@ -80,12 +89,30 @@ async fn execute_write<D: Driver>(
         Box::pin(webhooks::prepare_write(driver, context, (write, &script.steps), now)).await?;
     }
     let items = script::run(driver, context, &log, script.steps, then).await?;
-    match (script.result.into_outcome(items), action) {
-        (Some(Outcome::Updated(item)), WriteAction::Patch { .. }) => Ok(Outcome::Patched(item)),
-        (outcome, _) => {
-            outcome.ok_or_else(|| StoreError::internal("an update returned no row").into())
-        }
+    let outcome = match (script.result.into_outcome(items), action) {
+        (Some(Outcome::Updated(item)), WriteAction::Patch { .. }) => Outcome::Patched(item),
+        (Some(outcome), _) => outcome,
+        (None, _) => return Err(StoreError::internal("an update returned no row").into()),
+    };
+    Ok(if is_readable { outcome } else { Outcome::Unreadable(Box::new(outcome)) })
+}
+
+/// Whether the caller may read what a script writes, as far as other items decide it. The response is made outside of
+/// the transaction, where they are not known.
+async fn is_readable<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    Collection { resource, scope, .. }: &Collection,
+    script: &Script,
+) -> Result<bool, StatementError> {
+    if !scope.read_access(*resource).reads_related() {
+        return Ok(true);
     }
+    let resource = context.model.resource(*resource);
+    let is_readable = |facts: &FactReader<'_>| {
+        script.items().all(|item| scope.can_read_item(resource, item, facts))
+    };
+    evaluate_with_facts(driver, context, FactMoment::Now, is_readable).await
 }
 
 /// Whether the rights that permitted the write are due for a recheck.
@@ -205,8 +232,11 @@ async fn load_for_change<D: Driver>(
     found.item = lock_item(driver, context, collection, id, RowLock::Update).await?;
     if let WriteAction::Patch { patch, .. } = action {
         let stored = found.item.as_ref().ok_or(RequestRefusal::Missing)?;
-        check_item_preconditions(&context.model, collection, preconditions, stored)?;
-        let draft = apply_patch(&context.model, collection, patch, stored)?;
+        let apply = |facts: &FactReader<'_>| {
+            check_item_preconditions(collection, preconditions, stored, facts)?;
+            apply_patch(facts, collection, patch, stored)
+        };
+        let draft = evaluate_with_facts(driver, context, FactMoment::Now, apply).await??;
         if draft.has_clear_text() {
             return Err(StoreError::internal("a clear-text secret must not be stored").into());
         }

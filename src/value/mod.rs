@@ -150,6 +150,16 @@ impl fmt::Display for Id {
     }
 }
 
+/// An id as the value of a `ref` field.
+impl From<Id> for Value {
+    fn from(id: Id) -> Self {
+        match id {
+            Id::Uuid(_) => Self::Text(id.text().into()),
+            Id::Integer(number) => Self::Integer(number),
+        }
+    }
+}
+
 /// The kind of id that a resource has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdKind {
@@ -165,6 +175,15 @@ impl IdKind {
         let has_capitals = text.iter().fold(false, |any, byte| any | byte.is_ascii_uppercase());
         let uuid = Uuid::try_parse_ascii(text).ok()?;
         (!has_capitals).then_some(Id::Uuid(uuid))
+    }
+
+    /// The id in the value of a `ref` field.
+    pub fn read_value(self, value: &Value) -> Option<Id> {
+        match (self, value) {
+            (Self::Uuid, Value::Text(text)) => self.parse(text),
+            (Self::Integer, Value::Integer(number)) => Some(Id::Integer(*number)),
+            _ => None,
+        }
     }
 
     /// Parses an id as in a path: each id has one spelling, so that an item has one URL.

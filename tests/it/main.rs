@@ -107,6 +107,8 @@ mod retries;
 #[cfg(test)]
 mod roles;
 #[cfg(test)]
+mod row_rules;
+#[cfg(test)]
 mod schema_changes;
 #[cfg(test)]
 mod spec;

@@ -13,10 +13,8 @@ use crate::intent::{EventSelection, ListQuery, LoggedChange, SelectionFault};
 use crate::json::{self, Json};
 use crate::model::Model;
 use crate::model::builtin::webhook;
-use crate::permit::AccessScope;
-use crate::permit::change_visibility::{
-    ChangeScope, ChangeTarget, NoAncestorStates, Visibility, judge,
-};
+use crate::permit::change_visibility::{ChangeScope, ChangeTarget, Visibility, judge};
+use crate::permit::{AccessScope, NoFacts};
 use crate::plan::NewDelivery;
 use crate::value::{EventKind, Id, Item, Moment, Value};
 
@@ -100,8 +98,7 @@ impl WebhookDefinition {
         let selected = self.selected.as_ref()?;
         let resource = logged.resource?;
         let scope = selected.scopes.get(resource.0)?.as_ref()?;
-        let Visibility::Visible { kind, shows_before } =
-            judge(model, scope, logged, &NoAncestorStates)
+        let Visibility::Visible { kind, shows_before } = judge(model, scope, logged, &NoFacts)
         else {
             return None;
         };

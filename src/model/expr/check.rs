@@ -3,25 +3,19 @@
 //! The type of a field parses a literal that is compared with it, so `status = "payed"` or an invalid date is
 //! an error here, and the values in a `where` fit the columns.
 
-use super::parse::{SyntaxKind, SyntaxNode};
-use super::tree::{Comparison, ExprError, ExprNode, Path, PathRoot, TextFunction};
-use super::types::{ExprType, check_ordered, parse_number_literal, scalar_type};
-use crate::fault::OrBug as _;
-use crate::json::Json;
-use crate::model::field::{Field, StorageClass};
-use crate::model::nearest::nearest;
-use crate::problem::FaultCollector;
-use crate::value::Value;
+use std::cell::RefCell;
+use std::sync::Arc;
 
-/// The names that an expression may use.
-#[derive(Debug, Clone, Copy)]
-pub struct ExprScope<'f> {
-    pub fields: &'f [Field],
-    /// Declared fields whose mistakes are reported already: a second message would not help.
-    pub invalid_fields: &'f [&'f str],
-    /// Computed fields, which another `computed` cannot use.
-    pub computed_fields: &'f [&'f str],
-}
+use super::literal::{ExprPurpose, parse_literal, parse_number_literal, parse_source_literal};
+use super::names::{
+    ExprScope, NamedValue, RelationScope, ThisScope, ValueSource, check_same_target,
+    check_user_field, find_field, resolve_where, source_type, unknown_name, walk_object,
+};
+use super::parse::{SyntaxKind, SyntaxNode};
+use super::tree::{Comparison, ExprError, ExprNode, MemberTest, Path, PathRoot, TextFunction};
+use super::types::{ExprType, check_ordered};
+use crate::model::field::{Field, ResourceIndex, StorageClass};
+use crate::value::Value;
 
 type TypedNode = Result<(ExprNode, ExprType), ExprError>;
 
@@ -30,7 +24,7 @@ pub fn check_computed(
     target: &Field,
     scope: ExprScope<'_>,
 ) -> Result<ExprNode, ExprError> {
-    let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Computed };
+    let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Computed, this: None };
     let (node, found) = checker.check_node(syntax)?;
     let fits = match (target.storage_class(), found) {
         (StorageClass::Integer | StorageClass::Decimal, ExprType::Exact)
@@ -55,29 +49,13 @@ pub fn check_computed(
 }
 
 pub fn check_check(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<ExprNode, ExprError> {
-    TypeChecker { scope, element: None, purpose: ExprPurpose::Check }.check_boolean(syntax)
+    let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Check, this: None };
+    checker.check_boolean(syntax)
 }
 
 pub fn check_condition(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<ExprNode, ExprError> {
-    TypeChecker { scope, element: None, purpose: ExprPurpose::Where }.check_boolean(syntax)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExprPurpose {
-    Computed,
-    Check,
-    Where,
-}
-
-impl ExprPurpose {
-    /// The key of the model file.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Computed => "computed",
-            Self::Check => "check",
-            Self::Where => "where",
-        }
-    }
+    let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Where, this: None };
+    checker.check_boolean(syntax)
 }
 
 #[derive(Clone, Copy)]
@@ -86,10 +64,12 @@ struct TypeChecker<'f> {
     /// The element type of the list that `sum` iterates over.
     element: Option<&'f Field>,
     purpose: ExprPurpose,
+    /// The row outside of `exists`, inside of it.
+    this: Option<ThisScope<'f>>,
 }
 
 impl<'f> TypeChecker<'f> {
-    fn check_node(self, syntax: &SyntaxNode) -> TypedNode {
+    fn check_node(&self, syntax: &SyntaxNode) -> TypedNode {
         Ok(match &syntax.kind {
             SyntaxKind::Number(text) => {
                 (ExprNode::Literal(parse_number_literal(text, syntax)?), ExprType::Exact)
@@ -98,36 +78,38 @@ impl<'f> TypeChecker<'f> {
             SyntaxKind::Boolean(value) => {
                 (ExprNode::Literal(Value::Boolean(*value)), ExprType::Boolean)
             }
-            SyntaxKind::User if self.purpose == ExprPurpose::Where => {
+            SyntaxKind::User => {
+                self.check_user(syntax)?;
                 (ExprNode::User, ExprType::Text)
             }
-            SyntaxKind::User => {
-                return Err(syntax.error_with_help(
-                    format!("`$user` is not known in `{}`", self.purpose.key()),
-                    "it depends on the item alone, whoever the caller is; `$user` is for `where`",
-                ));
+            SyntaxKind::UserField(name) => {
+                check_user_field(self.check_user(syntax)?, name, syntax)?
             }
             SyntaxKind::Name(names) => {
-                let (path, field) = self.resolve_name(names, syntax)?;
-                (ExprNode::Field(path), scalar_type(field, names, syntax)?)
+                let NamedValue { node, source } = self.resolve(names, syntax)?;
+                (node, source_type(source, names, syntax)?)
             }
             SyntaxKind::Not(inner) => {
                 (ExprNode::Not(Box::new(self.check_boolean(inner)?)), ExprType::Boolean)
             }
-            SyntaxKind::And(left, right) | SyntaxKind::Or(left, right) => {
-                let (left, right) =
-                    ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
-                let (left, right) = (Box::new(left), Box::new(right));
-                let node = match syntax.kind {
-                    SyntaxKind::And(..) => ExprNode::And(left, right),
-                    _ => ExprNode::Or(left, right),
-                };
-                (node, ExprType::Boolean)
+            SyntaxKind::And(left, right) => {
+                let (left, right) = self.check_sides(left, right)?;
+                (ExprNode::And(left, right), ExprType::Boolean)
+            }
+            SyntaxKind::Or(left, right) => {
+                let (left, right) = self.check_sides(left, right)?;
+                (ExprNode::Or(left, right), ExprType::Boolean)
             }
             SyntaxKind::Compare(comparison, left, right) => {
                 (self.check_comparison(*comparison, left, right)?, ExprType::Boolean)
             }
             SyntaxKind::In(inner, among) => (self.check_in(inner, among)?, ExprType::Boolean),
+            SyntaxKind::Contains(arguments) => {
+                (self.check_contains(arguments, syntax)?, ExprType::Boolean)
+            }
+            SyntaxKind::Exists(resource, condition) => {
+                (self.check_exists(resource, condition, syntax)?, ExprType::Boolean)
+            }
             SyntaxKind::Negate(_)
             | SyntaxKind::Arithmetic(..)
             | SyntaxKind::Sum(_)
@@ -158,7 +140,27 @@ impl<'f> TypeChecker<'f> {
         })
     }
 
-    fn check_count(self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
+    fn check_user(&self, syntax: &SyntaxNode) -> Result<RelationScope<'f>, ExprError> {
+        self.scope.relations.ok_or_else(|| {
+            syntax.error_with_help(
+                format!("`$user` is not known in `{}`", self.purpose.key()),
+                "it depends on the item alone, whoever the caller is; `$user` is for `where`",
+            )
+        })
+    }
+
+    /// The two sides of `and` or `or`.
+    fn check_sides(
+        &self,
+        left: &SyntaxNode,
+        right: &SyntaxNode,
+    ) -> Result<(Box<ExprNode>, Box<ExprNode>), ExprError> {
+        let (left, right) =
+            ExprError::both_or_error(self.check_boolean(left), self.check_boolean(right))?;
+        Ok((Box::new(left), Box::new(right)))
+    }
+
+    fn check_count(&self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
         match arguments {
             [list] => Ok((ExprNode::Count(self.check_list(list)?.0), ExprType::Exact)),
             _ => {
@@ -169,7 +171,7 @@ impl<'f> TypeChecker<'f> {
     }
 
     fn check_call(
-        self,
+        &self,
         function: TextFunction,
         arguments: &[SyntaxNode],
         syntax: &SyntaxNode,
@@ -194,21 +196,21 @@ impl<'f> TypeChecker<'f> {
         Ok((ExprNode::Call(function, nodes), found))
     }
 
-    fn check_boolean(self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {
+    fn check_boolean(&self, syntax: &SyntaxNode) -> Result<ExprNode, ExprError> {
         match self.check_node(syntax)? {
             (node, ExprType::Boolean) => Ok(node),
             (_, found) => Err(syntax.error(format!("expected true or false here, got {found}"))),
         }
     }
 
-    fn check_number(self, syntax: &SyntaxNode) -> TypedNode {
+    fn check_number(&self, syntax: &SyntaxNode) -> TypedNode {
         match self.check_node(syntax)? {
             (node, found) if found.is_number() => Ok((node, found)),
             (_, found) => Err(syntax.error(format!("expected a number here, got {found}"))),
         }
     }
 
-    fn check_sum(self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
+    fn check_sum(&self, arguments: &[SyntaxNode], syntax: &SyntaxNode) -> TypedNode {
         let (list, expression) = match arguments {
             [list] => (list, None),
             [list, expression] => (list, Some(expression)),
@@ -224,7 +226,7 @@ impl<'f> TypeChecker<'f> {
         }
         let (node, found) = match expression {
             Some(expression) => {
-                TypeChecker { element: Some(element), ..self }.check_number(expression)?
+                TypeChecker { element: Some(element), ..*self }.check_number(expression)?
             }
             None => match ExprType::from_class(element.storage_class()) {
                 Some(found) if found.is_number() => {
@@ -243,7 +245,7 @@ impl<'f> TypeChecker<'f> {
         Ok((ExprNode::Sum(path, Box::new(node)), found))
     }
 
-    fn check_list(self, syntax: &SyntaxNode) -> Result<(Path, &'f Field), ExprError> {
+    fn check_list(&self, syntax: &SyntaxNode) -> Result<(Path, &'f Field), ExprError> {
         let SyntaxKind::Name(names) = &syntax.kind else {
             return Err(syntax.error("expected the name of a list"));
         };
@@ -258,9 +260,103 @@ impl<'f> TypeChecker<'f> {
         }
     }
 
-    /// Resolves a name. Inside `sum` the fields of the element shadow those of the resource.
+    /// Resolves a name, also of other items.
+    fn resolve(&self, names: &[String], syntax: &SyntaxNode) -> Result<NamedValue<'f>, ExprError> {
+        let Some(relations) = self.scope.relations else {
+            let (path, field) = self.resolve_name(names, syntax)?;
+            return Ok(NamedValue {
+                node: ExprNode::Field(path),
+                source: ValueSource::Field(field),
+            });
+        };
+        resolve_where(relations, self.this, names, syntax)
+    }
+
+    fn where_only(
+        &self,
+        function: &str,
+        syntax: &SyntaxNode,
+    ) -> Result<RelationScope<'f>, ExprError> {
+        self.scope.relations.ok_or_else(|| {
+            syntax.error(format!("`{function}` is for `where`, not for `{}`", self.purpose.key()))
+        })
+    }
+
+    fn check_contains(
+        &self,
+        arguments: &[SyntaxNode],
+        syntax: &SyntaxNode,
+    ) -> Result<ExprNode, ExprError> {
+        self.where_only("contains", syntax)?;
+        let [list, value] = arguments else {
+            let count = arguments.len();
+            let message = format!("expected `contains(list, value)`, got {count} arguments");
+            return Err(syntax.error(message));
+        };
+        let SyntaxKind::Name(names) = &list.kind else {
+            return Err(list.error("expected the name of a list"));
+        };
+        let NamedValue { node, source } = self.resolve(names, list)?;
+        let element = match source {
+            ValueSource::Field(field) => field.rules.element.as_deref(),
+            ValueSource::Id(..) => None,
+        };
+        let Some(element) = element else {
+            return Err(list.error(format!("expected a list, but `{}` is none", names.join("."))));
+        };
+        let is_inner = match &node {
+            ExprNode::Field(path) => !path.inner.is_empty(),
+            ExprNode::Related(to) => !to.path.inner.is_empty(),
+            _ => false,
+        };
+        let found = ExprType::from_class(element.storage_class()).filter(|_| !is_inner);
+        let Some(found) = found else {
+            let help =
+                "`contains` is for lists of texts, numbers, dates and the like, outside of objects";
+            return Err(list.error_with_help("expected a list of single values", help));
+        };
+        let value = if value.kind.is_literal() {
+            ExprNode::Literal(parse_literal(self.purpose, element, names, value)?)
+        } else {
+            let (node, other) = self.check_node(value)?;
+            if found != other && !(found.is_number() && other.is_number()) {
+                return Err(value.error(format!("expected {found}, got {other}")));
+            }
+            node
+        };
+        Ok(ExprNode::Contains(Box::new(node), Box::new(value)))
+    }
+
+    fn check_exists(
+        &self,
+        resource: &str,
+        condition: &SyntaxNode,
+        syntax: &SyntaxNode,
+    ) -> Result<ExprNode, ExprError> {
+        let relations = self.where_only("exists", syntax)?;
+        if self.this.is_some() {
+            return Err(syntax.error("an `exists` cannot stand inside another"));
+        }
+        let found = relations.resources.iter().position(|one| one.name == resource);
+        let Some(index) = found.map(ResourceIndex) else {
+            let help = "it is declared under [resources]; write its name as it is there";
+            return Err(syntax.error_with_help(format!("there is no resource `{resource}`"), help));
+        };
+        let values = RefCell::new(Vec::new());
+        let checker = TypeChecker {
+            scope: relations.of(index)?,
+            this: Some(ThisScope { relations, values: &values }),
+            ..*self
+        };
+        let condition = checker.check_boolean(condition)?;
+        let (row, this) = (relations.row, values.take());
+        Ok(ExprNode::Exists(Arc::new(MemberTest { resource: index, condition, row, this })))
+    }
+
+    /// Resolves a name of a `computed` or a `check`. Inside `sum` the fields of the element shadow those of the
+    /// resource.
     fn resolve_name(
-        self,
+        &self,
         names: &[String],
         syntax: &SyntaxNode,
     ) -> Result<(Path, &'f Field), ExprError> {
@@ -268,7 +364,7 @@ impl<'f> TypeChecker<'f> {
             return Err(ExprError::AlreadyReported);
         };
         let inner = self.element.map_or(&[][..], |element| &element.rules.fields);
-        let (root, mut path, mut field) = if let Some(field) = find_field(inner, first) {
+        let (root, mut path, field) = if let Some(field) = find_field(inner, first) {
             (PathRoot::Element, vec![field.name.clone()], field)
         } else if let Some((index, field)) =
             self.scope.fields.iter().enumerate().find(|(_, field)| *field.name == **first)
@@ -279,7 +375,7 @@ impl<'f> TypeChecker<'f> {
                 let help = "a computed field is made from fields that are sent";
                 return Err(syntax.error_with_help(format!("`{first}` is itself computed"), help));
             }
-            if self.purpose != ExprPurpose::Where && field.audit.is_some() {
+            if field.audit.is_some() {
                 let message = format!("`{first}` is set by the server, with every change");
                 let help = "only `where` can read it";
                 return Err(syntax.error_with_help(message, help));
@@ -291,26 +387,13 @@ impl<'f> TypeChecker<'f> {
             let known = inner.iter().chain(self.scope.fields).map(|field| &*field.name);
             return Err(unknown_name(first, known, syntax));
         };
-        for name in rest {
-            let fields = &field.rules.fields;
-            let Some(next) = find_field(fields, name) else {
-                if fields.is_empty() {
-                    let message = format!(
-                        "`{}` is of type `{}` and has no fields",
-                        field.name, field.kind.name
-                    );
-                    return Err(syntax.error(message));
-                }
-                return Err(unknown_name(name, fields.iter().map(|field| &*field.name), syntax));
-            };
-            path.push(next.name.clone());
-            field = next;
-        }
+        let (inner, field) = walk_object(field, rest, syntax)?;
+        path.extend(inner);
         Ok((Path { root, inner: path }, field))
     }
 
     fn check_comparison(
-        self,
+        &self,
         comparison: Comparison,
         left: &SyntaxNode,
         right: &SyntaxNode,
@@ -325,6 +408,14 @@ impl<'f> TypeChecker<'f> {
             _ => {
                 let ((one, first), (other, second)) =
                     ExprError::both_or_error(self.check_node(left), self.check_node(right))?;
+                if let (SyntaxKind::Name(one), SyntaxKind::Name(other), Some(relations)) =
+                    (&left.kind, &right.kind, self.scope.relations)
+                {
+                    let (first, second) =
+                        (self.resolve(one, left)?.source, self.resolve(other, right)?.source);
+                    let at = left.at.start..right.at.end;
+                    check_same_target(relations, (one, first), (other, second), at)?;
+                }
                 if first != second && !(first.is_number() && second.is_number()) {
                     let message =
                         format!("expected two values of one kind, got {first} and {second}");
@@ -338,59 +429,24 @@ impl<'f> TypeChecker<'f> {
 
     /// Compares a field with a literal, which the field's type parses.
     fn compare_with_literal(
-        self,
+        &self,
         comparison: Comparison,
         names: &[String],
         name: &SyntaxNode,
         literal: &SyntaxNode,
     ) -> Result<ExprNode, ExprError> {
-        let (path, field) = self.resolve_name(names, name)?;
-        let found = scalar_type(field, names, name)?;
+        let NamedValue { node, source } = self.resolve(names, name)?;
+        let found = source_type(source, names, name)?;
         check_ordered(
             comparison,
             found,
             name.at.start.min(literal.at.start)..name.at.end.max(literal.at.end),
         )?;
-        let value = self.parse_literal(field, found, names, literal)?;
-        Ok(ExprNode::Compare(
-            comparison,
-            Box::new(ExprNode::Field(path)),
-            Box::new(ExprNode::Literal(value)),
-        ))
+        let value = parse_source_literal(self.purpose, source, names, literal)?;
+        Ok(ExprNode::Compare(comparison, Box::new(node), Box::new(ExprNode::Literal(value))))
     }
 
-    fn parse_literal(
-        self,
-        field: &Field,
-        found: ExprType,
-        names: &[String],
-        literal: &SyntaxNode,
-    ) -> Result<Value, ExprError> {
-        let json = match &literal.kind {
-            // Calculations are exact anyway, so a literal like `quantity > 0.5` need not fit the field.
-            SyntaxKind::Number(text) if self.purpose != ExprPurpose::Where && found.is_number() => {
-                return parse_number_literal(text, literal);
-            }
-            SyntaxKind::Number(text) => Json::Number(text),
-            SyntaxKind::Text(text) => Json::Text(text.as_str().into()),
-            SyntaxKind::Boolean(value) => Json::Boolean(*value),
-            _ => {
-                return Err(literal.error("expected a number, a text, true or false"));
-            }
-        };
-        let mut faults = FaultCollector::at_root(String::new());
-        (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
-            let fault = faults.into_list().into_iter().next();
-            let detail = fault.or_bug("a literal that is refused has a fault").detail;
-            literal.error(format!(
-                "`{}` is of type `{}`: {detail}",
-                names.join("."),
-                field.kind.name
-            ))
-        })
-    }
-
-    fn check_in(self, inner: &SyntaxNode, among: &[SyntaxNode]) -> Result<ExprNode, ExprError> {
+    fn check_in(&self, inner: &SyntaxNode, among: &[SyntaxNode]) -> Result<ExprNode, ExprError> {
         if among.is_empty() {
             return Err(inner.error("expected at least one value after `in`"));
         }
@@ -402,29 +458,12 @@ impl<'f> TypeChecker<'f> {
             });
             return Ok(ExprNode::In(Box::new(node), values.collect::<Result<_, _>>()?));
         };
-        let (path, field) = self.resolve_name(names, inner)?;
-        let found = scalar_type(field, names, inner)?;
+        let NamedValue { node, source } = self.resolve(names, inner)?;
+        source_type(source, names, inner)?;
         let values = among
             .iter()
-            .map(|one| self.parse_literal(field, found, names, one))
+            .map(|one| parse_source_literal(self.purpose, source, names, one))
             .collect::<Result<_, _>>()?;
-        Ok(ExprNode::In(Box::new(ExprNode::Field(path)), values))
+        Ok(ExprNode::In(Box::new(node), values))
     }
-}
-
-fn find_field<'f>(fields: &'f [Field], name: &str) -> Option<&'f Field> {
-    fields.iter().find(|field| &*field.name == name)
-}
-
-fn unknown_name<'k>(
-    name: &str,
-    known: impl Iterator<Item = &'k str>,
-    syntax: &SyntaxNode,
-) -> ExprError {
-    let message = format!("there is no field `{name}`");
-    let help = match nearest(name, known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "a text stands in quotes, a field without them".to_owned(),
-    };
-    syntax.error_with_help(message, help)
 }

@@ -2,10 +2,14 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::fraction::{ComputedFault, Fraction};
-use super::tree::{Arithmetic, Expr, ExprNode, ExprResult, Path, PathRoot, TextFunction};
-use crate::value::{Moment, Value};
+use super::tree::{
+    Arithmetic, Expr, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath, TextFunction,
+};
+use crate::model::field::ResourceIndex;
+use crate::value::{Id, Moment, Value};
 
 /// The maximum length of a text that is put together.
 const TEXT_BYTES_MAX: usize = 1 << 20;
@@ -13,7 +17,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Evaluates a `computed` field. `values` are in the resource's field order, with lists and objects
 /// parsed; a missing result is `Value::Null`.
 pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedFault> {
-    let frame = EvaluationFrame { values, element: None, user: None };
+    let frame = EvaluationFrame { values, element: None, condition: None };
     Ok(match (frame.evaluate_node(&expression.root)?, expression.result) {
         (ExprValue::Boolean(value), _) => Value::Boolean(value),
         (ExprValue::Exact(value), ExprResult::Integer) => Value::Integer(value.to_integer()?),
@@ -33,19 +37,67 @@ pub fn evaluate(expression: &Expr, values: &[Value]) -> Result<Value, ComputedFa
 /// Whether a `check` fails for an item: it is false, or cannot be computed. A null result passes, as in a CHECK of
 /// SQL. Lists and objects are parsed.
 pub fn fails(expression: &Expr, values: &[Value]) -> bool {
-    let frame = EvaluationFrame { values, element: None, user: None };
+    let frame = EvaluationFrame { values, element: None, condition: None };
     matches!(frame.evaluate_node(&expression.root), Ok(ExprValue::Boolean(false)) | Err(_))
 }
 
-/// Whether a `where` holds for an item and a user; a null result counts as false. Lists and objects are
-/// parsed; the name of an anonymous user is null.
-pub fn holds(expression: &Expr, values: &[Value], user: Option<&str>) -> bool {
-    holds_part(&expression.root, values, user)
+/// The row that a `where` is about. Lists and objects are parsed.
+#[derive(Debug, Clone, Copy)]
+pub struct ExprRow<'v> {
+    pub resource: ResourceIndex,
+    pub id: Id,
+    pub parent: Option<Id>,
+    pub values: &'v [Value],
+    /// Whether it is not stored yet: then an `exists` does not count it, so that nobody can give themselves rights by
+    /// the item that they create.
+    pub is_new: bool,
+}
+
+/// The values of `$user` in a `where`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct UserValues<'v> {
+    /// `None` for an anonymous caller.
+    pub name: Option<&'v str>,
+    /// The values of the declared fields; empty if nothing is known of the user.
+    pub fields: &'v [Value],
+}
+
+impl<'v> UserValues<'v> {
+    pub fn field(self, at: usize) -> &'v Value {
+        self.fields.get(at).unwrap_or(&Value::Null)
+    }
+}
+
+/// What is known of other items than the row. Whatever is not known is asked for once more when it is.
+pub trait RelationFacts {
+    /// A value of an item, with lists and objects parsed. Null: there is no such item, or it has no value there.
+    /// `None`: not known.
+    fn value(&self, resource: ResourceIndex, id: Id, root: PathRoot) -> Option<Value>;
+
+    /// Whether an `exists` holds for these values of the row, not counting that row itself; `None`: not known.
+    fn exists(&self, test: &Arc<MemberTest>, this: Vec<Value>, row: Id) -> Option<bool>;
+}
+
+/// Whether a `where` holds for a row and a user; a null result counts as false. Meaningless if something about other
+/// items was not known.
+pub fn holds(
+    expression: &Expr,
+    row: ExprRow<'_>,
+    user: UserValues<'_>,
+    related: &dyn RelationFacts,
+) -> bool {
+    holds_part(&expression.root, row, user, related)
 }
 
 /// Whether a part of a `where` holds.
-pub fn holds_part(part: &ExprNode, values: &[Value], user: Option<&str>) -> bool {
-    let frame = EvaluationFrame { values, element: None, user };
+pub fn holds_part(
+    part: &ExprNode,
+    row: ExprRow<'_>,
+    user: UserValues<'_>,
+    related: &dyn RelationFacts,
+) -> bool {
+    let condition = ConditionFrame { row, user, related, this: &[] };
+    let frame = EvaluationFrame { values: row.values, element: None, condition: Some(&condition) };
     matches!(frame.evaluate_node(part), Ok(ExprValue::Boolean(true)))
 }
 
@@ -64,16 +116,90 @@ enum ExprValue<'v> {
 struct EvaluationFrame<'v> {
     values: &'v [Value],
     element: Option<&'v Value>,
-    user: Option<&'v str>,
+    /// Of a `where`.
+    condition: Option<&'v ConditionFrame<'v>>,
+}
+
+#[derive(Clone, Copy)]
+struct ConditionFrame<'v> {
+    row: ExprRow<'v>,
+    user: UserValues<'v>,
+    related: &'v dyn RelationFacts,
+    /// Inside an `exists` that is evaluated for the row itself: the values of the row that it reads.
+    this: &'v [ExprNode],
+}
+
+impl ConditionFrame<'_> {
+    /// A value of an item; `None`: not known.
+    fn value_of(&self, resource: ResourceIndex, id: Id, root: PathRoot) -> Option<Value> {
+        // The row may refer to itself, and is not stored as it is here.
+        match (resource, id) == (self.row.resource, self.row.id) {
+            true => Some(self.own_value(root)),
+            false => self.related.value(resource, id, root),
+        }
+    }
+
+    fn own_value(&self, root: PathRoot) -> Value {
+        match root {
+            PathRoot::Field(at) => self.row.values.get(at).cloned().unwrap_or(Value::Null),
+            PathRoot::Id => self.row.id.into(),
+            PathRoot::Parent => self.row.parent.map_or(Value::Null, Value::from),
+            PathRoot::Element => Value::Null,
+        }
+    }
+
+    /// The value at the end of a path; `None`: not known.
+    fn follow(&self, to: &RelatedPath) -> Option<Value> {
+        let mut at = (self.row.resource, self.row.id);
+        for step in &to.steps {
+            let key = self.value_of(at.0, at.1, step.by)?;
+            let Some(id) = step.id.read_value(&key) else { return Some(Value::Null) };
+            at = (step.to, id);
+        }
+        let value = self.value_of(at.0, at.1, to.path.root)?;
+        Some(find_inner(&value, &to.path.inner).cloned().unwrap_or(Value::Null))
+    }
+
+    /// The value of a name; `None`: not known.
+    fn read(&self, node: &ExprNode) -> Option<Value> {
+        match node {
+            ExprNode::Field(path) => {
+                let value = self.own_value(path.root);
+                Some(find_inner(&value, &path.inner).cloned().unwrap_or(Value::Null))
+            }
+            ExprNode::Related(to) => self.follow(to),
+            ExprNode::This(at) => self.read(self.this.get(*at)?),
+            _ => Some(Value::Null),
+        }
+    }
+
+    /// Whether there is such an item; `None`: not known.
+    fn exists(&self, test: &Arc<MemberTest>) -> Option<bool> {
+        let row = self.row;
+        if test.resource == row.resource && !row.is_new {
+            let inside = ConditionFrame { this: &test.this, ..*self };
+            let frame =
+                EvaluationFrame { values: row.values, element: None, condition: Some(&inside) };
+            if matches!(frame.evaluate_node(&test.condition), Ok(ExprValue::Boolean(true))) {
+                return Some(true);
+            }
+        }
+        let this: Option<Vec<Value>> = test.this.iter().map(|node| self.read(node)).collect();
+        self.related.exists(test, this?, row.id)
+    }
 }
 
 impl<'v> EvaluationFrame<'v> {
     fn evaluate_node(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedFault> {
         Ok(match node {
             ExprNode::Literal(value) => ExprValue::from_value(value),
-            ExprNode::User => {
-                self.user.map_or(ExprValue::Null, |user| ExprValue::Text(user.into()))
-            }
+            ExprNode::Field(Path { root: PathRoot::Id | PathRoot::Parent, .. })
+            | ExprNode::User
+            | ExprNode::UserField(_)
+            | ExprNode::Related(_)
+            | ExprNode::This(_)
+            | ExprNode::Exists(_)
+            | ExprNode::Contains(..) => self.evaluate_where(node)?,
             ExprNode::Field(path) => {
                 self.find_value(path).map_or(ExprValue::Null, ExprValue::from_value)
             }
@@ -126,6 +252,44 @@ impl<'v> EvaluationFrame<'v> {
         })
     }
 
+    /// The nodes that only a `where` has. Apart, so that the frames of deep expressions are small.
+    fn evaluate_where(self, node: &'v ExprNode) -> Result<ExprValue<'v>, ComputedFault> {
+        Ok(match node {
+            ExprNode::User => {
+                let name = self.condition.and_then(|condition| condition.user.name);
+                name.map_or(ExprValue::Null, |name| ExprValue::Text(name.into()))
+            }
+            ExprNode::UserField(at) => self.condition.map_or(ExprValue::Null, |condition| {
+                ExprValue::from_value(condition.user.field(*at))
+            }),
+            ExprNode::Exists(test) => self
+                .condition
+                .and_then(|condition| condition.exists(test))
+                .map_or(ExprValue::Null, ExprValue::Boolean),
+            ExprNode::Contains(list, value) => self.contains(list, &self.evaluate_node(value)?),
+            _ => self.read_owned(node),
+        })
+    }
+
+    /// Whether a list has a value. Absent where the list or the value is.
+    fn contains(self, list: &ExprNode, value: &ExprValue<'_>) -> ExprValue<'v> {
+        match self.condition.and_then(|condition| condition.read(list)) {
+            Some(Value::List(elements)) if *value != ExprValue::Null => {
+                let is_equal = |element: &Value| {
+                    value.order(&ExprValue::from_value(element)) == Some(Ordering::Equal)
+                };
+                ExprValue::Boolean(elements.iter().any(is_equal))
+            }
+            _ => ExprValue::Null,
+        }
+    }
+
+    /// The value of a name, as a copy. Null where it is not known.
+    fn read_owned(self, node: &ExprNode) -> ExprValue<'v> {
+        let value = self.condition.and_then(|condition| condition.read(node));
+        ExprValue::from_value(&value.unwrap_or(Value::Null)).into_owned()
+    }
+
     /// A function of texts. It is absent where all arguments are; `concat` skips the absent ones.
     fn call(
         self,
@@ -165,7 +329,12 @@ impl<'v> EvaluationFrame<'v> {
         right: &'v ExprNode,
         decides: bool,
     ) -> Result<ExprValue<'v>, ComputedFault> {
-        let sides = [self.evaluate_node(left)?, self.evaluate_node(right)?];
+        let left = self.evaluate_node(left)?;
+        // The other side of a `where` need not be known.
+        if self.condition.is_some() && left == ExprValue::Boolean(decides) {
+            return Ok(left);
+        }
+        let sides = [left, self.evaluate_node(right)?];
         Ok(if sides.contains(&ExprValue::Boolean(decides)) {
             ExprValue::Boolean(decides)
         } else if sides.contains(&ExprValue::Null) {
@@ -179,13 +348,9 @@ impl<'v> EvaluationFrame<'v> {
         let root = match path.root {
             PathRoot::Field(index) => self.values.get(index),
             PathRoot::Element => self.element,
+            PathRoot::Id | PathRoot::Parent => None,
         };
-        path.inner.iter().try_fold(root?, |value, name| match value {
-            Value::Object(members) => {
-                members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
-            }
-            _ => None,
-        })
+        find_inner(root?, &path.inner)
     }
 
     fn elements(self, list: &Path) -> &'v [Value] {
@@ -196,7 +361,29 @@ impl<'v> EvaluationFrame<'v> {
     }
 }
 
+/// The value at the end of a path of names inside an object.
+fn find_inner<'v>(value: &'v Value, names: &[Box<str>]) -> Option<&'v Value> {
+    names.iter().try_fold(value, |value, name| match value {
+        Value::Object(members) => {
+            members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
+        }
+        _ => None,
+    })
+}
+
 impl<'v> ExprValue<'v> {
+    /// The same value, for any lifetime.
+    fn into_owned(self) -> ExprValue<'static> {
+        match self {
+            ExprValue::Exact(value) => ExprValue::Exact(value),
+            ExprValue::Real(value) => ExprValue::Real(value),
+            ExprValue::Boolean(value) => ExprValue::Boolean(value),
+            ExprValue::Moment(value) => ExprValue::Moment(value),
+            ExprValue::Text(text) => ExprValue::Text(text.into_owned().into()),
+            ExprValue::Null => ExprValue::Null,
+        }
+    }
+
     fn from_value(value: &'v Value) -> Self {
         match value {
             Value::Boolean(value) => Self::Boolean(*value),

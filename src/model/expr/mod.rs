@@ -8,15 +8,20 @@
 mod check;
 mod evaluate;
 mod fraction;
+mod literal;
+mod names;
 mod parse;
 mod tokenizer;
 mod tree;
 mod types;
 
 use super::field::{Field, StorageClass};
-pub use check::ExprScope;
-pub use evaluate::{evaluate, fails, holds, holds_part};
-pub use tree::{Comparison, Expr, ExprError, ExprNode, ExprResult, Path, PathRoot};
+pub use evaluate::{ExprRow, RelationFacts, UserValues, evaluate, fails, holds, holds_part};
+pub use names::{ExprScope, RelationScope, ResourceScope};
+pub use tree::{
+    Comparison, Expr, ExprError, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath,
+    RelationStep,
+};
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal, boolean or text.
 pub fn parse_computed(text: &str, target: &Field, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
@@ -55,3 +60,5 @@ pub fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod where_tests;

@@ -40,6 +40,8 @@ pub enum SyntaxKind {
     Text(String),
     Boolean(bool),
     User,
+    /// A declared field of the user.
+    UserField(String),
     /// A field, or a field inside objects.
     Name(Vec<String>),
     Negate(Box<SyntaxNode>),
@@ -52,6 +54,9 @@ pub enum SyntaxKind {
     Sum(Vec<SyntaxNode>),
     Count(Vec<SyntaxNode>),
     Call(TextFunction, Vec<SyntaxNode>),
+    Contains(Vec<SyntaxNode>),
+    /// The name of a resource, and a condition.
+    Exists(String, Box<SyntaxNode>),
 }
 
 impl SyntaxKind {
@@ -259,6 +264,13 @@ impl ExprParser<'_> {
         let part = match kind {
             TokenKind::Number(text) => SyntaxKind::Number(text),
             TokenKind::Text(text) => SyntaxKind::Text(text),
+            TokenKind::User if self.take_sign('.') => {
+                let Some(Token { at: end, kind: TokenKind::Word(name) }) = self.next_token() else {
+                    self.next -= 1;
+                    return self.expected("the name of a user's field after the dot");
+                };
+                return Ok(SyntaxNode { at: at.start..end.end, kind: SyntaxKind::UserField(name) });
+            }
             TokenKind::User => SyntaxKind::User,
             TokenKind::Sign('(') => {
                 let inner = self.with_depth(Self::parse_or)?;
@@ -276,6 +288,10 @@ impl ExprParser<'_> {
 
     fn parse_word(&mut self, at: Range<usize>, word: String) -> ParseResult {
         let call = matches!(self.peek(), Some(Token { kind: TokenKind::Sign('('), .. }));
+        if call && word == "exists" {
+            self.next += 1;
+            return self.parse_exists(at.start);
+        }
         if call {
             self.next += 1;
             let (arguments, end) = self.parse_list(')')?;
@@ -283,11 +299,13 @@ impl ExprParser<'_> {
             let part = match (word.as_str(), text_function) {
                 ("sum", _) => SyntaxKind::Sum(arguments),
                 ("count", _) => SyntaxKind::Count(arguments),
+                ("contains", _) => SyntaxKind::Contains(arguments),
                 (_, Some(function)) => SyntaxKind::Call(function, arguments),
                 (_, None) => {
                     let message = format!("there is no function `{word}`");
                     let help = "there are `sum(list, expression)`, `count(list)`, \
-                                `concat(text, text)`, `lower(text)`, `trim(text)` and `length(text)`";
+                                `concat(text, text)`, `lower(text)`, `trim(text)` and `length(text)`, and in \
+                                `where` `contains(list, value)` and `exists(resource where condition)`";
                     return Err(ExprError::with_help(at, message, help));
                 }
             };
@@ -317,6 +335,23 @@ impl ExprParser<'_> {
             }
         }
         Ok(SyntaxNode { at: at.start..end, kind: SyntaxKind::Name(names) })
+    }
+
+    /// Parses `member where condition)`, after `exists(`.
+    fn parse_exists(&mut self, start: usize) -> ParseResult {
+        let resource = match self.next_token() {
+            Some(Token { kind: TokenKind::Word(word), .. }) => word,
+            _ => {
+                self.next -= 1;
+                return self.expected("the name of a resource, as in `exists(member where …)`");
+            }
+        };
+        if !self.take_word("where") {
+            return self.expected("`where`");
+        }
+        let condition = Box::new(self.with_depth(Self::parse_or)?);
+        let end = self.expect_sign(')')?;
+        Ok(SyntaxNode { at: start..end, kind: SyntaxKind::Exists(resource, condition) })
     }
 
     /// Parses comma-separated expressions up to a closing sign; also returns where that ends.

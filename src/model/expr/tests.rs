@@ -7,7 +7,7 @@ use super::*;
 use crate::model::{Model, read};
 use crate::value::{Decimal, Moment, Value};
 
-fn model() -> Model {
+pub fn model() -> Model {
     let text = r#"
         title = "T"
         [resources.thing.fields]
@@ -33,7 +33,13 @@ fn model() -> Model {
     read("test", text).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn values() -> Vec<Value> {
+/// The names of a `computed`.
+fn item_scope(model: &Model) -> ExprScope<'_> {
+    let fields = &model.resources[0].fields;
+    ExprScope { fields, invalid_fields: &[], computed_fields: &[], relations: None }
+}
+
+pub fn values() -> Vec<Value> {
     let item = |quantity: Option<i64>, units: i64| {
         let mut members: Vec<(Box<str>, Value)> =
             vec![("price".into(), Value::Decimal(Decimal { units, scale: 2 }))];
@@ -161,8 +167,7 @@ fn text_function_concat_has_a_limit() {
 fn compute(kind: &str, text: &str, values: &[Value]) -> String {
     let model = model();
     let (_, target) = model.resources[1].field(kind).unwrap();
-    let scope =
-        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
+    let scope = item_scope(&model);
     match parse_computed(text, target, scope) {
         Ok(expression) => match evaluate(&expression, values) {
             Ok(value) => format!("{value:?}"),
@@ -378,41 +383,6 @@ fn comparison_checks_operand_types() {
             a = 1.1234567891 → 4..16 expected at most 18 digits and 9 decimals
         "#]],
     );
-}
-
-#[test]
-fn where_holds_only_when_true_not_null() {
-    let model = model();
-    let scope =
-        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
-    let holds_for_ann =
-        |text: &str| holds(&parse_condition(text, scope).unwrap(), &values(), Some("ann"));
-    assert!(holds_for_ann("name = $user"));
-    assert!(holds_for_ann("$user = name and a = 6"));
-    assert!(!holds_for_ann("b = 1"));
-    assert!(!holds_for_ann("not b = 1"));
-    assert!(holds_for_ann("price > 2.49 and price < 2.51"));
-    let of_nobody = |text: &str| holds(&parse_condition(text, scope).unwrap(), &values(), None);
-    assert!(!of_nobody("name = $user"));
-    assert!(!of_nobody("not name = $user"));
-    assert!(of_nobody("name = $user or a = 6"));
-}
-
-#[test]
-fn where_literals_are_parsed_by_their_field() {
-    let model = model();
-    let scope =
-        ExprScope { fields: &model.resources[0].fields, invalid_fields: &[], computed_fields: &[] };
-    let literal = |text: &str| match parse_condition(text, scope).unwrap().root {
-        ExprNode::Compare(comparison, _, right) => (comparison, *right),
-        node => panic!("{node:?}"),
-    };
-    let decimal = Value::Decimal(Decimal { units: 250, scale: 2 });
-    assert_eq!(literal("2.5 < price"), (Comparison::Greater, ExprNode::Literal(decimal)));
-    assert_eq!(literal("ratio = 1"), (Comparison::Equal, ExprNode::Literal(Value::Number(1.0))));
-    assert_eq!(literal("a = -1"), (Comparison::Equal, ExprNode::Literal(Value::Integer(-1))));
-    assert!(parse_condition("price = 2.555", scope).is_err());
-    assert!(parse_condition("a + 1 = 2", scope).is_err());
 }
 
 #[test]

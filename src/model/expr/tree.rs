@@ -2,8 +2,10 @@
 
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::value::Value;
+use crate::model::settings::ResourceIndex;
+use crate::value::{IdKind, Value};
 
 /// A type-checked expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +27,11 @@ impl Expr {
     /// Whether its value depends on who the caller is (`$user`).
     pub fn uses_user(&self) -> bool {
         self.root.uses_user()
+    }
+
+    /// Whether its value depends on other items than its own row.
+    pub fn reads_related(&self) -> bool {
+        self.root.reads_related()
     }
 
     /// Whether it reads a field of the resource, by index.
@@ -59,29 +66,70 @@ impl ExprNode {
         }
     }
 
-    fn uses_user(&self) -> bool {
+    /// Whether its value depends on other items than its own row.
+    pub fn reads_related(&self) -> bool {
+        self.any(&|node| matches!(node, Self::Related(_) | Self::Exists(_)))
+    }
+
+    /// The tests of all its `exists`.
+    pub fn member_tests(&self) -> Vec<&MemberTest> {
         match self {
-            Self::User => true,
-            Self::Literal(_) | Self::Field(_) | Self::Count(_) => false,
-            Self::Negate(one) | Self::Not(one) | Self::In(one, _) | Self::Sum(_, one) => {
-                one.uses_user()
+            Self::Exists(test) => vec![test],
+            Self::Not(one) => one.member_tests(),
+            Self::And(one, other) | Self::Or(one, other) => {
+                [one.member_tests(), other.member_tests()].concat()
             }
-            Self::Arithmetic(_, one, other)
-            | Self::Compare(_, one, other)
-            | Self::And(one, other)
-            | Self::Or(one, other) => one.uses_user() || other.uses_user(),
-            Self::Call(_, arguments) => arguments.iter().any(Self::uses_user),
+            _ => Vec::new(),
         }
     }
 
-    /// Visits the paths of all fields that it reads.
+    fn uses_user(&self) -> bool {
+        self.any(&|node| match node {
+            Self::User | Self::UserField(_) => true,
+            Self::Exists(test) => test.condition.uses_user(),
+            _ => false,
+        })
+    }
+
+    /// Whether something holds for one of its nodes. Does not go into the condition of `exists`.
+    pub fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
+        holds(self)
+            || match self {
+                Self::User
+                | Self::UserField(_)
+                | Self::This(_)
+                | Self::Related(_)
+                | Self::Exists(_)
+                | Self::Literal(_)
+                | Self::Field(_)
+                | Self::Count(_) => false,
+                Self::Negate(one) | Self::Not(one) | Self::In(one, _) | Self::Sum(_, one) => {
+                    one.any(holds)
+                }
+                Self::Arithmetic(_, one, other)
+                | Self::Compare(_, one, other)
+                | Self::Contains(one, other)
+                | Self::And(one, other)
+                | Self::Or(one, other) => one.any(holds) || other.any(holds),
+                Self::Call(_, arguments) => arguments.iter().any(|argument| argument.any(holds)),
+            }
+    }
+
+    /// Visits the paths of all fields of the row that it reads; of a path to another item, the relation of the row.
     pub fn for_each_path(&self, visit: &mut dyn FnMut(&Path)) {
         match self {
-            Self::Literal(_) | Self::User => {}
+            Self::Literal(_) | Self::User | Self::UserField(_) | Self::This(_) => {}
+            Self::Related(to) => {
+                if let Some(first) = to.steps.first() {
+                    visit(&Path { root: first.by, inner: Vec::new() });
+                }
+            }
+            Self::Exists(test) => test.this.iter().for_each(|this| this.for_each_path(visit)),
             Self::Field(path) | Self::Count(path) => visit(path),
             Self::Negate(one) | Self::Not(one) | Self::In(one, _) => one.for_each_path(visit),
             Self::Arithmetic(_, one, other)
             | Self::Compare(_, one, other)
+            | Self::Contains(one, other)
             | Self::And(one, other)
             | Self::Or(one, other) => {
                 one.for_each_path(visit);
@@ -132,6 +180,46 @@ pub enum ExprNode {
     Count(Path),
     /// A function of texts.
     Call(TextFunction, Vec<ExprNode>),
+    /// `$user.tenant`: a declared field of the calling user, by its index among them.
+    UserField(usize),
+    /// A value of an item that the row leads to: `customer.email`.
+    Related(Box<RelatedPath>),
+    /// Whether a list has a value.
+    Contains(Box<ExprNode>, Box<ExprNode>),
+    /// Whether there is an item for which a condition holds.
+    Exists(Arc<MemberTest>),
+    /// Inside `exists`, a value of the row itself, by its index in `MemberTest::this`.
+    This(usize),
+}
+
+/// The path to a value of another item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelatedPath {
+    /// From the row to that item; not empty.
+    pub steps: Vec<RelationStep>,
+    pub path: Path,
+}
+
+/// From one item to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelationStep {
+    /// The `ref` field, or `PathRoot::Parent`.
+    pub by: PathRoot,
+    pub to: ResourceIndex,
+    /// The kind of id of that resource.
+    pub id: IdKind,
+}
+
+/// The test of `exists`: whether a resource has an item for which a condition holds.
+#[derive(Debug, PartialEq)]
+pub struct MemberTest {
+    pub resource: ResourceIndex,
+    /// Its names are those of that resource.
+    pub condition: ExprNode,
+    /// The resource of the row.
+    pub row: ResourceIndex,
+    /// The values of the row that the condition reads: each is a `Field` or a `Related`.
+    pub this: Vec<ExprNode>,
 }
 
 /// A function of texts, which counts and maps Unicode characters.
@@ -174,6 +262,10 @@ pub enum PathRoot {
     Field(usize),
     /// The current element of `sum`.
     Element,
+    /// The id of the row.
+    Id,
+    /// The id of its parent.
+    Parent,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,7 @@ use std::ops::Range;
 
 use super::parse::SyntaxNode;
 use super::tree::{Comparison, ExprError};
-use crate::json;
 use crate::model::field::{Field, StorageClass};
-use crate::value::{Decimal, Value};
 
 /// The type of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,20 +81,4 @@ pub fn check_ordered(
         ));
     }
     Ok(())
-}
-
-/// A numeric literal: an integer, or a decimal with up to nine decimal places.
-pub fn parse_number_literal(text: &str, syntax: &SyntaxNode) -> Result<Value, ExprError> {
-    if let Some(value) = json::integer(text) {
-        return Ok(Value::Integer(value));
-    }
-    let decimals =
-        text.split_once('.').map_or(0, |(_, decimals)| decimals.trim_end_matches('0').len());
-    u8::try_from(decimals)
-        .ok()
-        .filter(|scale| *scale <= 9)
-        .and_then(|scale| {
-            json::decimal_units(text, scale).map(|units| Value::Decimal(Decimal { units, scale }))
-        })
-        .ok_or_else(|| syntax.error("expected at most 18 digits and 9 decimals"))
 }

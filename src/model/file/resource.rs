@@ -8,7 +8,7 @@ use super::resource_names::{ResourceHeader, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, TomlText};
 use super::{checks, deprecation, expression, keys, renames};
 use crate::model::builtin::NAME_CHARS_MAX;
-use crate::model::expr::{self, ExprScope};
+use crate::model::expr::{self, ExprScope, ResourceScope};
 use crate::model::field::{AuditedUser, Field, FieldRules, OnDelete, ResourceIndex, StorageClass};
 use crate::model::resource::{
     ChangeLogDetail, ItemCheck, Resource, UniqueConflict, UniqueRule, UniqueScope,
@@ -120,6 +120,13 @@ fn read_former_name(
 }
 
 impl ResourceDraft<'_> {
+    /// The names that conditions of roles may use.
+    pub fn names(&self) -> ResourceScope<'_> {
+        let Self { resource, invalid_fields, .. } = self;
+        let Resource { name, parent, id, fields, .. } = resource;
+        ResourceScope { name, parent: *parent, id: *id, fields, invalid_fields }
+    }
+
     /// The valid fields, each with its index and its table in the file.
     fn tables<'t>(
         &self,
@@ -163,6 +170,7 @@ impl ResourceDraft<'_> {
                 fields,
                 invalid_fields: &self.invalid_fields,
                 computed_fields: &computed,
+                relations: None,
             };
             let expression = fields.get(*index).and_then(|target| {
                 expression::read(text, expr::parse_computed(text.value, target, scope))
@@ -179,6 +187,7 @@ impl ResourceDraft<'_> {
             fields: &self.resource.fields,
             invalid_fields: &self.invalid_fields,
             computed_fields: &[],
+            relations: None,
         };
         checks::read(entry, scope)
     }

@@ -8,16 +8,23 @@ use super::resource::ResourceDraft;
 use super::toml_tree::{TomlEntry, TomlTable, find_meaning, type_name};
 use super::{expression, keys};
 use crate::model::builtin::{self, ADMIN};
-use crate::model::expr::{self, ExprScope};
+use crate::model::expr::{self, RelationScope, ResourceScope};
 use crate::model::field::ResourceIndex;
 use crate::model::resource::{Grant, GrantVerb, Role};
 
 pub fn read(root: &TomlTable<'_>, drafts: &[ResourceDraft<'_>]) -> Vec<Role> {
     let table = root.table("roles").unwrap_or_default();
-    table.entries.iter().map(|entry| read_role(entry, drafts)).collect()
+    let resources: Vec<ResourceScope<'_>> = drafts.iter().map(ResourceDraft::names).collect();
+    let relations =
+        RelationScope { resources: &resources, row: ResourceIndex(0), user_fields: &[] };
+    table.entries.iter().map(|entry| read_role(entry, drafts, relations)).collect()
 }
 
-fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
+fn read_role(
+    entry: &TomlEntry<'_>,
+    drafts: &[ResourceDraft<'_>],
+    relations: RelationScope<'_>,
+) -> Role {
     let name = entry.key.value;
     entry.key.check_name("role");
     if name == ADMIN {
@@ -56,7 +63,9 @@ fn read_role(entry: &TomlEntry<'_>, drafts: &[ResourceDraft<'_>]) -> Role {
             }
             _ => {
                 let draft = entry.key.find("resource", names.clone()).and_then(|at| drafts.get(at));
-                role.grants.extend(draft.and_then(|draft| read_grant(entry, draft)));
+                role.grants.extend(
+                    draft.into_iter().flat_map(|draft| read_grants(entry, draft, relations)),
+                );
             }
         }
     }
@@ -95,7 +104,24 @@ fn read_grant_all(entry: &TomlEntry<'_>) -> Option<Vec<GrantVerb>> {
     read_verbs(entry)
 }
 
-fn read_grant(entry: &TomlEntry<'_>, draft: &ResourceDraft<'_>) -> Option<Grant> {
+/// One grant, or a list of them with their own conditions.
+fn read_grants(
+    entry: &TomlEntry<'_>,
+    draft: &ResourceDraft<'_>,
+    relations: RelationScope<'_>,
+) -> Vec<Grant> {
+    let elements: Vec<TomlEntry<'_>> = entry.elements().into_iter().flatten().collect();
+    if elements.iter().any(|element| element.node.get_ref().is_table()) {
+        return elements.iter().filter_map(|one| read_grant(one, draft, relations)).collect();
+    }
+    read_grant(entry, draft, relations).into_iter().collect()
+}
+
+fn read_grant(
+    entry: &TomlEntry<'_>,
+    draft: &ResourceDraft<'_>,
+    relations: RelationScope<'_>,
+) -> Option<Grant> {
     let resource = draft.resource.index;
     if !entry.node.get_ref().is_table() {
         return read_verbs(entry).map(|verbs| unrestricted_grant(resource, verbs));
@@ -107,11 +133,12 @@ fn read_grant(entry: &TomlEntry<'_>, draft: &ResourceDraft<'_>) -> Option<Grant>
         let help = "say what may be done: verbs = [\"get\"]";
         entry.key.refuse_with_help("a grant needs `verbs`", help);
     }
-    let ResourceDraft { resource: declared, invalid_fields, .. } = draft;
-    let scope = ExprScope { fields: &declared.fields, invalid_fields, computed_fields: &[] };
-    let condition = table
-        .text("where")
-        .and_then(|text| expression::read(&text, expr::parse_condition(text.value, scope)));
+    let declared = &draft.resource;
+    let condition = table.text("where").and_then(|text| {
+        let parsed =
+            relations.of(resource).and_then(|names| expr::parse_condition(text.value, names));
+        expression::read(&text, parsed)
+    });
     let [hide, readonly] = ["hide", "readonly"].map(|key| read_field_names(&table, key, draft));
     let both = hide.iter().find(|index| readonly.contains(index));
     if let (Some(entry), Some(field)) =

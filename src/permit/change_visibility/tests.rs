@@ -8,6 +8,7 @@ use super::*;
 use crate::intent::{self, Intent};
 use crate::model::{self, GrantVerb};
 use crate::permit::{Caller, Rights};
+use crate::permit::{MemberQuestion, NoFacts};
 use crate::value::{Change, Moment};
 
 const MODEL: &str = r#"
@@ -94,16 +95,20 @@ fn show(visibility: &Visibility) -> String {
         Visibility::Visible { kind, shows_before } => {
             format!("{}{}", kind.as_str(), if *shows_before { " with before" } else { "" })
         }
-        Visibility::NeedsAncestors(of) => format!("needs {of:?}"),
+        Visibility::NeedsFacts(of) => format!("needs {of:?}"),
     }
 }
 
 struct OneState(ResourceIndex, Option<Item>);
 
-impl AncestorStates for OneState {
-    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
+impl KnownFacts for OneState {
+    fn item(&self, resource: ResourceIndex, id: Id) -> ItemLookup<'_> {
         assert_eq!((resource, id), (self.0, Id::Integer(1)));
-        self.1.as_ref().map_or(AncestorState::Absent, AncestorState::Present)
+        self.1.as_ref().map_or(ItemLookup::Absent, ItemLookup::Present)
+    }
+
+    fn member(&self, _: &MemberQuestion) -> Option<bool> {
+        None
     }
 }
 
@@ -137,7 +142,7 @@ fn change_visibility_follows_the_values_before_and_after() {
         let judged = [("admin", all()), ("admin", paid()), ("own", all()), ("own", paid())].map(
             |(role, target)| {
                 let scope = ChangeScope { access: access(&model, role), target };
-                show(&judge(&model, &scope, &logged, &NoAncestorStates))
+                show(&judge(&model, &scope, &logged, &NoFacts))
             },
         );
         writeln!(shown, "{name} {before:?} {after:?}: {}", judged.join(" | ")).unwrap();
@@ -203,7 +208,7 @@ fn change_visibility_of_targets_and_grants() {
         ("all", ChangeTarget::Item(path(Id::Integer(3)), None), "-"),
     ] {
         let scope = ChangeScope { access: access(&model, role), target };
-        let judged = show(&judge(&model, &scope, &logged, &NoAncestorStates));
+        let judged = show(&judge(&model, &scope, &logged, &NoFacts));
         assert_eq!(judged, expected, "{role}: {scope:?}");
     }
 }
@@ -214,9 +219,9 @@ fn change_visibility_below_a_filtered_parent_needs_its_state() {
     let target = ChangeTarget::All(Arc::default());
     let scope = ChangeScope { access: access(&model, "below"), target };
     let logged = LoggedChange::new(&model, change("created", None, Some(("paid", "x"))));
-    let judge = |states: &dyn AncestorStates| judge(&model, &scope, &logged, states);
-    let needed = vec![(ResourceIndex(0), Id::Integer(1))];
-    assert_eq!(judge(&NoAncestorStates), Visibility::NeedsAncestors(needed));
+    let judge = |states: &dyn KnownFacts| judge(&model, &scope, &logged, states);
+    let needed = vec![RelatedFact::Item(ResourceIndex(0), Id::Integer(1))];
+    assert_eq!(judge(&NoFacts), Visibility::NeedsFacts(needed));
     assert_eq!(judge(&OneState(ResourceIndex(0), None)), Visibility::Hidden);
     let at = Moment::parse("2026-11-17T03:20:01Z").unwrap();
     for (owner, expected) in [("ann", "created"), ("bob", "-")] {
@@ -233,7 +238,7 @@ fn change_visibility_without_readable_values_fails_closed() {
     let judge = |role: &str, change: &Change| {
         let scope =
             ChangeScope { access: access(&model, role), target: ChangeTarget::All(Arc::default()) };
-        show(&judge(&model, &scope, &LoggedChange::new(&model, change.clone()), &NoAncestorStates))
+        show(&judge(&model, &scope, &LoggedChange::new(&model, change.clone()), &NoFacts))
     };
     let ids = Change {
         resource: "visit".to_owned(),

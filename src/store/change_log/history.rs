@@ -8,20 +8,18 @@
 //! others the item does not exist.
 
 use crate::intent::{ItemPath, LoggedChange, PastState};
-use crate::model::ResourceIndex;
-use crate::permit::AccessScope;
-use crate::permit::change_visibility::{
-    AncestorState, AncestorStates, AncestorVisibility, NoAncestorStates, judge_ancestors,
-};
+use crate::permit::change_visibility::can_read_ancestors;
+use crate::permit::{AccessScope, FactReader};
 use crate::plan::{Collection, HistoryRefusal, PastRead, RequestRefusal};
-use crate::store::change_log::item_log::{ancestor_at, log_item, read_item_row};
+use crate::store::change_log::item_log::{log_item, read_item_row};
 use crate::store::change_log::read_change;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
+use crate::store::related_facts::{FactMoment, evaluate_with_facts};
 use crate::store::sql::changes::{earlier_item_entry, next_item_entry, next_item_entry_by_time};
 use crate::store::statement::Bind;
-use crate::value::{ChangeKind, Id, Item, Moment};
+use crate::value::{ChangeKind, Item, Moment};
 
 /// Reads an item as it was.
 pub async fn read_past_item<D: Driver>(
@@ -229,51 +227,18 @@ async fn is_visible<D: Driver>(
     (scope, path): (&AccessScope, &ItemPath),
     state: &StateLookup,
 ) -> Result<bool, StoreError> {
-    let model = &context.model;
-    let is_shown = match &state.item {
-        Some(item) => scope.can_read_item(model.resource(path.resource), item),
-        None => scope.read_access(path.resource).row_filters.is_empty(),
+    let resource = context.model.resource(path.resource);
+    let moment = match state.at {
+        LogMoment::Now => FactMoment::After(i64::MAX),
+        LogMoment::Before(number) => FactMoment::After(number - 1),
+        LogMoment::Time(time) => FactMoment::Time(time),
     };
-    if !is_shown {
-        return Ok(false);
-    }
-    let needed = match judge_ancestors(model, scope, path, &NoAncestorStates) {
-        AncestorVisibility::Hidden => return Ok(false),
-        AncestorVisibility::Visible => return Ok(true),
-        AncestorVisibility::NeedsStates(needed) => needed,
+    let is_visible = |facts: &FactReader<'_>| {
+        let (is_shown, is_known) = facts.attempt(|facts| match &state.item {
+            Some(item) => scope.can_read_item(resource, item, facts),
+            None => scope.read_access(path.resource).row_filters.is_empty(),
+        });
+        (is_shown || !is_known) && can_read_ancestors(scope, path, facts)
     };
-    let mut states = AncestorList(Vec::new());
-    for (resource, id) in needed {
-        let ancestor = path.ancestor(model, resource, id);
-        let item = match state.at {
-            LogMoment::Now => ancestor_at(driver, context, &ancestor, i64::MAX).await?.item,
-            LogMoment::Before(number) => {
-                ancestor_at(driver, context, &ancestor, number - 1).await?.item
-            }
-            LogMoment::Time(time) => {
-                let mut history = ItemHistory { driver, context, path: &ancestor };
-                match history.find_as_of(time).await {
-                    Ok(found) => {
-                        found.filter(|found| found.refusal.is_none()).and_then(|found| found.item)
-                    }
-                    // As in `ancestor_at`: what is damaged shows nothing.
-                    Err(StoreError::Broken(_)) => None,
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        states.0.push(((resource, id), item));
-    }
-    Ok(judge_ancestors(model, scope, path, &states) == AncestorVisibility::Visible)
-}
-
-/// The states of all ancestors that decide.
-struct AncestorList(Vec<((ResourceIndex, Id), Option<Item>)>);
-
-impl AncestorStates for AncestorList {
-    fn state(&self, resource: ResourceIndex, id: Id) -> AncestorState<'_> {
-        let found = self.0.iter().find(|(of, _)| *of == (resource, id));
-        let item = found.and_then(|(_, item)| item.as_ref());
-        item.map_or(AncestorState::Absent, AncestorState::Present)
-    }
+    Ok(evaluate_with_facts(driver, context, moment, is_visible).await?)
 }

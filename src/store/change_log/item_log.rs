@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::fault::OrBug as _;
 use crate::intent::{ItemPath, LoggedChange};
-use crate::permit::{AccessScope, ItemState};
+use crate::permit::AccessScope;
 use crate::store::change_log::{LogBounds, read_change};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -26,28 +26,6 @@ pub fn log_item<'a>(context: &'a StoreContext, path: &ItemPath) -> LogItem<'a> {
     LogItem { resource: &context.model.resource(path.resource).label, id: path.id.text() }
 }
 
-/// The state of an item directly after the entry with this number. The row is read before the log: a change
-/// between the two is in the log, with the former values.
-pub async fn item_at<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    path: &ItemPath,
-    sequence: i64,
-) -> Result<ItemState, StatementError> {
-    let row = read_item_row(driver, context, path).await?;
-    let item = log_item(context, path);
-    let binds = [Bind::Text(item.resource), Bind::Text(&item.id), Bind::Integer(sequence)];
-    let next = driver.query_one(&next_item_entry(D::DIALECT), &binds, read_change).await?;
-    Ok(match next {
-        None => ItemState { item: row, until: None },
-        Some(change) => {
-            let until = Some(change.sequence);
-            let logged = LoggedChange::new(&context.model, change);
-            ItemState { item: logged.before(&context.model).cloned(), until }
-        }
-    })
-}
-
 /// The stored item, for any caller. Its lists and objects are not checked: a row filter that reads a damaged one
 /// does not hold.
 pub async fn read_item_row<D: Driver>(
@@ -60,20 +38,6 @@ pub async fn read_item_row<D: Driver>(
     let statement = reached.item(path.id, &path.ancestors);
     let read = |row: &dyn Columns| context.read_item(path.resource, row);
     Ok(driver.query_statement(&statement, read).await?.pop())
-}
-
-/// The state of an ancestor, which decides whether what is below it is visible. One that is damaged is counted, and
-/// shows nothing.
-pub async fn ancestor_at<D: Driver>(
-    driver: &mut D,
-    context: &StoreContext,
-    path: &ItemPath,
-    sequence: i64,
-) -> Result<ItemState, StatementError> {
-    match item_at(driver, context, path, sequence).await {
-        Err(StatementError::Internal(_)) => Ok(ItemState { item: None, until: None }),
-        state => state,
-    }
 }
 
 /// The first number from which on entries are at `time` or later, as far as the order of numbers is that of

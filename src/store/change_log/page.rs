@@ -7,11 +7,12 @@ use crate::intent::LoggedChange;
 use crate::permit::AncestorCache;
 use crate::permit::change_visibility::{Visibility, judge};
 use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
-use crate::store::change_log::item_log::{ancestor_at, bisect_range, find_creation, log_item};
+use crate::store::change_log::item_log::{bisect_range, find_creation, log_item};
 use crate::store::change_log::{BATCH_CHANGES_MAX, LogBounds, read_change, read_log_bounds};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
+use crate::store::related_facts::{FactMoment, look_up};
 use crate::store::sql::changes::{LogItem, LogRange, entries_in_range};
 use crate::value::Change;
 
@@ -234,12 +235,12 @@ impl PageScan<'_> {
         let logged = LoggedChange::new(model, change);
         self.states.move_to(sequence);
         let mut found = judge(model, &self.read.scope, &logged, &self.states);
-        if let (Visibility::NeedsAncestors(of), Some(path)) = (&found, &logged.path) {
-            for (resource, id) in of {
-                let ancestor = path.ancestor(model, *resource, *id);
-                let state = ancestor_at(driver, self.context, &ancestor, sequence).await?;
+        while let Visibility::NeedsFacts(needed) = found {
+            for fact in needed {
+                let moment = FactMoment::After(sequence);
+                let answer = look_up(driver, self.context, &fact, moment).await?;
                 self.lookups += 1;
-                self.states.insert((*resource, *id), state);
+                answer.add_to(&mut self.states, fact);
             }
             found = judge(model, &self.read.scope, &logged, &self.states);
         }

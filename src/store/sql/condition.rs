@@ -6,9 +6,12 @@
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
 use crate::fault::{self, OrBug};
-use crate::model::expr::{Comparison, ExprNode, Path, PathRoot};
+use crate::model::builtin;
+use crate::model::expr::{
+    Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep, UserValues,
+};
 use crate::model::{Expr, Field, Model, Resource, StorageClass};
-use crate::permit::AccessScope;
+use crate::permit::{AccessScope, MemberQuestion};
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::{OperandType, comparison_operator};
@@ -22,14 +25,17 @@ pub enum ConditionParameter {
     Id(Id),
     /// The name of the calling user, or NULL.
     User,
+    /// A declared field of the calling user, or NULL.
+    UserField(usize),
 }
 
 impl ConditionParameter {
-    pub fn bind<'a>(&'a self, user: Option<&'a str>) -> Bind<'a> {
+    pub fn bind<'a>(&'a self, user: UserValues<'a>) -> Bind<'a> {
         match self {
             Self::Value(value) => Bind::value(value),
             Self::Id(id) => Bind::Id(*id),
-            Self::User => Bind::optional_text(user),
+            Self::User => Bind::optional_text(user.name),
+            Self::UserField(at) => Bind::value(user.field(*at)),
         }
     }
 }
@@ -42,9 +48,12 @@ struct ConditionOperand {
 
 /// Writes the conditions of one statement and collects their parameters.
 #[derive(Debug)]
-pub struct ConditionWriter {
+pub struct ConditionWriter<'m> {
+    model: &'m Model,
     dialect: &'static Dialect,
     next: usize,
+    /// How many tables of other items have an alias.
+    aliases: usize,
     pub parameters: Vec<ConditionParameter>,
 }
 
@@ -53,12 +62,22 @@ pub struct ConditionWriter {
 pub struct TableAlias<'a> {
     pub resource: &'a Resource,
     pub alias: &'a str,
+    /// Inside `exists`, the row outside of it.
+    pub this: Option<ThisRow<'a>>,
 }
 
-impl ConditionWriter {
+/// The row outside of an `exists`.
+#[derive(Debug, Clone, Copy)]
+pub enum ThisRow<'a> {
+    Table(&'a TableAlias<'a>, &'a MemberTest),
+    /// Its values, in the order of `MemberTest::this`.
+    Values(&'a MemberQuestion),
+}
+
+impl<'m> ConditionWriter<'m> {
     /// Placeholders are numbered from `first`.
-    pub fn new(dialect: &'static Dialect, first: usize) -> Self {
-        Self { dialect, next: first, parameters: Vec::new() }
+    pub fn new(model: &'m Model, dialect: &'static Dialect, first: usize) -> Self {
+        Self { model, dialect, next: first, aliases: 0, parameters: Vec::new() }
     }
 
     /// The disjunction of some conditions; `None` if there are none.
@@ -87,7 +106,16 @@ impl ConditionWriter {
         match node {
             ExprNode::Literal(value) => self.literal(value, other_type),
             ExprNode::User => self.bind(ConditionParameter::User, OperandType::Text),
+            ExprNode::UserField(at) => {
+                let users = self.model.resource(self.model.users);
+                let field = builtin::user_field(users, *at).or_bug("the model has checked it");
+                self.bind(ConditionParameter::UserField(*at), self.operand_type(field))
+            }
             ExprNode::Field(path) => self.field(row, path),
+            ExprNode::Related(to) => self.related(row, to),
+            ExprNode::This(at) => self.this(row, *at),
+            ExprNode::Exists(test) => truth(self.exists(row, test)),
+            ExprNode::Contains(list, value) => truth(self.contains(row, (list, value))),
             ExprNode::Not(inner) => truth(format!("(NOT {})", self.operand(row, inner, None).text)),
             ExprNode::And(left, right) => truth(self.join_operands(row, (left, right), "AND")),
             ExprNode::Or(left, right) => truth(self.join_operands(row, (left, right), "OR")),
@@ -143,8 +171,15 @@ impl ConditionWriter {
     }
 
     fn field(&self, row: TableAlias<'_>, path: &Path) -> ConditionOperand {
-        let (column, field) =
-            find_field(row.resource, path).or_bug("the model has checked the fields of conditions");
+        let index = match path.root {
+            PathRoot::Field(index) => index,
+            PathRoot::Id | PathRoot::Parent | PathRoot::Element => {
+                let text = key_column(row.resource, row.alias, path.root);
+                return ConditionOperand { text, kind: self.id_type(row.resource, path.root) };
+            }
+        };
+        let column = row.resource.fields.get(index).or_bug(CHECKED);
+        let field = column.inner(&path.inner).or_bug(CHECKED);
         let kind = self.operand_type(field);
         let name = format!("{}.{}", row.alias, quote_name(&column.name));
         let text = match path.inner.is_empty() {
@@ -156,6 +191,133 @@ impl ConditionWriter {
             ),
         };
         ConditionOperand { text, kind }
+    }
+
+    /// A value of another item: a subselect by primary keys, which is NULL where there is no item.
+    fn related(&mut self, row: TableAlias<'_>, to: &RelatedPath) -> ConditionOperand {
+        let (chain, resource) = self.chain(row, &to.steps);
+        let end = TableAlias { resource, alias: &chain.last, this: None };
+        let ConditionOperand { text, kind } = self.field(end, &to.path);
+        ConditionOperand { text: chain.select(&text), kind }
+    }
+
+    /// The tables on the way to another item, and its resource.
+    fn chain(
+        &mut self,
+        row: TableAlias<'_>,
+        steps: &[RelationStep],
+    ) -> (RelationChain, &'m Resource) {
+        let (model, mut chain) = (self.model, RelationChain::default());
+        let mut end = None;
+        for (at, step) in steps.iter().enumerate() {
+            let (from, alias) = end.map_or((row.resource, row.alias), |end| (end, &*chain.last));
+            let key = key_column(from, alias, step.by);
+            let to = model.resource(step.to);
+            let alias = self.next_alias();
+            let table = quote_name(&to.table);
+            match at {
+                0 => {
+                    chain.from = format!("{table} {alias}");
+                    chain.join = format!("{alias}.\"id\" = {key}");
+                }
+                _ => {
+                    chain.from =
+                        format!("{} JOIN {table} {alias} ON {alias}.\"id\" = {key}", chain.from);
+                }
+            }
+            (chain.last, end) = (alias, Some(to));
+        }
+        (chain, end.or_bug("a path to another item has a step"))
+    }
+
+    fn next_alias(&mut self) -> String {
+        self.aliases += 1;
+        format!("r{}", self.aliases)
+    }
+
+    /// A value of the row outside of `exists`.
+    fn this(&mut self, row: TableAlias<'_>, at: usize) -> ConditionOperand {
+        match row.this.or_bug("only `exists` has a row outside of it") {
+            ThisRow::Table(outside, test) => {
+                self.operand(*outside, test.this.get(at).or_bug(CHECKED), None)
+            }
+            ThisRow::Values(MemberQuestion { test, this, .. }) => {
+                let outside = TableAlias {
+                    resource: self.model.resource(test.row),
+                    alias: "this",
+                    this: None,
+                };
+                let node = test.this.get(at).or_bug(CHECKED);
+                let kind = self.operand(outside, node, None).kind;
+                let value = this.get(at).or_bug("a question has all values of the row");
+                let id = IdKind::Uuid.read_value(value).filter(|_| kind == OperandType::Uuid);
+                let value = id.map_or_else(
+                    || ConditionParameter::Value(value.clone()),
+                    ConditionParameter::Id,
+                );
+                self.bind(value, kind)
+            }
+        }
+    }
+
+    fn exists(&mut self, row: TableAlias<'_>, test: &MemberTest) -> String {
+        let (resource, alias) = (self.model.resource(test.resource), self.next_alias());
+        let this = Some(ThisRow::Table(&row, test));
+        let member = TableAlias { resource, alias: &alias, this };
+        let condition = self.operand(member, &test.condition, None).text;
+        let table = quote_name(&resource.table);
+        format!("EXISTS (SELECT 1 FROM {table} {alias} WHERE {condition})")
+    }
+
+    /// NULL where there is no list or no value.
+    fn contains(&mut self, row: TableAlias<'_>, (list, value): (&ExprNode, &ExprNode)) -> String {
+        let (list, element) = self.list(row, list);
+        let words = self.dialect.expressions;
+        let kind = self.operand_type(element);
+        let member = ConditionOperand {
+            text: (words.json_element)((element.storage_class(), element.rules.scale)),
+            kind,
+        };
+        let value = self.operand(row, value, Some(kind));
+        let is_equal = self.compare_operands(Comparison::Equal, &member, &value);
+        let elements = (words.json_elements)(&list, &[]);
+        format!(
+            "(CASE WHEN {list} IS NOT NULL AND {} IS NOT NULL THEN EXISTS (SELECT 1 FROM {elements} WHERE {is_equal}) END)",
+            value.text
+        )
+    }
+
+    /// A list, and its element type.
+    fn list(&mut self, row: TableAlias<'_>, node: &ExprNode) -> (String, &'m Field) {
+        let column = |resource: &'m Resource, path: &Path| {
+            let PathRoot::Field(at) = path.root else { fault::bug(CHECKED) };
+            let column = resource.fields.get(at).or_bug(CHECKED);
+            (quote_name(&column.name), column.rules.element.as_deref().or_bug(CHECKED))
+        };
+        match node {
+            ExprNode::Field(path) => {
+                let (name, element) = column(self.model.resource(row.resource.index), path);
+                (format!("{}.{name}", row.alias), element)
+            }
+            ExprNode::Related(to) => {
+                let (chain, resource) = self.chain(row, &to.steps);
+                let (name, element) = column(resource, &to.path);
+                (chain.select(&format!("{}.{name}", chain.last)), element)
+            }
+            _ => fault::bug("the model allows only these as lists"),
+        }
+    }
+
+    fn id_type(&self, resource: &Resource, root: PathRoot) -> OperandType {
+        let of = match root {
+            PathRoot::Parent => self.model.resource(resource.parent.or_bug(CHECKED)),
+            PathRoot::Field(_) | PathRoot::Id | PathRoot::Element => resource,
+        };
+        match of.id {
+            IdKind::Uuid if self.dialect.expressions.has_uuid => OperandType::Uuid,
+            IdKind::Uuid => OperandType::Text,
+            IdKind::Integer => OperandType::Units(0),
+        }
     }
 
     fn operand_type(&self, field: &Field) -> OperandType {
@@ -180,7 +342,6 @@ impl ConditionWriter {
         comparison: Comparison,
         (left, right): (&ExprNode, &ExprNode),
     ) -> String {
-        let words = self.dialect.expressions;
         // The type of a literal depends on the other operand, so the other operand is written first.
         let (one, other) = if let ExprNode::Literal(_) = left {
             let other = self.operand(row, right, None);
@@ -190,6 +351,30 @@ impl ConditionWriter {
             let other = self.operand(row, right, Some(one.kind));
             (one, other)
         };
+        let plain = self.compare_operands(comparison, &one, &other);
+        let column = indexed_text_column(row.resource, left)
+            .or_else(|| indexed_text_column(row.resource, right));
+        let Some(column) = column.filter(|_| comparison == Comparison::Equal) else {
+            return plain;
+        };
+        if one.kind != OperandType::Text || other.kind != OperandType::Text {
+            return plain;
+        }
+        let start = |text: &str| (self.dialect.sort_prefix)(text, column.is_sorted_whole());
+        match (start(&one.text), start(&other.text)) {
+            // The index holds only a prefix of the text.
+            (left, right) if left != one.text => format!("({left} = {right} AND {plain})"),
+            _ => plain,
+        }
+    }
+
+    fn compare_operands(
+        &self,
+        comparison: Comparison,
+        one: &ConditionOperand,
+        other: &ConditionOperand,
+    ) -> String {
+        let words = self.dialect.expressions;
         let sign = comparison_operator(comparison);
         let as_real = |side: &ConditionOperand| match side.kind {
             OperandType::Units(scale) => (words.as_real)(&side.text, scale),
@@ -208,45 +393,72 @@ impl ConditionWriter {
             }
             (OperandType::Units(_), OperandType::Real)
             | (OperandType::Real, OperandType::Units(_)) => {
-                format!("({} {sign} {})", as_real(&one), as_real(&other))
+                format!("({} {sign} {})", as_real(one), as_real(other))
             }
             (OperandType::Uuid, OperandType::Text) | (OperandType::Text, OperandType::Uuid) => {
-                format!("({} {sign} {})", as_text(&one), as_text(&other))
+                format!("({} {sign} {})", as_text(one), as_text(other))
             }
-            (_, _) => {
-                let plain = format!("({} {sign} {})", one.text, other.text);
-                if comparison != Comparison::Equal {
-                    return plain;
-                }
-                let column = indexed_text_column(row.resource, left)
-                    .or_else(|| indexed_text_column(row.resource, right));
-                let Some(column) = column else { return plain };
-                let start = |text: &str| (self.dialect.sort_prefix)(text, column.is_sorted_whole());
-                match (start(&one.text), start(&other.text)) {
-                    // The index holds only a prefix of the text.
-                    (left, right) if left != one.text => {
-                        format!("({left} {sign} {right} AND {plain})")
-                    }
-                    _ => plain,
-                }
-            }
+            (_, _) => format!("({} {sign} {})", one.text, other.text),
         }
     }
 }
 
-/// The column of a path, and the field at its end.
-fn find_field<'a>(resource: &'a Resource, path: &Path) -> Option<(&'a Field, &'a Field)> {
-    let PathRoot::Field(index) = path.root else { return None };
-    let column = resource.fields.get(index)?;
-    Some((column, column.inner(&path.inner)?))
+const CHECKED: &str = "the model has checked the fields of conditions";
+
+/// The tables on the way from a row to another item.
+#[derive(Debug, Default)]
+struct RelationChain {
+    from: String,
+    /// The condition that leads from the row to the first table.
+    join: String,
+    /// The alias of the last table.
+    last: String,
+}
+
+impl RelationChain {
+    fn select(&self, value: &str) -> String {
+        format!("(SELECT {value} FROM {} WHERE {})", self.from, self.join)
+    }
+}
+
+/// The column with an id: the row's own, its parent's, or that of a `ref`.
+fn key_column(resource: &Resource, alias: &str, root: PathRoot) -> String {
+    let name = match root {
+        PathRoot::Field(at) => &*resource.fields.get(at).or_bug(CHECKED).name,
+        PathRoot::Parent => resource.parent_key.as_deref().or_bug(CHECKED),
+        PathRoot::Id => "id",
+        PathRoot::Element => fault::bug("a condition has no `sum`"),
+    };
+    format!("{alias}.{}", quote_name(name))
+}
+
+/// The question of an `exists` for a row whose values are known: finds a row if the answer is yes.
+pub fn member_statement(
+    model: &Model,
+    dialect: &'static Dialect,
+    question: &MemberQuestion,
+) -> (String, Vec<ConditionParameter>) {
+    let MemberQuestion { test, row, .. } = question;
+    let mut writer = ConditionWriter::new(model, dialect, 1);
+    let resource = model.resource(test.resource);
+    let this = Some(ThisRow::Values(question));
+    let member = TableAlias { resource, alias: "t0", this };
+    let mut condition = writer.operand(member, &test.condition, None).text;
+    if test.resource == test.row {
+        let kind = writer.id_type(resource, PathRoot::Id);
+        let own = writer.bind(ConditionParameter::Id(*row), kind).text;
+        condition = format!("{condition} AND t0.\"id\" <> {own}");
+    }
+    let table = quote_name(&resource.table);
+    (format!("SELECT 1 FROM {table} t0 WHERE {condition} LIMIT 1"), writer.parameters)
 }
 
 /// The text column that a node refers to, if it has an index.
 fn indexed_text_column<'a>(resource: &'a Resource, node: &ExprNode) -> Option<&'a Field> {
-    let ExprNode::Field(path) = node else { return None };
-    let (column, _) = find_field(resource, path)?;
+    let ExprNode::Field(Path { root: PathRoot::Field(at), inner }) = node else { return None };
+    let column = resource.fields.get(*at)?;
     let is_text = column.storage_class() == StorageClass::Text && column.rules.reference.is_none();
-    (path.inner.is_empty() && column.filter && is_text).then_some(column)
+    (inner.is_empty() && column.filter && is_text).then_some(column)
 }
 
 /// The conditions of the rows themselves, and of their ancestors.
@@ -257,14 +469,14 @@ pub fn row_conditions(
     scope: &AccessScope,
     first: usize,
 ) -> (Vec<String>, Vec<ConditionParameter>) {
-    let mut terms = ConditionWriter::new(dialect, first);
+    let mut terms = ConditionWriter::new(model, dialect, first);
     let mut texts = Vec::new();
     for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
         let conditions = match depth {
             0 => &scope.access(level.index).row_filters,
             _ => &scope.read_access(level.index).row_filters,
         };
-        let row = TableAlias { resource: level, alias: &format!("t{depth}") };
+        let row = TableAlias { resource: level, alias: &format!("t{depth}"), this: None };
         texts.extend(terms.any_of(row, conditions));
     }
     (texts, terms.parameters)

@@ -27,6 +27,10 @@ pub struct ExpressionSyntax {
     /// A field inside a JSON column, by its path; NULL if it has another type. The number is the scale of a
     /// decimal.
     pub json_member: JsonMemberExpression,
+    /// The elements of a list in a JSON column, by its path, as rows.
+    pub json_elements: fn(&str, &[Box<str>]) -> String,
+    /// The element of such a row; NULL if it has another type. The number is the scale of a decimal.
+    pub json_element: fn((StorageClass, u8)) -> String,
     /// The function that finds a text in another one; 0 if it is not found.
     pub position_function: &'static str,
     /// Units of a scale as a double: the nearest double of the units, divided.
@@ -60,6 +64,27 @@ pub static SQLITE: ExpressionSyntax = ExpressionSyntax {
             }
             StorageClass::Json => "NULL".to_owned(),
         }
+    },
+    json_elements: |column, names| match names.is_empty() {
+        true => format!("json_each({column}) AS e"),
+        false => format!("json_each({column}, '$.{}') AS e", names.join(".")),
+    },
+    json_element: |(class, _)| {
+        match class {
+            StorageClass::Text | StorageClass::Moment => {
+                "(CASE e.type WHEN 'text' THEN e.value END)"
+            }
+            StorageClass::Integer => "(CASE e.type WHEN 'integer' THEN e.value END)",
+            StorageClass::Decimal => {
+                "(CASE e.type WHEN 'text' THEN CAST(replace(e.value, '.', '') AS INTEGER) END)"
+            }
+            StorageClass::Real => {
+                "(CASE WHEN e.type IN ('integer', 'real') THEN CAST(e.value AS REAL) END)"
+            }
+            StorageClass::Boolean => "(CASE e.type WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)",
+            StorageClass::Json => "NULL",
+        }
+        .to_owned()
     },
     position_function: "instr",
     as_real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", power_of_ten(scale)),
@@ -111,6 +136,13 @@ pub static POSTGRES: ExpressionSyntax = ExpressionSyntax {
         };
         format!("(CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END)")
     },
+    json_elements: |column, names| {
+        let list = format!("{column} #> '{{{}}}'", names.join(","));
+        format!(
+            "json_array_elements(CASE WHEN json_typeof({list}) = 'array' THEN {list} END) AS e(value)"
+        )
+    },
+    json_element: |kind| (POSTGRES.json_member)("e.value", &[], kind),
     position_function: "strpos",
     as_real: |units, scale| {
         format!("({units}::double precision / {}::double precision)", power_of_ten(scale))

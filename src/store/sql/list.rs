@@ -231,7 +231,7 @@ impl<'a> ListStatements<'a> {
     }
 
     fn builder(&self) -> StatementBuilder<'_> {
-        let terms = self.parameters.iter().map(|term| term.bind(self.scope.user_name()));
+        let terms = self.parameters.iter().map(|term| term.bind(self.scope.user()));
         let binds = terms.chain(self.ancestor_ids.iter().map(|id| Bind::Id(*id))).collect();
         StatementBuilder { dialect: self.dialect, binds }
     }

@@ -27,6 +27,8 @@ pub struct ReadStatements {
     pub exists: String,
     /// 1: id.
     pub exists_anywhere: String,
+    /// The item under any parent. 1: id.
+    pub item_anywhere: String,
     /// 1: the limit, then the chain.
     pub page: String,
     /// Keyset pagination. 1: the limit, 2: after which id, then the chain.
@@ -121,6 +123,7 @@ impl ReadStatements {
             item_for_delete: format!("SELECT {select} FROM {from}{by_id}{lock_for_delete}"),
             exists: format!("SELECT 1 FROM {from}{by_id}"),
             exists_anywhere: format!("SELECT 1 FROM {searched}{}", where_clause(&anywhere)),
+            item_anywhere: format!("SELECT {select} FROM {searched}{}", where_clause(&anywhere)),
             page: format!("SELECT {select} FROM {from}{whole} ORDER BY t0.\"id\" LIMIT {p}1"),
             page_after: format!("SELECT {select} FROM {from}{after} ORDER BY t0.\"id\" LIMIT {p}1"),
             flat: FlatStatements::new(model, dialect, resource, scope),
@@ -131,6 +134,6 @@ impl ReadStatements {
 
     /// The parameters of the conditions.
     pub fn condition_binds<'a>(&'a self, scope: &'a AccessScope) -> impl Iterator<Item = Bind<'a>> {
-        self.condition_parameters.iter().map(|parameter| parameter.bind(scope.user_name()))
+        self.condition_parameters.iter().map(|parameter| parameter.bind(scope.user()))
     }
 }

@@ -259,7 +259,7 @@ fn is_short(read: &ReadPlan) -> bool {
         | ReadPlan::InvalidWrite(_) => true,
         ReadPlan::User(_) | ReadPlan::UsersStamp | ReadPlan::IdempotentResponse(_) => true,
         ReadPlan::Changes(_) | ReadPlan::PastItem(_) | ReadPlan::Expanded(_) => false,
-        ReadPlan::ChangeBatch { .. } | ReadPlan::ItemStates { .. } => false,
+        ReadPlan::ChangeBatch { .. } | ReadPlan::RelatedFacts { .. } => false,
         ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
         ReadPlan::WebhookProgress(_) => true,
         ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::clock;
 use crate::intent::ListQuery;
 use crate::intent::preconditions::Preconditions;
+use crate::model::expr::UserValues;
 use crate::model::{self, GrantVerb, Model, ResourceIndex, types};
-use crate::permit::{AccessScope, Caller, Rights};
+use crate::permit::{AccessScope, Caller, FactReader, Rights, StoredRow};
 use crate::plan::{
     Cardinality, ChangeAuthor, Collection, DraftValues, ItemDraft, Outcome, ReadPlan, WriteAction,
     WritePlan,
@@ -359,8 +360,11 @@ fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
                 };
                 let found = find(worker, &caller).await;
                 for (id, values) in &values {
+                    let stored = StoredRow { id: *id, parent: None, values, is_new: false };
+                    let (user, facts) =
+                        (UserValues { name: user, fields: &[] }, FactReader::without_facts(&model));
                     let (expected, got) =
-                        (access.allows_row(row, values, user), found.contains(id));
+                        (access.allows_row(row, stored, user, &facts), found.contains(id));
                     assert_eq!(got, expected, "{condition} as {user:?}: {values:#?}");
                 }
             }

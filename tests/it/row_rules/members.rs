@@ -1,0 +1,115 @@
+//! `exists`: what a membership shows.
+
+use serde_json::{Value, json};
+
+use super::{RowRules, id, reference};
+use crate::harness::Backend;
+
+const MODEL: &str = r#"
+title = "Teams"
+
+[resources.project.fields]
+name = { type = "text", required = true, filter = true }
+
+[resources.member.fields]
+project = { type = "ref", to = "project", required = true, on_delete = "cascade" }
+user    = { type = "text", required = true, filter = true }
+role    = { type = "text", default = "guest" }
+
+[resources.ticket]
+parent = "project"
+[resources.ticket.fields]
+title = { type = "text", required = true }
+
+[resources.memo.fields]
+title   = { type = "text", required = true }
+project = { type = "ref", to = "project" }
+
+[roles.member]
+project = { verbs = ["get"], where = "exists(member where project = this.id and user = $user)" }
+member  = { verbs = "*", where = "exists(member where project = this.project and user = $user)" }
+ticket  = "*"
+memo    = { verbs = "*", where = "exists(member where project = this.project and user = $user and role = 'editor')" }
+"/-/changes" = ["get"]
+
+[roles.outsider]
+project = { verbs = ["get"], where = "not exists(member where project = this.id and user = $user)" }
+memo    = { verbs = ["get"], where = "exists(member where project.name = this.project.name and user = $user)" }
+"#;
+
+on_every_backend! {
+    fn row_rule_exists_decides_what_members_see(backend: Backend) {
+        let mut rules =
+            RowRules::start(backend, MODEL, &[("ann", "member"), ("bob", "member"), ("out", "outsider")]);
+        let [red, blue] = ["red", "blue"]
+            .map(|name| rules.create("/projects", &json!({"project": {"name": name}})));
+        let member = |project: &str, user: &str, role: &str| {
+            json!({"member": {"project": reference(project), "user": user, "role": role}})
+        };
+        rules.create("/members", &member(&red, "ann", "editor"));
+        let of_bob = rules.create("/members", &member(&blue, "bob", "guest"));
+        rules.create("/members", &member(&red, "out", "guest"));
+        for project in [&red, &blue] {
+            rules.create(&format!("{project}/tickets"), &json!({"ticket": {"title": id(project)}}));
+            let memo = json!({"memo": {"title": "memo", "project": reference(project)}});
+            rules.create("/memos", &memo);
+        }
+        assert_eq!(rules.list("ann", "/projects", "name"), ["red"]);
+        assert_eq!(rules.list("bob", "/projects", "name"), ["blue"]);
+        assert_eq!(rules.list("out", "/projects", "name"), ["blue"]);
+        assert_eq!(rules.list("out", "/memos", "project"), [id(&red)]);
+        assert_eq!(rules.list("ann", "/tickets", "title"), [id(&red)]);
+        assert_eq!(rules.list("ann", "/memos", "project"), [id(&red)]);
+        assert_eq!(rules.list("bob", "/memos", "project"), Vec::<String>::new());
+        assert_eq!(rules.list("ann", "/members", "user"), ["ann", "out"]);
+        assert_eq!(rules.status("ann", &format!("GET {blue}/tickets"), &Value::Null), 404);
+
+        // Nobody makes themselves a member, and members make others members.
+        let joins = member(&red, "bob", "editor");
+        let refused = rules.request("bob", "POST /members", &joins);
+        // The project is not visible to bob, which comes first.
+        assert_eq!((refused.status, refused.problem().as_str()), (422, "invalid-fields"), "{refused:?}");
+        let orphan = rules.create("/projects", &json!({"project": {"name": "orphan"}}));
+        assert_eq!(rules.status("bob", "POST /members", &member(&orphan, "bob", "editor")), 422);
+        assert_eq!(rules.status("ann", "POST /members", &joins), 201);
+        assert_eq!(rules.list("bob", "/projects", "name"), ["blue", "red"]);
+        assert_eq!(rules.list("bob", "/memos", "project"), [id(&red)]);
+
+        // The row that is written counts as it is after the write: bob cannot leave a row that he may not see.
+        let given = json!({"member": {"user": "eve"}});
+        assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &given), 403);
+        let promoted = json!({"member": {"role": "editor"}});
+        assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &promoted), 200);
+
+        // A memo may not be moved to a project where the caller is no editor.
+        let memo = json!({"memo": {"title": "mine", "project": reference(&red)}});
+        let made = rules.request("ann", "POST /memos", &memo);
+        assert_eq!(made.status, 201, "{made:?}");
+        let path = made.header("Location").unwrap().to_owned();
+        assert_eq!(rules.status("ann", "POST /memos", &json!({"memo": {"title": "mine"}})), 403);
+        let cleared = json!({"memo": {"project": null}});
+        let refused = rules.request("ann", &format!("PATCH {path}"), &cleared);
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+
+    /// Memberships are current rights: they decide about old changes too.
+    fn row_rule_exists_decides_events_as_it_is_now(backend: Backend) {
+        let mut rules = RowRules::start(backend, MODEL, &[("ann", "member")]);
+        let red = rules.create("/projects", &json!({"project": {"name": "red"}}));
+        let memo = json!({"memo": {"title": "memo", "project": reference(&red)}});
+        let memo = rules.create("/memos", &memo);
+        assert_eq!(rules.changes("ann", "memo"), []);
+        let body = json!({"member": {"project": reference(&red), "user": "ann", "role": "editor"}});
+        let membership = rules.create("/members", &body);
+        let created = ("created".to_owned(), id(&memo).to_owned());
+        assert_eq!(rules.changes("ann", "memo"), [created]);
+        assert_eq!(rules.status("ann", &format!("GET {memo}?version=1"), &Value::Null), 200);
+        let patched = json!({"memo": {"title": "again"}});
+        assert_eq!(rules.status("ann", &format!("PATCH {memo}"), &patched), 200);
+        assert_eq!(rules.changes("ann", "memo").len(), 2);
+        assert_eq!(rules.status("admin", &format!("DELETE {membership}"), &Value::Null), 204);
+        assert_eq!(rules.changes("ann", "memo"), []);
+        assert_eq!(rules.status("ann", &format!("GET {memo}"), &Value::Null), 404);
+        assert_eq!(rules.status("ann", &format!("GET {memo}?version=1"), &Value::Null), 404);
+    }
+}
