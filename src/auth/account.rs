@@ -22,6 +22,8 @@ pub struct UserAccount {
     pub version: i64,
     pub is_disabled: bool,
     pub rights: Arc<Rights>,
+    /// The values of the declared fields.
+    pub fields: Arc<[Value]>,
     /// The list of roles, as stored.
     pub(super) roles: Box<str>,
     pub record: PasswordRecord,
@@ -42,11 +44,17 @@ impl UserAccount {
             version: 1,
             is_disabled: false,
             rights: Arc::new(Rights::all(&model)),
+            fields: Arc::default(),
             roles: r#"["admin"]"#.into(),
             record: PasswordRecord { argon2: "a hash".to_owned(), digests: Vec::new() },
             digests: Vec::new(),
             stamp: 0,
         }
+    }
+
+    /// Whether both may do the same: row filters may compare the declared fields.
+    pub fn has_same_rights(&self, other: &Self) -> bool {
+        self.rights.is_equivalent(&other.rights) && self.fields == other.fields
     }
 
     pub fn ha1(&self, realm: RealmIndex, algorithm: Algorithm) -> Option<&Ha1> {
@@ -69,10 +77,10 @@ impl RightsHolder for UserAccount {
 
     fn is_still_valid(&self, stored: Option<&Item>) -> bool {
         let Some(Item { id, values, .. }) = stored else { return false };
-        let [_, Value::Json(roles), disabled, Value::Text(secret)] = &**values else {
+        let [_, Value::Json(roles), disabled, Value::Text(secret), fields @ ..] = &**values else {
             return false;
         };
-        let is_same = *id == self.id && **roles == *self.roles;
+        let is_same = *id == self.id && **roles == *self.roles && *fields == *self.fields;
         is_same
             && *disabled != Value::Boolean(true)
             && PasswordRecord::parse(secret)

@@ -123,7 +123,7 @@ impl Logins {
         let Some(user) = &known.user else { return Ok(CallerStatus::Unchanged) };
         Ok(match self.users.find(store, &user.name, clock::now()).await?.user {
             Some(now) if !user.is_same_login(&now) => CallerStatus::Gone,
-            Some(now) if user.rights.is_equivalent(&now.rights) => CallerStatus::Unchanged,
+            Some(now) if user.has_same_rights(&now) => CallerStatus::Unchanged,
             Some(now) => {
                 CallerStatus::Changed(IdentifiedCaller::user(&now, AuthenticationInfo::Absent))
             }

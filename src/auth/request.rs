@@ -107,7 +107,8 @@ impl IdentifiedCaller {
     }
 
     pub(super) fn user(user: &Arc<UserAccount>, info: AuthenticationInfo) -> Self {
-        let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights));
+        let caller = Caller::user(Arc::clone(&user.name), Arc::clone(&user.rights))
+            .with_user_fields(Arc::clone(&user.fields));
         Self { caller, user: Some(Arc::clone(user)), info }
     }
 

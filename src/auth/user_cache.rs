@@ -188,8 +188,8 @@ impl UserCache {
 
     fn parse_user(&self, item: &Item, stamp: i64) -> Result<UserAccount, StoreError> {
         let wrong = |what: &str| StoreError::internal(format!("a stored user: {what}"));
-        let [name, roles, disabled, secret] = &*item.values else {
-            return Err(wrong("expected four values"));
+        let [name, roles, disabled, secret, fields @ ..] = &*item.values else {
+            return Err(wrong("expected at least four values"));
         };
         let (Value::Text(name), Value::Json(roles), Value::Text(secret)) = (name, roles, secret)
         else {
@@ -204,6 +204,7 @@ impl UserCache {
             version: item.version,
             is_disabled: *disabled == Value::Boolean(true),
             rights,
+            fields: fields.into(),
             roles: (&**roles).into(),
             digests: self.open_digests(name, &record),
             name: (&**name).into(),

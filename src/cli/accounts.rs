@@ -20,7 +20,7 @@ use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
 use crate::plan::{
     ChangeAuthor, Collection, Outcome, ReadPlan, RequestRefusal as Refused, WriteAction, WritePlan,
 };
-use crate::store::{AdminStore, Database, StoreError};
+use crate::store::{AdminStore, Database, FIELDS_KEY, StoreError, missing_fields};
 use crate::value::{Id, Item, Value};
 use crate::wire::RequestId;
 
@@ -91,7 +91,13 @@ impl AccountsLocation {
 
     /// Opens an existing database, and creates nothing.
     pub fn open(self) -> Result<Accounts, CommandError> {
-        let admin_store = AdminStore::open(&self.database, &self.model)?;
+        let mut admin_store = AdminStore::open(&self.database, &self.model)?;
+        let stored = admin_store.read_system_value(FIELDS_KEY)?.unwrap_or_default();
+        if let Some(name) = missing_fields(&self.model, &stored).first() {
+            return Err(command_error(format!(
+                "the database has no field {name} of users yet: start a server with this model first"
+            )));
+        }
         let password_file = match &self.key {
             Ok(source) => Some(password_file(&self.database, source)),
             // With PostgreSQL the password file is beside the key file, and no key file is named.

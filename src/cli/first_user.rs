@@ -89,7 +89,7 @@ pub fn refuse_foreign_file(
     }
     let is_new = match AdminStore::find(database, model) {
         Ok(None) => true,
-        Ok(Some(mut admin_store)) => !has_users(&mut admin_store, model)?,
+        Ok(Some(mut admin_store)) => !has_users(&mut admin_store)?,
         Err(_) => false,
     };
     if is_new { Err(password_file_exists(file)) } else { Ok(()) }
@@ -110,7 +110,7 @@ pub fn create(
     keys: &KeySet,
     file: &Path,
 ) -> Result<Option<FirstUser>, CommandError> {
-    if has_users(admin_store, model)? {
+    if has_users(admin_store)? {
         return match find_temporary_file(admin_store, file)? {
             Some(temporary) => {
                 let _lock = lock_folder(file)?;
@@ -121,7 +121,7 @@ pub fn create(
     }
     let _lock = lock_folder(file)?;
     // Another server may have created the user while this one waited.
-    if has_users(admin_store, model)? {
+    if has_users(admin_store)? {
         return Ok(None);
     }
     if file.symlink_metadata().is_ok() {
@@ -250,14 +250,10 @@ impl PasswordFile {
     }
 }
 
-fn has_users(admin_store: &mut AdminStore, model: &Model) -> Result<bool, CommandError> {
-    match admin_store
-        .read(&ReadPlan::users(model, 1, None))
-        .map_err(|error| creation_failed(&error))?
-    {
-        Outcome::Page(page) => Ok(!page.items.is_empty()),
-        _ => Err(creation_failed(&"the users cannot be read")),
-    }
+/// The columns of declared fields may not be there yet, so no whole user is read.
+fn has_users(admin_store: &mut AdminStore) -> Result<bool, CommandError> {
+    let groups = admin_store.role_groups().map_err(|error| creation_failed(&error))?;
+    Ok(!groups.is_empty())
 }
 
 fn creation_failed(cause: &dyn std::fmt::Debug) -> CommandError {

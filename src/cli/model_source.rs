@@ -31,6 +31,7 @@ pub static EXAMPLES: &[ExampleModel] = &[
         text: include_str!("../../examples/appointments/nouns.toml"),
     },
     ExampleModel { name: "inventory", text: include_str!("../../examples/inventory/nouns.toml") },
+    ExampleModel { name: "tickets", text: include_str!("../../examples/tickets/nouns.toml") },
 ];
 
 pub const MODEL_FILE: &str = "nouns.toml";

@@ -14,8 +14,8 @@ use super::{prompt, roles};
 use crate::auth::credential_text::to_nfc;
 use crate::auth::password;
 use crate::json::{self, Json, ObjectWriter};
-use crate::model::builtin::{DISABLED, NAME, PASSWORD, ROLES};
-use crate::model::{Model, types};
+use crate::model::builtin::{DECLARED, DISABLED, NAME, PASSWORD, ROLES};
+use crate::model::{Field, Model, StorageClass, types};
 use crate::plan::RequestRefusal as Refused;
 use crate::problem::FaultCollector;
 use crate::store::StoreError;
@@ -37,6 +37,8 @@ pub enum UserCommand {
     Passwd(PasswdArgs),
     /// Replace a user's roles
     Roles(RolesArgs),
+    /// Set declared fields of a user
+    Set(SetArgs),
     /// Disable a user
     Disable(RemoveArgs),
     /// Enable a user again
@@ -53,6 +55,10 @@ pub struct AddArgs {
     /// A role of the model, or admin; may be repeated
     #[arg(long, value_name = "ROLE")]
     role: Vec<String>,
+
+    /// A declared field and its value; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    field: Vec<String>,
 
     /// Read the password from standard input
     #[arg(long)]
@@ -105,6 +111,18 @@ pub struct RolesArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct SetArgs {
+    name: String,
+
+    /// A declared field and its value, which may be empty to remove it; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", required = true)]
+    field: Vec<String>,
+
+    #[command(flatten)]
+    database_args: DatabaseArgs,
+}
+
+#[derive(Debug, Args)]
 pub struct RemoveArgs {
     name: String,
 
@@ -130,6 +148,7 @@ pub fn run(command: &UserCommand) -> Result<ExitCode, CommandError> {
         UserCommand::List(flags) => list(flags)?,
         UserCommand::Passwd(flags) => passwd(flags)?,
         UserCommand::Roles(flags) => set_roles(flags)?,
+        UserCommand::Set(flags) => set_fields(flags)?,
         UserCommand::Disable(flags) => disable(flags)?,
         UserCommand::Enable(flags) => enable(flags)?,
         UserCommand::Remove(flags) => remove(flags)?,
@@ -143,11 +162,16 @@ fn add(flags: &AddArgs) -> Result<(), CommandError> {
     // Before prompting for the password.
     let name = parse_value(model, NAME, &json_text(&to_nfc(&flags.name)))?;
     let roles = parse_value(model, ROLES, &json_list(&flags.role))?;
+    let fields = parse_fields(model, &flags.field)?;
     let Value::Text(name) = name else { return Err(command_error("expected a name")) };
     let mut accounts = found.open()?;
     let sent = new_password(&accounts.model, &name, flags.password_stdin)?;
     let record = make_record(&mut accounts, &name, &sent)?;
-    let values = vec![Value::Text(name.clone()), roles, Value::Boolean(false), record];
+    let mut values = vec![Value::Text(name.clone()), roles, Value::Boolean(false), record];
+    values.resize(accounts.model.resource(accounts.model.users).fields.len(), Value::Null);
+    for (at, value) in fields {
+        *values.get_mut(at).ok_or_else(|| command_error("users have no such field"))? = value;
+    }
     accounts.create(values).map_err(|error| match error {
         StoreError::Refused(Refused::NotUnique(_)) => command_error(format!(
             "there is a user {name} already; set the password with: nouns user passwd {name}"
@@ -191,6 +215,50 @@ fn set_roles(flags: &RolesArgs) -> Result<(), CommandError> {
     wait_for_servers();
     print_done(format_args!("set the roles of {name}"));
     Ok(())
+}
+
+fn set_fields(flags: &SetArgs) -> Result<(), CommandError> {
+    let mut accounts = flags.database_args.locate()?.open()?;
+    let name = to_nfc(&flags.name);
+    for (at, value) in parse_fields(&accounts.model, &flags.field)? {
+        accounts.change(&name, (at, false), |_| Ok(Some(value.clone())))?;
+    }
+    wait_for_servers();
+    print_done(format_args!("set {} of {name}", plural(flags.field.len(), "field")));
+    Ok(())
+}
+
+fn plural(count: usize, word: &str) -> String {
+    if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") }
+}
+
+/// The values of `--field NAME=VALUE`, by the indices of the fields. An empty one is none.
+fn parse_fields(model: &Model, flags: &[String]) -> Result<Vec<(usize, Value)>, CommandError> {
+    let users = model.resource(model.users);
+    let mut values = Vec::with_capacity(flags.len());
+    for flag in flags {
+        let wrong = |cause: String| command_error(format!("--field {flag}: {cause}"));
+        let (name, text) =
+            flag.split_once('=').ok_or_else(|| wrong("expected NAME=VALUE".to_owned()))?;
+        let found = users.field(name).filter(|(at, _)| *at >= DECLARED);
+        let (at, field) =
+            found.ok_or_else(|| wrong(format!("the model declares no users.fields.{name}")))?;
+        let json = match field.storage_class() {
+            _ if text.is_empty() => {
+                values.push((at, Value::Null));
+                continue;
+            }
+            StorageClass::Boolean if matches!(text, "true" | "false") => {
+                Json::Boolean(text == "true")
+            }
+            StorageClass::Integer | StorageClass::Real if text.parse::<f64>().is_ok() => {
+                Json::Number(text)
+            }
+            _ => json_text(text),
+        };
+        values.push((at, parse_value(model, at, &json)?));
+    }
+    Ok(values)
 }
 
 fn disable(flags: &RemoveArgs) -> Result<(), CommandError> {
@@ -284,7 +352,8 @@ fn list(flags: &ListArgs) -> Result<(), CommandError> {
         let roles = roles::parse_names(accounts::user_roles(user));
         let unknown = roles::undeclared(&accounts.model, roles.clone());
         if flags.json {
-            json_line(&mut lines, user, &unknown);
+            let fields = &accounts.model.resource(accounts.model.users).fields;
+            json_line(&mut lines, fields, user, &unknown);
         } else {
             rows.push(row(user, &roles, &unknown));
         }
@@ -330,12 +399,17 @@ fn table(rows: &[[String; 4]]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn json_line(out: &mut Vec<u8>, user: &Item, unknown: &[String]) {
+fn json_line(out: &mut Vec<u8>, fields: &[Field], user: &Item, unknown: &[String]) {
     let mut object = ObjectWriter::open(out);
     object.text("name", accounts::user_name(user));
     object.json("roles", accounts::user_roles(user));
     json::write(object.name("undeclared_roles"), &json_list(unknown));
     object.json("disabled", if accounts::is_disabled(user) { "true" } else { "false" });
+    for (field, value) in fields.iter().zip(&user.values).skip(DECLARED) {
+        if !value.is_null() {
+            json::write_value(object.name(&field.name), value);
+        }
+    }
     json::write_moment(object.name("created_at"), user.created_at);
     json::write_moment(object.name("updated_at"), user.updated_at);
     object.close();

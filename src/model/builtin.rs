@@ -53,8 +53,17 @@ pub fn user_field(users: &Resource, at: usize) -> Option<&Field> {
     users.fields.get(DECLARED + at)
 }
 
-/// The resource of the users. `realm` is the realm of `/-/`.
-pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -> Resource {
+/// The names that a declared field of users cannot have, besides those of every item.
+pub const OWN_USER_FIELDS: [&str; 4] = ["name", "roles", "disabled", "password"];
+
+/// The resource of the users. `realm` is the realm of `/-/`; `declared` are the fields of the model file.
+pub fn users_resource(
+    index: ResourceIndex,
+    realm: RealmIndex,
+    roles: &[Role],
+    declared: Vec<Field>,
+) -> Resource {
+    let own = [name_field(), roles_field(roles), disabled_field(), password_field()];
     Resource {
         index,
         name: "user".into(),
@@ -75,7 +84,7 @@ pub fn users_resource(index: ResourceIndex, realm: RealmIndex, roles: &[Role]) -
         on_delete: OnDelete::Restrict,
         id: IdKind::Uuid,
         realm,
-        fields: vec![name_field(), roles_field(roles), disabled_field(), password_field()],
+        fields: own.into_iter().chain(declared).collect(),
         unique: vec![UniqueRule { fields: vec![NAME], scope: UniqueScope::Resource }],
         conflict: UniqueConflict::Silent,
         checks: Vec::new(),

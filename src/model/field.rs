@@ -2,9 +2,11 @@
 //!
 //! `types` has the field types, as values of [`FieldType`].
 
+use std::sync::Arc;
+
 use regex::Regex;
 
-use super::expr::Expr;
+use super::expr::{Expr, MemberTest};
 pub use super::settings::ResourceIndex;
 use crate::json::Json;
 use crate::problem::FaultCollector;
@@ -89,6 +91,7 @@ pub struct FieldRules {
     pub scale: u8,
     /// The target of a `ref` field.
     pub reference: Option<ReferenceTarget>,
+    pub reference_rule: Option<ReferenceRule>,
     pub states: Option<StateMachine>,
     /// The element of a `list`.
     pub element: Option<Box<Field>>,
@@ -203,6 +206,14 @@ pub struct ReferenceTarget {
     /// The kind of id of that resource.
     pub id: IdKind,
     pub on_delete: OnDelete,
+}
+
+/// The `where` of a `ref` field: a condition on the item that it refers to.
+#[derive(Debug, Clone)]
+pub struct ReferenceRule {
+    /// Its source text.
+    pub text: Box<str>,
+    pub test: Arc<MemberTest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

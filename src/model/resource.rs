@@ -181,6 +181,11 @@ impl Resource {
         self.fields.iter().enumerate().find(|(_, field)| &*field.name == name)
     }
 
+    /// Whether one of its references has a condition.
+    pub fn has_reference_rule(&self) -> bool {
+        self.fields.iter().any(|field| field.rules.reference_rule.is_some())
+    }
+
     /// The state field, if it has one; `file` allows at most one.
     pub fn state_field(&self) -> Option<(usize, &StateMachine)> {
         self.fields

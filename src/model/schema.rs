@@ -63,6 +63,7 @@ fn definitions() -> JsonSchema {
         "role": role_schema(),
         "verbs": any_of(vec![object! { "const": "*" }, list_of(choice(keys::words(keys::VERBS)))]),
         "server": described_table("settings of the server", &keys::SERVER, &[]),
+        "users": described_table("the users", &keys::USERS, &[]),
         "limits": closed_object(limits, &[]),
         "rate_limit": described_table(
             "how often one caller may ask",

@@ -64,7 +64,7 @@ impl PartialEq for AccessScope {
             (None, None) => true,
             (Some(one), Some(other)) => {
                 one.verb == other.verb
-                    && one.caller.user_name() == other.caller.user_name()
+                    && one.caller.user_values() == other.caller.user_values()
                     && one.caller.rights().key() == other.caller.rights().key()
             }
             (None, Some(_)) | (Some(_), None) => false,
@@ -182,25 +182,20 @@ impl AccessScope {
         self.0.as_ref().map(|limited| (limited.caller.rights().key(), limited.verb))
     }
 
-    /// The user's name, if it decides which items of these resources GET shows.
+    /// The user, if the name or a declared field decides which items of these resources GET shows.
     pub fn deciding_user<'r>(
         &self,
         mut resources: impl Iterator<Item = &'r Resource>,
-    ) -> Option<&str> {
+    ) -> Option<UserValues<'_>> {
         let is_by_user = |level: &Resource| {
             self.read_access(level.index).row_filters.iter().any(Expr::uses_user)
         };
-        self.user_name().filter(|_| resources.any(is_by_user))
+        resources.any(is_by_user).then(|| self.user())
     }
 
     /// The values of `$user` in expressions.
     pub fn user(&self) -> UserValues<'_> {
-        UserValues { name: self.user_name(), fields: &[] }
-    }
-
-    /// The user's name; `None` for an anonymous caller, and for unrestricted access.
-    pub fn user_name(&self) -> Option<&str> {
-        self.0.as_ref()?.caller.user_name()
+        self.0.as_ref().map(|limited| limited.caller.user_values()).unwrap_or_default()
     }
 
     /// Whether GET is granted for all ancestors of the resource.

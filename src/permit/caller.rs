@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use super::rights::Rights;
 use crate::intent::ReadableResources;
+use crate::model::expr::UserValues;
 use crate::model::{GrantVerb, Model, ResourceIndex};
+use crate::value::Value;
 
 #[derive(Debug, Clone)]
 pub struct Caller {
     identity: CallerKind,
     rights: Arc<Rights>,
+    /// The values of the declared fields of a user.
+    user_fields: Arc<[Value]>,
 }
 
 #[derive(Debug, Clone)]
@@ -23,16 +27,30 @@ enum CallerKind {
 impl Caller {
     /// Every client of a server that was started with `--open`.
     pub fn open(model: &Model) -> Self {
-        Self { identity: CallerKind::Open, rights: Arc::new(Rights::all(model)) }
+        Self::new(CallerKind::Open, Arc::new(Rights::all(model)))
     }
 
     /// A caller without credentials.
     pub fn anonymous(rights: Arc<Rights>) -> Self {
-        Self { identity: CallerKind::Anonymous, rights }
+        Self::new(CallerKind::Anonymous, rights)
     }
 
     pub fn user(name: Arc<str>, rights: Arc<Rights>) -> Self {
-        Self { identity: CallerKind::User(name), rights }
+        Self::new(CallerKind::User(name), rights)
+    }
+
+    fn new(identity: CallerKind, rights: Arc<Rights>) -> Self {
+        Self { identity, rights, user_fields: Arc::default() }
+    }
+
+    /// The same user with the values of the declared fields.
+    pub fn with_user_fields(self, user_fields: Arc<[Value]>) -> Self {
+        Self { user_fields, ..self }
+    }
+
+    /// The values of `$user` in expressions.
+    pub fn user_values(&self) -> UserValues<'_> {
+        UserValues { name: self.user_name(), fields: &self.user_fields }
     }
 
     /// Whether the server requires no credentials at all.

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::model::expr::{ExprRow, MemberTest, PathRoot, RelationFacts, UserValues};
+use crate::model::expr::{Candidates, ExprRow, MemberTest, PathRoot, RelationFacts, UserValues};
 use crate::model::{ChangeLogDetail, Model, ResourceIndex, types};
 use crate::value::{Id, Item, Value};
 
@@ -18,14 +18,13 @@ pub enum RelatedFact {
     Member(MemberQuestion),
 }
 
-/// Whether an `exists` holds for a row and a user.
+/// Whether one of the candidates satisfies a test, for a row and a user.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemberQuestion {
     pub test: Arc<MemberTest>,
     /// The values of the row that it reads.
     pub this: Vec<Value>,
-    /// The row, which does not count.
-    pub row: Id,
+    pub candidates: Candidates,
     pub user: UserSnapshot,
 }
 
@@ -215,9 +214,14 @@ impl RelationFacts for UserFacts<'_> {
         })
     }
 
-    fn exists(&self, test: &Arc<MemberTest>, this: Vec<Value>, row: Id) -> Option<bool> {
+    fn exists(
+        &self,
+        test: &Arc<MemberTest>,
+        this: Vec<Value>,
+        candidates: Candidates,
+    ) -> Option<bool> {
         let (test, user) = (Arc::clone(test), UserSnapshot::new(self.user));
-        let question = MemberQuestion { test, this, row, user };
+        let question = MemberQuestion { test, this, candidates, user };
         let found = self.facts.known.member(&question);
         if found.is_none() {
             self.facts.add_needed(RelatedFact::Member(question));

@@ -11,6 +11,7 @@ use super::collection::Collection;
 use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_item};
 use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
+use super::reference_rules::reference_faults;
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
@@ -262,7 +263,12 @@ fn create(
         let inputs = DefaultInputs { now: created_at, user, uuids };
         let place = (&*draft.root, &*limits.access.hidden);
         match complete_new_values(resource, place, &draft.values, inputs) {
-            Ok(values) => completed.push((draft, id, created_at, values)),
+            Ok(values) => {
+                let parent = collection.ancestors.last().copied();
+                let row = StoredRow { id, parent, values: &values, is_new: true };
+                faults.extend(reference_faults(resource, place, row, |_| true, facts));
+                completed.push((draft, id, created_at, values));
+            }
             Err(found) => faults.extend(found),
         }
     }
@@ -312,6 +318,13 @@ fn replace(
     let mut values =
         merge_stored_values(resource, (root, &limits.access.hidden), draft_values, &stored)?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
+    let row = StoredRow { values: &values, ..StoredRow::of(&stored) };
+    let is_set = |at: usize| sent.contains(&at) || values.get(at) != stored.values.get(at);
+    let place = (&**root, &*limits.access.hidden);
+    let faults = reference_faults(resource, place, row, is_set, limits.facts);
+    if !faults.is_empty() {
+        return Err(RequestRefusal::Invalid(faults));
+    }
     // Before the row filter is checked, which may be about it. An import may have the name itself.
     let editor = resource.fields.iter().position(|one| one.audit == Some(AuditedUser::LastEditor));
     let editor = editor.filter(|at| !draft_values.is_set(*at));

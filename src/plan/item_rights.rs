@@ -15,7 +15,7 @@ pub(super) struct ItemRights<'a> {
     user: UserValues<'a>,
     /// The stored values that no response may reveal.
     pub(super) unseen: UnreadableFields<'a>,
-    facts: &'a FactReader<'a>,
+    pub(super) facts: &'a FactReader<'a>,
 }
 
 impl<'a> ItemRights<'a> {

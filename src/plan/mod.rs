@@ -11,6 +11,7 @@ mod item_rights;
 pub mod decide;
 mod patch;
 mod read_plan;
+mod reference_rules;
 mod write_plan;
 mod idempotency;
 mod import;
@@ -37,6 +38,7 @@ pub use outcome::{
 };
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, ExpandedRead, InvalidWrite, PastRead, ReadPlan};
+pub use reference_rules::reference_faults;
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;
 pub use validate::{ItemDraft, Reference};

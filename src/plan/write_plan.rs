@@ -55,8 +55,9 @@ impl WritePlan {
     }
 
     /// The write that creates a user. `values` are in the order of the user's fields, with the password
-    /// hashed.
-    pub fn create_user(model: &Model, values: Vec<Value>, by: ChangeAuthor) -> Self {
+    /// hashed; declared fields may be left out.
+    pub fn create_user(model: &Model, mut values: Vec<Value>, by: ChangeAuthor) -> Self {
+        values.resize(model.resource(model.users).fields.len(), Value::Null);
         let drafts = vec![user_draft(DraftValues::Complete(values))];
         let action = WriteAction::Create { drafts, count: Cardinality::One };
         Self::new(Collection::users(model), action, by)
@@ -208,8 +209,8 @@ pub enum Cardinality {
 pub trait RightsHolder: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
 
-    /// Whether the stored user of this name is still the same user, with the same password and roles, and not
-    /// disabled.
+    /// Whether the stored user of this name is still the same user, with the same password, roles and declared fields,
+    /// and not disabled.
     fn is_still_valid(&self, stored: Option<&Item>) -> bool;
 }
 

@@ -19,8 +19,8 @@ use sha2::{Digest as _, Sha256};
 use super::failure::failure;
 use super::history::{HistoryLinks, member_names};
 use super::parts::{
-    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, event_stream, formatted_reply, http_date,
-    insert_header,
+    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, entity_tag, event_stream, formatted_reply,
+    http_date, insert_header,
 };
 use super::related_views::related_views;
 use super::{deprecation, slow_query_hint};
@@ -30,6 +30,7 @@ use crate::formats::{self, Format, ItemView, RelatedView};
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
 use crate::intent::{ListQuery, format_path};
 use crate::model::Model;
+use crate::model::builtin::DECLARED;
 use crate::permit::FactReader;
 use crate::plan::{Collection, ExpandedPage, Outcome, Plan, ReadPlan, RequestRefusal};
 use crate::problem::{self, Problem};
@@ -93,7 +94,10 @@ impl ReplyBuilder {
     pub fn new(model: &Model) -> Self {
         let form = |format: &&Format| {
             let essence = format.media.essence;
-            let hash = Sha256::new().chain_update(&model.shape).chain_update(essence);
+            let mut hash = Sha256::new().chain_update(&model.shape).chain_update(essence);
+            for field in model.resource(model.users).fields.iter().skip(DECLARED) {
+                hash.update(field.name.as_bytes());
+            }
             (essence, hash_u32(hash))
         };
         Self {
@@ -484,27 +488,4 @@ fn is_readable(about: &ResponseContext<'_>, outcome: &Outcome) -> bool {
     let mut items = outcome.items().iter();
     scope.read_access(resource.index).reads_related()
         || items.all(|item| scope.can_read_item(resource, item, &no_facts))
-}
-
-fn hex_digit(number: u8) -> u8 {
-    if number < 10 { b'0' + number } else { b'a' + number - 10 }
-}
-
-/// `before` is `W/` for a weak tag.
-fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
-    let mut digits = itoa::Buffer::new();
-    let number = digits.format(number).as_bytes();
-    // The exact capacity, so that the header value is made without a copy.
-    let mut tag = Vec::with_capacity(before.len() + number.len() + 8 * hashes.len() + 3);
-    tag.extend_from_slice(before.as_bytes());
-    tag.push(b'"');
-    tag.extend_from_slice(number);
-    tag.push(b'-');
-    for hash in hashes {
-        tag.extend(
-            hash.to_be_bytes().iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit),
-        );
-    }
-    tag.push(b'"');
-    HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")
 }

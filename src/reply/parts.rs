@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
 
+use crate::fault::OrBug as _;
 use crate::formats::{Format, event_stream, json};
 
 /// The headers that every response with a body varies by, also one that is too small to be compressed: the
@@ -76,4 +77,27 @@ pub fn formatted_reply(status: StatusCode, format: &Format, body: Vec<u8>) -> Re
 
 pub fn json_reply(body: Vec<u8>) -> Reply {
     formatted_reply(StatusCode::OK, &json::FORMAT, body)
+}
+
+fn hex_digit(number: u8) -> u8 {
+    if number < 10 { b'0' + number } else { b'a' + number - 10 }
+}
+
+/// The value of `ETag`. `before` is `W/` for a weak tag.
+pub fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
+    let mut digits = itoa::Buffer::new();
+    let number = digits.format(number).as_bytes();
+    // The exact capacity, so that the header value is made without a copy.
+    let mut tag = Vec::with_capacity(before.len() + number.len() + 8 * hashes.len() + 3);
+    tag.extend_from_slice(before.as_bytes());
+    tag.push(b'"');
+    tag.extend_from_slice(number);
+    tag.push(b'-');
+    for hash in hashes {
+        tag.extend(
+            hash.to_be_bytes().iter().flat_map(|byte| [byte >> 4, byte & 15]).map(hex_digit),
+        );
+    }
+    tag.push(b'"');
+    HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")
 }

@@ -11,18 +11,19 @@ use uuid::Uuid;
 use crate::fault::OrBug as _;
 use crate::intent::preconditions::Preconditions;
 use crate::model::{Resource, ResourceIndex};
-use crate::permit::{AccessScope, FactReader};
+use crate::permit::{AccessScope, FactReader, StoredRow};
 use crate::plan::decide::{dangling_faults, unique_violation};
 use crate::plan::{
     ChangeAuthor, Collection, ImportRow, ItemDraft, NewItemOrigin, ScriptStep, StoredState,
-    UpsertKey, WriteAction, WriteRequest, decide, new_item, partial_values, refusal_faults,
-    uuids_per_item,
+    UpsertKey, WriteAction, WriteRequest, decide, new_item, partial_values, reference_faults,
+    refusal_faults, uuids_per_item,
 };
 use crate::problem::{FaultCode, FieldFault};
 use crate::store::change_log::ChangeLogContext;
 use crate::store::context::StoreContext;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{FailedStatement, StatementError, StoreError};
+use crate::store::related_facts::{FactMoment, evaluate_with_facts};
 use crate::store::rows::unique_binds;
 use crate::store::script::ItemWrites;
 use crate::store::sql::columns::quote_name;
@@ -352,7 +353,9 @@ async fn plan_rows<'a, D: Driver>(
         let id = if needs_id(row, item) { ids.next() } else { row.id };
         let uuids = &uuid_v7::random_uuids(uuids_per_item(resource))?;
         let plan = RowPlan { context, resource, stored, now, uuids };
-        match plan.decide(row, item.as_ref(), id) {
+        let decide = |facts: &FactReader<'_>| plan.decide(row, item.as_ref(), id, facts);
+        let decided = evaluate_with_facts(driver, context, FactMoment::Now, decide).await?;
+        match decided {
             Ok(Some(row)) => planned.push(row),
             Ok(None) => batch.unchanged += 1,
             Err(faults) => batch.faults.extend(faults),
@@ -392,6 +395,7 @@ impl<'a> RowPlan<'a, '_> {
         row: &'a ImportRow,
         item: Option<&Item>,
         id: Option<Id>,
+        facts: &FactReader<'_>,
     ) -> Result<Option<PlannedRow<'a>>, Vec<FieldFault>> {
         let Self { context, resource, stored, now, uuids } = self;
         let draft = match item {
@@ -419,6 +423,12 @@ impl<'a> RowPlan<'a, '_> {
                     uuids,
                 };
                 let item = new_item(resource, draft, origin)?;
+                let place = (&*row.root, &[][..]);
+                let new = StoredRow { is_new: true, ..StoredRow::of(&item) };
+                let faults = reference_faults(resource, place, new, |_| true, facts);
+                if !faults.is_empty() {
+                    return Err(faults);
+                }
                 vec![ScriptStep::Insert { item, root: row.root.clone() }]
             }
             Some(item) => {
@@ -431,8 +441,7 @@ impl<'a> RowPlan<'a, '_> {
                     ..StoredState::empty(*now)
                 };
                 let request = WriteRequest { action, conditions, user: None };
-                let facts = FactReader::without_facts(&context.model);
-                let script = decide(&facts, &collection, request, found);
+                let script = decide(facts, &collection, request, found);
                 script.map_err(|refusal| refusal_faults(resource, &row.root, refusal))?.steps
             }
         };

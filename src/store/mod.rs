@@ -87,7 +87,7 @@ pub use sqlite::backup::{CopySummary, ExistingFile};
 pub use sqlite::database_files::{is_same_place, resolve_links};
 pub use sqlite::health::{PageCheck, ReferenceCheck, SqliteHealth, examine as examine_sqlite};
 pub use sqlite::restore::restore;
-pub use users::RoleGroup;
+pub use users::{FIELDS_KEY, RoleGroup, missing_fields};
 pub use write::WriteOptions;
 
 /// The timeout for the bounds of the change log: scrapes are far apart, and have their own timeouts.

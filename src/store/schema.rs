@@ -103,6 +103,7 @@ pub async fn migrate<D: Driver>(
 ) -> Result<Deferred, MigrationError> {
     let dialect = D::DIALECT;
     users::create(driver, model).await?;
+    users::add_fields(driver, model).await?;
     webhooks::create(driver, model).await?;
     idempotency::create(driver).await?;
     let stored = system_values::read(driver, "model").await?;

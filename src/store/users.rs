@@ -7,12 +7,12 @@
 //! The index of the table is not among those that startup reconciles, so that an older program that does not
 //! know the table leaves the index alone.
 
-use crate::model::Model;
-use crate::model::builtin::is_enabled_admin;
+use crate::model::builtin::{DECLARED, is_enabled_admin};
+use crate::model::{Field, Model};
 use crate::plan::{RequestRefusal, ScriptStep};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
-use crate::store::error::{InternalError, StatementError, WriteError};
+use crate::store::error::{InternalError, MigrationError, StatementError, WriteError};
 use crate::store::sql::{ddl, statements};
 use crate::store::statement::{Bind, Columns};
 use crate::store::system_values;
@@ -20,6 +20,49 @@ use crate::value::Item;
 
 /// The key of the stamp in `nouns_system`.
 pub const STAMP_KEY: &str = "users_stamp";
+/// The key of the columns of declared fields in `nouns_system`: a line for each, with its name and storage class.
+pub const FIELDS_KEY: &str = "users_fields";
+
+/// The lines of the declared fields.
+fn field_lines(model: &Model) -> Vec<(&Field, String)> {
+    let declared = model.resource(model.users).fields.iter().skip(DECLARED);
+    let line =
+        |field: &Field| format!("{} {:?} {}", field.name, field.storage_class(), field.rules.scale);
+    declared.map(|field| (field, line(field))).collect()
+}
+
+/// The declared fields that the database has no column for, by the stored lines.
+pub fn missing_fields(model: &Model, stored: &str) -> Vec<Box<str>> {
+    let missing = field_lines(model).into_iter();
+    let missing = missing.filter(|(_, line)| !stored.lines().any(|stored| stored == line));
+    missing.map(|(field, _)| field.name.clone()).collect()
+}
+
+/// Adds the columns of declared fields. None is ever dropped, so that a field that is declared again has its values.
+pub async fn add_fields<D: Driver>(driver: &mut D, model: &Model) -> Result<(), MigrationError> {
+    let stored = system_values::read(driver, FIELDS_KEY).await?.unwrap_or_default();
+    let mut lines: Vec<String> = stored.lines().map(str::to_owned).collect();
+    for (field, line) in field_lines(model) {
+        if lines.contains(&line) {
+            continue;
+        }
+        let begins = format!("{} ", field.name);
+        if let Some(other) = lines.iter().find(|other| other.starts_with(&begins)) {
+            let name = &field.name;
+            return Err(MigrationError::Refused(vec![format!(
+                "users.fields.{name}: expected the type that it is stored with ({}), got `{}`; \
+                 give the field another name",
+                other.trim_start_matches(&begins).to_lowercase(),
+                field.kind.name
+            )]));
+        }
+        let users = model.resource(model.users);
+        driver.execute(&ddl::add_column(model, users, field, D::DIALECT), &[]).await?;
+        lines.push(line);
+        system_values::write(driver, FIELDS_KEY, &lines.join("\n")).await?;
+    }
+    Ok(())
+}
 
 /// Creates the table, unless it exists. Replaces the trigger function of an older version.
 pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), StatementError> {
@@ -39,6 +82,10 @@ pub async fn create<D: Driver>(driver: &mut D, model: &Model) -> Result<(), Stat
         driver.execute(&index.create, &[]).await?;
     }
     system_values::write(driver, STAMP_KEY, "0").await?;
+    let lines: Vec<String> = field_lines(model).into_iter().map(|(_, line)| line).collect();
+    if !lines.is_empty() {
+        system_values::write(driver, FIELDS_KEY, &lines.join("\n")).await?;
+    }
     for trigger in dialect.users_triggers {
         driver.execute(trigger, &[]).await?;
     }

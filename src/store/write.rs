@@ -74,13 +74,7 @@ async fn execute_write<D: Driver>(
     let now = found.now;
     let log = ChangeLogContext { collection, by, now };
     let request = WriteRequest { action, conditions: preconditions, user: by.user.as_deref() };
-    let script = match collection.scope.reads_related(collection.resource) {
-        false => decide(&FactReader::without_facts(&context.model), collection, request, found)?,
-        true => {
-            let decide = |facts: &FactReader<'_>| decide(facts, collection, request, found.clone());
-            Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await??
-        }
-    };
+    let script = decide_with_facts(driver, context, collection, request, found).await??;
     let is_readable = Box::pin(is_readable(driver, context, collection, &script)).await?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
@@ -95,6 +89,23 @@ async fn execute_write<D: Driver>(
         (None, _) => return Err(StoreError::internal("an update returned no row").into()),
     };
     Ok(if is_readable { outcome } else { Outcome::Unreadable(Box::new(outcome)) })
+}
+
+/// Decides a write, with the facts about other items that it needs.
+async fn decide_with_facts<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    collection: &Collection,
+    request: WriteRequest<'_>,
+    found: StoredState,
+) -> Result<Result<Script, RequestRefusal>, StatementError> {
+    let resource = context.model.resource(collection.resource);
+    if !resource.has_reference_rule() && !collection.scope.reads_related(resource.index) {
+        let no_facts = FactReader::without_facts(&context.model);
+        return Ok(decide(&no_facts, collection, request, found));
+    }
+    let decide = |facts: &FactReader<'_>| decide(facts, collection, request, found.clone());
+    Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await
 }
 
 /// Whether the caller may read what a script writes, as far as other items decide it. The response is made outside of

@@ -58,6 +58,35 @@ pub fn check_condition(syntax: &SyntaxNode, scope: ExprScope<'_>) -> Result<Expr
     checker.check_boolean(syntax)
 }
 
+/// The condition of a `ref`, which is the same for every caller.
+pub fn check_member(
+    syntax: &SyntaxNode,
+    relations: RelationScope<'_>,
+    target: ResourceIndex,
+) -> Result<MemberTest, ExprError> {
+    let test = check_test(syntax, relations, target)?;
+    match test.condition.uses_user() {
+        true => Err(syntax.error("the condition of a `ref` cannot depend on the user")),
+        false => Ok(test),
+    }
+}
+
+/// A condition with the names of `resource`, in which `this.` begins a name of the row.
+fn check_test(
+    syntax: &SyntaxNode,
+    relations: RelationScope<'_>,
+    resource: ResourceIndex,
+) -> Result<MemberTest, ExprError> {
+    let values = RefCell::new(Vec::new());
+    let condition = {
+        let this = Some(ThisScope { relations, values: &values });
+        let scope = relations.of(resource)?;
+        let checker = TypeChecker { scope, element: None, purpose: ExprPurpose::Where, this };
+        checker.check_boolean(syntax)?
+    };
+    Ok(MemberTest { resource, condition, row: relations.row, this: values.into_inner() })
+}
+
 #[derive(Clone, Copy)]
 struct TypeChecker<'f> {
     scope: ExprScope<'f>,
@@ -342,15 +371,7 @@ impl<'f> TypeChecker<'f> {
             let help = "it is declared under [resources]; write its name as it is there";
             return Err(syntax.error_with_help(format!("there is no resource `{resource}`"), help));
         };
-        let values = RefCell::new(Vec::new());
-        let checker = TypeChecker {
-            scope: relations.of(index)?,
-            this: Some(ThisScope { relations, values: &values }),
-            ..*self
-        };
-        let condition = checker.check_boolean(condition)?;
-        let (row, this) = (relations.row, values.take());
-        Ok(ExprNode::Exists(Arc::new(MemberTest { resource: index, condition, row, this })))
+        Ok(ExprNode::Exists(Arc::new(check_test(condition, relations, index)?)))
     }
 
     /// Resolves a name of a `computed` or a `check`. Inside `sum` the fields of the element shadow those of the

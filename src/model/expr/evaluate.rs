@@ -54,7 +54,7 @@ pub struct ExprRow<'v> {
 }
 
 /// The values of `$user` in a `where`.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct UserValues<'v> {
     /// `None` for an anonymous caller.
     pub name: Option<&'v str>,
@@ -74,8 +74,33 @@ pub trait RelationFacts {
     /// `None`: not known.
     fn value(&self, resource: ResourceIndex, id: Id, root: PathRoot) -> Option<Value>;
 
-    /// Whether an `exists` holds for these values of the row, not counting that row itself; `None`: not known.
-    fn exists(&self, test: &Arc<MemberTest>, this: Vec<Value>, row: Id) -> Option<bool>;
+    /// Whether one of the candidates satisfies a test, with these values of the row; `None`: not known.
+    fn exists(&self, test: &Arc<MemberTest>, this: Vec<Value>, of: Candidates) -> Option<bool>;
+}
+
+/// The items that count for a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidates {
+    /// All of the resource, but the row itself.
+    AllBut(Id),
+    /// This one alone.
+    Only(Id),
+}
+
+/// Whether the item that a `ref` of a row refers to satisfies the condition of the `ref`. Meaningless if something
+/// about other items was not known.
+pub fn reference_holds(
+    test: &Arc<MemberTest>,
+    row: ExprRow<'_>,
+    target: Id,
+    related: &dyn RelationFacts,
+) -> bool {
+    let condition = ConditionFrame { row, user: UserValues::default(), related, this: &[] };
+    if (test.resource, target) == (row.resource, row.id) {
+        return condition.row_satisfies(test);
+    }
+    let this = condition.this_values(test);
+    this.and_then(|this| related.exists(test, this, Candidates::Only(target))) == Some(true)
 }
 
 /// Whether a `where` holds for a row and a user; a null result counts as false. Meaningless if something about other
@@ -176,16 +201,23 @@ impl ConditionFrame<'_> {
     /// Whether there is such an item; `None`: not known.
     fn exists(&self, test: &Arc<MemberTest>) -> Option<bool> {
         let row = self.row;
-        if test.resource == row.resource && !row.is_new {
-            let inside = ConditionFrame { this: &test.this, ..*self };
-            let frame =
-                EvaluationFrame { values: row.values, element: None, condition: Some(&inside) };
-            if matches!(frame.evaluate_node(&test.condition), Ok(ExprValue::Boolean(true))) {
-                return Some(true);
-            }
+        if test.resource == row.resource && !row.is_new && self.row_satisfies(test) {
+            return Some(true);
         }
-        let this: Option<Vec<Value>> = test.this.iter().map(|node| self.read(node)).collect();
-        self.related.exists(test, this?, row.id)
+        self.related.exists(test, self.this_values(test)?, Candidates::AllBut(row.id))
+    }
+
+    /// Whether the row itself satisfies a test.
+    fn row_satisfies(&self, test: &MemberTest) -> bool {
+        let inside = ConditionFrame { this: &test.this, ..*self };
+        let values = self.row.values;
+        let frame = EvaluationFrame { values, element: None, condition: Some(&inside) };
+        matches!(frame.evaluate_node(&test.condition), Ok(ExprValue::Boolean(true)))
+    }
+
+    /// The values of the row that a test reads; `None`: not known.
+    fn this_values(&self, test: &MemberTest) -> Option<Vec<Value>> {
+        test.this.iter().map(|node| self.read(node)).collect()
     }
 }
 

@@ -15,8 +15,11 @@ mod tokenizer;
 mod tree;
 mod types;
 
-use super::field::{Field, StorageClass};
-pub use evaluate::{ExprRow, RelationFacts, UserValues, evaluate, fails, holds, holds_part};
+use super::field::{Field, ResourceIndex, StorageClass};
+pub use evaluate::{
+    Candidates, ExprRow, RelationFacts, UserValues, evaluate, fails, holds, holds_part,
+    reference_holds,
+};
 pub use names::{ExprScope, RelationScope, ResourceScope};
 pub use tree::{
     Comparison, Expr, ExprError, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath,
@@ -46,6 +49,15 @@ pub fn parse_check(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> 
 pub fn parse_condition(text: &str, scope: ExprScope<'_>) -> Result<Expr, ExprError> {
     let root = check::check_condition(&parse::parse(text)?, scope)?;
     Ok(Expr { text: text.into(), root, result: ExprResult::Boolean })
+}
+
+/// Parses the `where` of a `ref`: its names are those of the target, and `this.` begins one of the row.
+pub fn parse_reference_rule(
+    text: &str,
+    relations: RelationScope<'_>,
+    target: ResourceIndex,
+) -> Result<MemberTest, ExprError> {
+    check::check_member(&parse::parse(text)?, relations, target)
 }
 
 /// The words of an expression, its field names among them.

@@ -83,7 +83,7 @@ impl ExprNode {
         }
     }
 
-    fn uses_user(&self) -> bool {
+    pub fn uses_user(&self) -> bool {
         self.any(&|node| match node {
             Self::User | Self::UserField(_) => true,
             Self::Exists(test) => test.condition.uses_user(),

@@ -33,7 +33,7 @@ impl RelationFacts for NothingRelated {
         None
     }
 
-    fn exists(&self, _: &Arc<MemberTest>, _: Vec<Value>, _: Id) -> Option<bool> {
+    fn exists(&self, _: &Arc<MemberTest>, _: Vec<Value>, _: Candidates) -> Option<bool> {
         None
     }
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::toml_tree::TomlText;
-use crate::model::expr::{Expr, ExprError};
+use crate::model::expr::ExprError;
 
 /// The expression, or mistakes within its text.
-pub fn read(text: &TomlText<'_>, parsed: Result<Expr, ExprError>) -> Option<Expr> {
+pub fn read<T>(text: &TomlText<'_>, parsed: Result<T, ExprError>) -> Option<T> {
     parsed.map_err(|error| refuse(text, error)).ok()
 }
 

@@ -140,6 +140,11 @@ table_keys! {
         "resources" Tables("resource"), "the nouns, by their singular names";
         "roles" Tables("role"), "who may do what; what no role grants is closed";
         "server" Table("server"), "settings of the server, which flags and the environment override";
+        "users" Table("users"), "fields that users have besides their names and roles";
+    }
+
+    USERS "the users" {
+        "fields" Tables("member"), "each with a type and its rules; row filters compare them as $user.NAME";
     }
 
     REALM "a realm" {
@@ -192,6 +197,7 @@ table_keys! {
         "scale" Count(0..10), "digits after the point, 0 to 9; 2 where left out";
         "to" Name, "the resource that it refers to";
         "on_delete" Choice(|| words(ON_DELETE)), "what deleting the item referred to does";
+        "where" Text, "a condition on the item referred to; `this.` begins a field of the referring item";
         "initial" Name, "the state of a new item";
         "next" Other(Transitions), "each state with those that may follow it, for everybody or for some roles";
         "moved_to" Other(StateMoves), "each removed state with the one that a migration moves its items to";

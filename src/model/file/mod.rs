@@ -13,6 +13,7 @@ mod flat;
 pub mod keys;
 mod literal;
 mod realm;
+mod reference_rules;
 mod relations;
 mod renames;
 mod resource;
@@ -24,6 +25,7 @@ mod server;
 pub mod shape;
 mod states;
 mod toml_tree;
+mod users;
 
 use toml::de::DeTable;
 
@@ -82,15 +84,17 @@ fn build_model(root: &TomlTable<'_>, mistakes: &Mistakes) -> Model {
     let title = read_title(root, mistakes);
     let realms = realm::read(root);
     let names = ResourceNames::read(root, mistakes);
-    let drafts = resource::read(&names);
-    let roles = role::read(root, &drafts);
+    let mut drafts = resource::read(&names);
+    reference_rules::read(&names, &mut drafts);
+    let user_fields = users::read(root, &names);
+    let roles = role::read(root, &drafts, &user_fields);
     let mut resources = relations::resolve_relations(drafts, &names, &realms);
     let server = root.table("server").map(|table| server::read(&table, &realms, &roles));
     let server = server.unwrap_or_default();
     let shape = shape::write(&resources);
     let [users, webhooks, deliveries] = indices(resources.len());
     resources.extend([
-        users_resource(users, server.realm, &roles),
+        users_resource(users, server.realm, &roles, user_fields),
         webhooks_resource(webhooks, deliveries, server.realm),
         deliveries_resource(deliveries, webhooks, server.realm),
     ]);

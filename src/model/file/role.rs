@@ -9,14 +9,17 @@ use super::toml_tree::{TomlEntry, TomlTable, find_meaning, type_name};
 use super::{expression, keys};
 use crate::model::builtin::{self, ADMIN};
 use crate::model::expr::{self, RelationScope, ResourceScope};
-use crate::model::field::ResourceIndex;
+use crate::model::field::{Field, ResourceIndex};
 use crate::model::resource::{Grant, GrantVerb, Role};
 
-pub fn read(root: &TomlTable<'_>, drafts: &[ResourceDraft<'_>]) -> Vec<Role> {
+pub fn read(
+    root: &TomlTable<'_>,
+    drafts: &[ResourceDraft<'_>],
+    user_fields: &[Field],
+) -> Vec<Role> {
     let table = root.table("roles").unwrap_or_default();
     let resources: Vec<ResourceScope<'_>> = drafts.iter().map(ResourceDraft::names).collect();
-    let relations =
-        RelationScope { resources: &resources, row: ResourceIndex(0), user_fields: &[] };
+    let relations = RelationScope { resources: &resources, row: ResourceIndex(0), user_fields };
     table.entries.iter().map(|entry| read_role(entry, drafts, relations)).collect()
 }
 

@@ -9,7 +9,7 @@ use crate::value::{Value, truncate_for_message};
 
 /// Its class depends on the kind of id: `Field::storage_class`.
 pub static REFERENCE: FieldType = FieldType {
-    keys: &["to", "on_delete", "unique", "filter"],
+    keys: &["to", "on_delete", "where", "unique", "filter"],
     mandatory_keys: &[MandatoryKey {
         key: "to",
         missing: "a ref needs `to`",

@@ -20,7 +20,8 @@ use crate::store::{system_values, users};
 use crate::value::{Id, IdKind};
 
 /// Values of `nouns_system` that are about one database and not about its contents: the target has its own.
-const VALUES_OF_DATABASE: [&str; 4] = ["format", "started_at", "database_id", users::STAMP_KEY];
+const VALUES_OF_DATABASE: [&str; 5] =
+    ["format", "started_at", "database_id", users::STAMP_KEY, users::FIELDS_KEY];
 
 /// Why nothing was moved.
 #[derive(Debug)]

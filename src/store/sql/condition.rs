@@ -8,7 +8,8 @@
 use crate::fault::{self, OrBug};
 use crate::model::builtin;
 use crate::model::expr::{
-    Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep, UserValues,
+    Candidates, Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep,
+    UserValues,
 };
 use crate::model::{Expr, Field, Model, Resource, StorageClass};
 use crate::permit::{AccessScope, MemberQuestion};
@@ -438,16 +439,20 @@ pub fn member_statement(
     dialect: &'static Dialect,
     question: &MemberQuestion,
 ) -> (String, Vec<ConditionParameter>) {
-    let MemberQuestion { test, row, .. } = question;
+    let MemberQuestion { test, candidates, .. } = question;
     let mut writer = ConditionWriter::new(model, dialect, 1);
     let resource = model.resource(test.resource);
     let this = Some(ThisRow::Values(question));
     let member = TableAlias { resource, alias: "t0", this };
     let mut condition = writer.operand(member, &test.condition, None).text;
-    if test.resource == test.row {
+    let limit = match candidates {
+        Candidates::Only(id) => Some(("=", id)),
+        Candidates::AllBut(id) => Some(("<>", id)).filter(|_| test.resource == test.row),
+    };
+    if let Some((sign, id)) = limit {
         let kind = writer.id_type(resource, PathRoot::Id);
-        let own = writer.bind(ConditionParameter::Id(*row), kind).text;
-        condition = format!("{condition} AND t0.\"id\" <> {own}");
+        let id = writer.bind(ConditionParameter::Id(*id), kind).text;
+        condition = format!("{condition} AND t0.\"id\" {sign} {id}");
     }
     let table = quote_name(&resource.table);
     (format!("SELECT 1 FROM {table} t0 WHERE {condition} LIMIT 1"), writer.parameters)

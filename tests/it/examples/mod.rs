@@ -7,6 +7,7 @@ use crate::harness::{Answer, Backend, Person, Server, Setup};
 const BLOG: &str = include_str!("../../../examples/blog/nouns.toml");
 const APPOINTMENTS: &str = include_str!("../../../examples/appointments/nouns.toml");
 const INVENTORY: &str = include_str!("../../../examples/inventory/nouns.toml");
+const TICKETS: &str = include_str!("../../../examples/tickets/nouns.toml");
 
 /// A server with a user of each role, whose name is that of the role.
 struct Application {
@@ -160,5 +161,63 @@ on_every_backend! {
         assert_eq!(patch(&reserve, "\"1\"").status, 412, "somebody else was first");
         assert_eq!(inventory.get("clerk", &paths[0])["stock"]["updated_by"], "clerk");
         assert_eq!(inventory.get("buyer", "/stocks?is_low=true")["stocks"], json!([]));
+    }
+
+    fn tickets_keep_tenants_and_projects_apart(backend: Backend) {
+        let desk = Application::start(backend, TICKETS, &["manager"]);
+        let users = [("manager", "acme"), ("ann", "acme"), ("bob", "acme"), ("eve", "other")];
+        for (name, tenant) in users {
+            let path = match name {
+                "manager" => {
+                    let found = desk.get("admin", "/-/users?name=manager");
+                    format!("/-/users/{}", found["users"][0]["id"].as_str().unwrap())
+                }
+                name => desk.server.add_user(&person(name), &["member"]),
+            };
+            assert_eq!(desk.status("admin", &format!("PATCH {path}"), &json!({"user": {"tenant": tenant}})), 200);
+        }
+        let tenant = |code: &str| json!({"tenant": {"code": code, "name": code}});
+        let (acme, _) = desk.create("admin", "/tenants", &tenant("acme"));
+        let (other, _) = desk.create("admin", "/tenants", &tenant("other"));
+        let project = |name: &str| json!({"project": {"name": name}});
+        let (shop, _) = desk.create("manager", &format!("{acme}/projects"), &project("shop"));
+        let (site, _) = desk.create("manager", &format!("{acme}/projects"), &project("site"));
+        let (foreign, _) = desk.create("admin", &format!("{other}/projects"), &project("foreign"));
+        assert_eq!(desk.status("manager", &format!("POST {other}/projects"), &project("x")), 404);
+        let member = |user: &str, role: &str| json!({"member": {"user": user, "role": role}});
+        let (_, agent) = desk.create("manager", &format!("{shop}/members"), &member("ann", "agent"));
+        let (_, guest) = desk.create("manager", &format!("{shop}/members"), &member("bob", "guest"));
+        let (_, stranger) = desk.create("manager", &format!("{site}/members"), &member("ann", "agent"));
+        desk.create("admin", &format!("{foreign}/members"), &member("eve", "agent"));
+        for (name, seen) in [("manager", vec!["shop", "site"]), ("ann", vec!["shop", "site"]), ("bob", vec!["shop"]), ("eve", vec!["foreign"])] {
+            assert_eq!(values(&desk.get(name, "/projects?sort=name"), "projects", "name"), seen, "{name}");
+        }
+        // Bob is a guest: his own ticket alone he may change.
+        let ticket = |title: &str| json!({"ticket": {"title": title}});
+        let (of_bob, _) = desk.create("bob", &format!("{shop}/tickets"), &ticket("of bob"));
+        let (of_ann, _) = desk.create("ann", &format!("{shop}/tickets"), &ticket("of ann"));
+        assert_eq!(desk.status("bob", &format!("POST {site}/tickets"), &ticket("no")), 404);
+        assert_eq!(desk.status("eve", &format!("GET {of_bob}"), &Value::Null), 404);
+        let close = json!({"ticket": {"status": "closed"}});
+        assert_eq!(desk.status("bob", &format!("PATCH {of_ann}"), &close), 404);
+        assert_eq!(desk.status("bob", &format!("PATCH {of_bob}"), &close), 200);
+        assert_eq!(desk.status("ann", &format!("PATCH {of_bob}"), &json!({"ticket": {"status": "open"}})), 200);
+        // Tickets are assigned to agents of their own project, whoever does it.
+        for (assignee, expected) in [(&agent, 200), (&guest, 422), (&stranger, 422)] {
+            for name in ["ann", "admin"] {
+                let body = json!({"ticket": {"assignee": assignee}});
+                assert_eq!(desk.status(name, &format!("PATCH {of_ann}"), &body), expected, "{name} {assignee}");
+            }
+        }
+        // Guests see no internal comments, not even one that they have just sent.
+        let comment = |text: &str, internal: bool| json!({"comment": {"text": text, "internal": internal}});
+        let comments = format!("{of_bob}/comments");
+        desk.create("ann", &comments, &comment("public", false));
+        desk.create("ann", &comments, &comment("internal", true));
+        let sent = desk.send("bob", &format!("POST {comments}"), &[], &comment("secret", true));
+        assert_eq!((sent.status, sent.text()), (201, ""), "{sent:?}");
+        assert_eq!(values(&desk.get("bob", &comments), "comments", "text"), ["public"]);
+        assert_eq!(values(&desk.get("ann", &format!("{comments}?sort=created_at")), "comments", "text"), ["public", "internal", "secret"]);
+        assert_eq!(values(&desk.get("eve", "/comments"), "comments", "text"), [] as [Value; 0]);
     }
 }

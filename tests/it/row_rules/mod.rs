@@ -3,6 +3,9 @@
 mod members;
 mod mistakes;
 mod paths;
+mod random;
+mod references;
+mod user_fields;
 
 use serde_json::{Value, json};
 
