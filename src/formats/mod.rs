@@ -230,6 +230,17 @@ pub fn check_patch_type(headers: &HeaderMap) -> Result<PatchForm, Problem> {
     })
 }
 
+/// The media types of a query, as `Accept-Query` lists them (RFC 10008 §3).
+pub const ACCEPT_QUERY: HeaderName = HeaderName::from_static("accept-query");
+pub const ACCEPTED_QUERY_TYPE: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Step 7, for QUERY. RFC 10008 §2: a query without a type is refused.
+pub fn check_query_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let types = [("application/json", ())];
+    let found = find_body_form(headers, &types)?.filter(|()| headers.contains_key(CONTENT_TYPE));
+    found.ok_or_else(|| unsupported_type(&types).header(ACCEPT_QUERY, ACCEPTED_QUERY_TYPE))
+}
+
 /// 415, with the accepted types: in a response, `Accept` lists them (RFC 9110 §12.5.1).
 fn unsupported_type<T>(types: &[(&str, T)]) -> Problem {
     let types = join_types(types);

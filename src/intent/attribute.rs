@@ -152,7 +152,16 @@ impl<'a> VisibleResource<'a> {
     pub fn find_filter(&self, name: &str) -> Result<Attribute, UnusableName> {
         match self.ancestor_names().position(|key| key == name) {
             Some(at) => Ok(Attribute::Ancestor(at)),
-            None => self.find(name),
+            None => self.find_attribute(name),
+        }
+    }
+
+    /// The attribute that a list can be sorted by.
+    pub fn find(&self, name: &str) -> Result<Attribute, UnusableName> {
+        let found = self.find_attribute(name)?;
+        match found.field(self.resource).is_some_and(|field| field.rules.element.is_some()) {
+            true => Err(UnusableName::Declared("a list cannot be sorted by".to_owned())),
+            false => Ok(found),
         }
     }
 
@@ -165,8 +174,7 @@ impl<'a> VisibleResource<'a> {
         keys.iter().map(|key| &*key.name)
     }
 
-    /// The attribute that a list can be sorted by.
-    pub fn find(&self, name: &str) -> Result<Attribute, UnusableName> {
+    fn find_attribute(&self, name: &str) -> Result<Attribute, UnusableName> {
         match name {
             "id" => return Ok(Attribute::Id),
             "created_at" => return Ok(Attribute::CreatedAt),
@@ -205,7 +213,7 @@ impl<'a> VisibleResource<'a> {
 
     fn not_filterable(&self, field: &Field, name: &str) -> UnusableName {
         UnusableName::Declared(if !field.rules.fields.is_empty() {
-            let mut names = self.names();
+            let mut names = self.filter_names();
             let inside = names.find(|known| known.starts_with(&format!("{name}.")));
             let such_as = inside.map_or_else(String::new, |name| format!(", such as {name}"));
             format!("an object cannot be filtered or sorted by, but a field in it can{such_as}")
@@ -219,14 +227,18 @@ impl<'a> VisibleResource<'a> {
 
     /// All names that can be filtered by.
     pub fn filter_names(&self) -> impl Iterator<Item = String> {
-        self.ancestor_names().map(str::to_owned).chain(self.names())
+        self.ancestor_names().map(str::to_owned).chain(self.list_names(|_| true))
     }
 
-    /// All names that can be filtered and sorted by.
+    /// All names that can be sorted by.
     pub fn names(&self) -> impl Iterator<Item = String> {
+        self.list_names(|field| field.rules.element.is_none())
+    }
+
+    fn list_names(&self, is_listed: fn(&Field) -> bool) -> impl Iterator<Item = String> + use<> {
         let mut all = ["id", "created_at", "updated_at"].map(str::to_owned).to_vec();
         for (_, field) in self.fields() {
-            push_names(&mut all, "", field);
+            push_names(&mut all, "", field, is_listed);
         }
         all.into_iter()
     }
@@ -304,12 +316,12 @@ pub fn no_such_message<'c>(
     format!("{}: no such {what} here{}", truncate_for_message(name), near.unwrap_or_default())
 }
 
-fn push_names(all: &mut Vec<String>, before: &str, field: &Field) {
+fn push_names(all: &mut Vec<String>, before: &str, field: &Field, is_listed: fn(&Field) -> bool) {
     let name = format!("{before}{}", field.name);
     for inner in &field.rules.fields {
-        push_names(all, &format!("{name}."), inner);
+        push_names(all, &format!("{name}."), inner, is_listed);
     }
-    if field.filter {
+    if field.filter && is_listed(field) {
         all.push(name);
     }
 }

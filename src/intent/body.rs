@@ -106,7 +106,7 @@ pub(super) fn read_patch(
     }
 }
 
-fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
+pub(super) fn parse(body: &[u8]) -> Result<Json<'_>, Problem> {
     json::parse(body, DEPTH_MAX)
         .map_err(|error| Problem::new(&problem::BAD_JSON).detail(error.to_string()))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::attribute::no_such_parameter_message;
 use super::cursor::{self, ListHash};
-use super::filter::{add_plus_hint, split_values};
+use super::filter_value::{add_plus_hint, split_values};
 use super::list::{encode_pair, read_limit};
 use super::logged_change::{ItemPath, LoggedChange};
 use super::query::{bad_query, split_query};

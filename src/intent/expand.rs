@@ -6,13 +6,12 @@
 //! field, so that a message about it is the same as one about an undeclared name.
 
 use super::attribute::{VisibleResource, no_such_message};
-use super::list::{
-    self, CONTROL_PARAMETERS, Expansion, ListQuery, Relation, hash_query, plain_controls,
-};
+use super::filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS, plain_controls};
+use super::group_text::{split_outside, unescape};
+use super::list::{self, Expansion, ListQuery, Relation, hash_query};
 use super::query::{bad_query, split_query};
 use super::target::{PathForm, ResourcePath};
 use crate::formats::RelatedMember;
-use crate::json;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::Problem;
 use crate::value::truncate_for_message;
@@ -177,13 +176,18 @@ fn read_options(
 ) -> Result<ListQuery, Problem> {
     let name = segment.name;
     let mut parameters = Vec::new();
-    for text in segment.options.map_or_else(Vec::new, split_options) {
-        let (key, value) = text.split_once('=').unwrap_or((&text, ""));
+    let options = segment.options.map_or_else(|| Ok(Vec::new()), |text| split_outside(text, ';'));
+    let options = options.map_err(|detail| expand_problem(format!("{name}: {detail}")))?;
+    for text in options.into_iter().filter(|text| !text.is_empty()) {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
         if matches!(key, "cursor" | "count" | "expand") {
             let detail = format!("{name}: {key}: expected filters, sort, fields or limit");
             return Err(expand_problem(detail));
         }
-        parameters.push((key.to_owned().into(), value.to_owned().into()));
+        // A group has its own escapes.
+        let is_group = GROUP_PARAMETERS.contains(&key);
+        let value = if is_group { value.to_owned() } else { unescape(value) };
+        parameters.push((key.into(), value.into()));
     }
     if segment.options.is_some() && relation.member != RelatedMember::Children {
         let detail = format!("{name}: expected no parentheses, because it is one item");
@@ -218,45 +222,6 @@ fn read_segment(text: &str) -> Result<Segment<'_>, String> {
         true => Err("expected names with commas between them, got an empty one".to_owned()),
         false => Ok(Segment { name, options }),
     }
-}
-
-/// The parts of a text between separators that are not in parentheses.
-fn split_outside(text: &str, separator: char) -> Result<Vec<&str>, String> {
-    let (mut is_inside, mut is_escaped) = (false, false);
-    let parts = text.split(|c| {
-        match c {
-            _ if is_escaped => is_escaped = false,
-            '\\' if is_inside => is_escaped = true,
-            '(' => is_inside = true,
-            ')' => is_inside = false,
-            _ => {}
-        }
-        c == separator && !is_inside
-    });
-    let parts = parts.collect();
-    match is_inside {
-        true => Err(format!("expected a closing ), got {}", json::quote_for_message(text))),
-        false => Ok(parts),
-    }
-}
-
-/// The parameters in parentheses: `\;` and `\)` are the characters themselves, and other backslashes belong to the value.
-fn split_options(text: &str) -> Vec<String> {
-    let (mut parts, mut part) = (Vec::new(), String::new());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (c, chars.peek().copied()) {
-            ('\\', Some(next @ (';' | ')'))) => {
-                part.push(next);
-                chars.next();
-            }
-            (';', _) => parts.push(std::mem::take(&mut part)),
-            (c, _) => part.push(c),
-        }
-    }
-    parts.push(part);
-    parts.retain(|part| !part.is_empty());
-    parts
 }
 
 #[cfg(test)]

@@ -1,28 +1,75 @@
-//! Filters of a list query.
+//! Filters of a list query: a tree of tests and groups.
 //!
-//! The type of the field parses the value, so that `1.50` is a decimal and `1` is never a boolean. The rules
-//! of the field (`min`, `pattern`, …) are not applied: stored values may be older than the rules.
+//! A test holds or does not hold, also for a missing value, so that `not` is its exact opposite.
 
-use super::attribute::{Attribute, VisibleResource, id_value};
+use super::attribute::{Attribute, VisibleResource};
+use super::filter_value::{
+    SentValue, check_text, join_values, read_many, read_operand, value_text,
+};
 use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 use crate::model::expr::Comparison;
-use crate::model::{Field, Resource, StorageClass, nearest};
-use crate::problem::FaultCollector;
-use crate::value::{IdKind, Moment, Value, truncate_for_message};
+use crate::model::{Field, StorageClass, nearest};
+use crate::value::{Value, truncate_for_message};
 
-/// One filter.
+/// A test, or a group of filters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Filter {
+pub enum Filter {
+    Test(AttributeTest),
+    /// All of them hold.
+    All(Vec<Filter>),
+    /// At least one of them holds.
+    Any(Vec<Filter>),
+    /// It does not hold.
+    Not(Box<Filter>),
+}
+
+/// A test of one attribute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttributeTest {
     pub attribute: Attribute,
     pub test: FilterTest,
+}
+
+impl Filter {
+    /// Filters that all hold; one alone needs no group.
+    pub fn all(mut filters: Vec<Self>) -> Self {
+        match filters.pop() {
+            Some(only) if filters.is_empty() => only,
+            last => {
+                filters.extend(last);
+                Self::All(filters)
+            }
+        }
+    }
+
+    fn for_each_test<'f>(&'f self, visit: &mut dyn FnMut(&'f AttributeTest)) {
+        match self {
+            Self::Test(test) => visit(test),
+            Self::All(filters) | Self::Any(filters) => {
+                filters.iter().for_each(|filter| filter.for_each_test(visit));
+            }
+            Self::Not(filter) => filter.for_each_test(visit),
+        }
+    }
+}
+
+/// The tests of filters, also those in groups.
+pub fn tests_in(filters: &[Filter]) -> Vec<&AttributeTest> {
+    let mut tests = Vec::new();
+    filters.iter().for_each(|filter| filter.for_each_test(&mut |test| tests.push(test)));
+    tests
 }
 
 /// The test of a filter. For a missing value only `Exists(false)` holds.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FilterTest {
     Compare(Comparison, Value),
+    /// From the first up to the second, both included.
+    Between(Value, Value),
     In(Vec<Value>),
+    /// A list has the value as an element.
+    Has(Value),
     /// A half-open range: texts from the first up to before the second, which are those with the first as
     /// prefix; without a second, the range has no upper end.
     Prefix(Box<str>, Option<Box<str>>),
@@ -33,38 +80,47 @@ pub enum FilterTest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterOperator {
     Compare(Comparison),
+    Between,
     In,
+    Has,
     Prefix,
     Contains,
     Exists,
 }
 
-const OPERATORS: [(&str, FilterOperator); 10] = [
+const OPERATORS: [(&str, FilterOperator); 12] = [
     ("eq", FilterOperator::Compare(Comparison::Equal)),
     ("ne", FilterOperator::Compare(Comparison::NotEqual)),
     ("gt", FilterOperator::Compare(Comparison::Greater)),
     ("gte", FilterOperator::Compare(Comparison::GreaterOrEqual)),
     ("lt", FilterOperator::Compare(Comparison::Less)),
     ("lte", FilterOperator::Compare(Comparison::LessOrEqual)),
+    ("between", FilterOperator::Between),
     ("in", FilterOperator::In),
+    ("has", FilterOperator::Has),
     ("prefix", FilterOperator::Prefix),
     ("contains", FilterOperator::Contains),
     ("exists", FilterOperator::Exists),
 ];
 
 impl FilterOperator {
-    /// Whether the operator fits the type: booleans and states have no order, and only texts have prefixes.
+    /// Whether the operator fits the type: booleans and states have no order, only texts have prefixes, and only
+    /// lists have elements.
     fn is_applicable(self, attribute: &Attribute, field: Option<&Field>) -> bool {
         use Comparison::{Equal, NotEqual};
         if let Attribute::Ancestor(_) = attribute {
             return matches!(self, Self::Compare(Equal | NotEqual) | Self::In);
+        }
+        if field.is_some_and(|field| field.rules.element.is_some()) {
+            return matches!(self, Self::Has | Self::Exists);
         }
         let is_ordered = field.is_none_or(|field| {
             field.storage_class() != StorageClass::Boolean && field.rules.states.is_none()
         });
         match self {
             Self::Compare(Equal | NotEqual) | Self::In | Self::Exists => true,
-            Self::Compare(_) => is_ordered,
+            Self::Compare(_) | Self::Between => is_ordered,
+            Self::Has => false,
             Self::Prefix | Self::Contains => {
                 field.is_some_and(|field| field.kind.is_searchable_text)
             }
@@ -103,14 +159,14 @@ pub fn filter_parameters<'a>(
     all
 }
 
-/// Parses a filter. An error message begins with the parameter as it was sent.
+/// Reads the test of an attribute. An error message begins with the parameter as it was sent.
 pub fn read(
     known: VisibleResource<'_>,
     (parameter, operator): (&str, &str),
     aspect: Attribute,
-    text: &str,
+    sent: SentValue<'_>,
     values_max: usize,
-) -> Result<Filter, String> {
+) -> Result<AttributeTest, String> {
     let wrong = |detail: String| format!("{}: {detail}", truncate_for_message(parameter));
     let Some((_, found)) = OPERATORS.iter().find(|(word, _)| *word == operator) else {
         let near = nearest(operator, OPERATORS.iter().map(|(word, _)| *word));
@@ -125,157 +181,72 @@ pub fn read(
         let fitting = fitting.collect::<Vec<_>>().join(", ");
         return Err(wrong(format!("the operator does not fit; those that do: {fitting}")));
     }
-    let one = |text: &str| match (field, found) {
-        // Any text can be compared with texts, also one that is not a valid value of the field.
-        (Some(field), FilterOperator::Compare(comparison))
-            if field.kind.is_searchable_text
-                && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
-        {
-            check_text(text).map(Value::text)
-        }
-        (Some(field), _) => read_value(field, text),
-        (None, FilterOperator::Compare(comparison))
-            if (&aspect, known.resource.id) == (&Attribute::Id, IdKind::Integer)
-                && !matches!(comparison, Comparison::Equal | Comparison::NotEqual) =>
-        {
-            read_id_bound(text)
-        }
-        (None, _) => read_builtin_value(&aspect, known.resource, text),
+    let is_bound = match found {
+        FilterOperator::Compare(Comparison::Equal | Comparison::NotEqual) => false,
+        FilterOperator::Compare(_) | FilterOperator::Between => true,
+        _ => false,
     };
+    let one = |sent: SentValue<'_>| read_operand(known, (&aspect, is_bound), sent);
+    let many = |values_max| read_many(sent, values_max, one);
     let test = match found {
         FilterOperator::Compare(comparison) => {
-            one(text).map(|value| FilterTest::Compare(*comparison, value))
+            one(sent).map(|value| FilterTest::Compare(*comparison, value))
         }
-        FilterOperator::In => split_values(text, values_max)
-            .and_then(|texts| texts.iter().map(|text| one(text)).collect::<Result<_, _>>())
-            .map(FilterTest::In),
-        FilterOperator::Prefix => {
-            check_text(text).map(|text| FilterTest::Prefix(text.into(), prefix_successor(text)))
-        }
-        FilterOperator::Contains => check_text(text).map(|text| FilterTest::Contains(text.into())),
-        FilterOperator::Exists => match text {
-            "true" => Ok(FilterTest::Exists(true)),
-            "false" => Ok(FilterTest::Exists(false)),
-            _ => Err(format!("expected true or false, got {}", json::quote_for_message(text))),
-        },
-    };
-    Ok(Filter { test: test.map_err(wrong)?, attribute: aspect })
-}
-
-/// Adds a hint to an error message: a `+` in a query is decoded to a space.
-pub fn add_plus_hint(text: &str, detail: String) -> String {
-    match text.contains(' ') {
-        true => format!("{detail}; in a query a + is written %2B"),
-        false => detail,
-    }
-}
-
-/// Refuses NUL, which no stored text contains.
-fn check_text(text: &str) -> Result<&str, String> {
-    match text.contains('\0') {
-        true => Err("expected a text without the NUL character".to_owned()),
-        false => Ok(text),
-    }
-}
-
-fn read_value(field: &Field, text: &str) -> Result<Value, String> {
-    let class = field.storage_class();
-    let json = match (class, text) {
-        (StorageClass::Integer | StorageClass::Real, text) if json::is_number(text) => {
-            Json::Number(text)
-        }
-        (StorageClass::Boolean, "true") => Json::Boolean(true),
-        (StorageClass::Boolean, "false") => Json::Boolean(false),
-        (StorageClass::Integer | StorageClass::Real | StorageClass::Boolean, text) => {
-            return Err(format!(
-                "expected {}, got {}",
-                field.kind.about,
-                json::quote_for_message(text)
-            ));
-        }
-        (
-            StorageClass::Text | StorageClass::Decimal | StorageClass::Moment | StorageClass::Json,
-            text,
-        ) => Json::Text(text.into()),
-    };
-    let mut faults = FaultCollector::at_root(String::new());
-    (field.kind.read)(field, &json, &mut faults).ok_or_else(|| {
-        let first = faults.into_list().into_iter().next().map(|fault| fault.detail);
-        let detail = first.unwrap_or_else(|| format!("expected {}", field.kind.about));
-        if class == StorageClass::Moment { add_plus_hint(text, detail) } else { detail }
-    })
-}
-
-fn read_builtin_value(
-    aspect: &Attribute,
-    resource: &Resource,
-    text: &str,
-) -> Result<Value, String> {
-    match aspect {
-        Attribute::Id => read_id(resource.id, text),
-        Attribute::Ancestor(at) => {
-            let key = resource.ancestor_keys.get(*at);
-            read_id(key.or_bug("the attribute was found among the keys").id, text)
-        }
-        Attribute::CreatedAt | Attribute::UpdatedAt | Attribute::Field(..) => {
-            Moment::parse(text).map(Value::Moment).ok_or_else(|| {
-                let expected = "expected a timestamp such as \"2026-11-15T02:28:14Z\"";
-                let got = json::quote_for_message(text);
-                add_plus_hint(text, format!("{expected}, got {got}"))
+        FilterOperator::Between => {
+            many(2).and_then(|values| match <[Value; 2]>::try_from(values) {
+                Ok([from, to]) => Ok(FilterTest::Between(from, to)),
+                Err(values) => Err(format!("expected two values, got {}", values.len())),
             })
         }
-    }
-}
-
-fn read_id(kind: IdKind, text: &str) -> Result<Value, String> {
-    let (id, what) = match kind {
-        IdKind::Uuid => (kind.parse(&text.to_ascii_lowercase()), "a UUID"),
-        IdKind::Integer => (kind.parse(text), "a positive integer"),
-    };
-    id.map(id_value).ok_or_else(|| {
-        format!("expected an id, which is {what}, got {}", json::quote_for_message(text))
-    })
-}
-
-/// A bound need not be a valid id: any integer has a position in the order of ids. An integer out of range is
-/// before or after all of them.
-fn read_id_bound(text: &str) -> Result<Value, String> {
-    let (is_negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!("expected an integer, got {}", json::quote_for_message(text)));
-    }
-    let out_of_range = if is_negative { i64::MIN } else { i64::MAX };
-    Ok(Value::Integer(text.parse().unwrap_or(out_of_range)))
-}
-
-/// Splits a list of values: `\,` is a comma in a value, `\\` a backslash.
-pub fn split_values(text: &str, values_max: usize) -> Result<Vec<String>, String> {
-    let (mut values, mut value) = (Vec::new(), String::new());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            ',' => values.push(std::mem::take(&mut value)),
-            '\\' => match chars.next() {
-                Some(c @ (',' | '\\')) => value.push(c),
-                other => {
-                    let got = other.map(String::from).unwrap_or_default();
-                    let got = json::quote_for_message(&format!("\\{got}"));
-                    return Err(format!(
-                        r"expected \, or \\ for a comma or a backslash, got {got}"
-                    ));
-                }
-            },
-            c => value.push(c),
+        FilterOperator::In => many(values_max).map(FilterTest::In),
+        FilterOperator::Has => one(sent).map(FilterTest::Has),
+        FilterOperator::Prefix => sent
+            .text()
+            .and_then(check_text)
+            .map(|text| FilterTest::Prefix(text.into(), prefix_successor(text))),
+        FilterOperator::Contains => {
+            sent.text().and_then(check_text).map(|text| FilterTest::Contains(text.into()))
         }
-        if values.len() >= values_max {
-            return Err(format!("expected at most {values_max} values, got more"));
-        }
+        FilterOperator::Exists => match sent {
+            SentValue::Text("true") | SentValue::Json(Json::Boolean(true)) => {
+                Ok(FilterTest::Exists(true))
+            }
+            SentValue::Text("false") | SentValue::Json(Json::Boolean(false)) => {
+                Ok(FilterTest::Exists(false))
+            }
+            SentValue::Text(text) => {
+                Err(format!("expected true or false, got {}", json::quote_for_message(text)))
+            }
+            SentValue::Json(json) => {
+                Err(format!("expected true or false, got {}", json.type_name()))
+            }
+        },
+    };
+    Ok(AttributeTest { test: test.map_err(wrong)?, attribute: aspect })
+}
+
+impl FilterTest {
+    /// The operator and the value, as a URL has them.
+    pub fn as_text(&self) -> (&'static str, String) {
+        let operator = match self {
+            Self::Compare(comparison, _) => FilterOperator::Compare(*comparison),
+            Self::Between(..) => FilterOperator::Between,
+            Self::In(_) => FilterOperator::In,
+            Self::Has(_) => FilterOperator::Has,
+            Self::Prefix(..) => FilterOperator::Prefix,
+            Self::Contains(_) => FilterOperator::Contains,
+            Self::Exists(_) => FilterOperator::Exists,
+        };
+        let word = OPERATORS.iter().find(|(_, one)| *one == operator).map(|(word, _)| *word);
+        let text = match self {
+            Self::Compare(_, value) | Self::Has(value) => value_text(value),
+            Self::Between(from, to) => join_values(&[from, to]),
+            Self::In(values) => join_values(&values.iter().collect::<Vec<_>>()),
+            Self::Prefix(text, _) | Self::Contains(text) => text.to_string(),
+            Self::Exists(exists) => exists.to_string(),
+        };
+        (word.or_bug("each operator has a name"), text)
     }
-    values.push(value);
-    Ok(values)
 }
 
 /// The smallest text, by code points, that is greater than all texts with this prefix.
@@ -306,20 +277,5 @@ mod tests {
         assert_eq!(prefix_successor("\u{D7FF}").as_deref(), Some("\u{E000}"));
         assert_eq!(prefix_successor("\u{10FFFF}\u{10FFFF}"), None);
         assert_eq!(prefix_successor(""), None);
-    }
-
-    #[test]
-    fn filter_values_with_escaped_commas_and_backslashes_are_split() {
-        let all = |text: &str| split_values(text, 3).unwrap();
-        assert_eq!(all("a,b"), ["a", "b"]);
-        assert_eq!(all(r"a\,b,c\\"), ["a,b", r"c\"]);
-        assert_eq!(all(""), [""]);
-        assert_eq!(all(",,"), ["", "", ""]);
-        assert_eq!(split_values("a,b,c,d", 3).unwrap_err(), "expected at most 3 values, got more");
-        assert_eq!(
-            split_values(r"a\b", 3).unwrap_err(),
-            r#"expected \, or \\ for a comma or a backslash, got "\\b""#
-        );
-        assert!(split_values("a\\", 3).is_err());
     }
 }

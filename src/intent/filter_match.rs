@@ -6,18 +6,50 @@
 use std::borrow::Cow;
 
 use super::attribute::{Attribute, id_value, nested_value};
-use super::filter::{Filter, FilterTest};
+use super::filter::{AttributeTest, Filter, FilterTest};
 use crate::model::expr::Comparison;
 use crate::model::{Resource, types};
 use crate::value::{Id, Item, Value};
 
 /// Whether all filters hold for the item, which has these ancestors, the top-level one first. A filter on a value that
-/// cannot be parsed does not hold.
+/// cannot be parsed does not hold, and neither does its opposite.
 pub fn matches(filters: &[Filter], resource: &Resource, item: &Item, ancestors: &[Id]) -> bool {
-    filters.iter().all(|filter| {
-        find_value(&filter.attribute, resource, (item, ancestors))
-            .is_some_and(|value| test_holds(&filter.test, &value))
-    })
+    let item = FilteredItem { resource, item, ancestors };
+    filters.iter().all(|filter| item.evaluate(filter) == Some(true))
+}
+
+struct FilteredItem<'i> {
+    resource: &'i Resource,
+    item: &'i Item,
+    ancestors: &'i [Id],
+}
+
+impl FilteredItem<'_> {
+    /// `None` if a value decides that cannot be parsed.
+    fn evaluate(&self, filter: &Filter) -> Option<bool> {
+        match filter {
+            Filter::Test(AttributeTest { attribute, test }) => {
+                let value = find_value(attribute, self.resource, (self.item, self.ancestors))?;
+                Some(test_holds(test, &value))
+            }
+            Filter::All(filters) => self.find_decisive(filters, false),
+            Filter::Any(filters) => self.find_decisive(filters, true),
+            Filter::Not(filter) => self.evaluate(filter).map(|holds| !holds),
+        }
+    }
+
+    /// One filter with the decisive result decides; otherwise all of them have the other one.
+    fn find_decisive(&self, filters: &[Filter], decisive: bool) -> Option<bool> {
+        let mut is_unknown = false;
+        for filter in filters {
+            match self.evaluate(filter) {
+                Some(holds) if holds == decisive => return Some(decisive),
+                Some(_) => {}
+                None => is_unknown = true,
+            }
+        }
+        (!is_unknown).then_some(!decisive)
+    }
 }
 
 /// The whole value of an attribute; `None` if it cannot be parsed, or is inside an object that cannot be.
@@ -54,6 +86,13 @@ fn test_holds(test: &FilterTest, value: &Value) -> bool {
         // As in SQL, no comparison holds for a missing value, not even `ne`.
         (_, Value::Null) => false,
         (FilterTest::Compare(comparison, other), value) => compare(*comparison, value, other),
+        (FilterTest::Between(from, to), value) => {
+            compare(Comparison::GreaterOrEqual, value, from)
+                && compare(Comparison::LessOrEqual, value, to)
+        }
+        (FilterTest::Has(other), Value::List(elements)) => {
+            elements.iter().any(|element| compare(Comparison::Equal, element, other))
+        }
         (FilterTest::In(others), value) => {
             others.iter().any(|other| compare(Comparison::Equal, value, other))
         }
@@ -61,7 +100,7 @@ fn test_holds(test: &FilterTest, value: &Value) -> bool {
             *text >= *from && to.as_ref().is_none_or(|to| *text < *to)
         }
         (FilterTest::Contains(part), Value::Text(text)) => text.contains(&**part),
-        (FilterTest::Prefix(..) | FilterTest::Contains(_), _) => false,
+        (FilterTest::Has(_) | FilterTest::Prefix(..) | FilterTest::Contains(_), _) => false,
     }
 }
 
@@ -92,6 +131,7 @@ is_new = { type = "boolean", filter = true }
 sold_at = { type = "timestamp", filter = true }
 place = { type = "object", fields = { city = { type = "text", filter = true }, floor = { type = "integer", filter = true } } }
 note = { type = "text", filter = true }
+tags = { type = "list", of = { type = "text" }, filter = true }
 "#;
 
     fn item(place: &str) -> Item {
@@ -105,6 +145,7 @@ note = { type = "text", filter = true }
             Value::Moment(at),
             Value::Json(place.into()),
             Value::Null,
+            Value::Json(r#"["red","blue"]"#.into()),
         ];
         let id = Id::Uuid("01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap());
         Item { id, parent: None, created_at: at, updated_at: at, version: 1, values }
@@ -152,6 +193,23 @@ note = { type = "text", filter = true }
             ("note:contains=", false),
             ("note:exists=false", true),
             ("note:exists=true", false),
+            ("stock:between=7,8", true),
+            ("stock:between=8,7", false),
+            ("note:between=a,z", false),
+            ("tags:has=red", true),
+            ("tags:has=re", false),
+            ("tags:exists=true", true),
+            ("any=(stock=1;name=Änne)", true),
+            ("any=(stock=1;stock=2)", false),
+            ("any=(stock=1;all(stock=7;name=x))", false),
+            ("any=(stock=1;all(stock=7;not(name=x)))", true),
+            ("not=(stock=7)", false),
+            ("not=(stock=7;name=x)", true),
+            ("not=(note=a)", true),
+            ("not=(note:ne=a)", true),
+            ("not=(note:exists=false)", false),
+            ("not=(not(note=a))", false),
+            ("any=(stock=7)&not=(stock=7)", false),
             ("id=01890A5D-AC96-774B-BCCE-B302099A8057", true),
             ("id:gt=01890a5d-ac96-774b-bcce-b302099a8057", false),
             ("created_at:gte=2026-11-17T03:20:01Z", true),
@@ -165,9 +223,17 @@ note = { type = "text", filter = true }
     fn filter_match_inside_a_damaged_object_fails() {
         let model = model::read("m.toml", MODEL).unwrap();
         let item = item("{");
-        for query in ["place.city=Ulm", "place.city:exists=false", "place.city:exists=true"] {
+        for query in [
+            "place.city=Ulm",
+            "place.city:exists=false",
+            "place.city:exists=true",
+            "not=(place.city=Ulm)",
+            "not=(stock=7;place.city=Ulm)",
+        ] {
             assert!(!holds(&model, &item, query), "{query}");
         }
-        assert!(holds(&model, &item, "stock=7"));
+        for query in ["stock=7", "any=(place.city=Ulm;stock=7)", "not=(stock=1;place.city=Ulm)"] {
+            assert!(holds(&model, &item, query), "{query}");
+        }
     }
 }

@@ -10,7 +10,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::attribute::{Attribute, SortKey, UnusableName, VisibleResource, no_such_message};
 use super::cursor::{self, CursorPosition, ListHash};
-use super::filter::{self, Filter};
+use super::filter::Filter;
+use super::filter_tree::{self, FilterReader};
 use super::preconditions::Preconditions;
 use super::query::{QueryParameter, bad_query};
 use super::target::ResourcePath;
@@ -21,15 +22,6 @@ use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, Problem};
 use crate::value::{Id, IdKind, Item, truncate_for_message};
-
-/// The parameters of a list that are no filters. The last one is unknown where there are no related items.
-pub const CONTROL_PARAMETERS: [&str; 6] = ["limit", "cursor", "sort", "fields", "count", "expand"];
-
-/// Those that every list has.
-pub(super) fn plain_controls() -> &'static [&'static str] {
-    static ALL: [&str; 6] = CONTROL_PARAMETERS;
-    ALL.split_last().map_or(&ALL, |(_, plain)| plain)
-}
 
 const EMPTY_NAME_MESSAGE: &str = "expected names with commas between them, got an empty one";
 
@@ -57,6 +49,8 @@ pub struct ListQuery {
     pub expand: Vec<Expansion>,
     /// A hash of path, query and page size, part of the entity tag.
     pub query_hash: u32,
+    /// The same query as that of a URL, if it was sent as a body.
+    pub url_form: Option<Box<str>>,
     /// The client's preconditions.
     pub preconditions: Preconditions,
     /// The parts of the query that are the same for every page.
@@ -77,9 +71,15 @@ impl ListQuery {
             is_counted: false,
             expand: Vec::new(),
             query_hash: 0,
+            url_form: None,
             preconditions: Preconditions::default(),
             link: PageLink::default(),
         }
+    }
+
+    /// The first page of a list without a query.
+    pub(super) fn first_page(limits: &ServerLimits) -> Self {
+        Self { has_explicit_limit: false, ..Self::by_id(limits.page_items_default, None) }
     }
 
     /// Whether it is the whole collection, sorted by id.
@@ -138,13 +138,14 @@ pub(super) fn read_parameters(
     let (resource, form) = (model.resource(address.resource), address.form);
     let known = VisibleResource { resource, hidden, form };
     let limits = &model.server.limits;
-    let mut list = ListQuery::by_id(limits.page_items_default, None);
-    list.has_explicit_limit = false;
+    let mut list = ListQuery::first_page(limits);
     let mut cursor = None;
     let mut seen = Vec::new();
+    let mut filters = FilterReader::new(known, limits, controls);
     for (name, value) in parameters {
         let Some(control) = controls.iter().find(|control| **control == name) else {
-            list.read_filter((known, controls), (&name, &value), limits).map_err(bad_query)?;
+            let filter = filters.read_parameter(&name, &value).map_err(bad_query)?;
+            list.add_filter(filter, resource, (&name, &value));
             continue;
         };
         if seen.contains(&control) {
@@ -163,13 +164,7 @@ pub(super) fn read_parameters(
             _ => fault::bug("all control parameters are listed here"),
         }
     }
-    // The list that the cursor must belong to is known only now.
-    if let Some(cursor) = cursor {
-        let opened = address.collection_path(model).and_then(|path| {
-            cursor::decode(&cursor, list.list_hash(&path), known.resource, &list.sort)
-        });
-        list.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
-    }
+    list.open_cursor(model, address, cursor.as_deref())?;
     Ok(list)
 }
 
@@ -262,30 +257,61 @@ pub(super) fn hash_query(
 }
 
 impl ListQuery {
-    fn read_filter(
+    /// Once the list that the cursor must belong to is known.
+    pub(super) fn open_cursor(
         &mut self,
-        (known, controls): (VisibleResource<'_>, &[&str]),
-        (parameter, value): (&str, &str),
-        limits: &ServerLimits,
-    ) -> Result<(), String> {
-        let (name, operator) = parameter.rsplit_once(':').unwrap_or((parameter, "eq"));
-        let aspect = known.find_filter(name).map_err(|unusable| match unusable {
-            UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
-            UnusableName::Unknown if name == parameter => {
-                known.unknown_parameter_message(name, controls)
-            }
-            UnusableName::Unknown => known.unknown_name_message(name, "field"),
-        })?;
-        if self.filters.len() == limits.filter_terms_max {
-            return Err(format!("expected at most {} filters, got more", limits.filter_terms_max));
-        }
-        let values_max = limits.filter_values_max;
-        self.filters.push(filter::read(known, (parameter, operator), aspect, value, values_max)?);
-        self.link.add_filter((parameter, value), &format!("{name}:{operator}"));
+        model: &Model,
+        address: &ResourcePath,
+        cursor: Option<&str>,
+    ) -> Result<(), Problem> {
+        let Some(cursor) = cursor else { return Ok(()) };
+        let resource = model.resource(address.resource);
+        let opened = address
+            .collection_path(model)
+            .and_then(|path| cursor::decode(cursor, self.list_hash(&path), resource, &self.sort));
+        self.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
         Ok(())
     }
 
-    fn read_sort(
+    /// Sets the form that the query has in a URL, for a list that was sent as a body with this cursor.
+    pub(super) fn set_url_form(
+        &mut self,
+        model: &Model,
+        address: &ResourcePath,
+        cursor: Option<&str>,
+    ) {
+        let mut query = self.link.query.clone();
+        if self.has_explicit_limit {
+            let _ = write!(query, "limit={}&", self.limit);
+        }
+        if let Some(cursor) = cursor {
+            let _ = write!(query, "cursor={cursor}&");
+        }
+        query.pop();
+        self.query_hash = hash_query(model, address, Some(&query), self.limit);
+        self.url_form = Some(query.into());
+    }
+
+    /// Adds a filter that is this parameter in a URL.
+    pub(super) fn add_filter(
+        &mut self,
+        filter: Filter,
+        resource: &Resource,
+        (name, value): (&str, &str),
+    ) {
+        let meant = match &filter {
+            Filter::Test(_) if name.contains(':') => encode_pair(name, value),
+            Filter::Test(_) => encode_pair(&format!("{name}:eq"), value),
+            group => {
+                let (name, value) = filter_tree::as_parameter(group, resource);
+                encode_pair(&name, &value)
+            }
+        };
+        self.link.add_filter((name, value), meant);
+        self.filters.push(filter);
+    }
+
+    pub(super) fn read_sort(
         &mut self,
         known: VisibleResource<'_>,
         value: &str,
@@ -333,7 +359,11 @@ impl ListQuery {
         Ok(())
     }
 
-    fn read_fields(&mut self, known: VisibleResource<'_>, value: &str) -> Result<(), String> {
+    pub(super) fn read_fields(
+        &mut self,
+        known: VisibleResource<'_>,
+        value: &str,
+    ) -> Result<(), String> {
         let own = [
             ("created_at", ItemMember::CreatedAt),
             ("updated_at", ItemMember::UpdatedAt),
@@ -364,7 +394,7 @@ impl ListQuery {
         Ok(())
     }
 
-    fn read_count(&mut self, value: &str) -> Result<(), String> {
+    pub(super) fn read_count(&mut self, value: &str) -> Result<(), String> {
         if value != "exact" {
             return Err(format!("count: expected exact, got {}", json::quote_for_message(value)));
         }
@@ -400,10 +430,10 @@ impl PageLink {
         let _ = write!(self.query, "{}&", encode_pair(name, value));
     }
 
-    /// `meant` is the parameter's name with its operator.
-    fn add_filter(&mut self, (parameter, value): (&str, &str), meant: &str) {
+    /// `meant` is the filter in canonical spelling.
+    fn add_filter(&mut self, (parameter, value): (&str, &str), meant: String) {
         self.add(parameter, value);
-        self.filters.push(encode_pair(meant, value));
+        self.filters.push(meant);
     }
 
     fn add_sort(&mut self, value: &str) {

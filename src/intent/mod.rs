@@ -11,8 +11,12 @@ mod changes;
 mod expand;
 mod filter;
 mod filter_match;
+mod filter_tree;
+mod filter_value;
+mod group_text;
 mod item_query;
 mod list;
+mod list_body;
 mod logged_change;
 mod query;
 mod route;
@@ -26,11 +30,14 @@ pub use body::{
 };
 pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WAIT_SECONDS_MAX};
 pub use expand::{AllReadable, CHILDREN_MAX, PATHS_MAX, ReadableResources, relations};
-pub use filter::{Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters};
+pub use filter::{
+    AttributeTest, Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters, tests_in,
+};
 pub use filter_match::matches;
+pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};
 pub use item_query::{ITEM_PARAMETERS, PastState};
+pub use list::{Expansion, ListQuery, Relation};
 pub use list::encode_pair;
-pub use list::{CONTROL_PARAMETERS, Expansion, ListQuery, Relation};
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
 pub use route::{Route, RouteError, find_flat, find_nested_by_plural, preflight_methods, route};
@@ -129,16 +136,17 @@ pub fn read<'a>(
             let bodies = body::read_unwrapped(model.resource(address.resource), limits, text)?;
             Intent::Create(address, bodies)
         }
-        (
-            RequestVerb::Watch { last_event_id },
-            target @ (RouteTarget::Collection(_) | RouteTarget::Item(_)),
-        ) => {
-            let is_item = matches!(target, RouteTarget::Item(_));
-            let (RouteTarget::Collection(address) | RouteTarget::Item(address)) = target else {
-                fault::bug("the pattern above has these two targets");
-            };
-            let query = watch::read(model, &address, (query, readable), (is_item, last_event_id))?;
+        (RequestVerb::Watch { last_event_id }, RouteTarget::Collection(address)) => {
+            let query = watch::read(model, &address, (query, readable), (false, last_event_id))?;
             return Ok(Intent::Watch(address, query));
+        }
+        (RequestVerb::Watch { last_event_id }, RouteTarget::Item(address)) => {
+            let query = watch::read(model, &address, (query, readable), (true, last_event_id))?;
+            return Ok(Intent::Watch(address, query));
+        }
+        (RequestVerb::Query, RouteTarget::Collection(address)) => {
+            let list = list_body::read(model, &address, (readable, text))?;
+            Intent::List(address, Arc::new(list))
         }
         (_, RouteTarget::Collection(address)) => {
             let list = expand::read_list(model, &address, (query, readable))?;

@@ -42,7 +42,7 @@ impl Route {
                 ResponseOffer::DataOrEvents
             }
             // Items without a wrapper are a list, and so is the response.
-            (RequestVerb::PostItems(_), _) => ResponseOffer::List,
+            (RequestVerb::PostItems(_) | RequestVerb::Query, _) => ResponseOffer::List,
             (
                 RequestVerb::Get
                 | RequestVerb::Head
@@ -66,6 +66,7 @@ impl Route {
                 BodyForm::Wrapped => self,
                 form => Self { verb: RequestVerb::PostItems(form), ..self },
             }),
+            RequestVerb::Query => formats::check_query_type(headers).map(|()| self),
             RequestVerb::Put => {
                 formats::check_json_type(headers)?;
                 // RFC 9110 §14.5: a server without support for partial PUT would store the part as the whole.
@@ -157,7 +158,8 @@ pub fn route(
 
 /// RFC 9110 §9.1: an unknown method is 501, a known one that the target does not allow is 405.
 fn is_known(method: &Method) -> bool {
-    let known = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    let known =
+        ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
     known.contains(&method.as_str())
 }
 

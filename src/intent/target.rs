@@ -98,6 +98,8 @@ pub enum RequestVerb {
     Watch {
         last_event_id: Option<i64>,
     },
+    /// A GET of a list whose query is the body (RFC 10008).
+    Query,
     Post,
     /// A POST of items without a wrapper.
     PostItems(BodyForm),
@@ -109,6 +111,7 @@ pub enum RequestVerb {
 
 const GET: (&str, RequestVerb) = ("GET", RequestVerb::Get);
 const HEAD: (&str, RequestVerb) = ("HEAD", RequestVerb::Head);
+const QUERY: (&str, RequestVerb) = ("QUERY", RequestVerb::Query);
 const POST: (&str, RequestVerb) = ("POST", RequestVerb::Post);
 const PUT: (&str, RequestVerb) = ("PUT", RequestVerb::Put);
 const PATCH: (&str, RequestVerb) = ("PATCH", RequestVerb::Patch(PatchForm::MergePatch));
@@ -116,7 +119,7 @@ const DELETE: (&str, RequestVerb) = ("DELETE", RequestVerb::Delete);
 const OPTIONS: (&str, RequestVerb) = ("OPTIONS", RequestVerb::Options);
 
 /// All methods that any target allows.
-const ALL_VERBS: &[(&str, RequestVerb)] = &[GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS];
+const ALL_VERBS: &[(&str, RequestVerb)] = &[GET, HEAD, QUERY, POST, PUT, PATCH, DELETE, OPTIONS];
 
 pub(super) fn allowed_verbs(
     model: &Model,
@@ -135,16 +138,16 @@ pub(super) fn allowed_verbs(
         | RouteTarget::ProblemPage(_)
         | RouteTarget::Asset(_) => &[GET, HEAD, OPTIONS],
         RouteTarget::Server => &[OPTIONS],
-        RouteTarget::Collection(path) | RouteTarget::Item(path) if path.form == PathForm::Flat => {
-            &[GET, HEAD, OPTIONS]
-        }
-        RouteTarget::Collection(path) if model.resource(path.resource).is_server_made => {
-            &[GET, HEAD, OPTIONS]
+        RouteTarget::Item(path) if path.form == PathForm::Flat => &[GET, HEAD, OPTIONS],
+        RouteTarget::Collection(path)
+            if path.form == PathForm::Flat || model.resource(path.resource).is_server_made =>
+        {
+            &[GET, HEAD, QUERY, OPTIONS]
         }
         RouteTarget::Item(path) if model.resource(path.resource).is_server_made => {
             &[GET, HEAD, PATCH, DELETE, OPTIONS]
         }
-        RouteTarget::Collection(_) => &[GET, HEAD, POST, OPTIONS],
+        RouteTarget::Collection(_) => &[GET, HEAD, QUERY, POST, OPTIONS],
         RouteTarget::Item(_) => &[GET, HEAD, PUT, PATCH, DELETE, OPTIONS],
     }
 }

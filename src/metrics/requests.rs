@@ -17,7 +17,8 @@ const OTHER: &str = "other";
 /// The label of requests without a resource; no resource can have this name.
 const NO_RESOURCE: &str = "-";
 
-const VERBS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
+const VERBS: [&str; 9] =
+    ["GET", "HEAD", "QUERY", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", OTHER];
 
 /// The stages of a request as `log::StageTimes` names them.
 const STAGES: [&str; 6] = ["head", "body", "plan", "store", "reply", OTHER];

@@ -197,7 +197,7 @@ limits! {
     database_connections_max: usize = 20, "connections in the PostgreSQL pool";
     page_items_default: usize = 50, "default page size";
     page_items_max: usize = 500, "largest page size";
-    filter_terms_max: usize = 20, "filters of one list request";
+    filter_terms_max: usize = 50, "filters of one list request, also those in groups";
     filter_values_max: usize = 100, "values of one `in` filter";
     sort_keys_max: usize = 4, "fields of one `sort`";
     bulk_items_max: usize = 1000, "new items in one request";

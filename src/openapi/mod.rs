@@ -12,6 +12,7 @@ mod document;
 mod enumerations;
 mod examples;
 mod field_schema;
+mod filter_parameters;
 mod operations;
 mod parameters;
 mod pattern;

@@ -53,7 +53,9 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
             (RequestVerb::Patch(_), _) => ("update", format!("Update a part of {a} {singular}")),
             (RequestVerb::Delete, _) => ("delete", format!("Delete {a} {singular}")),
             (
+                // OpenAPI 3.1 has no operation for QUERY.
                 RequestVerb::Head
+                | RequestVerb::Query
                 | RequestVerb::Watch { .. }
                 | RequestVerb::PostItems(_)
                 | RequestVerb::Options,
@@ -75,7 +77,11 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let parameters = self.parameters(route.verb, is_item, components);
         let body = self.request_body(route.verb, components);
         let filters_max = self.viewer.model.server.limits.filter_terms_max;
-        let about = (word == "list").then(|| format!("At most {filters_max} filters."));
+        let about = (word == "list").then(|| {
+            format!(
+                "At most {filters_max} filters. The same query can be sent as JSON, with the method QUERY (RFC 10008)."
+            )
+        });
         let deprecated = self.deprecated();
         let responses = self.responses(route, is_item, components);
         Some(

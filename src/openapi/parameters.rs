@@ -1,24 +1,21 @@
 //! Parameters of operations: in paths, queries and headers, as `intent` reads them.
 
 use super::components::{ComponentKind, Components};
-use super::enumerations::{enumeration, with_variant_names};
+use super::enumerations::with_variant_names;
 use super::examples;
 use super::field_schema::id_schema;
+use super::filter_parameters::{ESCAPED_VALUES, filter_parameter, query_parameter};
 use super::related::{expand_description, known_parameters, relation_paths};
 use super::schemas::component;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::intent::{
-    Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, FilterOperator, FilterParameter,
-    ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, PATHS_MAX, PathForm, STREAM_PARAMETERS,
-    VisibleResource, WAIT_SECONDS_MAX, filter_parameters,
+    Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, GROUP_PARAMETERS, ITEM_PARAMETERS,
+    LIST_STREAM_PARAMETERS, PATHS_MAX, PathForm, STREAM_PARAMETERS, VisibleResource,
+    WAIT_SECONDS_MAX, filter_parameters,
 };
-use crate::model::expr::Comparison;
-use crate::model::{Field, Resource, StorageClass};
-use crate::value::{EventKind, INTEGER_MAX, IdKind};
-
-/// The characters of a value between the commas of `in`: a comma or a backslash has a backslash before it.
-const ESCAPED_VALUES: &str = r"^([^\\]|\\[\\,])*$";
+use crate::model::Resource;
+use crate::value::{EventKind, IdKind};
 
 /// The key in quotes, or a bare word.
 const IDEMPOTENCY_KEY_PATTERN: &str =
@@ -69,11 +66,12 @@ pub fn list_parameters(
     components: &mut Components,
 ) -> Vec<JsonNode> {
     let known = VisibleResource { resource, hidden: viewer.hidden(resource.index), form };
-    let names = known_parameters(viewer, resource, &CONTROL_PARAMETERS);
+    let own = [&CONTROL_PARAMETERS[..], &GROUP_PARAMETERS].concat();
+    let names = known_parameters(viewer, resource, &own);
     let mut all =
         named_parameters(viewer, known, (&names, &LIST_STREAM_PARAMETERS[..]), components);
     // A filter that is named like a parameter of streams is described with its operator.
-    let controls = [&CONTROL_PARAMETERS[..], &LIST_STREAM_PARAMETERS].concat();
+    let controls = [&own[..], &LIST_STREAM_PARAMETERS].concat();
     for filter in filter_parameters(known, &controls) {
         let owner = match (&filter.attribute, resource.id) {
             (Attribute::Field(..) | Attribute::Ancestor(_), _) => component(resource),
@@ -189,6 +187,14 @@ fn shared_control(viewer: &Viewer<'_>, name: &str) -> (&'static str, JsonNode) {
             "`exact` adds `page.total`, the number of items on all pages. Only with JSON.",
             object! { "type": "string", "enum": JsonNode::texts(["exact"]) },
         ),
+        "any" => (
+            "At least one of the filters in parentheses holds; `;` is between them. Each is written as in the query, or is a group: `any(…)`, `all(…)` or `not(…)`. A `;`, `(`, `)` or `\\` in a value has a `\\` before it.",
+            group_schema(),
+        ),
+        "not" => (
+            "The filters in parentheses do not all hold. They are written as those of `any`.",
+            group_schema(),
+        ),
         "version" => (
             "The item as it was in this version. Not with `as_of`.",
             object! { "type": "integer", "format": "int64", "minimum": 1_i64 },
@@ -209,6 +215,14 @@ fn shared_control(viewer: &Viewer<'_>, name: &str) -> (&'static str, JsonNode) {
     }
 }
 
+/// Groups of filters; each holds.
+fn group_schema() -> JsonNode {
+    object! {
+        "type": "array", "minItems": 1_i64,
+        "items": object! { "type": "string", "pattern": r"^\(.+\)$" },
+    }
+}
+
 fn stream_parameter(name: &str, components: &mut Components) -> JsonNode {
     components.refer(ComponentKind::Parameters, format!("server.stream.{name}"), |_| {
         let (about, schema) = match name {
@@ -223,117 +237,6 @@ fn stream_parameter(name: &str, components: &mut Components) -> JsonNode {
         };
         query_parameter(name, &format!("{about} {STREAMS_ONLY}"), schema)
     })
-}
-
-fn query_parameter(name: &str, about: &str, schema: JsonNode) -> JsonNode {
-    object! { "name": name, "in": "query", "description": about, "schema": schema }
-}
-
-fn filter_parameter(
-    filter: &FilterParameter<'_>,
-    (resource, values_max): (&Resource, usize),
-    components: &mut Components,
-) -> JsonNode {
-    use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
-    let attribute = filter.attribute.name(resource);
-    let about = match filter.operator {
-        FilterOperator::Compare(Equal) => format!("`{attribute}` has this value."),
-        FilterOperator::Compare(NotEqual) => format!("`{attribute}` has another value."),
-        FilterOperator::Compare(Greater) => format!("`{attribute}` is greater."),
-        FilterOperator::Compare(GreaterOrEqual) => format!("`{attribute}` is greater or equal."),
-        FilterOperator::Compare(Less) => format!("`{attribute}` is less."),
-        FilterOperator::Compare(LessOrEqual) => format!("`{attribute}` is less or equal."),
-        FilterOperator::In => format!("`{attribute}` is one of these values."),
-        FilterOperator::Prefix => format!("`{attribute}` begins with this text."),
-        FilterOperator::Contains => format!("`{attribute}` contains this text."),
-        FilterOperator::Exists => format!("`{attribute}` has a value (`true`) or none (`false`)."),
-    };
-    let is_ordered =
-        !matches!(filter.operator, FilterOperator::Compare(Equal | NotEqual) | FilterOperator::In);
-    let text = || object! { "type": "string" };
-    match filter.operator {
-        FilterOperator::Exists => {
-            query_parameter(&filter.name, &about, object! { "type": "boolean" })
-        }
-        FilterOperator::Prefix | FilterOperator::Contains => {
-            query_parameter(&filter.name, &about, text())
-        }
-        FilterOperator::Compare(_) => {
-            let schema = filter_value(filter, (resource, is_ordered), components);
-            query_parameter(&filter.name, &about, schema)
-        }
-        FilterOperator::In if has_commas(filter.field) => {
-            let about = format!(
-                "{about} At most {values_max}, with commas between them; `\\,` is a comma in a value, `\\\\` a backslash."
-            );
-            query_parameter(&filter.name, &about, text().with("pattern", ESCAPED_VALUES))
-        }
-        FilterOperator::In => {
-            let schema = object! {
-                "type": "array", "minItems": 1_i64, "maxItems": values_max,
-                "items": filter_value(filter, (resource, false), components),
-            };
-            let parameter = query_parameter(&filter.name, &about, schema);
-            parameter.with("style", "form").with("explode", false)
-        }
-    }
-}
-
-/// Whether values may have commas or backslashes, which are then escaped.
-fn has_commas(field: Option<&Field>) -> bool {
-    field.is_some_and(|field| {
-        field.storage_class() == StorageClass::Text
-            && field.rules.states.is_none()
-            && field.rules.reference.is_none()
-            && !matches!(field.kind.json_format, Some("date" | "email" | "uuid"))
-    })
-}
-
-/// The value of a comparison: one of the type of the field, without its rules.
-fn filter_value(
-    filter: &FilterParameter<'_>,
-    (resource, is_ordered): (&Resource, bool),
-    components: &mut Components,
-) -> JsonNode {
-    let integer = |min: i64| {
-        object! { "type": "integer", "format": "int64", "minimum": min, "maximum": INTEGER_MAX }
-    };
-    let Some(field) = filter.field else {
-        return match (&filter.attribute, resource.id) {
-            (Attribute::Id, IdKind::Integer) if is_ordered => object! { "type": "integer" },
-            (Attribute::Id, kind) => id_schema(kind),
-            (Attribute::Ancestor(at), kind) => {
-                id_schema(resource.ancestor_keys.get(*at).map_or(kind, |key| key.id))
-            }
-            _ => object! { "type": "string", "format": "date-time" },
-        };
-    };
-    let text = || object! { "type": "string" };
-    match field.storage_class() {
-        StorageClass::Boolean => object! { "type": "boolean" },
-        StorageClass::Integer if field.rules.reference.is_some() => integer(1),
-        StorageClass::Integer => integer(-INTEGER_MAX),
-        StorageClass::Real => object! { "type": "number", "format": "double" },
-        StorageClass::Decimal => {
-            let scale = usize::from(field.rules.scale);
-            let fraction =
-                if scale == 0 { String::new() } else { format!("(\\.[0-9]{{1,{scale}}})?") };
-            let pattern = format!("^-?(0|[1-9][0-9]{{0,{}}}){fraction}$", 17 - scale);
-            text().with("format", "decimal").with("pattern", pattern)
-        }
-        StorageClass::Moment => text().with("format", "date-time"),
-        StorageClass::Text if is_ordered && field.kind.is_searchable_text => text(),
-        StorageClass::Text if field.rules.reference.is_some() => text().with("format", "uuid"),
-        StorageClass::Text | StorageClass::Json => match &field.rules.states {
-            Some(states) => {
-                let states = JsonNode::texts(states.next.iter().map(|(state, _)| state));
-                enumeration(resource, &field.name, states, components)
-            }
-            None => text()
-                .with_some("format", field.kind.json_format)
-                .with_some("pattern", field.kind.json_pattern),
-        },
-    }
 }
 
 /// The parameters of the change log.

@@ -120,7 +120,7 @@ fn add_resource(
 ) {
     found.push(&kinds::PRECONDITION_FAILED);
     match verb {
-        RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } => {
+        RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } | RequestVerb::Query => {
             found.extend(STREAMS);
             found.extend([&kinds::TIMED_OUT, &kinds::UNAVAILABLE]);
             if is_item {

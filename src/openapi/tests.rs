@@ -172,7 +172,9 @@ fn query_parameters(document: &Value, operation: &Value) -> BTreeSet<String> {
 fn is_accepted(model: &Model, (caller, route): (&Caller, &Route), name: &str) -> bool {
     let values = "1 0 true exact id -id sequence 2026-11-15 2026-11-15T02:28:14Z ann@example.com \
         https://example.com/ 1.5 0.25 placed ordered new created customer person house \
-        customers /customers/ /people/ /api/v1/houses/1 plain pending";
+        customers /customers/ /people/ /api/v1/houses/1 plain pending (id:exists=true) 1,2 \
+        2026-11-15,2026-11-16 2026-11-15T02:28:14Z,2026-11-15T02:28:15Z \
+        01890a5d-ac96-774b-bcce-b302099a8057,01890a5d-ac96-774b-bcce-b302099a8058";
     let values: Vec<&str> = values.split_whitespace().chain([UUID]).collect();
     let subjects = ["/customers/", "/people/"].map(|path| format!("{path}{UUID}"));
     let names = route.resource().into_iter().flat_map(|resource| {
@@ -231,6 +233,8 @@ fn candidates(model: &Model) -> BTreeSet<String> {
         "sort",
         "fields",
         "count",
+        "any",
+        "not",
         "since",
         "snapshot",
         "q",
@@ -251,10 +255,10 @@ fn candidates(model: &Model) -> BTreeSet<String> {
         add_fields(&mut names, "", &resource.fields);
         names.extend(resource.parent_key.iter().map(ToString::to_string));
     }
-    let operators = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
+    let operators = "eq ne gt gte lt lte between in has prefix contains exists";
     let with_operators = names
         .iter()
-        .flat_map(|name| operators.map(|operator| format!("{name}:{operator}")))
+        .flat_map(|name| operators.split(' ').map(move |operator| format!("{name}:{operator}")))
         .collect::<Vec<_>>();
     names.extend(with_operators);
     names

@@ -7,19 +7,22 @@ use super::query_link::QueryLink;
 use super::related::PageSource;
 use super::source::value_text;
 use crate::intent::{
-    CONTROL_PARAMETERS, FilterParameter, PathForm, VisibleResource, filter_parameters,
+    CONTROL_PARAMETERS, FilterParameter, GROUP_PARAMETERS, PathForm, VisibleResource,
+    filter_parameters,
 };
 use crate::model::{Resource, StorageClass};
 
 /// The operators in words, by their names in a query.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 12] = [
     ("eq", "is"),
     ("ne", "is not"),
     ("gt", "more than"),
     ("gte", "from"),
     ("lt", "less than"),
     ("lte", "up to"),
+    ("between", "is between"),
     ("in", "is one of"),
+    ("has", "has"),
     ("prefix", "begins with"),
     ("contains", "contains"),
     ("exists", "has a value"),
@@ -44,7 +47,12 @@ impl Chip {
     /// The chip of one of the parameters.
     pub fn new(path: &str, parameters: &[(String, String)], at: usize) -> Self {
         let (name, value) = parameters.get(at).map_or(("", ""), |(name, value)| (name, value));
-        let (field, operator) = name.rsplit_once(':').unwrap_or((name, "eq"));
+        let is_group = GROUP_PARAMETERS.contains(&name);
+        let (field, operator) = match name.rsplit_once(':') {
+            Some(parts) => parts,
+            None if is_group => (name, "of"),
+            None => (name, "eq"),
+        };
         let without = QueryLink::new(path, parameters).without_index(at).without("cursor");
         Self {
             field: field.to_owned(),
@@ -109,7 +117,8 @@ impl FilterBar {
 
 fn forms(page: &PageSource<'_>, (resource, form): (&Resource, PathForm)) -> Vec<FilterForm> {
     let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index), form };
-    let all = filter_parameters(known, &CONTROL_PARAMETERS);
+    let controls = [&CONTROL_PARAMETERS[..], &GROUP_PARAMETERS].concat();
+    let all = filter_parameters(known, &controls);
     let mut names: Vec<String> = all.iter().map(|one| one.attribute.name(resource)).collect();
     names.dedup();
     // Fields before the members that every item has.
@@ -149,6 +158,7 @@ impl FilterForm {
             () if !choices.is_empty() => "eq",
             () if is_time => "gte",
             () if operators.contains(&"prefix") => "prefix",
+            () if operators.contains(&"has") => "has",
             () => "eq",
         };
         let others = operators.into_iter().filter(|one| *one != "exists" && *one != usual);

@@ -115,10 +115,12 @@ pub fn check(caller: &Caller, route: &Route) -> Result<(), AccessDenied> {
     }
 }
 
-/// The verb of a grant that a request needs: HEAD counts as GET, and OPTIONS is public.
+/// The verb of a grant that a request needs: HEAD and QUERY count as GET, and OPTIONS is public.
 fn granted_verb(verb: RequestVerb) -> Option<GrantVerb> {
     match verb {
-        RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } => Some(GrantVerb::Get),
+        RequestVerb::Get | RequestVerb::Head | RequestVerb::Watch { .. } | RequestVerb::Query => {
+            Some(GrantVerb::Get)
+        }
         RequestVerb::Post | RequestVerb::PostItems(_) => Some(GrantVerb::Post),
         RequestVerb::Put => Some(GrantVerb::Put),
         RequestVerb::Patch(_) => Some(GrantVerb::Patch),

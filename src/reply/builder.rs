@@ -453,9 +453,19 @@ fn page_reply(about: &ResponseContext<'_>, related: &[RelatedView<'_>], page: &P
     let mut body = Vec::with_capacity(256 + 256 * page.items.len());
     (about.format.page)(&mut body, view, page, cursor);
     let mut reply = formatted_reply(StatusCode::OK, about.format, body);
-    if let Some((_, address)) = onward {
+    // A query that was sent as a body may be too long for a URL.
+    let bytes_max = about.model.server.limits.target_bytes_max;
+    if let Some((_, address)) = onward.filter(|(_, address)| address.len() <= bytes_max) {
         let link = format!("<{address}>; rel=\"next\"");
         insert_header(&mut reply, LINK, HeaderValue::try_from(link).ok());
+    }
+    // RFC 10008 §2.4: a GET there has the same result.
+    if let Some(query) = about.list.and_then(|list| list.url_form.as_deref()) {
+        let path = about.collection.path(about.model);
+        let address = if query.is_empty() { path } else { format!("{path}?{query}") };
+        if address.len() <= bytes_max {
+            insert_header(&mut reply, CONTENT_LOCATION, HeaderValue::try_from(address).ok());
+        }
     }
     reply
 }

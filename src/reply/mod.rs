@@ -80,6 +80,9 @@ pub fn static_reply(
         StaticContent::Options(place) => {
             let mut reply = empty_reply(StatusCode::NO_CONTENT);
             reply.headers.insert(ALLOW, allow_header(model, place));
+            if let RouteTarget::Collection(_) = place {
+                reply.headers.insert(formats::ACCEPT_QUERY, formats::ACCEPTED_QUERY_TYPE);
+            }
             match place {
                 RouteTarget::Collection(path) | RouteTarget::Item(path)
                     if path.form == PathForm::Flat => {}

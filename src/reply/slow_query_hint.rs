@@ -3,7 +3,7 @@
 //! Pure. The client gets a hint about its own query only. The fields that row-level permissions filter by
 //! concern only the operator, so these go to the log.
 
-use crate::intent::{Attribute, Filter, FilterTest, ListQuery, PathForm};
+use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, ListQuery, PathForm, tests_in};
 use crate::model::expr::{Comparison, Path, PathRoot};
 use crate::model::{Model, Resource};
 use crate::plan::Collection;
@@ -38,7 +38,9 @@ pub fn add_hint(
 /// The indexes of a nested resource begin with the parent.
 fn flat_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
     let parent = resource.parent_key.as_deref()?;
-    let is_filtered = list.filters.iter().any(|term| term.attribute == Attribute::Ancestor(0));
+    let is_parent = |test: &AttributeTest| test.attribute == Attribute::Ancestor(0);
+    let is_filtered =
+        list.filters.iter().any(|term| matches!(term, Filter::Test(test) if is_parent(test)));
     if is_filtered || list.is_whole_by_id() && !list.is_counted {
         return client_hint(resource, list);
     }
@@ -77,12 +79,29 @@ fn client_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
 }
 
 /// A filter that has to scan every item.
-fn unindexable_filter(resource: &Resource, term: &Filter) -> Option<String> {
+fn unindexable_filter(resource: &Resource, filter: &Filter) -> Option<String> {
+    match filter {
+        Filter::Test(test) => unindexable_test(resource, test),
+        Filter::Not(_) => Some("not".to_owned()),
+        // One branch that needs a scan is enough.
+        Filter::Any(_) => {
+            let tests = tests_in(std::slice::from_ref(filter)).into_iter();
+            let slow: Vec<String> =
+                tests.filter_map(|test| unindexable_test(resource, test)).collect();
+            (!slow.is_empty()).then(|| format!("any with {}", slow.join(", ")))
+        }
+        Filter::All(filters) => filters.iter().find_map(|one| unindexable_filter(resource, one)),
+    }
+}
+
+fn unindexable_test(resource: &Resource, term: &AttributeTest) -> Option<String> {
     let name = term.attribute.name(resource);
     match &term.test {
         FilterTest::Contains(_) => Some(format!("{name}:contains")),
+        FilterTest::Has(_) => Some(format!("{name}:has")),
         FilterTest::Compare(Comparison::NotEqual, _) => Some(format!("{name}:ne")),
         FilterTest::Compare(_, _)
+        | FilterTest::Between(..)
         | FilterTest::In(_)
         | FilterTest::Prefix(..)
         | FilterTest::Exists(_) => (term.attribute == Attribute::UpdatedAt).then_some(name),

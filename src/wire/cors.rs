@@ -15,7 +15,7 @@ const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
 
 /// Response headers that pages may read, in addition to the safelisted ones.
 const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
-    "Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, \
+    "Accept, Accept-Patch, Accept-Post, Accept-Query, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, \
      RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id",
 );
 
@@ -125,7 +125,7 @@ mod tests {
             cross-origin-resource-policy: cross-origin
             access-control-allow-origin: http://localhost:3000
             access-control-allow-credentials: true
-            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
+            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Accept-Query, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
         "]]
         .assert_eq(&response_headers(&[("origin", "http://localhost:3000")], declared));
     }

@@ -37,6 +37,8 @@ count = { type = "integer", filter = true }
 note = { type = "text" }
 secret_note = { type = "text", filter = true }
 tags = { type = "list", of = { type = "text" } }
+colors = { type = "list", of = { type = "text" }, filter = true }
+any = { type = "integer", filter = true }
 maker = { type = "object", fields = { city = { type = "text", filter = true }, zip = { type = "text" }, at = { type = "object", fields = { street = { type = "text", filter = true } } } } }
 status = { type = "state", initial = "new", next = { new = ["sold"], sold = [] } }
 "#;
@@ -79,7 +81,15 @@ fn show(model: &Model, list: &ListQuery) -> String {
     let book = &model.resources[1];
     let mut words = Vec::new();
     for term in &list.filters {
-        words.push(format!("{} {:?}", term.attribute.name(book), term.test));
+        match term {
+            Filter::Test(term) => {
+                words.push(format!("{} {:?}", term.attribute.name(book), term.test));
+            }
+            group => {
+                let (name, value) = filter_tree::as_parameter(group, book);
+                words.push(format!("{name}={value}"));
+            }
+        }
     }
     for key in &list.sort {
         let way = if key.is_descending { "down" } else { "up" };

@@ -200,11 +200,11 @@ mod never_panics {
 fn preflight_lists_the_methods_of_the_target() {
     let model = model::read("model.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"));
     for (path, expected) in [
-        ("/rooms", "GET, HEAD, POST, OPTIONS"),
-        ("/rooms/", "GET, HEAD, POST, OPTIONS"),
+        ("/rooms", "GET, HEAD, QUERY, POST, OPTIONS"),
+        ("/rooms/", "GET, HEAD, QUERY, POST, OPTIONS"),
         ("/rooms/x", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"),
         ("/", "GET, HEAD, OPTIONS"),
-        ("/attic", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"),
+        ("/attic", "GET, HEAD, QUERY, POST, PUT, PATCH, DELETE, OPTIONS"),
     ] {
         assert_eq!(preflight_methods(&model, path), expected, "{path}");
     }

@@ -175,6 +175,13 @@ fn read_contents<'t>(
         let element = read(of, inside(FieldPosition::Element));
         field.rules.element = element.map(|(element, _)| Box::new(element));
     }
+    let element = field.rules.element.as_deref();
+    if let Some(entry) = table.find("filter").filter(|_| {
+        field.filter && element.is_some_and(|of| of.storage_class() == StorageClass::Json)
+    }) {
+        let help = "a list of texts, numbers or other single values can be filtered; take it out";
+        entry.key.refuse_with_help("`filter` does not fit a list of lists or objects", help);
+    }
     if let Some(fields) = table.find("fields") {
         field.rules.fields = read_all(fields, inside(context.position.inside_object())).0;
     }

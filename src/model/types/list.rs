@@ -7,7 +7,7 @@ use crate::problem::FaultCode;
 use crate::value::Value;
 
 pub static LIST: FieldType = FieldType {
-    keys: &["of", "min_items", "max_items"],
+    keys: &["of", "min_items", "max_items", "filter"],
     mandatory_keys: &[MandatoryKey {
         key: "of",
         missing: "a list needs `of`",

@@ -25,7 +25,7 @@ pub struct ExpressionSyntax {
     pub has_uuid: bool,
     pub uuid_text: fn(&str) -> String,
     /// A field inside a JSON column, by its path; NULL if it has another type. The number is the scale of a
-    /// decimal.
+    /// decimal. A list is its text, and an object is not expected.
     pub json_member: JsonMemberExpression,
     /// The elements of a list in a JSON column, by its path, as rows.
     pub json_elements: fn(&str, &[Box<str>]) -> String,
@@ -47,45 +47,13 @@ pub static SQLITE: ExpressionSyntax = ExpressionSyntax {
         let path = names.join(".");
         let kind = format!("json_type({column}, '$.{path}')");
         let found = format!("json_extract({column}, '$.{path}')");
-        match class {
-            StorageClass::Text | StorageClass::Moment => {
-                format!("(CASE {kind} WHEN 'text' THEN {found} END)")
-            }
-            StorageClass::Integer => format!("(CASE {kind} WHEN 'integer' THEN {found} END)"),
-            // All digits of the scale are written, so without the point they are the units.
-            StorageClass::Decimal => format!(
-                "(CASE {kind} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)"
-            ),
-            StorageClass::Real => {
-                format!("(CASE WHEN {kind} IN ('integer', 'real') THEN CAST({found} AS REAL) END)")
-            }
-            StorageClass::Boolean => {
-                format!("(CASE {kind} WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)")
-            }
-            StorageClass::Json => "NULL".to_owned(),
-        }
+        sqlite_json_value(&kind, &found, class)
     },
     json_elements: |column, names| match names.is_empty() {
         true => format!("json_each({column}) AS e"),
         false => format!("json_each({column}, '$.{}') AS e", names.join(".")),
     },
-    json_element: |(class, _)| {
-        match class {
-            StorageClass::Text | StorageClass::Moment => {
-                "(CASE e.type WHEN 'text' THEN e.value END)"
-            }
-            StorageClass::Integer => "(CASE e.type WHEN 'integer' THEN e.value END)",
-            StorageClass::Decimal => {
-                "(CASE e.type WHEN 'text' THEN CAST(replace(e.value, '.', '') AS INTEGER) END)"
-            }
-            StorageClass::Real => {
-                "(CASE WHEN e.type IN ('integer', 'real') THEN CAST(e.value AS REAL) END)"
-            }
-            StorageClass::Boolean => "(CASE e.type WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)",
-            StorageClass::Json => "NULL",
-        }
-        .to_owned()
-    },
+    json_element: |(class, _)| sqlite_json_value("e.type", "e.value", class),
     position_function: "instr",
     as_real: |units, scale| format!("(CAST({units} AS REAL) / {}.0)", power_of_ten(scale)),
     // Multiplying could overflow 64 bits, so the side with the larger scale is divided, and rounded in the
@@ -119,30 +87,19 @@ pub static POSTGRES: ExpressionSyntax = ExpressionSyntax {
     has_uuid: true,
     uuid_text: |uuid| format!("{uuid}::text COLLATE \"C\""),
     json_member: |column, names, (class, scale)| {
-        // In an array literal, an unquoted null is NULL.
-        let names = names.iter().map(|name| if &**name == "null" { "\"null\"" } else { name });
-        let path = names.collect::<Vec<_>>().join(",");
-        let found = format!("({column} #>> '{{{path}}}')");
-        let (word, value) = match class {
-            StorageClass::Text => ("string", format!("{found} COLLATE \"C\"")),
-            StorageClass::Moment => ("string", format!("{found}::timestamptz")),
-            StorageClass::Integer => ("number", format!("{found}::numeric")),
-            StorageClass::Decimal => {
-                ("string", format!("({found}::numeric * {})", power_of_ten(scale)))
-            }
-            StorageClass::Real => ("number", format!("{found}::double precision")),
-            StorageClass::Boolean => ("boolean", format!("{found}::boolean")),
-            StorageClass::Json => ("null", "NULL".to_owned()),
-        };
-        format!("(CASE WHEN json_typeof({column} #> '{{{path}}}') = '{word}' THEN {value} END)")
+        let path = postgres_json_path(names);
+        let kind = format!("json_typeof({column} #> '{path}')");
+        postgres_json_value(&kind, &format!("({column} #>> '{path}')"), (class, scale))
     },
     json_elements: |column, names| {
-        let list = format!("{column} #> '{{{}}}'", names.join(","));
+        let list = format!("{column} #> '{}'", postgres_json_path(names));
         format!(
             "json_array_elements(CASE WHEN json_typeof({list}) = 'array' THEN {list} END) AS e(value)"
         )
     },
-    json_element: |kind| (POSTGRES.json_member)("e.value", &[], kind),
+    json_element: |(class, scale)| {
+        postgres_json_value("json_typeof(e.value)", "(e.value #>> '{}')", (class, scale))
+    },
     position_function: "strpos",
     as_real: |units, scale| {
         format!("({units}::double precision / {}::double precision)", power_of_ten(scale))
@@ -155,6 +112,49 @@ pub static POSTGRES: ExpressionSyntax = ExpressionSyntax {
         )
     },
 };
+
+/// A value inside a JSON column, of a kind that SQLite finds out; NULL if it has another type.
+fn sqlite_json_value(kind: &str, found: &str, class: StorageClass) -> String {
+    match class {
+        StorageClass::Text | StorageClass::Moment => {
+            format!("(CASE {kind} WHEN 'text' THEN {found} END)")
+        }
+        StorageClass::Integer => format!("(CASE {kind} WHEN 'integer' THEN {found} END)"),
+        // All digits of the scale are written, so without the point they are the units.
+        StorageClass::Decimal => {
+            format!("(CASE {kind} WHEN 'text' THEN CAST(replace({found}, '.', '') AS INTEGER) END)")
+        }
+        StorageClass::Real => {
+            format!("(CASE WHEN {kind} IN ('integer', 'real') THEN CAST({found} AS REAL) END)")
+        }
+        StorageClass::Boolean => {
+            format!("(CASE {kind} WHEN 'true' THEN 1 WHEN 'false' THEN 0 END)")
+        }
+        StorageClass::Json => format!("(CASE {kind} WHEN 'array' THEN {found} END)"),
+    }
+}
+
+/// The same on PostgreSQL.
+fn postgres_json_value(kind: &str, found: &str, (class, scale): (StorageClass, u8)) -> String {
+    let (word, value) = match class {
+        StorageClass::Text => ("string", format!("{found} COLLATE \"C\"")),
+        StorageClass::Moment => ("string", format!("{found}::timestamptz")),
+        StorageClass::Integer => ("number", format!("{found}::numeric")),
+        StorageClass::Decimal => {
+            ("string", format!("({found}::numeric * {})", power_of_ten(scale)))
+        }
+        StorageClass::Real => ("number", format!("{found}::double precision")),
+        StorageClass::Boolean => ("boolean", format!("{found}::boolean")),
+        StorageClass::Json => ("array", found.to_owned()),
+    };
+    format!("(CASE WHEN {kind} = '{word}' THEN {value} END)")
+}
+
+/// A path as an array literal, in which an unquoted null is NULL.
+fn postgres_json_path(names: &[Box<str>]) -> String {
+    let names = names.iter().map(|name| if &**name == "null" { "\"null\"" } else { name });
+    format!("{{{}}}", names.collect::<Vec<_>>().join(","))
+}
 
 fn power_of_ten(digits: u8) -> u64 {
     10u64.saturating_pow(digits.into())

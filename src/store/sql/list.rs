@@ -6,7 +6,7 @@
 mod filter;
 
 use crate::fault::OrBug;
-use crate::intent::{Attribute, ListQuery, PathForm, SortKey};
+use crate::intent::{Attribute, ListQuery, PathForm, SortKey, tests_in};
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
@@ -385,7 +385,7 @@ impl<'a> ListStatements<'a> {
 
 /// How many ancestors, from the nearest, have to be joined for the filters. The row itself has the id of its parent.
 fn ancestors_filtered_by(list: &ListQuery) -> usize {
-    let joined = list.filters.iter().filter_map(|filter| match filter.attribute {
+    let joined = tests_in(&list.filters).into_iter().filter_map(|test| match test.attribute {
         Attribute::Ancestor(at) => Some(at),
         _ => None,
     });

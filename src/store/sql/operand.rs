@@ -46,6 +46,8 @@ pub fn index_expression(
     column: &Field,
     inner: &[Box<str>],
 ) -> Option<(String, bool)> {
+    // No index has the elements of a list.
+    column.inner(inner).filter(|field| field.rules.element.is_none())?;
     let operand = field_operand(dialect, column, inner, "")?;
     // In an index, an expression that is no function call needs parentheses.
     let is_bare = inner.is_empty() || operand.is_prefix;
@@ -87,4 +89,28 @@ pub fn field_operand(
     let is_prefix = indexed_text != text;
     let is_expression = !inner.is_empty() || is_prefix;
     Some(ListOperand { text, indexed_text, kind, is_prefix, is_expression, is_canonical_text })
+}
+
+/// The elements of a list as rows, and one of them as an operand.
+pub fn element_operand(
+    dialect: &Dialect,
+    column: &Field,
+    inner: &[Box<str>],
+    table: &str,
+) -> Option<(String, ListOperand)> {
+    let element = column.inner(inner)?.rules.element.as_deref()?;
+    // In a list, a timestamp is text in its canonical form, and a UUID is text.
+    let is_canonical_text = element.storage_class() == StorageClass::Moment;
+    let class = if is_canonical_text { StorageClass::Text } else { element.storage_class() };
+    let kind = match class {
+        StorageClass::Text | StorageClass::Json | StorageClass::Moment => OperandType::Text,
+        StorageClass::Integer => OperandType::Units(0),
+        StorageClass::Decimal => OperandType::Units(element.rules.scale),
+        StorageClass::Real => OperandType::Real,
+        StorageClass::Boolean => OperandType::Boolean,
+    };
+    let name = format!("{table}{}", quote_name(&column.name));
+    let rows = (dialect.expressions.json_elements)(&name, inner);
+    let text = (dialect.expressions.json_element)((class, element.rules.scale));
+    Some((rows, ListOperand { is_canonical_text, ..ListOperand::expression(&text, kind) }))
 }

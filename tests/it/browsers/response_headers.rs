@@ -106,7 +106,7 @@ on_every_backend! {
             let asks = [("Origin", origin), ("Access-Control-Request-Method", "PUT")];
             let preflight = server.request("OPTIONS /customers", &asks, "");
             assert_eq!(cors_headers(&preflight), "204\nvary: Origin\n", "{origin}");
-            assert_eq!(preflight.header("Allow"), Some("GET, HEAD, POST, OPTIONS"));
+            assert_eq!(preflight.header("Allow"), Some("GET, HEAD, QUERY, POST, OPTIONS"));
         }
         // A cached response may be given to a client without an `Origin`, so `Vary` must name it.
         assert!(server.get("/customers").all("Vary").contains(&"Origin"));
@@ -126,7 +126,7 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
-            access-control-allow-methods: GET, HEAD, POST, OPTIONS
+            access-control-allow-methods: GET, HEAD, QUERY, POST, OPTIONS
             access-control-allow-headers: Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-Modified-Since, If-None-Match, If-Unmodified-Since, Last-Event-ID
             access-control-max-age: 7200
             vary: Access-Control-Request-Method
@@ -149,8 +149,8 @@ on_every_backend! {
         assert_eq!(methods("/customers/1"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS");
         assert_eq!(methods("/"), "GET, HEAD, OPTIONS");
         // A browser follows no redirect in a preflight, and would not show the 404 page.
-        assert_eq!(methods("/customers/"), "GET, HEAD, POST, OPTIONS");
-        assert_eq!(methods("/nowhere"), "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        assert_eq!(methods("/customers/"), "GET, HEAD, QUERY, POST, OPTIONS");
+        assert_eq!(methods("/nowhere"), "GET, HEAD, QUERY, POST, PUT, PATCH, DELETE, OPTIONS");
     }
 
     fn cors_headers_are_on_panic_responses_too(backend: Backend) {

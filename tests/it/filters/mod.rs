@@ -7,14 +7,16 @@
 mod concurrent_writes;
 mod oracle;
 mod random;
+mod query_method;
 mod slow_lists;
+mod trees;
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
 use self::oracle::{ComparableValue, FieldKind, Filter, SortKey, expected_items, value_of_item};
-use self::random::{OPERATORS, SORTABLE_FIELDS, draft, filter, sort, text_of};
+use self::random::{LIST_FIELDS, OPERATORS, SORTABLE_FIELDS, draft, filter, sort, text_of};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{Backend, Client, Setup};
 
@@ -36,14 +38,16 @@ r = { type = "ref", to = "target", filter = true }
 k = { type = "ref", to = "numbered", filter = true }
 st = { type = "state", initial = "new", next = { new = ["old"], old = [] } }
 count = { type = "integer", filter = true }
-o = { type = "object", fields = { t = { type = "text", filter = true }, i = { type = "integer", filter = true }, d = { type = "decimal", scale = 3, filter = true }, n = { type = "number", filter = true }, b = { type = "boolean", filter = true }, at = { type = "timestamp", filter = true }, day = { type = "date", filter = true }, in = { type = "object", fields = { t = { type = "text", filter = true, max_length = 20 } } } } }
+tags = { type = "list", of = { type = "text" }, filter = true }
+numbers = { type = "list", of = { type = "integer" }, filter = true }
+o = { type = "object", fields = { tags = { type = "list", of = { type = "text" }, filter = true }, t = { type = "text", filter = true }, i = { type = "integer", filter = true }, d = { type = "decimal", scale = 3, filter = true }, n = { type = "number", filter = true }, b = { type = "boolean", filter = true }, at = { type = "timestamp", filter = true }, day = { type = "date", filter = true }, in = { type = "object", fields = { t = { type = "text", filter = true, max_length = 20 } } } } }
 "#;
 
 /// Top-level resources, each for one data set; the others are children of a box of their own.
 const TOP_LEVEL_RESOURCES: usize = 4;
 
 fn model() -> String {
-    let mut text = "title = \"Filters\"\n[server.limits]\nfilter_terms_max = 30\n\
+    let mut text = "title = \"Filters\"\n[server.limits]\nfilter_terms_max = 100\ntarget_bytes_max = 30000\n\
         [resources.target.fields]\nname = { type = \"text\" }\n\
         [resources.numbered]\nid = \"integer\"\n[resources.numbered.fields]\nname = { type = \"text\" }\n\
         [resources.box.fields]\nname = { type = \"text\" }\n"
@@ -70,6 +74,18 @@ struct DataSet {
     singular: String,
     plural: String,
     items: Vec<Value>,
+}
+
+/// The ids of items that others refer to.
+fn create_targets(client: &mut Client) -> [Value; 2] {
+    ["target", "numbered"].map(|noun| {
+        let made = (0..3).map(|_| {
+            let answer =
+                client.request(&format!("POST /{noun}s"), &[], json!({noun: {}}).to_string());
+            answer.json()[noun]["id"].clone()
+        });
+        Value::Array(made.collect())
+    })
 }
 
 fn create_data_set(
@@ -197,19 +213,13 @@ on_every_backend! {
         let server = Setup::new(backend).model(&model()).start();
         let mut client = server.client();
         let seed = print_seed("filters");
-        let ids = ["target", "numbered"].map(|noun| {
-            let made = (0..3).map(|_| {
-                let answer = client.request(&format!("POST /{noun}s"), &[], json!({noun: {}}).to_string());
-                answer.json()[noun]["id"].clone()
-            });
-            Value::Array(made.collect())
-        });
+        let ids = create_targets(&mut client);
         let (sets, mut lists, mut found) = (if is_soak() { 500 } else { 20 }, 0, 0);
         for number in 0..sets {
             let mut chance = SeededRandom::new(seed.wrapping_add(number));
             let number = usize::try_from(number).unwrap();
             let set = create_data_set(&mut client, &mut chance, number, &ids);
-            for (name, kind) in SORTABLE_FIELDS {
+            for (name, kind) in SORTABLE_FIELDS.iter().chain(LIST_FIELDS) {
                 for operator in OPERATORS.iter().filter(|operator| oracle::is_applicable(operator, *kind)) {
                     // In the short version the data sets share the work.
                     if is_soak() || chance.below(4) == 0 {

@@ -24,6 +24,23 @@ pub enum FieldKind {
     Numbered,
     /// The item's own id, whatever its form.
     Id,
+    TextList,
+    IntegerList,
+}
+
+impl FieldKind {
+    /// The kind of a list's elements.
+    fn element(self) -> Self {
+        match self {
+            Self::TextList => Self::Text,
+            Self::IntegerList => Self::Integer,
+            other => other,
+        }
+    }
+
+    pub fn is_list(self) -> bool {
+        self.element() != self
+    }
 }
 
 /// A filter before it is percent-encoded.
@@ -50,6 +67,7 @@ pub enum ComparableValue {
     Integer(i128),
     Float(f64),
     Boolean(bool),
+    List(Vec<ComparableValue>),
 }
 
 impl ComparableValue {
@@ -66,9 +84,15 @@ impl ComparableValue {
 }
 
 pub fn is_applicable(operator: &str, kind: FieldKind) -> bool {
+    if kind.is_list() {
+        return matches!(operator, "has" | "exists");
+    }
     match operator {
         "eq" | "ne" | "in" | "exists" => true,
-        "gt" | "gte" | "lt" | "lte" => !matches!(kind, FieldKind::Boolean | FieldKind::State),
+        "has" => false,
+        "gt" | "gte" | "lt" | "lte" | "between" => {
+            !matches!(kind, FieldKind::Boolean | FieldKind::State)
+        }
         _ => matches!(kind, FieldKind::Text | FieldKind::Email | FieldKind::Url),
     }
 }
@@ -87,7 +111,15 @@ pub fn value_of_item(item: &Value, name: &str, kind: FieldKind) -> ComparableVal
     if found.is_null() {
         return ComparableValue::Missing;
     }
+    value_of_json(found, kind)
+}
+
+fn value_of_json(found: &Value, kind: FieldKind) -> ComparableValue {
     match kind {
+        FieldKind::TextList | FieldKind::IntegerList => {
+            let elements = found.as_array().unwrap().iter();
+            ComparableValue::List(elements.map(|one| value_of_json(one, kind.element())).collect())
+        }
         FieldKind::Integer | FieldKind::Numbered => {
             ComparableValue::Integer(found.as_i64().unwrap().into())
         }
@@ -121,8 +153,8 @@ fn value_of_query(text: &str, kind: FieldKind, is_number: bool) -> ComparableVal
     }
 }
 
-/// The values of `in`.
-fn split_in_values(text: &str) -> Vec<String> {
+/// The values of `in` and `between`.
+pub fn split_in_values(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut is_escaped = false;
     for c in text.chars() {
@@ -139,7 +171,7 @@ fn split_in_values(text: &str) -> Vec<String> {
     parts
 }
 
-fn matches_filter(item: &Value, filter: &Filter) -> bool {
+pub fn matches_filter(item: &Value, filter: &Filter) -> bool {
     let value = value_of_item(item, filter.name, filter.kind);
     if filter.operator == "exists" {
         return (value != ComparableValue::Missing) == (filter.value == "true");
@@ -147,7 +179,7 @@ fn matches_filter(item: &Value, filter: &Filter) -> bool {
     if value == ComparableValue::Missing {
         return false;
     }
-    let read = |text: &str| value_of_query(text, filter.kind, item["id"].is_number());
+    let read = |text: &str| value_of_query(text, filter.kind.element(), item["id"].is_number());
     let compared = || value.compare(&read(&filter.value));
     match (filter.operator, &value) {
         ("eq", _) => compared().is_eq(),
@@ -158,6 +190,13 @@ fn matches_filter(item: &Value, filter: &Filter) -> bool {
         ("lte", _) => compared().is_le(),
         ("in", _) => {
             split_in_values(&filter.value).iter().any(|part| value.compare(&read(part)).is_eq())
+        }
+        ("between", _) => {
+            let [from, to] = &split_in_values(&filter.value)[..] else { panic!("{filter:?}") };
+            value.compare(&read(from)).is_ge() && value.compare(&read(to)).is_le()
+        }
+        ("has", ComparableValue::List(elements)) => {
+            elements.iter().any(|element| element.compare(&read(&filter.value)).is_eq())
         }
         ("prefix", ComparableValue::Text(text)) => text.starts_with(&filter.value),
         ("contains", ComparableValue::Text(text)) => text.contains(&filter.value),

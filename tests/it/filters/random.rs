@@ -7,7 +7,14 @@ use super::oracle::{ComparableValue, FieldKind, Filter, SortKey, value_of_item};
 use crate::durability::seeded_random::SeededRandom;
 
 pub const OPERATORS: &[&str] =
-    &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
+    &["eq", "ne", "gt", "gte", "lt", "lte", "between", "in", "has", "prefix", "contains", "exists"];
+
+/// The fields that can be filtered and not sorted by.
+pub const LIST_FIELDS: &[(&str, FieldKind)] = &[
+    ("tags", FieldKind::TextList),
+    ("numbers", FieldKind::IntegerList),
+    ("o.tags", FieldKind::TextList),
+];
 
 /// All fields that can be filtered and sorted by.
 pub const SORTABLE_FIELDS: &[(&str, FieldKind)] = &[
@@ -139,6 +146,10 @@ fn value(chance: &mut SeededRandom, (name, kind): (&str, FieldKind), ids: &[Valu
         FieldKind::Numbered => chance.one_of(ids[1].as_array().unwrap()).unwrap().clone(),
         FieldKind::State => json!("new"),
         FieldKind::Id => json!(1),
+        FieldKind::TextList => (0..chance.below(4)).map(|_| json!(text(chance, 1000))).collect(),
+        FieldKind::IntegerList => {
+            (0..chance.below(4)).map(|_| json!(chance.one_of(INTEGERS).unwrap())).collect()
+        }
     }
 }
 
@@ -146,7 +157,8 @@ fn value(chance: &mut SeededRandom, (name, kind): (&str, FieldKind), ids: &[Valu
 pub fn draft(chance: &mut SeededRandom, ids: &[Value; 2]) -> Value {
     let mut item = json!({"c": "red"});
     let own = ["id", "created_at", "updated_at", "st"];
-    for (name, kind) in SORTABLE_FIELDS.iter().filter(|(name, _)| !own.contains(name)) {
+    let fields = SORTABLE_FIELDS.iter().chain(LIST_FIELDS);
+    for (name, kind) in fields.filter(|(name, _)| !own.contains(name)) {
         if chance.below(3) == 0 {
             continue;
         }
@@ -171,6 +183,15 @@ fn operand(
     let found = chance.one_of(items).map(|item| value_of_item(item, name, kind));
     let is_own = matches!(kind, FieldKind::Id) || name.ends_with("ed_at");
     match found {
+        Some(ComparableValue::List(elements)) if !elements.is_empty() && chance.below(4) > 0 => {
+            match chance.one_of(&elements).unwrap() {
+                ComparableValue::Text(text) => text.clone(),
+                ComparableValue::Integer(number) => number.to_string(),
+                other => panic!("{other:?}"),
+            }
+        }
+        _ if kind == FieldKind::TextList => text(chance, 1000),
+        _ if kind == FieldKind::IntegerList => chance.one_of(INTEGERS).unwrap().to_string(),
         Some(ComparableValue::Text(text)) if is_own || chance.below(2) == 0 => text,
         Some(ComparableValue::Integer(number)) if matches!(kind, FieldKind::Id) => {
             number.to_string()
@@ -210,11 +231,12 @@ pub fn filter(
     };
     let value = match operator {
         "exists" => ["true", "false"][chance.below(2)].to_owned(),
-        "in" => {
+        "in" | "between" => {
             let parts: Vec<String> = (0..3).map(|_| one()).collect();
             let parts: Vec<String> =
                 parts.iter().map(|part| part.replace('\\', r"\\").replace(',', r"\,")).collect();
-            parts[..1 + chance.below(3)].join(",")
+            let count = if operator == "between" { 2 } else { 1 + chance.below(3) };
+            parts[..count].join(",")
         }
         "prefix" => {
             let text = one();

@@ -40,6 +40,11 @@ fn queries() -> Vec<String> {
         "expand=NAME",
         "q=NAME",
         "NAME=1&NAME=2",
+        "any=(NAME=1)",
+        "any=(id:exists=true;not(NAME:exists=true))",
+        "not=(NAME=1)",
+        "NAME:has=1",
+        "NAME:between=1,2",
     ] {
         all.push(control.to_owned());
     }

@@ -9,7 +9,7 @@ fn detail(answer: &Answer) -> String {
 }
 
 /// The parameters of a list of customers.
-const PARAMETERS: &str = "no such parameter here (there are limit, cursor, sort, fields, count, expand, id, created_at, updated_at, name, email)";
+const PARAMETERS: &str = "no such parameter here (there are limit, cursor, sort, fields, count, expand, any, not, id, created_at, updated_at, name, email)";
 
 const OFFICE: &str = r#"
 title = "Office"

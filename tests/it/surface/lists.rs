@@ -182,10 +182,10 @@ on_every_backend! {
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
             cross-origin-resource-policy: same-origin
-            content-length: 315
+            content-length: 325
             date: <date>
 
-            {"type":"/-/problems/bad-query","title":"A query parameter cannot be used","status":400,"detail":"limt: no such parameter here (there are limit, cursor, sort, fields, count, expand, id, created_at, updated_at, name, email); did you mean \"limit\"?","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&answer.masked());
+            {"type":"/-/problems/bad-query","title":"A query parameter cannot be used","status":400,"detail":"limt: no such parameter here (there are limit, cursor, sort, fields, count, expand, any, not, id, created_at, updated_at, name, email); did you mean \"limit\"?","instance":"/customers","request_id":"<request-1>"}"#]].assert_eq(&answer.masked());
         for line in [format!("GET {path}?limit=1"), format!("DELETE {path}?x=1"), format!("PUT {path}?x=1"), "POST /customers?x=1".into()] {
             let answer = server.request(&line, &[], if line.starts_with('P') { ANN } else { "" });
             assert_eq!(answer.problem(), "bad-query", "{line}");

@@ -25,7 +25,8 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
-            allow: GET, HEAD, POST, OPTIONS
+            allow: GET, HEAD, QUERY, POST, OPTIONS
+            accept-query: application/json
             accept-post: application/json, application/x-ndjson, text/csv
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
@@ -60,7 +61,7 @@ on_every_backend! {
         expect![[r#"
             HTTP/1.1 204 No Content
             cache-control: private, no-cache
-            allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS
+            allow: GET, HEAD, QUERY, POST, PUT, PATCH, DELETE, OPTIONS
             x-request-id: <request-1>
             content-security-policy: default-src 'none'; connect-src 'self'; frame-ancestors 'none'
             cross-origin-opener-policy: same-origin
@@ -102,11 +103,11 @@ on_every_backend! {
     fn method_not_allowed_is_405_with_allow(server: Server) {
         let path = server.create("/customers", ANN);
         for (line, allow) in [
-            ("PUT /customers", "GET, HEAD, POST, OPTIONS"),
-            ("DELETE /customers", "GET, HEAD, POST, OPTIONS"),
+            ("PUT /customers", "GET, HEAD, QUERY, POST, OPTIONS"),
+            ("DELETE /customers", "GET, HEAD, QUERY, POST, OPTIONS"),
             (&format!("POST {path}"), "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"),
-            ("PATCH /customers", "GET, HEAD, POST, OPTIONS"),
-            ("TRACE /customers", "GET, HEAD, POST, OPTIONS"),
+            ("PATCH /customers", "GET, HEAD, QUERY, POST, OPTIONS"),
+            ("TRACE /customers", "GET, HEAD, QUERY, POST, OPTIONS"),
             ("POST /", "GET, HEAD, OPTIONS"),
             ("DELETE /-/health", "GET, HEAD, OPTIONS"),
         ] {
@@ -116,7 +117,7 @@ on_every_backend! {
     }
 
     fn method_unknown_is_501(server: Server) {
-        for method in ["BREW", "get", "PROPFIND", "QUERY"] {
+        for method in ["BREW", "get", "PROPFIND", "query"] {
             assert_eq!(server.request(&format!("{method} /customers"), &[], "").problem(), "unknown-method", "{method}");
         }
     }

@@ -270,7 +270,8 @@ const WITHOUT_DEFAULTS: &[&str] =
 const DEFAULTS: &[(&str, usize)] = &[
     ("admission::stream_limit", 1),
     ("intent::attribute", 1),
-    ("intent::filter", 2),
+    ("intent::filter", 1),
+    ("intent::filter_value", 1),
     ("server::http1_framing", 1),
     ("server::refusal", 1),
     ("wire::host", 2),

@@ -55,10 +55,10 @@ on_every_backend! {
             422 invalid-fields
             422 invalid-fields
             422 invalid-fields
-            405 method-not-allowed GET, HEAD, OPTIONS
+            405 method-not-allowed GET, HEAD, QUERY, OPTIONS
             405 method-not-allowed GET, HEAD, PATCH, DELETE, OPTIONS
             204  GET, HEAD, PATCH, DELETE, OPTIONS
-            204  GET, HEAD, OPTIONS
+            204  GET, HEAD, QUERY, OPTIONS
             404 not-found
             204
             404 not-found

@@ -122,7 +122,7 @@ on_every_backend! {
             /webhook/events/4 format expected "*", or a resource and a kind, such as "order.*" or "order.created", got "customers"
             /webhook/events items expected at most 100 items, got 101
             /webhook/filter format expected events of one resource, because a filter has its fields
-            /webhook/filter format stats: no such parameter here (there are limit, cursor, sort, fields, count, id, created_at, updated_at, status); did you mean "status"?
+            /webhook/filter format stats: no such parameter here (there are limit, cursor, sort, fields, count, any, not, id, created_at, updated_at, status); did you mean "status"?
             /webhook/filter format limit: expected filters alone
             /webhook/filter format total:gt: expected an integer, got "many"
             /webhook/filter format the change log has no values of visits, so no filter

@@ -4,20 +4,42 @@
 //! An index holds a prefix of a long text, so a condition may appear twice, for the prefix and for the whole
 //! text.
 
-use crate::intent::{Attribute, Filter, FilterTest, sort_prefix};
+use crate::fault::OrBug as _;
+use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, sort_prefix};
 use crate::model::SORTED_CHARS_MAX;
 use crate::model::expr::Comparison;
 use crate::store::sql::expressions::comparison_operator;
 use crate::store::sql::list::{ListStatements, StatementBuilder, id_kind};
-use crate::store::sql::operand::ListOperand;
+use crate::store::sql::operand::{ListOperand, element_operand};
 use crate::store::statement::Bind;
 use crate::value::{Id, IdKind, Value};
 
 impl ListStatements<'_> {
+    /// The condition is true where the filter holds. Elsewhere it is false or NULL, which `IS NOT TRUE` inverts alike.
     pub fn filter<'s>(&'s self, writer: &mut StatementBuilder<'s>, filter: &'s Filter) -> String {
-        let operand = self.operand(&filter.attribute);
+        let mut join = |filters: &'s [Filter], word: &str| {
+            let all = filters.iter().map(|filter| self.filter(writer, filter));
+            format!("({})", all.collect::<Vec<_>>().join(word))
+        };
+        match filter {
+            Filter::All(filters) => join(filters, " AND "),
+            Filter::Any(filters) => join(filters, " OR "),
+            Filter::Not(filter) => format!("({}) IS NOT TRUE", self.filter(writer, filter)),
+            Filter::Test(test) => self.test(writer, test),
+        }
+    }
+
+    fn test<'s>(&'s self, writer: &mut StatementBuilder<'s>, test: &'s AttributeTest) -> String {
+        let operand = self.operand(&test.attribute);
         let ListOperand { text: whole, indexed_text: begin, .. } = &operand;
-        match &filter.test {
+        let mut bound = |comparison, value: &'s Value| {
+            let meant = compare(writer, &operand, comparison, value);
+            match self.created_at_id_range(writer, &test.attribute, comparison, value) {
+                Some(range) => format!("({range} AND {meant})"),
+                None => meant,
+            }
+        };
+        match &test.test {
             FilterTest::Exists(true) => format!("{begin} IS NOT NULL"),
             FilterTest::Exists(false) => format!("{begin} IS NULL"),
             FilterTest::Contains(part) => {
@@ -32,13 +54,13 @@ impl ListStatements<'_> {
             FilterTest::Prefix(from, to) => {
                 format!("({})", prefix_range(writer, begin, (from, to.as_deref())))
             }
-            FilterTest::Compare(comparison, value) => {
-                let meant = compare(writer, &operand, *comparison, value);
-                match self.created_at_id_range(writer, &filter.attribute, *comparison, value) {
-                    Some(range) => format!("({range} AND {meant})"),
-                    None => meant,
-                }
-            }
+            FilterTest::Compare(comparison, value) => bound(*comparison, value),
+            FilterTest::Between(from, to) => format!(
+                "({} AND {})",
+                bound(Comparison::GreaterOrEqual, from),
+                bound(Comparison::LessOrEqual, to)
+            ),
+            FilterTest::Has(value) => self.has_element(writer, &test.attribute, value),
             FilterTest::In(values) => {
                 let is_long = |value: &Value| matches!(value, Value::Text(text) if is_long(text));
                 let all = in_list(writer, &operand, values, |text| text);
@@ -51,6 +73,24 @@ impl ListStatements<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a list has an element. No index has the elements of lists.
+    fn has_element<'s>(
+        &'s self,
+        writer: &mut StatementBuilder<'s>,
+        attribute: &Attribute,
+        value: &'s Value,
+    ) -> String {
+        let found = match attribute {
+            Attribute::Field(at, inner) => self.resource.fields.get(*at).zip(Some(inner)),
+            _ => None,
+        };
+        let found =
+            found.and_then(|(column, inner)| element_operand(self.dialect, column, inner, "t0."));
+        let (from, operand) = found.or_bug("the parser of the query has checked the field");
+        let value = writer.value(&operand, value);
+        format!("EXISTS (SELECT 1 FROM {from} WHERE {} = {value})", operand.text)
     }
 
     /// A condition on `created_at` as a range of UUIDv7 ids, which begin with the time: the id has an index.

@@ -20,7 +20,7 @@ use crate::store::sql::condition::tests::{RandomSource, collection, create};
 use crate::store::{StoreWorker, test_stores};
 use crate::value::{Decimal, Id, Item, Moment, Value};
 
-const QUERIES: usize = 2_000;
+const QUERIES: usize = 3_000;
 const ROWS: usize = 90;
 const ROW: ResourceIndex = ResourceIndex(2);
 
@@ -29,6 +29,7 @@ title = "Filters"
 
 [server.limits]
 page_items_max = 1000
+filter_terms_max = 100
 
 [resources.target.fields]
 name = { type = "text" }
@@ -55,6 +56,13 @@ u = { type = "uuid", filter = true }
 r = { type = "ref", to = "target", filter = true }
 k = { type = "ref", to = "numbered", filter = true }
 st = { type = "state", initial = "new", next = { new = ["old"], old = [] } }
+tags = { type = "list", of = { type = "text" }, filter = true }
+whole = { type = "list", of = { type = "integer" }, filter = true }
+prices = { type = "list", of = { type = "decimal", scale = 2 }, filter = true }
+sizes = { type = "list", of = { type = "number" }, filter = true }
+flags = { type = "list", of = { type = "boolean" }, filter = true }
+times = { type = "list", of = { type = "timestamp" }, filter = true }
+uuids = { type = "list", of = { type = "uuid" }, filter = true }
 
 [resources.row.fields.o]
 type = "object"
@@ -68,6 +76,7 @@ b = { type = "boolean", filter = true }
 at = { type = "timestamp", filter = true }
 day = { type = "date", filter = true }
 u = { type = "uuid", filter = true }
+tags = { type = "list", of = { type = "text" }, filter = true }
 in = { type = "object", fields = { t = { type = "text", filter = true }, e = { type = "decimal", scale = 2, filter = true } } }
 "#;
 
@@ -89,6 +98,13 @@ const PATHS: &[(&str, &str)] = &[
     ("r", "target"),
     ("k", "numbered"),
     ("st", "state"),
+    ("tags", "list of text"),
+    ("whole", "list of integer"),
+    ("prices", "list of decimal 2"),
+    ("sizes", "list of number"),
+    ("flags", "list of boolean"),
+    ("times", "list of moment"),
+    ("uuids", "list of uuid"),
     ("o.t", "text"),
     ("o.i", "integer"),
     ("o.d", "decimal 0"),
@@ -98,12 +114,13 @@ const PATHS: &[(&str, &str)] = &[
     ("o.at", "moment"),
     ("o.day", "day"),
     ("o.u", "uuid"),
+    ("o.tags", "list of text"),
     ("o.in.t", "text"),
     ("o.in.e", "decimal 2"),
 ];
 
 const OPERATORS: &[&str] =
-    &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists"];
+    &["eq", "ne", "gt", "gte", "lt", "lte", "between", "in", "has", "prefix", "contains", "exists"];
 
 const SHORT: &[&str] =
     &["", "a", "b", "B", "ab", "abc", "é", "z", "𝄞", "\u{ffff}", "a%_\\", "a,b", "\\", "\n"];
@@ -120,7 +137,7 @@ fn long_text(number: usize) -> String {
 /// The values of a pool as a client writes them.
 fn pool(name: &str, ids: &[Id]) -> Vec<String> {
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    match name {
+    match name.strip_prefix("list of ").unwrap_or(name) {
         "text" => texts(SHORT).into_iter().chain((0..11).map(long_text)).collect(),
         "short" => texts(SHORT),
         "mail" => texts(&["a@b.example", "A@b.example", "é@b.example", "z@z.example"]),
@@ -158,6 +175,10 @@ fn stored_value(chance: &mut RandomSource, pool_name: &str, ids: &[Id]) -> Value
     if chance.below(5) == 0 {
         return Value::Null;
     }
+    if let Some(of) = pool_name.strip_prefix("list of ") {
+        let elements = (0..chance.below(4)).map(|_| stored_value(chance, of, ids));
+        return Value::List(elements.filter(|element| !element.is_null()).collect());
+    }
     let pool = pool(pool_name, ids);
     let text = &pool[chance.below(pool.len())];
     match pool_name {
@@ -193,8 +214,8 @@ fn row(chance: &mut RandomSource, ids: &[Id]) -> Vec<Value> {
     values
 }
 
-/// One filter: the operator, and the parameter as a client sends it.
-fn filter(chance: &mut RandomSource, items: &[Item], ids: &[Id]) -> (&'static str, String) {
+/// One filter: the operator, the name of the parameter, and its value.
+fn filter(chance: &mut RandomSource, items: &[Item], ids: &[Id]) -> (&'static str, String, String) {
     let operator = chance.one(OPERATORS);
     let own = ["id", "created_at", "updated_at"];
     let (path, pool) = match chance.below(PATHS.len() + own.len()).checked_sub(own.len()) {
@@ -212,9 +233,10 @@ fn filter(chance: &mut RandomSource, items: &[Item], ids: &[Id]) -> (&'static st
     let one = |chance: &mut RandomSource| pool[chance.below(pool.len())].clone();
     let value = match operator {
         "exists" => chance.one(&["true", "false"]).to_owned(),
-        "in" => {
+        "in" | "between" => {
             let escape = |text: String| text.replace('\\', r"\\").replace(',', r"\,");
-            let values: Vec<_> = (0..=chance.below(3)).map(|_| escape(one(chance))).collect();
+            let count = if operator == "between" { 2 } else { 1 + chance.below(3) };
+            let values: Vec<_> = (0..count).map(|_| escape(one(chance))).collect();
             values.join(",")
         }
         // A part of a value, at the limits of its characters.
@@ -226,8 +248,57 @@ fn filter(chance: &mut RandomSource, items: &[Item], ids: &[Id]) -> (&'static st
         }
         _ => one(chance),
     };
-    let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
-    (operator, format!("{path}:{operator}={value}"))
+    (operator, format!("{path}:{operator}"), value)
+}
+
+/// Filters that are alone or in groups, as a client writes them in a group.
+fn group(
+    (model, chance): (&Model, &mut RandomSource),
+    items: &[Item],
+    ids: &[Id],
+    level: usize,
+) -> String {
+    let word = match chance.below(level) {
+        0 | 1 => {
+            let (_, name, value) = filter(chance, items, ids);
+            // One that the server accepts.
+            let pair = intent::encode_pair(&name, &value);
+            if read_query(model, &pair).is_none() {
+                return group((model, chance), items, ids, level);
+            }
+            let escaped = value.chars().map(|c| match c {
+                ';' | '(' | ')' | '\\' => format!("\\{c}"),
+                c => c.to_string(),
+            });
+            return format!("{name}={}", escaped.collect::<String>());
+        }
+        2 => "not",
+        3 => "any",
+        _ => "all",
+    };
+    let parts: Vec<String> = (0..=chance.below(3))
+        .map(|_| group((model, &mut *chance), items, ids, level - 1))
+        .collect();
+    format!("{word}({})", parts.join(";"))
+}
+
+/// A query of one or two filters, or of a group; and the operator of the first filter.
+fn query(
+    (model, chance): (&Model, &mut RandomSource),
+    items: &[Item],
+    ids: &[Id],
+) -> (&'static str, String) {
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    if chance.below(3) == 0 {
+        let parts: Vec<String> =
+            (0..=chance.below(3)).map(|_| group((model, &mut *chance), items, ids, 5)).collect();
+        let word = chance.one(&["any", "not"]);
+        return (word, format!("{word}={}", encode(&format!("({})", parts.join(";")))));
+    }
+    let count = 1 + chance.below(5) / 4;
+    let filters: Vec<_> = (0..count).map(|_| filter(chance, items, ids)).collect();
+    let texts = filters.iter().map(|(_, name, value)| format!("{name}={}", encode(value)));
+    (filters[0].0, texts.collect::<Vec<_>>().join("&"))
 }
 
 /// `None` for a query that the server refuses, such as an operator that does not fit the type.
@@ -270,20 +341,17 @@ fn filter_sql_selects_the_rows_that_filter_match_accepts() {
         assert_eq!(logged, items);
         let mut accepted: BTreeMap<(&str, bool), usize> = BTreeMap::new();
         for _ in 0..QUERIES {
-            let count = 1 + chance.below(5) / 4;
-            let filters: Vec<_> = (0..count).map(|_| filter(&mut chance, &items, &ids)).collect();
-            let query: Vec<&str> = filters.iter().map(|(_, text)| text.as_str()).collect();
-            let query = query.join("&");
+            let (operator, query) = query((&model, &mut chance), &items, &ids);
             let Some(list) = read_query(&model, &query) else { continue };
             let found = find(worker, Arc::clone(&list)).await;
             for item in &logged {
                 let expected = matches(&list.filters, resource, item, &[]);
                 assert_eq!(found.contains(&item.id), expected, "{query}: {item:#?}");
-                *accepted.entry((filters[0].0, expected)).or_default() += 1;
+                *accepted.entry((operator, expected)).or_default() += 1;
             }
         }
-        // Each operator selected rows, and left rows out.
-        assert_eq!(accepted.len(), 2 * OPERATORS.len(), "{accepted:?}");
+        // Each operator and each kind of group selected rows, and left rows out.
+        assert_eq!(accepted.len(), 2 * (OPERATORS.len() + 2), "{accepted:?}");
         assert!(accepted.values().all(|count| *count > 100), "{accepted:?}");
     });
 }

@@ -1,0 +1,231 @@
+//! Reads the filters of a list, from the parameters of a URL or from JSON, and writes them as parameters.
+//!
+//! Groups are `any=(status=paid;all(status=open;total:gt=100))` in a URL, and
+//! `{"any": [{"status": "paid"}, {"status": "open", "total": {"gt": 100}}]}` in JSON.
+
+use super::attribute::{UnusableName, VisibleResource};
+use super::filter::{self, AttributeTest, Filter};
+use super::filter_value::SentValue;
+use super::group_text::{escape, split_outside, strip_parentheses, unescape};
+use crate::json::{self, Json};
+use crate::model::Resource;
+use crate::model::settings::ServerLimits;
+use crate::value::truncate_for_message;
+
+/// The parameters of a list that are no filters. The last one is unknown where there are no related items.
+pub const CONTROL_PARAMETERS: [&str; 6] = ["limit", "cursor", "sort", "fields", "count", "expand"];
+
+/// Those that every list has.
+pub(super) fn plain_controls() -> &'static [&'static str] {
+    static ALL: [&str; 6] = CONTROL_PARAMETERS;
+    ALL.split_last().map_or(&ALL, |(_, plain)| plain)
+}
+
+/// The parameters of a URL that are groups of filters.
+pub const GROUP_PARAMETERS: [&str; 2] = ["any", "not"];
+
+/// The largest number of groups inside each other.
+const LEVELS_MAX: usize = 8;
+
+/// Reads filters, and counts their tests.
+pub struct FilterReader<'a> {
+    known: VisibleResource<'a>,
+    limits: &'a ServerLimits,
+    /// The parameters that are no filters, for messages.
+    controls: &'static [&'static str],
+    tests: usize,
+}
+
+impl<'a> FilterReader<'a> {
+    pub fn new(
+        known: VisibleResource<'a>,
+        limits: &'a ServerLimits,
+        controls: &'static [&'static str],
+    ) -> Self {
+        Self { known, limits, controls, tests: 0 }
+    }
+
+    /// Reads a parameter of a URL, with its operator after a colon.
+    pub fn read_parameter(&mut self, parameter: &str, value: &str) -> Result<Filter, String> {
+        if GROUP_PARAMETERS.contains(&parameter) {
+            let group =
+                strip_parentheses(value).and_then(|inside| self.read_group(parameter, inside, 1));
+            return group.map_err(|detail| format!("{parameter}: {detail}"));
+        }
+        let (name, operator) = split_operator(parameter);
+        self.read_test((parameter, name, operator), SentValue::Text(value), true)
+    }
+
+    /// Reads the text inside the parentheses of a group.
+    fn read_group(&mut self, word: &str, inside: &str, level: usize) -> Result<Filter, String> {
+        check_level(level)?;
+        let mut filters = Vec::new();
+        for part in split_outside(inside, ';')? {
+            filters.push(self.read_part(part, level)?);
+        }
+        Ok(make_group(word, filters))
+    }
+
+    fn read_part(&mut self, part: &str, level: usize) -> Result<Filter, String> {
+        for word in ["any", "all", "not"] {
+            let group = part.strip_prefix(word).filter(|rest| rest.starts_with('('));
+            if let Some(group) = group {
+                return self.read_group(word, strip_parentheses(group)?, level + 1);
+            }
+        }
+        let Some((parameter, value)) = part.split_once('=') else {
+            let got = json::quote_for_message(part);
+            return Err(format!(
+                "expected filters such as status=paid, any(…), all(…) or not(…) with ; between them, got {got}"
+            ));
+        };
+        let (name, operator) = split_operator(parameter);
+        self.read_test((parameter, name, operator), SentValue::Text(&unescape(value)), false)
+    }
+
+    /// Reads the members of a JSON object, which all hold.
+    pub fn read_json(&mut self, json: &Json<'_>) -> Result<Vec<Filter>, String> {
+        self.read_members(json, 0)
+    }
+
+    fn read_members(&mut self, json: &Json<'_>, level: usize) -> Result<Vec<Filter>, String> {
+        check_level(level)?;
+        let Json::Object(members) = json else {
+            return Err(format!(
+                "expected an object with fields, any, all or not, got {}",
+                json.type_name()
+            ));
+        };
+        let mut filters = Vec::new();
+        for (name, value) in members {
+            match (&**name, value) {
+                (word @ ("any" | "all"), value) => {
+                    let group = self.read_elements(value, level + 1);
+                    let group = group.map_err(|detail| format!("{word}: {detail}"))?;
+                    match make_group(word, group) {
+                        Filter::All(inner) => filters.extend(inner),
+                        group => filters.push(group),
+                    }
+                }
+                ("not", value) => {
+                    let inner = self.read_members(value, level + 1).and_then(refuse_empty);
+                    let inner = inner.map_err(|detail| format!("not: {detail}"))?;
+                    filters.push(make_group("not", inner));
+                }
+                (name, Json::Object(operators)) if !operators.is_empty() && !name.contains(':') => {
+                    for (operator, value) in operators {
+                        let parameter = format!("{name}.{operator}");
+                        let sent = SentValue::Json(value);
+                        filters.push(self.read_test((&parameter, name, operator), sent, false)?);
+                    }
+                }
+                (parameter, value) => {
+                    let (name, operator) = split_operator(parameter);
+                    let sent = SentValue::Json(value);
+                    filters.push(self.read_test((parameter, name, operator), sent, false)?);
+                }
+            }
+        }
+        Ok(filters)
+    }
+
+    /// Reads the filters in a list of objects.
+    fn read_elements(&mut self, json: &Json<'_>, level: usize) -> Result<Vec<Filter>, String> {
+        let Json::List(elements) = json else {
+            return Err(format!("expected a list of objects, got {}", json.type_name()));
+        };
+        let mut filters = Vec::new();
+        for element in elements {
+            let members = self.read_members(element, level).and_then(refuse_empty)?;
+            filters.push(Filter::all(members));
+        }
+        refuse_empty(filters)
+    }
+
+    /// `is_parameter`: the name stands where a control parameter could stand.
+    fn read_test(
+        &mut self,
+        (parameter, name, operator): (&str, &str, &str),
+        sent: SentValue<'_>,
+        is_parameter: bool,
+    ) -> Result<Filter, String> {
+        let known = self.known;
+        let aspect = known.find_filter(name).map_err(|unusable| match unusable {
+            UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
+            UnusableName::Unknown if is_parameter && name == parameter => {
+                let reserved = [self.controls, &GROUP_PARAMETERS].concat();
+                known.unknown_parameter_message(name, &reserved)
+            }
+            UnusableName::Unknown => known.unknown_name_message(name, "field"),
+        })?;
+        let ServerLimits { filter_terms_max, filter_values_max, .. } = *self.limits;
+        if self.tests == filter_terms_max {
+            return Err(format!("expected at most {filter_terms_max} filters, got more"));
+        }
+        self.tests += 1;
+        filter::read(known, (parameter, operator), aspect, sent, filter_values_max)
+            .map(Filter::Test)
+    }
+}
+
+fn check_level(level: usize) -> Result<(), String> {
+    match level > LEVELS_MAX {
+        true => Err(format!("expected at most {LEVELS_MAX} groups inside each other, got more")),
+        false => Ok(()),
+    }
+}
+
+fn refuse_empty(filters: Vec<Filter>) -> Result<Vec<Filter>, String> {
+    match filters.is_empty() {
+        true => Err("expected at least one filter, got none".to_owned()),
+        false => Ok(filters),
+    }
+}
+
+fn split_operator(parameter: &str) -> (&str, &str) {
+    parameter.rsplit_once(':').unwrap_or((parameter, "eq"))
+}
+
+fn make_group(word: &str, filters: Vec<Filter>) -> Filter {
+    match word {
+        "any" => Filter::Any(filters),
+        "not" => Filter::Not(Box::new(Filter::all(filters))),
+        _ => Filter::All(filters),
+    }
+}
+
+/// A filter as a parameter of a URL: its name with the operator, and its value.
+pub fn as_parameter(filter: &Filter, resource: &Resource) -> (String, String) {
+    match filter {
+        Filter::Test(AttributeTest { attribute, test }) => {
+            let (operator, value) = test.as_text();
+            (format!("{}:{operator}", attribute.name(resource)), value)
+        }
+        Filter::Any(filters) => ("any".to_owned(), format!("({})", group_text(filters, resource))),
+        Filter::Not(inner) => ("not".to_owned(), format!("({})", not_text(inner, resource))),
+        // Not twice is the same.
+        Filter::All(filters) => {
+            ("not".to_owned(), format!("(not({}))", group_text(filters, resource)))
+        }
+    }
+}
+
+fn group_text(filters: &[Filter], resource: &Resource) -> String {
+    let parts = filters.iter().map(|filter| match filter {
+        Filter::Test(_) => {
+            let (parameter, value) = as_parameter(filter, resource);
+            format!("{parameter}={}", escape(&value))
+        }
+        Filter::All(inner) => format!("all({})", group_text(inner, resource)),
+        Filter::Any(inner) => format!("any({})", group_text(inner, resource)),
+        Filter::Not(inner) => format!("not({})", not_text(inner, resource)),
+    });
+    parts.collect::<Vec<_>>().join(";")
+}
+
+fn not_text(inner: &Filter, resource: &Resource) -> String {
+    match inner {
+        Filter::All(filters) => group_text(filters, resource),
+        inner => group_text(std::slice::from_ref(inner), resource),
+    }
+}
