@@ -11,18 +11,32 @@ use crate::value::{Decimal, Id, IdKind, Moment, Value};
 pub struct Statement<'a> {
     pub sql: Cow<'a, str>,
     pub binds: Vec<Bind<'a>>,
-    /// Whether it is likely to be repeated, so that the connection keeps it prepared.
-    pub is_cached: bool,
+    pub reuse: StatementReuse,
+}
+
+/// Whether a connection keeps a statement prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StatementReuse {
+    /// One of the texts that the model makes.
+    Always,
+    /// Made for the query of a list. Clients repeat few of these texts, but can send any number of them.
+    OfLists,
+    Never,
 }
 
 impl<'a> Statement<'a> {
     pub fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds, is_cached: true }
+        Self { sql: sql.into(), binds, reuse: StatementReuse::Always }
+    }
+
+    /// A statement that is made for the query of a list.
+    pub fn of_list(sql: String, binds: Vec<Bind<'a>>) -> Self {
+        Self { sql: sql.into(), binds, reuse: StatementReuse::OfLists }
     }
 
     /// A statement that is made for one query.
     pub fn uncached(sql: String, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds, is_cached: false }
+        Self { sql: sql.into(), binds, reuse: StatementReuse::Never }
     }
 }
 

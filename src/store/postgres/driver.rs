@@ -27,7 +27,7 @@ use crate::store::postgres::outgoing_statement::{
 };
 use crate::store::postgres::pool::DatabaseConnection;
 use crate::store::sql::dialect::{Dialect, POSTGRES};
-use crate::store::statement::{Bind, BulkInsert, Columns, Statement};
+use crate::store::statement::{Bind, BulkInsert, Columns, Statement, StatementReuse};
 use crate::value::Moment;
 
 /// Begins a transaction whose statements all see the same state.
@@ -141,9 +141,10 @@ impl<'a> PostgresDriver<'a> {
         &mut self,
         sql: &'b str,
         binds: &'b [Bind<'b>],
-        is_cached: bool,
+        reuse: StatementReuse,
     ) -> Result<OutgoingStatement<'b>, StatementError> {
-        if !is_cached || self.connection.pooling == Pooling::Transaction {
+        // The best plan for the query of a list depends on its values.
+        if reuse != StatementReuse::Always || self.connection.pooling == Pooling::Transaction {
             return Ok(OutgoingStatement::Unprepared(sql, binds));
         }
         match self.connection.prepare_cached(sql).await {
@@ -183,8 +184,8 @@ impl<'a> PostgresDriver<'a> {
     /// Runs one statement that is its own transaction.
     async fn run_autocommit(&mut self, statement: &Statement<'_>) -> Result<(), FailedStatement> {
         let stopped = |failure| FailedStatement { at: 0, failure };
-        let Statement { sql, binds, is_cached } = statement;
-        let message = self.prepare(sql, binds, *is_cached).await.map_err(stopped)?;
+        let Statement { sql, binds, reuse } = statement;
+        let message = self.prepare(sql, binds, *reuse).await.map_err(stopped)?;
         crate::fault::point("commit");
         self.stage = TransactionStage::CommitSent;
         match execute(&self.connection.client, message).await {
@@ -229,8 +230,8 @@ impl Driver for PostgresDriver<'_> {
         is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut messages = Vec::with_capacity(statements.len());
-        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
-            messages.push((at, self.prepare(sql, binds, *is_cached).await?));
+        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
+            messages.push((at, self.prepare(sql, binds, *reuse).await?));
         }
         if messages.is_empty() {
             return Ok(Vec::new());
@@ -267,7 +268,7 @@ impl Driver for PostgresDriver<'_> {
     }
 
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError> {
-        let message = self.prepare(sql, binds, true).await?;
+        let message = self.prepare(sql, binds, StatementReuse::Always).await?;
         let begin = self.take_begin().map(OutgoingStatement::Command);
         let mut count = 0;
         for done in self.send_pipelined(begin.into_iter().chain([message]).collect()).await {
@@ -291,8 +292,8 @@ impl Driver for PostgresDriver<'_> {
         if self.stage == TransactionStage::Autocommit && is_block {
             self.stage = TransactionStage::BeginPending;
         }
-        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
-            let message = self.prepare(sql, binds, *is_cached).await;
+        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
+            let message = self.prepare(sql, binds, *reuse).await;
             messages.push(message.map_err(|failure| FailedStatement { at, failure })?);
         }
         let begin = self.take_begin();

@@ -1,4 +1,4 @@
-//! Keyset pagination: the statements of one filtered and sorted list, made for its query and used once.
+//! Keyset pagination: the statements of one filtered and sorted list, made for its query.
 //!
 //! Every value is bound. Where the first sort key may be NULL, a page is read in two sections, the items with
 //! the key and those without, so that each section is one range of the index, however the engine sorts NULL.
@@ -179,7 +179,7 @@ impl<'a> ListStatements<'a> {
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        Statement::uncached(text, writer.binds)
+        Statement::of_list(text, writer.binds)
     }
 
     /// The first items of each of these parents, of a flat collection. The engine reads as many rows of a parent as it
@@ -224,7 +224,7 @@ impl<'a> ListStatements<'a> {
     pub fn count(&self) -> Statement<'_> {
         let mut writer = self.builder();
         let all = self.filters(&mut writer);
-        Statement::uncached(
+        Statement::of_list(
             format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
             writer.binds,
         )

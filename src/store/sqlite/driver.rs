@@ -8,8 +8,11 @@ use crate::clock;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::sql::dialect::{Dialect, SQLITE};
-use crate::store::statement::{Bind, Columns, Statement};
+use crate::store::statement::{Bind, Columns, Statement, StatementReuse};
 use crate::value::{Id, IdKind, Moment};
+
+/// A longer statement of a list is not kept prepared: it is rarely repeated, and takes much memory.
+const LIST_TEXT_BYTES_CACHED: usize = 4 << 10;
 
 /// The savepoint of one request within its commit group.
 pub const SAVEPOINT: &str = "SAVEPOINT request";
@@ -59,9 +62,15 @@ impl Driver for SqliteDriver<'_> {
         mut is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut all = Vec::with_capacity(statements.len());
-        for (at, Statement { sql, binds, is_cached }) in statements.iter().enumerate() {
+        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
             let (mut cached, mut uncached);
-            let statement: &mut rusqlite::Statement<'_> = if *is_cached {
+            let is_cached = match reuse {
+                StatementReuse::Always => true,
+                // They have connections of their own, so that they evict only each other.
+                StatementReuse::OfLists => sql.len() <= LIST_TEXT_BYTES_CACHED,
+                StatementReuse::Never => false,
+            };
+            let statement: &mut rusqlite::Statement<'_> = if is_cached {
                 cached = self.connection.prepare_cached(sql).map_err(classify_error)?;
                 &mut cached
             } else {
@@ -205,5 +214,49 @@ impl Columns for Row<'_> {
                 .transpose()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
+    use super::*;
+    use crate::store::driver::poll_once;
+
+    /// SQLite calls the authorizer when it prepares a statement.
+    #[test]
+    fn list_statement_is_kept_prepared_unless_it_is_long() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        let prepared = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&prepared);
+        let count = move |context: AuthContext<'_>| {
+            if let AuthAction::Select = context.action {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            Authorization::Allow
+        };
+        connection.authorizer(Some(count)).unwrap();
+        let connection = connection;
+        let prepared_by = |statement: &dyn Fn() -> Statement<'static>| {
+            let before = prepared.load(Ordering::Relaxed);
+            for _ in 0..3 {
+                let mut driver = SqliteDriver { connection: &connection };
+                let statements = [statement()];
+                let read = |_: usize, row: &dyn Columns| row.required_integer(0);
+                let found = poll_once(driver.query_all(&statements, read, |_| false)).unwrap();
+                assert_eq!(found.unwrap(), [[5]]);
+            }
+            prepared.load(Ordering::Relaxed) - before
+        };
+        let sql = |length: usize| format!("SELECT ?1{}", " ".repeat(length));
+        let binds = || vec![Bind::Integer(5)];
+        assert_eq!(prepared_by(&|| Statement::of_list(sql(0), binds())), 1);
+        assert_eq!(prepared_by(&|| Statement::of_list(sql(LIST_TEXT_BYTES_CACHED), binds())), 3);
+        assert_eq!(prepared_by(&|| Statement::uncached(sql(1), binds())), 3);
+        assert_eq!(prepared_by(&|| Statement::new(sql(2), binds())), 1);
     }
 }
