@@ -352,8 +352,8 @@ text = { type = "text" }
                 orders,orders: expand: orders: given twice
                 orders(limit=51): expand: orders: limit: expected at most 50, got 51
                 orders(cursor=a): expand: orders: cursor: expected filters, sort, fields or limit
-                orders(stat=a): expand: orders: stat: no such parameter here (there are limit, cursor, sort, fields, count, id, created_at, updated_at, status); did you mean "status"?
-                orders(: expand: expected a closing ), got "orders("
+                orders(stat=a): expand: orders: stat: no such parameter here (there are limit, cursor, sort, fields, count, any, not, id, created_at, updated_at, status); did you mean "status"?
+                orders(: expand: expected a closing ) for each (, with \( and \) for those in a value, got "orders("
                 orders(limit=1)x: expand: orders: expected ) at the end
             "#]],
         );

@@ -36,8 +36,8 @@ pub use filter::{
 pub use filter_match::matches;
 pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};
 pub use item_query::{ITEM_PARAMETERS, PastState};
-pub use list::{Expansion, ListQuery, Relation};
 pub use list::encode_pair;
+pub use list::{Expansion, ListQuery, Relation};
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
 pub use route::{Route, RouteError, find_flat, find_nested_by_plural, preflight_methods, route};
@@ -56,7 +56,6 @@ use crate::fault;
 use crate::formats::Asset;
 use crate::model::{Model, ResourceIndex};
 use crate::problem::{Problem, ProblemKind};
-use item_query::ItemQuery;
 use query::{bad_query, split_query};
 
 /// The operation that the client asks for.
@@ -162,10 +161,9 @@ pub fn read<'a>(
         }
         (RequestVerb::Delete, RouteTarget::Item(address)) => Intent::Remove(address),
         (_, RouteTarget::Item(address)) => {
-            let ItemQuery { past, selection } =
-                item_query::read(model, &address, (query, readable))?;
-            let selection = selection.map(Arc::new);
-            return Ok(match past {
+            let found = item_query::read(model, &address, (query, readable))?;
+            let selection = found.selection.map(Arc::new);
+            return Ok(match found.past {
                 None => Intent::Get(address, selection),
                 Some(past) => Intent::GetPast(address, past, selection),
             });

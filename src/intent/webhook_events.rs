@@ -3,6 +3,7 @@
 //! A pattern is `*`, `order.*` or `order.created`. Only resources of the model file have events; changes below
 //! `/-/` are never sent.
 
+use super::filter_tree::plain_controls;
 use super::list::{self, ListQuery};
 use super::query::{bad_query, split_query};
 use super::target::{PathForm, ResourcePath};
@@ -150,7 +151,7 @@ fn read_filter(model: &Model, resource: ResourceIndex, filter: &str) -> Result<L
         return Err(bad_query(format!("{name}: expected filters alone")));
     }
     let address = ResourcePath::of_resource(resource, PathForm::Nested);
-    list::read_parameters(model, &address, (&[], list::plain_controls()), parameters)
+    list::read_parameters(model, &address, (&[], plain_controls()), parameters)
 }
 
 #[cfg(test)]

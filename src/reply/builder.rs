@@ -19,8 +19,8 @@ use sha2::{Digest as _, Sha256};
 use super::failure::failure;
 use super::history::{HistoryLinks, member_names};
 use super::parts::{
-    Reply, VARY_ACCEPT_AND_ENCODING, empty_reply, entity_tag, event_stream, formatted_reply,
-    http_date, insert_header,
+    Reply, VARY_ACCEPT_AND_ENCODING, body_number, empty_reply, entity_tag, event_stream,
+    formatted_reply, http_date, insert_header,
 };
 use super::related_views::related_views;
 use super::{deprecation, slow_query_hint};
@@ -468,13 +468,6 @@ fn page_reply(about: &ResponseContext<'_>, related: &[RelatedView<'_>], page: &P
         }
     }
     reply
-}
-
-/// A number larger than any position in the log will ever be.
-fn body_number(body: &[u8]) -> i64 {
-    let hash: [u8; 32] = Sha256::digest(body).into();
-    let first = hash.first_chunk().or_bug("a SHA-256 hash has 32 bytes");
-    i64::from_be_bytes(*first) & i64::MAX | 1 << 62
 }
 
 /// The response to a write whose item a GET by the same caller would not show: status and `Location` only.

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderName, HeaderValue, StatusCode};
+use sha2::{Digest as _, Sha256};
 
 use crate::fault::OrBug as _;
 use crate::formats::{Format, event_stream, json};
@@ -83,7 +84,7 @@ fn hex_digit(number: u8) -> u8 {
     if number < 10 { b'0' + number } else { b'a' + number - 10 }
 }
 
-/// The value of `ETag`. `before` is `W/` for a weak tag.
+/// An entity tag; `before` is `W/` for a weak one.
 pub fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
     let mut digits = itoa::Buffer::new();
     let number = digits.format(number).as_bytes();
@@ -100,4 +101,11 @@ pub fn entity_tag(before: &str, number: i64, hashes: &[u32]) -> HeaderValue {
     }
     tag.push(b'"');
     HeaderValue::from_maybe_shared(Bytes::from(tag)).or_bug("digits are valid in a header")
+}
+
+/// The number of a tag that is made from a body: larger than any position in the log will ever be.
+pub fn body_number(body: &[u8]) -> i64 {
+    let hash: [u8; 32] = Sha256::digest(body).into();
+    let first = hash.first_chunk().or_bug("a SHA-256 hash has 32 bytes");
+    i64::from_be_bytes(*first) & i64::MAX | 1 << 62
 }

@@ -137,7 +137,7 @@ on_every_backend! {
             cross-origin-resource-policy: cross-origin
             access-control-allow-origin: https://app.example
             access-control-allow-credentials: true
-            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
+            access-control-expose-headers: Accept, Accept-Patch, Accept-Post, Accept-Query, Allow, Authentication-Info, Changes-Oldest, Changes-Position, Content-Location, Deprecation, ETag, Idempotent-Replayed, Link, Location, Memento-Datetime, RateLimit, RateLimit-Policy, Retry-After, Sunset, WWW-Authenticate, X-Request-Id
             date: <date>
 
         "#]].assert_eq(&Masks::default().answer(&preflight("/customers")));

@@ -110,6 +110,12 @@ on_every_backend! {
         let link = first.header("Link").unwrap();
         let next = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         assert_eq!(client.request(&format!("GET {next}"), &[], "").text(), second.text());
+        // Related items, with a group of filters.
+        let shops = query(&mut client, "/shops", &json!({"expand": ["orders(any=(total=50;total=20);sort=total)"]}));
+        let orders = shops.json()["shops"][0]["orders"].as_array().unwrap().clone();
+        assert_eq!(orders.iter().map(|order| &order["total"]).collect::<Vec<_>>(), [20, 50], "{shops:?}");
+        let address = shops.header("Content-Location").unwrap();
+        assert_eq!(client.request(&format!("GET {address}"), &[], "").text(), shops.text());
         // A cursor belongs to its query.
         let other = query(&mut client, &path, &json!({"limit": 2, "cursor": cursor}));
         assert_eq!((other.status, &other.json()["type"]), (400, &json!("/-/problems/bad-cursor")));
@@ -133,7 +139,7 @@ on_every_backend! {
         let path = fill(&server);
         let mut client = server.client();
         for (body, expected) in [
-            (json!([]), "expected an object with the keys filter, sort, limit, cursor, fields, count, got a list"),
+            (json!([]), "expected an object with the keys filter, sort, limit, cursor, fields, count, expand, got a list"),
             (json!({"filtr": {}}), "filtr: no such key here; did you mean \"filter\"?"),
             (json!({"filter": []}), "filter: expected an object with fields, any, all or not, got a list"),
             (json!({"filter": {"totl": 1}}), "filter: totl: no such field here; did you mean \"total\"?"),
