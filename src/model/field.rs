@@ -220,6 +220,8 @@ pub struct ReferenceRule {
 pub enum OnDelete {
     Restrict,
     Cascade,
+    /// The reference loses its value; optional references only.
+    Clear,
     /// Deleted later, in batches, without entries in the change log; built-in resources only. Until then the items
     /// are invisible, because reads join their parent.
     Sweep,

@@ -208,6 +208,7 @@ fn add_removal(viewer: &Viewer<'_>, resource: &Resource, found: &mut Vec<&'stati
             OnDelete::Restrict => found.push(&kinds::REFERENCED),
             // A child that is deleted too may itself be referenced.
             OnDelete::Cascade => found.extend([&kinds::TOO_MANY_CHILDREN, &kinds::REFERENCED]),
+            OnDelete::Clear => found.push(&kinds::TOO_MANY_CHILDREN),
             OnDelete::Sweep => {}
         }
     }

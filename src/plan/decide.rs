@@ -39,6 +39,8 @@ pub struct StoredState {
     pub dangling_references: Vec<String>,
     /// The item to remove and everything its removal cascades to, children before their parents.
     pub items_to_delete: Vec<Dependent>,
+    /// The references of other items that the removal clears.
+    pub references_to_clear: Vec<ReferencesToClear>,
     /// A resource whose items reference the item and restrict its removal.
     pub restricted_by: Option<ResourceIndex>,
 }
@@ -54,16 +56,25 @@ impl StoredState {
             draft: None,
             dangling_references: Vec::new(),
             items_to_delete: Vec::new(),
+            references_to_clear: Vec::new(),
             restricted_by: None,
         }
     }
 }
 
-/// An item that a cascading removal deletes.
+/// An item that depends on another one: a child of it, or an item that refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependent {
     pub collection: Collection,
     pub id: Id,
+}
+
+/// The references of one item to items that are removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReferencesToClear {
+    pub item: Dependent,
+    /// The index of each field, with the id of a removed item.
+    pub references: Vec<(usize, Id)>,
 }
 
 /// A transaction as data: the steps, and the result when all of them have run.
@@ -77,8 +88,18 @@ pub struct Script {
 /// the JSON pointer that a unique violation is reported at.
 #[derive(Debug, PartialEq)]
 pub enum ScriptStep {
-    Insert { item: Item, root: String },
-    Update { before: Item, after: Item, changed: Vec<usize>, root: String },
+    Insert {
+        item: Item,
+        root: String,
+    },
+    Update {
+        before: Item,
+        after: Item,
+        changed: Vec<usize>,
+        root: String,
+    },
+    /// Updates an item that refers to items which later steps delete.
+    ClearReferences(ReferencesToClear),
     Delete(Dependent),
 }
 
@@ -161,7 +182,9 @@ pub fn decide(
             if let Some(by) = found.restricted_by {
                 return Err(RequestRefusal::Referenced(Some(by)));
             }
-            let steps = found.items_to_delete.into_iter().map(ScriptStep::Delete).collect();
+            let cleared = found.references_to_clear.into_iter().map(ScriptStep::ClearReferences);
+            let deleted = found.items_to_delete.into_iter().map(ScriptStep::Delete);
+            let steps = cleared.chain(deleted).collect();
             Ok(Script { steps, result: ScriptResult::Removed })
         }
     }

@@ -6,6 +6,7 @@
 
 mod validate;
 mod builtin_rules;
+mod clear_references;
 mod defaults;
 mod item_rights;
 pub mod decide;
@@ -19,8 +20,9 @@ mod collection;
 mod delivery;
 mod outcome;
 
+pub use clear_references::clear_references;
 pub use collection::Collection;
-pub use decide::{Dependent, ScriptStep, StoredState, WriteRequest, decide};
+pub use decide::{Dependent, ReferencesToClear, ScriptStep, StoredState, WriteRequest, decide};
 pub use defaults::uuids_per_item;
 pub use delivery::{
     AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,

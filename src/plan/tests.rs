@@ -275,6 +275,7 @@ fn show_step(step: &ScriptStep) -> String {
         ScriptStep::Update { after, changed, root, .. } => {
             format!("update {root} v{} {} {changed:?}\n", after.version, after.updated_at)
         }
+        ScriptStep::ClearReferences(clear) => format!("clear {clear:?}\n"),
         ScriptStep::Delete(dependent) => {
             format!("delete {:?} {}\n", dependent.collection.resource, dependent.id)
         }

@@ -8,7 +8,7 @@
 use crate::fault::OrBug;
 use crate::intent::{JsonMember, JsonMembers};
 use crate::json::{self, Json};
-use crate::model::expr::{evaluate, fails};
+use crate::model::expr::{ComputedFault, evaluate, fails};
 use crate::model::{Field, ItemCheck, Resource, ResourceIndex, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
@@ -191,27 +191,18 @@ pub(super) fn complete_values(
     (root, hidden): (&str, &[usize]),
     mut values: Vec<Value>,
 ) -> Result<Vec<Value>, Vec<FieldFault>> {
-    let mut faults = Vec::new();
-    let mut computed = Vec::new();
-    for (index, field) in resource.fields.iter().enumerate() {
-        let Some(expression) = &field.computed else { continue };
-        match evaluate(expression, &values) {
-            Ok(value) => computed.push((index, value)),
-            Err(overflow) => faults.push(FieldFault {
-                pointer: match hidden.contains(&index) {
-                    true => root.to_owned(),
-                    false => format!("{root}/{}", field.name),
-                },
-                code: FaultCode::Overflow,
-                detail: overflow.to_string(),
-            }),
-        }
-    }
+    let fault = |(index, overflow): (usize, ComputedFault)| FieldFault {
+        pointer: match resource.fields.get(index).filter(|_| !hidden.contains(&index)) {
+            None => root.to_owned(),
+            Some(field) => format!("{root}/{}", field.name),
+        },
+        code: FaultCode::Overflow,
+        detail: overflow.to_string(),
+    };
+    let overflows = compute(resource, &mut values);
+    let mut faults: Vec<FieldFault> = overflows.into_iter().map(fault).collect();
     if !faults.is_empty() {
         return Err(faults);
-    }
-    for (index, value) in computed {
-        *values.get_mut(index).or_bug("there is one for each field") = value;
     }
     let broken = resource.checks.iter().filter(|check| fails(&check.that, &values));
     faults.extend(broken.flat_map(|check| check_faults(resource, (root, hidden), check)));
@@ -219,6 +210,22 @@ pub(super) fn complete_values(
         return Err(faults);
     }
     Ok(values.into_iter().map(types::canonicalize).collect())
+}
+
+/// Evaluates the computed fields, and returns those that overflow, which keep their values.
+pub(super) fn compute(resource: &Resource, values: &mut [Value]) -> Vec<(usize, ComputedFault)> {
+    let (mut computed, mut faults) = (Vec::new(), Vec::new());
+    for (index, field) in resource.fields.iter().enumerate() {
+        let Some(expression) = &field.computed else { continue };
+        match evaluate(expression, values) {
+            Ok(value) => computed.push((index, value)),
+            Err(overflow) => faults.push((index, overflow)),
+        }
+    }
+    for (index, value) in computed {
+        *values.get_mut(index).or_bug("there is one for each field") = value;
+    }
+    faults
 }
 
 /// The faults of a broken check, one for each field that it names. If a check reads a hidden field, the

@@ -1,12 +1,13 @@
-//! Cascading delete: collects the dependents of a deleted item, and finds those that restrict the deletion.
+//! Cascading delete: collects the dependents of a deleted item, the references to clear, and finds the items that
+//! restrict the deletion.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::fault::OrBug;
 use crate::model::{Model, OnDelete, ResourceIndex};
 use crate::permit::AccessScope;
-use crate::plan::{Collection, Dependent, RequestRefusal};
+use crate::plan::{Collection, Dependent, ReferencesToClear, RequestRefusal};
 use crate::store::context::{CommitMode, GROUPED_ROWS_MAX, StoreContext};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError, WriteError};
@@ -21,6 +22,7 @@ const BATCH_ITEMS_MAX: usize = 20;
 pub struct CascadeDelete {
     all: Vec<Dependent>,
     known: HashSet<(usize, Id)>,
+    cleared: Vec<ReferencesToClear>,
     dependents_max: usize,
     mode: CommitMode,
 }
@@ -28,7 +30,7 @@ pub struct CascadeDelete {
 impl CascadeDelete {
     pub fn new(own: Dependent, dependents_max: usize, mode: CommitMode) -> Self {
         let known = HashSet::from([(own.collection.resource.0, own.id)]);
-        Self { all: vec![own], known, dependents_max, mode }
+        Self { all: vec![own], known, cleared: Vec::new(), dependents_max, mode }
     }
 
     pub async fn collect_dependents<D: Driver>(
@@ -56,7 +58,12 @@ impl CascadeDelete {
         if self.known.insert((dependent.collection.resource.0, dependent.id)) {
             self.all.push(dependent);
         }
-        let count = self.all.len() - 1;
+        self.check_count()
+    }
+
+    /// Deleted and updated items count alike.
+    fn check_count(&self) -> Result<(), WriteError> {
+        let count = self.all.len() - 1 + self.cleared.len();
         if count > self.dependents_max {
             return Err(
                 RequestRefusal::TooManyDependents { dependents_max: self.dependents_max }.into()
@@ -64,6 +71,39 @@ impl CascadeDelete {
         }
         if count > GROUPED_ROWS_MAX && self.mode == CommitMode::Grouped {
             return Err(WriteError::ExceedsGroup);
+        }
+        Ok(())
+    }
+
+    /// Collects the references of items that stay. The dependents are collected before.
+    pub async fn collect_references_to_clear<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        context: &StoreContext,
+    ) -> Result<(), WriteError> {
+        let mut places: HashMap<(usize, Id), usize> = HashMap::new();
+        let limit = self.dependents_max.saturating_add(self.all.len() + 1);
+        let all = self.all.clone();
+        for some in all.chunks(BATCH_ITEMS_MAX) {
+            let some: Vec<_> = some.iter().collect();
+            let asked = incoming_references(context, &some, OnDelete::Clear);
+            let found = load_dependents(driver, context, &asked, limit).await?;
+            for ((link, removed), items) in asked.iter().zip(found) {
+                let field = link.field.or_bug("only a reference of a field is cleared");
+                for item in items {
+                    let key = (item.collection.resource.0, item.id);
+                    if self.known.contains(&key) {
+                        continue;
+                    }
+                    let place = *places.entry(key).or_insert(self.cleared.len());
+                    if place == self.cleared.len() {
+                        self.cleared.push(ReferencesToClear { item, references: Vec::new() });
+                    }
+                    let clear = self.cleared.get_mut(place).or_bug("it was added");
+                    clear.references.push((field, *removed));
+                    self.check_count()?;
+                }
+            }
         }
         Ok(())
     }
@@ -92,13 +132,13 @@ impl CascadeDelete {
         Ok(None)
     }
 
-    /// Sorted so that no parent key is violated. The deleted item itself need not be the last: it may refer
-    /// to its own parent.
-    pub fn into_deletion_order(self, model: &Model) -> Vec<Dependent> {
+    /// The items to delete, sorted so that no parent key is violated, and the references to clear before. The deleted
+    /// item itself need not be the last: it may refer to its own parent.
+    pub fn into_deletion_order(self, model: &Model) -> (Vec<Dependent>, Vec<ReferencesToClear>) {
         let mut going = self.all;
         going.reverse();
         going.sort_by_key(|entry| Reverse(model.resource(entry.collection.resource).depth));
-        going
+        (going, self.cleared)
     }
 }
 

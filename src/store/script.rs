@@ -8,9 +8,12 @@ use crate::formats;
 use crate::model::{Resource, UniqueConflict, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
 use crate::plan::decide::unique_violation;
-use crate::plan::{Collection, Dependent, RequestRefusal, ScriptStep};
+use crate::plan::{
+    Collection, Dependent, ReferencesToClear, RequestRefusal, ScriptStep,
+    clear_references as cleared_item,
+};
 use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
-use crate::store::context::StoreContext;
+use crate::store::context::{RowLock, StoreContext};
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{FailedStatement, StatementError, WriteError};
 use crate::store::rows::{insert_binds, unique_binds, update_binds, with_valid_json};
@@ -29,13 +32,21 @@ pub async fn run<D: Driver>(
     steps: Vec<ScriptStep>,
     then: Then,
 ) -> Result<Vec<Item>, WriteError> {
-    let (saving, going) = ItemWrites::new(context, log.collection, steps);
-    if going.is_empty() {
+    let (saving, removal) = ItemWrites::new(context, log.collection, steps);
+    if removal.going.is_empty() {
         save_items(driver, context, log, (&saving, then)).await?;
     } else {
-        delete_items(driver, context, log, (&going, then)).await?;
+        let is_first = clear_references(driver, context, log, &removal.cleared).await?;
+        delete_items(driver, context, log, (&removal.going, is_first, then)).await?;
     }
     Ok(saving.into_items())
+}
+
+/// Items to delete, and references to them.
+#[derive(Default)]
+pub struct ItemRemoval {
+    going: Vec<Dependent>,
+    cleared: Vec<ReferencesToClear>,
 }
 
 /// Items to insert or update, each with its entry for the change log.
@@ -50,8 +61,8 @@ impl<'a> ItemWrites<'a> {
         context: &'a StoreContext,
         collection: &Collection,
         steps: Vec<ScriptStep>,
-    ) -> (Self, Vec<Dependent>) {
-        let mut going = Vec::new();
+    ) -> (Self, ItemRemoval) {
+        let mut removal = ItemRemoval::default();
         let mut saved = Vec::with_capacity(steps.len());
         for step in steps {
             match step {
@@ -61,11 +72,12 @@ impl<'a> ItemWrites<'a> {
                 ScriptStep::Update { before, after, changed, root } => {
                     saved.push(ItemWrite { before: Some((before, changed)), after, root });
                 }
-                ScriptStep::Delete(dependent) => going.push(dependent),
+                ScriptStep::ClearReferences(clear) => removal.cleared.push(clear),
+                ScriptStep::Delete(dependent) => removal.going.push(dependent),
             }
         }
         let entries = saved.iter().map(|one| one.change_log_entry(context, collection)).collect();
-        (Self { writes: saved, entries }, going)
+        (Self { writes: saved, entries }, removal)
     }
 
     /// The statements that write the items and their entries: the same number for each item. `is_first`: no entry of
@@ -252,14 +264,57 @@ async fn violated_rules<'a, D: Driver>(
     Ok(rules)
 }
 
+/// Clears references of items, with an entry in the change log for each item. Returns whether there was no entry.
+async fn clear_references<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    log: &ChangeLogContext<'_>,
+    all: &[ReferencesToClear],
+) -> Result<bool, WriteError> {
+    let everything = AccessScope::default();
+    let mut is_first = true;
+    for piece in all.chunks(DELETE_BATCH_MAX) {
+        let reached = piece.iter().map(|ReferencesToClear { item, .. }| {
+            (context.scoped_statements(item.collection.resource, &everything), item)
+        });
+        let reached: Vec<_> = reached.collect();
+        let statements = reached.iter().map(|(reached, item)| {
+            reached.locked_item(item.id, &item.collection.ancestors, RowLock::Update)
+        });
+        let read = |at: usize, row: &dyn Columns| {
+            let clear = piece.get(at).or_bug("the row of one of the statements");
+            context.read_item(clear.item.collection.resource, row)
+        };
+        let stored = driver.query_all(&statements.collect::<Vec<_>>(), read, |_| false).await?;
+        let mut writes = Vec::with_capacity(piece.len());
+        for (ReferencesToClear { item, references }, before) in piece.iter().zip(stored) {
+            let Some(before) = before.into_iter().next() else { continue };
+            let resource = context.model.resource(item.collection.resource);
+            context.check_lists_and_objects(resource.index, &before)?;
+            let by = (log.by.user.as_deref(), log.now);
+            let Some((after, changed)) = cleared_item(resource, &before, references, by) else {
+                continue;
+            };
+            let update = ScriptStep::Update { before, after, changed, root: String::new() };
+            let (write, _) = ItemWrites::new(context, &item.collection, vec![update]);
+            writes.push((write, ChangeLogContext { collection: &item.collection, ..*log }));
+        }
+        let mut statements = Vec::new();
+        for (write, log) in &writes {
+            statements.extend(write.statements(context, log, std::mem::take(&mut is_first)));
+        }
+        driver.execute_all(&statements, Then::Continue).await?;
+    }
+    Ok(is_first)
+}
+
 async fn delete_items<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     log: &ChangeLogContext<'_>,
-    (going, then): (&[Dependent], Then),
+    (going, mut is_first, then): (&[Dependent], bool, Then),
 ) -> Result<(), WriteError> {
     let mut pieces = going.chunks(DELETE_BATCH_MAX).peekable();
-    let mut is_first = true;
     while let Some(piece) = pieces.next() {
         let statements = piece.iter().map(|dependent| {
             let table = context.sql.table_statements(dependent.collection.resource);

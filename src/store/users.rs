@@ -125,7 +125,7 @@ pub async fn require_remaining_admin<D: Driver>(
 ) -> Result<(), WriteError> {
     let stays = match steps.first() {
         Some(ScriptStep::Update { after, .. }) => is_enabled_admin(after),
-        Some(ScriptStep::Delete(_)) => false,
+        Some(ScriptStep::ClearReferences(_) | ScriptStep::Delete(_)) => false,
         Some(ScriptStep::Insert { .. }) | None => true,
     };
     if stays || !is_enabled_admin(user) {

@@ -276,7 +276,9 @@ async fn load_for_delete<D: Driver>(
         let mut gathering = CascadeDelete::new(own, dependents_max, mode);
         gathering.collect_dependents(driver, context).await?;
         found.restricted_by = gathering.find_restriction(driver, context).await?;
-        found.items_to_delete = gathering.into_deletion_order(&context.model);
+        gathering.collect_references_to_clear(driver, context).await?;
+        (found.items_to_delete, found.references_to_clear) =
+            gathering.into_deletion_order(&context.model);
     }
     Ok(found)
 }

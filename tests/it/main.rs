@@ -97,6 +97,8 @@ mod proxy;
 #[cfg(test)]
 mod redbot;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod replicas;

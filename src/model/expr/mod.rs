@@ -20,6 +20,7 @@ pub use evaluate::{
     Candidates, ExprRow, RelationFacts, UserValues, evaluate, fails, holds, holds_part,
     reference_holds,
 };
+pub use fraction::ComputedFault;
 pub use names::{ExprScope, RelationScope, ResourceScope};
 pub use tree::{
     Comparison, Expr, ExprError, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath,

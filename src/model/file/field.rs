@@ -162,7 +162,14 @@ fn read_contents<'t>(
     let inside = |position| FieldContext { position, level: context.level + 1, ..context };
     let scale = table.count("scale").and_then(|scale| u8::try_from(scale).ok());
     field.rules.scale = if field.kind.keys.contains(&"scale") { scale.unwrap_or(2) } else { 0 };
-    let on_delete = table.choice("on_delete", keys::ON_DELETE).unwrap_or(OnDelete::Restrict);
+    let on_delete =
+        table.choice("on_delete", keys::REFERENCE_ON_DELETE).unwrap_or(OnDelete::Restrict);
+    if let Some(entry) = table.find("on_delete").filter(|_| field.required)
+        && on_delete == OnDelete::Clear
+    {
+        let help = "take out `required`, or say what else deleting the item does: \"restrict\" or \"cascade\"";
+        entry.refuse_with_help("a required reference cannot be cleared", help);
+    }
     let target = table.text("to").and_then(|text| context.names.find(&text));
     field.rules.reference =
         target.map(|(resource, header)| ReferenceTarget { resource, id: header.id, on_delete });

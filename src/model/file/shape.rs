@@ -116,6 +116,7 @@ fn on_delete_word(on_delete: OnDelete) -> Option<&'static str> {
         // `Sweep` is for built-in resources, which have no shape.
         OnDelete::Restrict | OnDelete::Sweep => None,
         OnDelete::Cascade => Some("cascade"),
+        OnDelete::Clear => Some("clear"),
     }
 }
 

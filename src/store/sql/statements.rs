@@ -148,6 +148,8 @@ impl TableStatements {
 #[derive(Debug)]
 pub struct IncomingReference {
     pub resource: ResourceIndex,
+    /// The field that refers to the item; `None`: the item is the parent.
+    pub field: Option<usize>,
     pub on_delete: OnDelete,
     /// 1: id, 2: the limit. Returns the id of each dependent, then its chain.
     pub dependents: String,
@@ -267,13 +269,14 @@ fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<
     let children = resource.children.iter().map(|index| {
         let child = model.resource(*index);
         let key = child.parent_key.as_deref().or_bug("a child has a parent");
-        (child, key, child.on_delete)
+        (child, None, key, child.on_delete)
     });
     let referrers = resource.referrers.iter().map(|referrer| {
         let by = model.resource(referrer.resource);
-        (by, &*by.fields.get(referrer.field).or_bug(FIELD_INDEX).name, referrer.on_delete)
+        let field = by.fields.get(referrer.field).or_bug(FIELD_INDEX);
+        (by, Some(referrer.field), &*field.name, referrer.on_delete)
     });
-    let link = |(by, column, on_delete): (&Resource, &str, OnDelete)| {
+    let link = |(by, field, column, on_delete): (&Resource, Option<usize>, &str, OnDelete)| {
         let AncestorJoin { from, columns } = AncestorJoin::of_ids(model, by);
         let ids =
             ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
@@ -281,7 +284,7 @@ fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<
         let dependents = format!(
             "SELECT {ids} FROM {from} WHERE t0.{column} = {p}1 ORDER BY t0.\"id\" LIMIT {p}2"
         );
-        IncomingReference { resource: by.index, on_delete, dependents }
+        IncomingReference { resource: by.index, field, on_delete, dependents }
     };
     children.chain(referrers).map(link).collect()
 }

@@ -1,0 +1,3 @@
+//! References to other items, and what deleting those items does.
+
+mod clear;
