@@ -46,6 +46,8 @@ pub struct ColumnDefinition {
     pub default: Option<String>,
     /// Whether the engine computes it.
     pub is_generated: bool,
+    /// Whether the engine compares its texts without regard to case, in unique rules.
+    pub ignores_case: bool,
 }
 
 /// The type of a column.
@@ -62,7 +64,10 @@ pub enum ColumnKind {
     Numeric(Option<(i64, i64)>),
     Boolean,
     Date,
-    Timestamp,
+    Timestamp {
+        /// Whether the values are moments, and not times on some clock.
+        has_zone: bool,
+    },
     Uuid,
     Json,
     /// One of these texts.
@@ -79,8 +84,16 @@ pub struct TableReference {
     /// The columns here, and the columns of the other table.
     pub columns: Vec<(String, String)>,
     pub target: String,
-    /// Whether deleting the row there deletes this one.
-    pub is_cascade: bool,
+    pub on_delete: DeleteAction,
+}
+
+/// What deleting a row does to the rows that refer to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeleteAction {
+    Refuse,
+    Cascade,
+    SetNull,
+    SetDefault,
 }
 
 impl TableDefinition {

@@ -3,7 +3,7 @@
 //! Every rule is tried with the reader of model files, and left out, with a note, if it refuses the field with it.
 
 use super::sql_text::{RuleCondition, SqlLiteral, parse_literal};
-use crate::model::database_tables::{ColumnDefinition, ColumnKind, TableEngine};
+use crate::model::database_tables::{ColumnDefinition, ColumnKind, DeleteAction, TableEngine};
 use crate::model::file;
 use crate::model::file::shape::toml_string;
 
@@ -80,7 +80,10 @@ impl InferredField {
     pub fn try_rule(&mut self, condition: &RuleCondition) -> bool {
         let number = |number: u64| number.to_string();
         match condition {
-            RuleCondition::Present => true,
+            RuleCondition::Present => {
+                let is_needed = !self.has("default") && !self.has("required");
+                !is_needed || self.try_key("required", "true")
+            }
             RuleCondition::OneOf(values) => {
                 let values = values.iter().map(|value| self.literal(value));
                 let Some(values) = values.collect::<Option<Vec<_>>>() else { return false };
@@ -199,13 +202,24 @@ pub fn infer(
 /// The field of a column that holds the id of an item.
 pub fn reference(
     (column, name): (&ColumnDefinition, String),
-    (target, is_cascade): (&str, bool),
+    (target, on_delete): (&str, DeleteAction),
     engine: TableEngine,
+    notes: &mut Notes,
 ) -> InferredField {
     let select = id_value(column, engine);
     let mut keys = vec![("type", "\"ref\"".to_owned()), ("to", toml_string(target))];
-    if is_cascade {
-        keys.push(("on_delete", "\"cascade\"".to_owned()));
+    let mut note = |action: &str| {
+        let name = shorten(&column.name);
+        notes.push(format!("{name}: deleting the other row {action}; here that is refused"));
+    };
+    match on_delete {
+        DeleteAction::Refuse => {}
+        DeleteAction::Cascade => keys.push(("on_delete", "\"cascade\"".to_owned())),
+        DeleteAction::SetNull if !column.is_required => {
+            keys.push(("on_delete", "\"clear\"".to_owned()));
+        }
+        DeleteAction::SetNull => note("sets it to NULL, which it cannot be"),
+        DeleteAction::SetDefault => note("sets it to its default"),
     }
     if column.is_required {
         keys.push(("required", "true".to_owned()));
@@ -262,7 +276,7 @@ fn type_name(kind: &ColumnKind) -> Option<&'static str> {
         ColumnKind::Numeric(_) => "decimal",
         ColumnKind::Boolean => "boolean",
         ColumnKind::Date => "date",
-        ColumnKind::Timestamp => "timestamp",
+        ColumnKind::Timestamp { .. } => "timestamp",
         ColumnKind::Uuid => "uuid",
         ColumnKind::Json => "json",
         // An element of a list is never null, and JSON in JSON needs no list.
@@ -297,9 +311,8 @@ pub fn quote(name: &str) -> String {
 fn select(column: &ColumnDefinition, engine: TableEngine) -> String {
     let name = quote(&column.name);
     match (engine, &column.kind) {
-        (TableEngine::Postgres, ColumnKind::Timestamp) => {
-            let zone =
-                if column.declared.contains("with time zone") { " AT TIME ZONE 'UTC'" } else { "" };
+        (TableEngine::Postgres, ColumnKind::Timestamp { has_zone }) => {
+            let zone = if *has_zone { " AT TIME ZONE 'UTC'" } else { "" };
             format!("to_char({name}{zone}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')")
         }
         (TableEngine::Postgres, ColumnKind::List(_)) => format!("to_json({name})"),
@@ -316,9 +329,12 @@ fn select(column: &ColumnDefinition, engine: TableEngine) -> String {
         (TableEngine::Sqlite, ColumnKind::Boolean) => {
             format!("CASE {name} WHEN 0 THEN 'false' WHEN 1 THEN 'true' ELSE {name} END")
         }
-        // A text that is no time stays, so that the import names its line.
-        (TableEngine::Sqlite, ColumnKind::Timestamp) => format!(
-            "coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {name}, CASE typeof({name}) WHEN 'integer' THEN 'unixepoch' ELSE '+0 days' END), {name})"
+        // SQLite's functions know milliseconds; six decimals are kept as they are. A text that is no time stays, so
+        // that the import names its line.
+        (TableEngine::Sqlite, ColumnKind::Timestamp { .. }) => format!(
+            "coalesce(CASE WHEN {name} GLOB '*:[0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]*' AND substr({name}, 20, 1) = '.' \
+             THEN strftime('%Y-%m-%dT%H:%M:%S', substr({name}, 1, 19) || substr({name}, 27)) || substr({name}, 20, 7) || 'Z' END, \
+             strftime('%Y-%m-%dT%H:%M:%fZ', {name}, CASE typeof({name}) WHEN 'integer' THEN 'unixepoch' ELSE '+0 days' END), {name})"
         ),
         (TableEngine::Sqlite, ColumnKind::Date) => format!("coalesce(date({name}), {name})"),
         _ => name,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::database_tables::{ColumnKind, TableDefinition, TableReference};
+use crate::model::database_tables::{ColumnKind, DeleteAction, TableDefinition, TableReference};
 
 /// The most resources in a path.
 const LEVELS_MAX: usize = 16;
@@ -24,7 +24,7 @@ pub struct ItemReference {
     pub column: String,
     /// The index of the other table.
     pub target: usize,
-    pub is_cascade: bool,
+    pub on_delete: DeleteAction,
 }
 
 /// The relations of one table.
@@ -79,7 +79,7 @@ fn item_reference(tables: &[TableDefinition], key: &TableReference) -> Option<It
     let target = tables.iter().position(|table| table.name == key.target)?;
     let table = tables.get(target)?;
     let is_id = table.primary_key == [target_column.clone()] && infer_id(table) != InferredId::New;
-    is_id.then(|| ItemReference { column: column.clone(), target, is_cascade: key.is_cascade })
+    is_id.then(|| ItemReference { column: column.clone(), target, on_delete: key.on_delete })
 }
 
 /// The one foreign key without which a row cannot be, and with which it is deleted. The rules of the table must be
@@ -92,7 +92,7 @@ fn find_parent(
     let is_owner = |one: &&ItemReference| {
         let column = table.column(&one.column);
         let is_key = table.primary_key == [one.column.clone()];
-        one.is_cascade
+        one.on_delete == DeleteAction::Cascade
             && one.target != at
             && !is_key
             && column.is_some_and(|column| column.is_required)

@@ -82,16 +82,19 @@ impl<'t> InferredResource<'t> {
             let is_id = self.relations.id != InferredId::New
                 && self.table.primary_key == [column.name.clone()];
             let reference = self.relations.references.iter().find(|one| one.column == column.name);
-            let target = reference.and_then(|one| Some((names.get(one.target)?, one.is_cascade)));
+            let target = reference.and_then(|one| Some((names.get(one.target)?, one.on_delete)));
             match target {
                 _ if parent.as_ref() == Some(&column.name) => {}
-                Some((target, is_cascade)) => {
+                Some((target, on_delete)) => {
                     // `customer_id` refers to a customer.
                     let wanted = snake_case(&column.name);
                     let wanted = wanted.strip_suffix("_id").unwrap_or(&wanted);
                     let wanted = if is_id || wanted == "id" { target } else { wanted };
                     let name = field_name(wanted, self.fields.len(), &mut taken);
-                    let mut field = field::reference((column, name), (target, is_cascade), engine);
+                    let target = (&**target, on_delete);
+                    let mut notes = Notes::new();
+                    let mut field = field::reference((column, name), target, engine, &mut notes);
+                    self.notes.extend(notes);
                     if is_id {
                         field.keys.push(("unique", "true".to_owned()));
                     }
@@ -137,6 +140,15 @@ impl<'t> InferredResource<'t> {
         for group in groups {
             if self.relations.id != InferredId::New && *group == self.table.primary_key {
                 continue;
+            }
+            let ignores_case = |column: &&String| {
+                self.table.column(column).is_some_and(|column| column.ignores_case)
+            };
+            if let Some(column) = group.iter().find(ignores_case) {
+                let column = shorten(column);
+                self.notes.push(format!(
+                    "{column}: it is unique there without regard to case; here case counts (see lower, in computed fields)"
+                ));
             }
             if !self.add_unique(group) {
                 let columns: Vec<String> = group.iter().map(|column| shorten(column)).collect();
@@ -197,8 +209,13 @@ impl<'t> InferredResource<'t> {
             let found = parse_condition(check);
             let mut is_kept = found.is_complete;
             for rule in &found.rules {
-                let is_column =
-                    |field: &&mut InferredField| field.column.eq_ignore_ascii_case(&rule.column);
+                // SQLite ignores the case of names, but two columns of PostgreSQL may differ in it.
+                let mut columns = self.fields.iter().map(|field| &field.column);
+                let is_exact = columns.any(|column| *column == rule.column);
+                let is_column = |field: &&mut InferredField| match is_exact {
+                    true => field.column == rule.column,
+                    false => field.column.eq_ignore_ascii_case(&rule.column),
+                };
                 let field = self.fields.iter_mut().find(is_column);
                 is_kept &= field.is_some_and(|field| field.try_rule(&rule.condition));
             }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model;
 use crate::model::database_tables::{
-    ColumnDefinition, ColumnKind, TableDefinition, TableEngine, TableReference,
+    ColumnDefinition, ColumnKind, DeleteAction, TableDefinition, TableEngine, TableReference,
 };
 
 /// Names that are plain, reserved, taken by others, or no names at all.
@@ -56,7 +56,7 @@ fn scalar() -> impl Strategy<Value = ColumnKind> {
         prop::option::of((any::<i64>(), any::<i64>())).prop_map(ColumnKind::Numeric),
         Just(ColumnKind::Boolean),
         Just(ColumnKind::Date),
-        Just(ColumnKind::Timestamp),
+        any::<bool>().prop_map(|has_zone| ColumnKind::Timestamp { has_zone }),
         Just(ColumnKind::Uuid),
         Just(ColumnKind::Json),
         prop::collection::vec(name(), 0..4).prop_map(ColumnKind::Choice),
@@ -108,14 +108,21 @@ fn column() -> impl Strategy<Value = ColumnDefinition> {
             is_required,
             default,
             is_generated,
+            ignores_case: is_required,
         },
     )
 }
 
 fn table() -> impl Strategy<Value = TableDefinition> {
     let names = || prop::collection::vec(name(), 0..4);
-    let key = (prop::collection::vec((name(), name()), 1..3), name(), any::<bool>())
-        .prop_map(|(columns, target, is_cascade)| TableReference { columns, target, is_cascade });
+    let action = prop::sample::select(vec![
+        DeleteAction::Refuse,
+        DeleteAction::Cascade,
+        DeleteAction::SetNull,
+        DeleteAction::SetDefault,
+    ]);
+    let key = (prop::collection::vec((name(), name()), 1..3), name(), action)
+        .prop_map(|(columns, target, on_delete)| TableReference { columns, target, on_delete });
     let checks = prop::collection::vec(
         prop::sample::select(CONDITIONS.to_vec()).prop_map(str::to_owned),
         0..3,
@@ -184,6 +191,7 @@ fn inferred_model_keeps_the_limits_of_a_model() {
         is_required: true,
         default: None,
         is_generated: false,
+        ignores_case: false,
     };
     let chain = |at: usize| TableDefinition {
         name: format!("level_{at}"),
@@ -192,7 +200,7 @@ fn inferred_model_keeps_the_limits_of_a_model() {
         foreign_keys: vec![TableReference {
             columns: vec![("above".to_owned(), "id".to_owned())],
             target: format!("level_{}", at + 1),
-            is_cascade: true,
+            on_delete: DeleteAction::Cascade,
         }],
         ..TableDefinition::default()
     };

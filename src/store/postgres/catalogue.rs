@@ -7,7 +7,8 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::model::database_tables::{
-    ColumnDefinition, ColumnKind, DatabaseTables, TableDefinition, TableEngine, TableReference,
+    ColumnDefinition, ColumnKind, DatabaseTables, DeleteAction, TableDefinition, TableEngine,
+    TableReference,
 };
 use crate::model::settings::ServerTable;
 use crate::store::driver::Driver as _;
@@ -27,11 +28,12 @@ const RELATIONS: &str = "SELECT relname::text, relkind::text FROM pg_class \
 const COLUMNS: &str = "SELECT c.relname::text, a.attname::text, format_type(a.atttypid, a.atttypmod), \
      a.attnotnull OR t.typnotnull, pg_get_expr(d.adbin, d.adrelid), a.attgenerated <> '', \
      CASE WHEN b.typcategory = 'A' THEN format_type(b.typelem, m.modifier) ELSE format_type(b.oid, m.modifier) END, \
-     b.typcategory = 'A', greatest(a.attndims, t.typndims) > 1 \
+     b.typcategory = 'A', greatest(a.attndims, t.typndims) > 1, \
+     format_type(b.oid, NULL) = 'citext' OR l.collisdeterministic IS FALSE \
      FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid \
      JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END \
      CROSS JOIN LATERAL (SELECT CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END AS modifier) m \
-     LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
+     LEFT JOIN pg_collation l ON l.oid = a.attcollation LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped \
      ORDER BY c.oid, a.attnum";
 
@@ -45,7 +47,7 @@ const DOMAIN_CHECKS: &str = "SELECT format_type(contypid, NULL), pg_get_expr(con
 /// A row for each column of a constraint; one row if it has none.
 const CONSTRAINTS: &str = "SELECT con.oid::text, con.contype::text, c.relname::text, a.attname::text, \
      CASE WHEN f.relnamespace = c.relnamespace THEN f.relname::text ELSE f.oid::regclass::text END, fa.attname::text, \
-     con.confdeltype = 'c', pg_get_expr(con.conbin, con.conrelid), con.conname::text \
+     con.confdeltype::text, pg_get_expr(con.conbin, con.conrelid), con.conname::text \
      FROM pg_constraint con JOIN pg_class c ON c.oid = con.conrelid \
      LEFT JOIN LATERAL unnest(con.conkey) WITH ORDINALITY AS k (number, at) ON true \
      LEFT JOIN pg_attribute a ON a.attrelid = con.conrelid AND a.attnum = k.number \
@@ -145,6 +147,7 @@ async fn read_columns(
             is_required: row.boolean(3)? == Some(true),
             default: row.optional_text(4)?,
             is_generated: row.boolean(5)? == Some(true),
+            ignores_case: row.boolean(9)? == Some(true),
             kind: match (is_list, has_lists) {
                 (true, true) => list(list(kind)),
                 (true, false) => list(kind),
@@ -184,7 +187,7 @@ struct ConstraintColumn {
     column: Option<String>,
     target: Option<String>,
     target_column: Option<String>,
-    is_cascade: bool,
+    on_delete: DeleteAction,
     condition: Option<String>,
     name: String,
 }
@@ -201,7 +204,12 @@ async fn read_constraints(
             column: row.optional_text(3)?,
             target: row.optional_text(4)?,
             target_column: row.optional_text(5)?,
-            is_cascade: row.boolean(6)? == Some(true),
+            on_delete: match &*row.required_text(6)? {
+                "c" => DeleteAction::Cascade,
+                "n" => DeleteAction::SetNull,
+                "d" => DeleteAction::SetDefault,
+                _ => DeleteAction::Refuse,
+            },
             condition: row.optional_text(7)?,
             name: row.required_text(8)?,
         })
@@ -228,7 +236,7 @@ async fn read_constraints(
                     None => table.foreign_keys.push(TableReference {
                         columns: vec![column],
                         target,
-                        is_cascade: row.is_cascade,
+                        on_delete: row.on_delete,
                     }),
                 }
             }
@@ -308,7 +316,9 @@ fn column_kind(declared: &str, enums: &BTreeMap<String, Vec<String>>) -> ColumnK
         }
         "character" | "bpchar" => ColumnKind::Text { chars_max: length, is_padded: true },
         "date" => ColumnKind::Date,
-        name if name.starts_with("timestamp") => ColumnKind::Timestamp,
+        name if name.starts_with("timestamp") => {
+            ColumnKind::Timestamp { has_zone: declared.ends_with(" with time zone") }
+        }
         "uuid" => ColumnKind::Uuid,
         "json" | "jsonb" => ColumnKind::Json,
         "bytea" => ColumnKind::Binary,

@@ -5,7 +5,8 @@ use std::path::Path;
 use rusqlite::{Connection, Row};
 
 use crate::model::database_tables::{
-    ColumnDefinition, ColumnKind, DatabaseTables, TableDefinition, TableEngine, TableReference,
+    ColumnDefinition, ColumnKind, DatabaseTables, DeleteAction, TableDefinition, TableEngine,
+    TableReference,
 };
 use crate::model::infer::sql_text::find_checks;
 use crate::store::error::OpenError;
@@ -26,7 +27,8 @@ const FOREIGN_KEYS: &str = "SELECT id, \"table\", \"from\", \"to\", on_delete FR
 /// 1: the table. The origin is `pk` for the primary key.
 const INDEXES: &str = "SELECT name, \"unique\", partial FROM pragma_index_list(?1) WHERE origin <> 'pk' ORDER BY name";
 /// 1: the index. A column that is an expression has no name.
-const INDEX_COLUMNS: &str = "SELECT name FROM pragma_index_info(?1) ORDER BY seqno";
+const INDEX_COLUMNS: &str =
+    "SELECT name, coll FROM pragma_index_xinfo(?1) WHERE key ORDER BY seqno";
 
 pub fn read_tables(path: &Path) -> Result<DatabaseTables, OpenError> {
     let files = DatabaseFiles::find(path)?;
@@ -86,6 +88,7 @@ fn read_table(connection: &Connection, name: String) -> rusqlite::Result<TableDe
             is_required: row.get::<_, bool>(2)? || position > 0,
             default: row.get(3)?,
             is_generated: row.get::<_, i64>(5)? > 1,
+            ignores_case: false,
             name: column,
             declared,
         })
@@ -110,8 +113,14 @@ fn read_indexes(connection: &Connection, table: &mut TableDefinition) -> rusqlit
         Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?, row.get::<_, bool>(2)?))
     })?;
     for (index, is_unique, is_partial) in indexes {
-        let columns: Vec<Option<String>> =
-            query(connection, INDEX_COLUMNS, Some(&index), |row| row.get(0))?;
+        let columns: Vec<(Option<String>, String)> =
+            query(connection, INDEX_COLUMNS, Some(&index), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for (name, _) in columns.iter().filter(|(_, coll)| is_unique && coll == "NOCASE") {
+            let named =
+                table.columns.iter_mut().filter(|column| Some(&column.name) == name.as_ref());
+            named.for_each(|column| column.ignores_case = true);
+        }
+        let columns: Vec<Option<String>> = columns.into_iter().map(|(name, _)| name).collect();
         let first = columns.first().cloned().flatten();
         match columns.into_iter().collect::<Option<Vec<_>>>() {
             Some(columns) if is_unique && !is_partial => table.unique.push(columns),
@@ -138,8 +147,13 @@ fn read_foreign_keys(
         match keys.last_mut().filter(|(last, _)| *last == id) {
             Some((_, key)) => key.columns.push(column),
             None => {
-                let is_cascade = on_delete.eq_ignore_ascii_case("cascade");
-                keys.push((id, TableReference { columns: vec![column], target, is_cascade }));
+                let on_delete = match &*on_delete.to_ascii_lowercase() {
+                    "cascade" => DeleteAction::Cascade,
+                    "set null" => DeleteAction::SetNull,
+                    "set default" => DeleteAction::SetDefault,
+                    _ => DeleteAction::Refuse,
+                };
+                keys.push((id, TableReference { columns: vec![column], target, on_delete }));
             }
         }
     }
@@ -185,7 +199,7 @@ fn column_kind(declared: &str) -> ColumnKind {
         () if has(&["BOOL"]) => ColumnKind::Boolean,
         () if has(&["POINT", "INTERVAL"]) => ColumnKind::Other,
         () if has(&["INT"]) => ColumnKind::Integer,
-        () if has(&["DATETIME", "TIMESTAMP"]) => ColumnKind::Timestamp,
+        () if has(&["DATETIME", "TIMESTAMP"]) => ColumnKind::Timestamp { has_zone: false },
         () if has(&["DATE"]) => ColumnKind::Date,
         () if has(&["UUID", "GUID"]) => ColumnKind::Uuid,
         () if has(&["JSON"]) => ColumnKind::Json,

@@ -178,7 +178,7 @@ on_every_backend! {
             #
             # To copy the rows, export the SELECT after "rows of" as CSV, and import it with: nouns import RESOURCE FILE
             # Those after "references of" come last, with: nouns import RESOURCE FILE --upsert id
-            # import order: category customer log order product order_detail shipment
+            # import order: category customer log order product order_detail return shipment
             # note: big_orders: a view; it is left out
 
 
@@ -242,6 +242,18 @@ on_every_backend! {
             kind = { type = "text", max_length = 10, required = true, one_of = ["food", "drink"] }
             stock = { type = "integer", min = 0, max = 1000 }
 
+            # The table returns
+            # note: category_id: deleting the other row sets it to its default; here that is refused
+            # note: clerk_id: deleting the other row sets it to NULL, which it cannot be; here that is refused
+            [resources.return]
+            id = "integer"
+
+            [resources.return.fields]
+            order = { type = "ref", to = "order", on_delete = "clear" }
+            category = { type = "ref", to = "category", required = true }
+            clerk = { type = "ref", to = "category", required = true }
+            reason = { type = "text", max_length = 10, required = true }
+
             # The table shipments
             # note: took: INTERVAL is a text in the model
             # note: order_id, product_id: they refer to order_details together; they are plain fields
@@ -253,7 +265,7 @@ on_every_backend! {
             product_id = { type = "integer" }
             took = { type = "text" }
             ---
-            wrote nouns.toml with 7 resources and 12 notes on what does not fit; look at it, then serve it with: nouns serve"##]].assert_eq(&seen);
+            wrote nouns.toml with 8 resources and 14 notes on what does not fit; look at it, then serve it with: nouns serve"##]].assert_eq(&seen);
         let notes = file.said.lines().filter(|line| line.starts_with("nouns: note: ")).count();
         assert_eq!(notes, file.text.matches("# note: ").count());
         let server = file.import_all(&other);
@@ -365,4 +377,31 @@ fn init_from_a_database_refuses_wrong_flags_and_an_existing_model() {
     // The file of the other program has no new neighbours.
     let names = fs::read_dir(other.folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.collect::<Vec<_>>(), ["nouns.db"]);
+}
+
+/// Texts as SQLite's own functions do not know them: microseconds, and a column that ignores case.
+#[test]
+fn init_from_sqlite_keeps_microseconds_and_notes_columns_that_ignore_case() {
+    let other = OtherDatabase::new(
+        Backend::Sqlite,
+        "CREATE TABLE visit (id INTEGER PRIMARY KEY, at DATETIME, who TEXT UNIQUE COLLATE NOCASE);
+         INSERT INTO visit VALUES (1, '2026-11-15 02:28:14.123456', 'Ann'), (2, '2026-11-15T03:28:59.999999+01:00', 'Bob'),
+           (3, '2026-11-15 02:28:14.5', 'Cem'), (4, 1763173694, 'Dia'), (5, '2026-11-15', 'Eve')",
+    );
+    let file = other.infer();
+    assert!(file.comment("note: who: it is unique there without regard to case").is_some());
+    let server = file.import_all(&other);
+    let visits = server.get("/visits").json()["visits"].clone();
+    let times: Vec<&str> =
+        visits.as_array().unwrap().iter().map(|visit| visit["at"].as_str().unwrap()).collect();
+    assert_eq!(
+        times,
+        [
+            "2026-11-15T02:28:14.123456Z",
+            "2026-11-15T02:28:59.999999Z",
+            "2026-11-15T02:28:14.500000Z",
+            "2025-11-15T02:28:14.000000Z",
+            "2026-11-15T00:00:00.000000Z"
+        ]
+    );
 }

@@ -35,6 +35,7 @@ fn init_from_types_of_postgresql() {
         # note: raw: nouns stores no bytea; it is left out
         # note: span: int4range is a text in the model
         # note: doubled: the database computes it; it is left out (see computed)
+        # note: email: it is unique there without regard to case; here case counts (see lower, in computed fields)
         [resources.thing]
 
         [resources.thing.fields]
@@ -57,6 +58,8 @@ fn init_from_types_of_postgresql() {
         span = { type = "text" }
         other = { type = "uuid" }
         flag = { type = "boolean" }
+        seen = { type = "timestamp" }
+        email = { type = "text", unique = true }
     "##]].assert_eq(&without_statements(&file));
 }
 
@@ -108,7 +111,9 @@ fn init_from_types_of_postgresql_and_import_of_their_values() {
           "padded": "ab",
           "span": "[1,5)",
           "other": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-          "flag": false
+          "flag": false,
+          "seen": "2026-11-15T02:28:14.123456Z",
+          "email": "Ann@example.com"
         }"#]]
     .assert_eq(&serde_json::to_string_pretty(&thing).unwrap());
     // Version 4 becomes version 7, in the id and in references to it.

@@ -69,6 +69,11 @@ CREATE TABLE shipments (
   id INTEGER NOT NULL PRIMARY KEY, order_id INTEGER, product_id INTEGER, took INTERVAL,
   FOREIGN KEY (order_id, product_id) REFERENCES order_details (order_id, product_id)
 );
+CREATE TABLE returns (
+  id INTEGER NOT NULL PRIMARY KEY, order_id INTEGER REFERENCES orders (id) ON DELETE SET NULL,
+  category_id INTEGER NOT NULL DEFAULT 1 REFERENCES categories (id) ON DELETE SET DEFAULT,
+  clerk_id INTEGER NOT NULL REFERENCES categories (id) ON DELETE SET NULL, reason VARCHAR(10) CHECK (reason IS NOT NULL)
+);
 CREATE TABLE log (message TEXT);
 CREATE VIEW big_orders AS SELECT * FROM orders;
 INSERT INTO customers (customer_id, company_name) VALUES ('ALFKI', 'Alfreds'), ('ANATR', 'Ana');
@@ -77,6 +82,7 @@ INSERT INTO products VALUES (1, 'Chai', NULL, 18, FALSE, 'drink', 39);
 INSERT INTO orders VALUES (1, 'ALFKI', 32.38);
 INSERT INTO order_details VALUES (1, 1, 12);
 INSERT INTO shipments VALUES (1, 1, 1, NULL);
+INSERT INTO returns VALUES (1, 1, 1, 1, 'broken');
 INSERT INTO log VALUES ('started'), (NULL)
 "#;
 
@@ -99,16 +105,19 @@ CREATE TABLE "Empty" ("only" INTEGER NOT NULL PRIMARY KEY)
 pub const POSTGRES_TYPES: &str = r#"
 CREATE TYPE mood AS ENUM ('sad', 'it''s ok');
 CREATE DOMAIN posint AS integer NOT NULL CHECK (VALUE > 0);
+CREATE DOMAIN moment AS timestamptz;
+CREATE COLLATION no_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
 CREATE TABLE things (
   id uuid PRIMARY KEY DEFAULT gen_random_uuid(), feeling mood NOT NULL DEFAULT 'sad', feelings mood[], tags varchar(10)[] NOT NULL,
   grid integer[][], amount money, size posint, ratio real, big double precision, data jsonb, at timestamptz, local timestamp(3),
   day date, part_of_day time, took interval, address inet, raw bytea, padded char(4), span int4range,
-  doubled integer GENERATED ALWAYS AS (2 * 3) STORED, other uuid, flag boolean
+  doubled integer GENERATED ALWAYS AS (2 * 3) STORED, other uuid, flag boolean,
+  seen moment, email text COLLATE no_case UNIQUE
 );
 CREATE TABLE parts (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, thing_id uuid NOT NULL REFERENCES things (id) ON DELETE CASCADE, name text);
 ALTER TABLE parts ADD CONSTRAINT one UNIQUE (thing_id);
 INSERT INTO things VALUES ('9d0f6c1e-9a44-4c39-8f0a-0e8b2d3f4a5b', 'it''s ok', '{sad,"it''s ok"}', '{a,"b, c"}', '{{1,2},{3,4}}', 12.50, 3, 0.1, 1e300,
   '{"a": [1, null]}', '2026-11-15 03:28:14.123456+01', '2026-11-15 02:28:14.5', '2026-11-15', '10:30', '1 day', '10.0.0.1', '\xDEAD', 'ab', '[1,5)',
-  DEFAULT, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', false);
+  DEFAULT, 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', false, '2026-11-15 03:28:14.123456+01', 'Ann@example.com');
 INSERT INTO parts (thing_id, name) VALUES ('9d0f6c1e-9a44-4c39-8f0a-0e8b2d3f4a5b', NULL)
 "#;
