@@ -280,7 +280,7 @@ fault_codes! {
     Range "range" "the value is too small, too large or too precise";
     Pattern "pattern" "the text does not match the declared pattern";
     OneOf "one_of" "the value is not one of the declared ones";
-    Items "items" "the list has too few or too many items";
+    Items "items" "the list has too few or too many items, or one twice";
     Unknown "unknown" "the resource has no such field";
     ReadOnly "read_only" "the server sets this field";
     Mismatch "mismatch" "the value contradicts the path";

@@ -194,7 +194,8 @@ impl<'d> ModelComparison<'d> {
 
     /// Compares the targets of references.
     fn compare_targets(&mut self, (old, was): (&Model, &Field), (new, is): (&Model, &Field)) {
-        let (Some(was), Some(is)) = (was.rules.reference, is.rules.reference) else { return };
+        let target = |field: &Field| field.rules.reference.or(field.many_references());
+        let (Some(was), Some(is)) = (target(was), target(is)) else { return };
         let is_other = !is_former(old, was.resource, new.resource(is.resource));
         // The number of an item is also the number of another item elsewhere; a UUID is not.
         let (effect, reason) = match is.id {

@@ -93,7 +93,7 @@ pub struct FieldRules {
     pub reference: Option<ReferenceTarget>,
     pub reference_rule: Option<ReferenceRule>,
     pub states: Option<StateMachine>,
-    /// The element of a `list`.
+    /// The element of a `list`, and of `refs`.
     pub element: Option<Box<Field>>,
     /// The fields of an `object`.
     pub fields: Vec<Field>,
@@ -220,7 +220,7 @@ pub struct ReferenceRule {
 pub enum OnDelete {
     Restrict,
     Cascade,
-    /// The reference loses its value; optional references only.
+    /// The reference is removed; a field of type `ref` loses its value, and is optional.
     Clear,
     /// Deleted later, in batches, without entries in the change log; built-in resources only. Until then the items
     /// are invisible, because reads join their parent.
@@ -323,6 +323,11 @@ impl Field {
         path.iter().try_fold(self, |field, name| {
             field.rules.fields.iter().find(|inner| inner.name == *name)
         })
+    }
+
+    /// The target of its references, if it is a field of type `refs`.
+    pub fn many_references(&self) -> Option<ReferenceTarget> {
+        self.rules.element.as_ref()?.rules.reference
     }
 
     /// The storage class of its values; a reference has that of the id that it holds.

@@ -26,8 +26,8 @@ pub mod types;
 
 pub use expr::Expr;
 pub use field::{
-    AuditedUser, DefaultSource, Deprecated, Field, FieldRules, OnDelete, ResourceIndex,
-    SORTED_CHARS_MAX, StateMachine, StorageClass, TransitionLimit,
+    AuditedUser, DefaultSource, Deprecated, Field, FieldRules, OnDelete, ReferenceTarget,
+    ResourceIndex, SORTED_CHARS_MAX, StateMachine, StorageClass, TransitionLimit,
 };
 pub use file::retained::read_with_retained;
 pub use file::{read, read_places, read_shape};

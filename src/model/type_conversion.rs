@@ -34,6 +34,12 @@ pub fn can_convert(from: &Field, to: &Field) -> bool {
     match (from.kind.name, to.kind.name) {
         (was, is) if was == is => true,
         ("json", _) | (_, "json") => true,
+        ("list" | "refs", "list" | "refs") => {
+            let elements = (&from.rules.element, &to.rules.element);
+            matches!(elements, (Some(was), Some(is)) if can_convert(was, is))
+        }
+        ("ref", "refs") => true,
+        ("refs", _) | (_, "refs") => false,
         (was, "list") => {
             was != "object" && to.rules.element.as_deref().is_some_and(|of| can_convert(from, of))
         }
@@ -80,7 +86,7 @@ pub fn convert(
 fn write_converted(out: &mut Vec<u8>, (from, to): (&Field, &Field), json: &Json<'_>) -> bool {
     match (from.kind.name, to.kind.name, json) {
         (_, _, Json::Null) | ("json", _, _) | (_, "json", _) => json::write(out, json),
-        ("list", "list", Json::List(elements)) => {
+        ("list" | "refs", "list" | "refs", Json::List(elements)) => {
             let (Some(was), Some(is)) = (&from.rules.element, &to.rules.element) else {
                 return false;
             };
@@ -98,7 +104,7 @@ fn write_converted(out: &mut Vec<u8>, (from, to): (&Field, &Field), json: &Json<
         ("object", "object", Json::Object(members)) => {
             return write_members(out, (&from.rules.fields, &to.rules.fields), members);
         }
-        (was, "list", _) if was != "list" => {
+        (was, "list" | "refs", _) if !["list", "refs"].contains(&was) => {
             let Some(of) = &to.rules.element else { return false };
             out.push(b'[');
             let is_converted = write_converted(out, (from, of), json);

@@ -87,6 +87,9 @@ fn texts(field: &Field) -> Vec<Value> {
 
 fn structure(field: &Field) -> Vec<Value> {
     let rules = &field.rules;
+    if field.many_references().is_some() {
+        return vec![Value::List(Vec::new())];
+    }
     if let Some(element) = &rules.element {
         let count = rules.min_items.unwrap_or(0).max(1).min(rules.max_items.unwrap_or(usize::MAX));
         let element = field_value(element);

@@ -8,6 +8,7 @@ use super::pattern;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::json;
+use crate::model::types::REFERENCES_MAX;
 use crate::model::{
     AuditedUser, DefaultSource, Deprecated, Field, GrantVerb, Resource, StateMachine, StorageClass,
     UniqueScope,
@@ -198,9 +199,11 @@ impl FieldSchemas<'_, '_> {
                 SchemaPurpose::Patch => SchemaPurpose::Replace,
                 purpose => purpose,
             };
+            let many = field.many_references();
             return types(&["array"], is_nullable)
                 .with_some("minItems", rules.min_items)
-                .with_some("maxItems", rules.max_items)
+                .with_some("maxItems", rules.max_items.or(many.map(|_| REFERENCES_MAX)))
+                .with_some("uniqueItems", many.map(|_| true))
                 .with("items", Self { purpose, ..*self }.member(element));
         }
         if rules.fields.is_empty() {

@@ -94,7 +94,7 @@ impl<'a> Control<'a> {
     ) -> Self {
         let text = control_text(value);
         let kind = match field.kind.name {
-            "object" | "list" => "json",
+            "object" | "list" | "refs" => "json",
             // Integer ids are numbers in JSON.
             "ref" if field.storage_class() == StorageClass::Integer => "integer",
             "ref" => "text",

@@ -298,7 +298,7 @@ fn hint(field: &Field, purpose: FormPurpose<'_>) -> String {
     }
     match field.kind.name {
         "timestamp" => parts.push("In UTC, such as 2026-11-14T09:30:00Z.".to_owned()),
-        "json" | "list" | "object" => parts.push("As JSON.".to_owned()),
+        "json" | "list" | "refs" | "object" => parts.push("As JSON.".to_owned()),
         "ref" => parts.push("Type the beginning of its name, or an id.".to_owned()),
         _ => {}
     }

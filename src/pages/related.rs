@@ -140,7 +140,7 @@ pub fn child_list_address(viewer: &Viewer<'_>, child: &Resource, path: &str) -> 
 
 /// The target of a reference and the path of all its items, if the caller may read it.
 pub fn reachable_target<'a>(viewer: &Viewer<'a>, field: &Field) -> Option<(&'a Resource, String)> {
-    reachable(viewer, field.rules.reference?.resource)
+    reachable(viewer, field.rules.reference.or(field.many_references())?.resource)
 }
 
 /// A resource and the path under which the id alone determines an item, if there is one and the caller may read it.
@@ -160,7 +160,9 @@ fn reference_addresses(
     items: &[Json<'_>],
 ) -> Vec<String> {
     let fields = viewer.readable_fields(resource);
-    let fields = fields.filter(|(_, field)| field.rules.reference.is_some());
+    let is_reference =
+        |field: &Field| field.rules.reference.is_some() || field.many_references().is_some();
+    let fields = fields.filter(|(_, field)| is_reference(field));
     let lists = fields.take(REFERENCE_FIELDS_MAX).filter_map(|(_, field)| {
         label_list(viewer, reachable_target(viewer, field)?, (&field.name, items))
     });
@@ -188,8 +190,12 @@ fn label_list(
     let label = &label_field(viewer, viewer.model.resource(target.index))?.name;
     // With `expand`, an item is in place of its id.
     let id = |value| member(value, "id").unwrap_or(value);
-    let ids = items.iter().filter_map(|item| text_of(member(item, name).map(id)));
-    let ids: BTreeSet<&str> = ids.collect();
+    let values = items.iter().filter_map(|item| member(item, name));
+    let values = values.flat_map(|value| match value {
+        Json::List(ids) => ids.iter(),
+        id => std::slice::from_ref(id).iter(),
+    });
+    let ids: BTreeSet<&str> = values.filter_map(|value| text_of(Some(id(value)))).collect();
     let ids: Vec<&str> = ids.into_iter().take(values_max).collect();
     let address = || format!("{path}?id:in={}&fields={label}&limit={}", ids.join(","), ids.len());
     (!ids.is_empty()).then(address)

@@ -58,6 +58,11 @@ pub enum ShownValue {
     Reference(ReferenceLink),
     /// With the end of the id.
     FullReference(ReferenceLink),
+    /// The first references of a list, and the number of the others.
+    References {
+        links: Vec<ReferenceLink>,
+        more: usize,
+    },
     Email(String),
     WebAddress(String),
     Time(TimeElement),
@@ -98,7 +103,10 @@ impl ShownValue {
             ("uuid", Json::Text(id)) => Self::id(id),
             ("timestamp", Json::Text(text)) => Self::Time(TimeElement::time(text)),
             ("date", Json::Text(text)) => Self::Time(TimeElement::date(text)),
-            ("list", Json::List(list)) => Self::short_list(list),
+            ("refs", Json::List(list)) if !list.is_empty() => {
+                Self::references(page, field, (list, TAGS_SHOWN))
+            }
+            ("list" | "refs", Json::List(list)) => Self::short_list(list),
             ("object", Json::Object(members)) => {
                 let shown = members.iter().filter_map(|(_, value)| plain_text(value));
                 let shown: Vec<String> = shown.take(OBJECT_VALUES_SHOWN).collect();
@@ -122,7 +130,10 @@ impl ShownValue {
             }
             ("uuid", Json::Text(id)) => Self::CopiedId(id.to_string()),
             ("ref", _) => Self::FullReference(reference(page, field, value)),
-            ("list", Json::List(list)) => Self::full_list(field, list),
+            ("refs", Json::List(list)) if !list.is_empty() => {
+                Self::references(page, field, (list, ELEMENTS_SHOWN))
+            }
+            ("list" | "refs", Json::List(list)) => Self::full_list(field, list),
             ("object", Json::Object(members)) => {
                 let text = |value| cut(&text_or_json(value), FULL_CHARS_MAX);
                 let members = members.iter().map(|(name, value)| (name.to_string(), text(value)));
@@ -174,6 +185,15 @@ impl ShownValue {
                 }
             }
         }
+    }
+
+    fn references(
+        page: &PageSource<'_>,
+        field: &Field,
+        (list, shown_max): (&[Json<'_>], usize),
+    ) -> Self {
+        let links = list.iter().take(shown_max).map(|id| reference(page, field, id));
+        Self::References { links: links.collect(), more: list.len().saturating_sub(shown_max) }
     }
 
     fn full_list(field: &Field, list: &[Json<'_>]) -> Self {

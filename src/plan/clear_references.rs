@@ -23,9 +23,17 @@ pub fn clear_references(
     let mut is_cleared = false;
     for (at, removed) in references {
         let value = values.get_mut(*at).or_bug("an item has a value for each field");
-        if *value == id_value(*removed) {
-            *value = Value::Null;
-            is_cleared = true;
+        let removed = id_value(*removed);
+        match value {
+            Value::List(ids) if ids.contains(&removed) => {
+                ids.retain(|id| *id != removed);
+                is_cleared = true;
+            }
+            value if *value == removed => {
+                *value = Value::Null;
+                is_cleared = true;
+            }
+            _ => {}
         }
     }
     if !is_cleared {

@@ -12,6 +12,7 @@ use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_
 use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
+use super::stored_reference::is_stored_reference;
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
@@ -244,26 +245,6 @@ pub fn check_preconditions(
             Err(RequestRefusal::PreconditionFailed(current))
         }
     }
-}
-
-/// Whether the reference at a pointer equals the stored one. Never where the caller may not see the stored
-/// value.
-fn is_stored_reference(
-    resource: &Resource,
-    unseen: UnreadableFields<'_>,
-    (stored, draft): (&Item, &ItemDraft),
-    pointer: &str,
-) -> bool {
-    let name = pointer.strip_prefix(&*draft.root).and_then(|rest| rest.strip_prefix('/'));
-    let Some((index, _)) = name.and_then(|name| resource.field(name)) else { return false };
-    if unseen.contains(index) {
-        return false;
-    }
-    let sent = match &draft.values {
-        DraftValues::Complete(values) => values.get(index),
-        DraftValues::Partial(values) => values.get(index).and_then(Option::as_ref),
-    };
-    sent.is_some() && sent == stored.values.get(index)
 }
 
 fn create(

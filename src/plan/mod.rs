@@ -9,6 +9,7 @@ mod builtin_rules;
 mod clear_references;
 mod defaults;
 mod item_rights;
+mod stored_reference;
 pub mod decide;
 mod patch;
 mod read_plan;

@@ -154,7 +154,7 @@ pub(super) fn validate_body(
     let values: Vec<Option<Value>> = values.collect();
     let references = resource.fields.iter().zip(&values);
     let references = references
-        .filter_map(|(field, value)| find_reference(field, value.as_ref(), &root))
+        .flat_map(|(field, value)| find_references(field, value.as_ref(), &root))
         .collect();
     let faults = faults.into_list();
     // A computed value would only repeat the faults of its operands.
@@ -380,9 +380,24 @@ fn value_of_omitted_readonly(field: &Field, aim: BodyPurpose) -> Option<Value> {
     }
 }
 
-fn find_reference(field: &Field, value: Option<&Value>, root: &str) -> Option<Reference> {
+fn find_references(field: &Field, value: Option<&Value>, root: &str) -> Vec<Reference> {
+    let pointer = format!("{root}/{}", field.name);
+    match (value, &field.rules.element) {
+        (Some(Value::List(values)), Some(element)) => {
+            let values = values.iter().enumerate();
+            let found = values.filter_map(|(at, value)| {
+                find_reference(element, value, &format!("{pointer}/{at}"))
+            });
+            found.collect()
+        }
+        (Some(value), None) => find_reference(field, value, &pointer).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn find_reference(field: &Field, value: &Value, pointer: &str) -> Option<Reference> {
     let target = field.rules.reference?;
-    let id = match value? {
+    let id = match value {
         Value::Text(text) => target.id.parse(text)?,
         Value::Integer(number) => Id::Integer(*number),
         Value::Null
@@ -392,5 +407,5 @@ fn find_reference(field: &Field, value: Option<&Value>, root: &str) -> Option<Re
         | Value::Moment(_) => return None,
         Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => return None,
     };
-    Some(Reference { to: target.resource, id, pointer: format!("{root}/{}", field.name) })
+    Some(Reference { to: target.resource, id, pointer: pointer.to_owned() })
 }

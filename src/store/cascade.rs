@@ -149,7 +149,7 @@ fn incoming_references<'a>(
     on_delete: OnDelete,
 ) -> Vec<(&'a IncomingReference, Id)> {
     let of = |item: &&Dependent| {
-        let links = &context.sql.table_statements(item.collection.resource).links;
+        let links = &context.sql.table_statements(item.collection.resource).incoming;
         let id = item.id;
         links.iter().filter(move |link| link.on_delete == on_delete).map(move |link| (link, id))
     };

@@ -42,7 +42,7 @@ pub trait Driver {
     /// Runs a statement and returns the number of rows it changed.
     async fn execute(&mut self, sql: &str, binds: &[Bind<'_>]) -> Result<usize, StatementError>;
 
-    /// Runs statements in order, each of which must change exactly one row.
+    /// Runs statements in order, each of which must change exactly one row, unless it says otherwise.
     async fn execute_all(
         &mut self,
         statements: &[Statement<'_>],
@@ -52,6 +52,7 @@ pub trait Driver {
             let failed = |failure| FailedStatement { at, failure };
             match self.execute(&statement.sql, &statement.binds).await.map_err(failed)? {
                 1 => {}
+                _ if !statement.changes_one_row => {}
                 _ => return Err(failed(changed_while_locked_error())),
             }
         }

@@ -104,6 +104,11 @@ impl EmptyTableRebuild {
             .collect()
     }
 
+    /// Whether the table of a resource of the old model is dropped.
+    pub fn drops(&self, resource: &Resource) -> bool {
+        self.old.contains(&resource.index)
+    }
+
     /// Whether tables of the old model are dropped.
     pub fn has_dropped(&self) -> bool {
         !self.old.is_empty()

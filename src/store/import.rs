@@ -168,17 +168,17 @@ async fn write_batch<D: Driver>(
     let log = ChangeLogContext { collection: &any, by: &job.author, now };
     driver.begin_nested().await?;
     while !planned.is_empty() {
-        let statements = planned
-            .iter()
-            .enumerate()
-            .flat_map(|(at, row)| row.writes.statements(context, &log, is_first && at == 0));
-        let statements: Vec<_> = statements.collect();
+        let (mut statements, mut ends) = (Vec::new(), Vec::with_capacity(planned.len()));
+        for (at, row) in planned.iter().enumerate() {
+            statements.extend(row.writes.statements(context, &log, is_first && at == 0));
+            ends.push(statements.len());
+        }
         let Err(FailedStatement { at, failure }) =
             driver.execute_all(&statements, Then::Continue).await
         else {
             break;
         };
-        let at = at * planned.len() / statements.len().max(1);
+        let at = ends.iter().take_while(|end| **end <= at).count();
         drop(statements);
         let StatementError::UniqueViolation(message) = failure else { return Err(failure.into()) };
         driver.rollback_to_savepoint().await?;

@@ -18,6 +18,7 @@ mod empty_tables;
 mod error;
 mod existence;
 mod expand;
+mod links;
 mod export;
 mod export_stream;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod import;
 mod list_page;
 mod migration;
 mod missing_parts;
+mod present_parts;
 mod postgres;
 mod read;
 mod related_facts;

@@ -6,8 +6,6 @@
 //! The database stores the text of its model, so two models are compared, not two catalogues.
 //! Only the startup of a server migrates; commands that run beside it change no table.
 
-use std::collections::BTreeSet;
-
 use crate::fault::OrBug;
 use crate::model::diff::{Difference, MigrationEffect, ModelChange, compare};
 use crate::model::loosened::loosened_rules;
@@ -15,11 +13,12 @@ use crate::model::{self, Model, ResourceIndex};
 use crate::store::driver::Driver;
 use crate::store::empty_tables;
 use crate::store::error::{InternalError, MigrationError, StatementError};
+use crate::store::present_parts::read_indexes;
 use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
+use crate::store::sql::links::link_table;
 use crate::store::sql::statements;
-use crate::store::statement::Columns;
-use crate::store::{change_log, idempotency, system_values, users, webhooks};
+use crate::store::{change_log, idempotency, links, system_values, users, webhooks};
 
 const ADDED_FIELD: &str = "an added field is one of the resource";
 
@@ -71,7 +70,7 @@ pub async fn create_indexes<D: Driver>(
             driver.execute(key.add(), &[]).await?;
         }
     }
-    Ok(())
+    links::create_missing(driver, model).await
 }
 
 /// The key of the model of a start that has changed the tables but not completed its deferred work. That model
@@ -133,6 +132,7 @@ pub async fn migrate<D: Driver>(
             };
         }
     }
+    links::create_missing(driver, model).await?;
     // An operator may have dropped an index by hand.
     let mut deferred = Deferred {
         indexes: reconcile_indexes(driver, (model, &changed.made), others).await?,
@@ -199,7 +199,11 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
         Difference::AddField(index, at) => {
             let resource = unfinished.resource(*index);
             let field = resource.fields.get(*at).or_bug(ADDED_FIELD);
-            Some(ddl::drop_column(&resource.table, &field.name))
+            let column = ddl::drop_column(&resource.table, &field.name);
+            Some(match field.many_references() {
+                None => column,
+                Some(_) => format!("{}; {column}", ddl::drop_table(&link_table(resource, field))),
+            })
         }
         Difference::Change(_) => None,
     });
@@ -278,6 +282,7 @@ async fn migrate_tables<D: Driver>(
     if !others.is_empty() {
         refuse_loosening(others, model, rebuild.describe(old))?;
     }
+    links::drop_affected(driver, old, |resource| rebuild.drops(resource)).await?;
     rebuild.run(driver, (old, model)).await?;
     let mut keys = Vec::new();
     for index in &made {
@@ -300,22 +305,6 @@ async fn migrate_tables<D: Driver>(
     let has_rebuilt = rebuild.has_dropped();
     made.extend(rebuild.new);
     Ok(ChangedTables { made, has_rebuilt })
-}
-
-/// The names of all indexes that models ask for, and whether each is valid: completely built.
-pub async fn read_indexes<D: Driver>(
-    driver: &mut D,
-) -> Result<Vec<(String, bool)>, StatementError> {
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.boolean(1)? == Some(true)));
-    driver.query(D::DIALECT.index_names, &[], read).await
-}
-
-/// The tables that applications can use, each with its columns.
-pub async fn read_columns<D: Driver>(
-    driver: &mut D,
-) -> Result<BTreeSet<(String, String)>, StatementError> {
-    let read = |row: &dyn Columns| Ok((row.required_text(0)?, row.required_text(1)?));
-    Ok(driver.query(D::DIALECT.table_columns, &[], read).await?.into_iter().collect())
 }
 
 /// Drops indexes that no model asks for and creates missing ones; an index's name states its whole

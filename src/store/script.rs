@@ -19,7 +19,7 @@ use crate::store::error::{FailedStatement, StatementError, WriteError};
 use crate::store::rows::{insert_binds, unique_binds, update_binds, with_valid_json};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::value::{ChangeKind, Item};
+use crate::value::{ChangeKind, Item, Value};
 
 /// Items deleted and logged per round trip; bounded, because their values are held in memory.
 const DELETE_BATCH_MAX: usize = 100;
@@ -80,7 +80,7 @@ impl<'a> ItemWrites<'a> {
         (Self { writes: saved, entries }, removal)
     }
 
-    /// The statements that write the items and their entries: the same number for each item. `is_first`: no entry of
+    /// The statements that write the items, their entries and their links. `is_first`: no entry of
     /// the transaction was written before.
     pub fn statements<'b>(
         &'b self,
@@ -97,8 +97,21 @@ impl<'a> ItemWrites<'a> {
                 row,
                 (&entry.binds(log), is_first && at == 0),
             );
+            one.push_link_statements(&mut statements, context, resource);
         }
         statements
+    }
+
+    /// The item that one of the statements is about, by its index.
+    fn item_of_statement(&self, context: &StoreContext, resource: &Resource, at: usize) -> usize {
+        let mut end = 0;
+        let is_before = |one: &&ItemWrite| {
+            let mut links = Vec::new();
+            one.push_link_statements(&mut links, context, resource);
+            end += context.sql.statements_per_row() + links.len();
+            end <= at
+        };
+        self.writes.iter().take_while(is_before).count()
     }
 
     pub fn into_items(self) -> Vec<Item> {
@@ -134,6 +147,32 @@ impl ItemWrite {
         ChangeLogEntry { changed, ..entry.with_values(before, Some(&self.after)) }
     }
 
+    /// The statements that write the links of lists of references, if they change.
+    fn push_link_statements<'a>(
+        &'a self,
+        statements: &mut Vec<Statement<'a>>,
+        context: &'a StoreContext,
+        resource: &Resource,
+    ) {
+        for link in &context.sql.table_statements(resource.index).links {
+            let before = self.before.as_ref().and_then(|(item, _)| item.values.get(link.field));
+            let after = self.after.values.get(link.field);
+            if before == after {
+                continue;
+            }
+            let is_list =
+                |value: Option<&Value>| matches!(value, Some(Value::Json(text)) if &**text != "[]");
+            if is_list(before) {
+                let binds = vec![Bind::Id(self.after.id)];
+                statements.push(Statement::new(&link.delete, binds).with_any_rows());
+            }
+            if let Some(Value::Json(list)) = after.filter(|_| is_list(after)) {
+                let binds = vec![Bind::Id(self.after.id), Bind::Text(list)];
+                statements.push(Statement::new(&link.insert, binds).with_any_rows());
+            }
+        }
+    }
+
     fn row_statement<'a>(
         &'a self,
         context: &'a StoreContext,
@@ -161,7 +200,7 @@ async fn save_items<D: Driver>(
     let Err(FailedStatement { at, failure }) = driver.execute_all(&statements, then).await else {
         return Ok(());
     };
-    let at = at * saved.len() / statements.len().max(1);
+    let at = saving.item_of_statement(context, resource, at);
     match (failure, saved.split_at_checked(at)) {
         (StatementError::UniqueViolation(message), Some((before, [blamed, ..]))) => {
             let scope = &log.collection.scope;

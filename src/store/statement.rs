@@ -12,6 +12,8 @@ pub struct Statement<'a> {
     pub sql: Cow<'a, str>,
     pub binds: Vec<Bind<'a>>,
     pub reuse: StatementReuse,
+    /// Whether it has to change exactly one row, as those that write an item do.
+    pub changes_one_row: bool,
 }
 
 /// Whether a connection keeps a statement prepared.
@@ -26,17 +28,22 @@ pub enum StatementReuse {
 
 impl<'a> Statement<'a> {
     pub fn new(sql: impl Into<Cow<'a, str>>, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds, reuse: StatementReuse::Always }
+        Self { sql: sql.into(), binds, reuse: StatementReuse::Always, changes_one_row: true }
     }
 
     /// A statement that is made for the query of a list.
     pub fn of_list(sql: String, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds, reuse: StatementReuse::OfLists }
+        Self { sql: sql.into(), binds, reuse: StatementReuse::OfLists, changes_one_row: true }
+    }
+
+    /// The same statement, which may change any number of rows.
+    pub fn with_any_rows(self) -> Self {
+        Self { changes_one_row: false, ..self }
     }
 
     /// A statement that is made for one query.
     pub fn uncached(sql: String, binds: Vec<Bind<'a>>) -> Self {
-        Self { sql: sql.into(), binds, reuse: StatementReuse::Never }
+        Self { sql: sql.into(), binds, reuse: StatementReuse::Never, changes_one_row: true }
     }
 }
 

@@ -11,10 +11,10 @@ use super::toml_tree::{TomlEntry, TomlTable, type_name};
 use super::{deprecation, renames, rules, states};
 use crate::json::Json;
 use crate::model::field::{
-    DefaultSource, Field, FieldType, OnDelete, ReferenceTarget, StorageClass,
+    DefaultSource, Field, FieldRules, FieldType, OnDelete, ReferenceTarget, StorageClass,
 };
 use crate::model::report::join_with_and;
-use crate::model::types;
+use crate::model::types::{self, REFERENCES_MAX};
 use crate::problem::FaultCollector;
 use crate::value::Value;
 
@@ -162,17 +162,7 @@ fn read_contents<'t>(
     let inside = |position| FieldContext { position, level: context.level + 1, ..context };
     let scale = table.count("scale").and_then(|scale| u8::try_from(scale).ok());
     field.rules.scale = if field.kind.keys.contains(&"scale") { scale.unwrap_or(2) } else { 0 };
-    let on_delete =
-        table.choice("on_delete", keys::REFERENCE_ON_DELETE).unwrap_or(OnDelete::Restrict);
-    if let Some(entry) = table.find("on_delete").filter(|_| field.required)
-        && on_delete == OnDelete::Clear
-    {
-        let help = "take out `required`, or say what else deleting the item does: \"restrict\" or \"cascade\"";
-        entry.refuse_with_help("a required reference cannot be cleared", help);
-    }
-    let target = table.text("to").and_then(|text| context.names.find(&text));
-    field.rules.reference =
-        target.map(|(resource, header)| ReferenceTarget { resource, id: header.id, on_delete });
+    read_reference(field, table, context);
     if let Some(machine) = states::read(table, &context.names.roles) {
         field.filter = true;
         field.default = Some(Value::text(&machine.initial));
@@ -191,6 +181,42 @@ fn read_contents<'t>(
     }
     if let Some(fields) = table.find("fields") {
         field.rules.fields = read_all(fields, inside(context.position.inside_object())).0;
+    }
+}
+
+/// Reads the target of a `ref`, or of the elements of `refs`.
+fn read_reference(field: &mut Field, table: &TomlTable<'_>, context: FieldContext<'_, '_>) {
+    let is_list = field.kind.name == types::REFERENCES.name;
+    let words = if is_list { keys::REFERENCES_ON_DELETE } else { keys::REFERENCE_ON_DELETE };
+    let on_delete = table.choice("on_delete", words).unwrap_or(OnDelete::Restrict);
+    if let Some(entry) = table.find("on_delete").filter(|_| on_delete == OnDelete::Clear) {
+        if !is_list && field.required {
+            let help = "take out `required`, or say what else deleting the item does: \"restrict\" or \"cascade\"";
+            entry.refuse_with_help("a required reference cannot be cleared", help);
+        }
+        if is_list && table.count("min_items").is_some_and(|count| count > 0) {
+            let help =
+                "take out `min_items`, or refuse to delete the items: on_delete = \"restrict\"";
+            entry.refuse_with_help("removing references may leave fewer than `min_items`", help);
+        }
+    }
+    let count = table.count("max_items").filter(|_| is_list);
+    if let Some(entry) = table.find("max_items")
+        && count.and_then(|count| usize::try_from(count).ok()) > Some(REFERENCES_MAX)
+    {
+        let message = format!("refs have at most {REFERENCES_MAX} ids");
+        entry.refuse_with_help(message, "more of them are items of their own, with two refs each");
+    }
+    let target = table.text("to").and_then(|text| context.names.find(&text));
+    let target =
+        target.map(|(resource, header)| ReferenceTarget { resource, id: header.id, on_delete });
+    match is_list {
+        false => field.rules.reference = target,
+        true => {
+            let rules = FieldRules { reference: target, ..FieldRules::default() };
+            let element = Field { rules, ..Field::new("", &types::REFERENCE) };
+            field.rules.element = Some(Box::new(element));
+        }
     }
 }
 

@@ -51,7 +51,7 @@ fn find_referrers(resources: &[Resource]) -> Vec<(ResourceIndex, Referrer)> {
     let mut referrers = Vec::new();
     for resource in resources {
         for (field, declared) in resource.fields.iter().enumerate() {
-            if let Some(target) = declared.rules.reference {
+            if let Some(target) = declared.rules.reference.or(declared.many_references()) {
                 let on_delete = target.on_delete;
                 let referrer = Referrer { resource: resource.index, field, on_delete };
                 referrers.push((target.resource, referrer));

@@ -170,10 +170,14 @@ fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> 
     }
     pairs.push_text("computed", field.computed.as_ref().map(|expression| &*expression.text));
     pairs.push_number("scale", takes("scale").then_some(rules.scale));
-    pairs.push_text("to", rules.reference.and_then(|to| resource_name(to.resource, all)));
-    pairs.push_text("on_delete", rules.reference.and_then(|to| on_delete_word(to.on_delete)));
+    let target = rules.reference.or(field.many_references());
+    pairs.push_text("to", target.and_then(|to| resource_name(to.resource, all)));
+    let word = target.and_then(|to| on_delete_word(to.on_delete));
+    let word =
+        if rules.reference.is_none() && word == Some("clear") { Some("remove") } else { word };
+    pairs.push_text("on_delete", word);
     push_limits(&mut pairs, field);
-    if let Some(of) = &rules.element {
+    if let Some(of) = rules.element.as_ref().filter(|_| takes("of")) {
         pairs.push_pair("of", field_pairs(of, None, all).to_inline_table());
     }
     if !rules.fields.is_empty() {

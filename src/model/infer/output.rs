@@ -103,6 +103,15 @@ fn write_resource(out: &mut String, resource: &InferredResource<'_>) {
     }
 }
 
+/// An expression with its name in the export, which may be a word of SQL.
+fn named(expression: &str, name: &str) -> String {
+    let name = quote(name);
+    match expression == name {
+        true => name,
+        false => format!("{expression} AS {name}"),
+    }
+}
+
 fn write_exports(
     out: &mut String,
     resource: &InferredResource<'_>,
@@ -112,14 +121,14 @@ fn write_exports(
     let relations = &resource.relations;
     let value = |column: &str| table.column(column).map(|column| id_value(column, engine));
     let key = table.primary_key.first().filter(|_| relations.id != InferredId::New);
-    let id = key.and_then(|key| Some(format!("{} AS id", value(key)?)));
+    let id = key.and_then(|key| Some(named(&value(key)?, "id")));
     let parent = relations.parent.as_ref().zip(resource.parent_name.as_deref());
     let parent =
-        parent.and_then(|(one, name)| Some(format!("{} AS {name}_id", value(&one.column)?)));
+        parent.and_then(|(one, name)| Some(named(&value(&one.column)?, &format!("{name}_id"))));
     let field = |is_last: bool| {
         let fields = resource.fields.iter();
         let fields = fields.filter(move |field| deferred.contains(&*field.column) == is_last);
-        fields.map(|field| format!("{} AS {}", field.select, field.name))
+        fields.map(|field| named(&field.select, &field.name))
     };
     let rows: Vec<String> = id.iter().cloned().chain(parent).chain(field(false)).collect();
     let last: Vec<String> = id.into_iter().chain(field(true)).collect();

@@ -17,6 +17,7 @@ mod number;
 mod object;
 mod password;
 mod read;
+mod refs;
 mod ref_;
 mod rules;
 mod state;
@@ -39,6 +40,8 @@ pub use integer::INTEGER;
 pub use list::LIST;
 pub use password::{PASSWORD, PASSWORD_BYTES_MAX};
 pub use read::{add_required, add_unknown, read, read_new};
+pub use ref_::REFERENCE;
+pub use refs::{REFERENCES, REFERENCES_MAX};
 pub use rules::compare;
 pub use state::STATE;
 pub use text::TEXT;
@@ -61,7 +64,8 @@ pub static ALL: &[&FieldType] = &[
     &date::DATE,
     &TIMESTAMP,
     &uuid_::UUID,
-    &ref_::REFERENCE,
+    &REFERENCE,
+    &REFERENCES,
     &STATE,
     &LIST,
     &object::OBJECT,

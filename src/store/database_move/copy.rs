@@ -12,6 +12,7 @@ use crate::store::change_log;
 use crate::store::database_move::rows::{ColumnValue, RowDigest, TableReader};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, OpenError, StatementError};
+use crate::store::present_parts;
 use crate::store::schema;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::database_move::{MovedTable, OWN_PREFIX, SYSTEM_VALUES};
@@ -197,7 +198,7 @@ async fn check_columns<S: Driver>(
     source: &mut S,
     tables: &[MovedTable],
 ) -> Result<Vec<String>, MoveError> {
-    let found = schema::read_columns(source).await.map_err(MoveError::Source)?;
+    let found = present_parts::read_columns(source).await.map_err(MoveError::Source)?;
     for table in tables {
         let has = |column: &str| found.contains(&(table.name.clone(), column.to_owned()));
         if let Some(column) = table.columns.iter().find(|column| !has(&column.name)) {

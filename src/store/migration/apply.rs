@@ -16,9 +16,10 @@ use crate::store::migration::pair::{ChangedResource, ModelPair};
 use crate::store::migration::scan::{self, BrokenItems, for_each_batch};
 use crate::store::migration::steps::{duplicates, unique_columns};
 use crate::store::rows::bind_field;
+use crate::store::sql::links::{linked_fields, select_dangling_links};
 use crate::store::sql::{ddl, migration};
 use crate::store::statement::{Bind, Statement};
-use crate::store::{schema, system_values};
+use crate::store::{links, schema, system_values};
 use crate::value::{IdKind, Item, Value};
 
 /// The progress of one resource.
@@ -40,6 +41,7 @@ pub async fn apply<D: Driver>(
 ) -> Result<(), MigrationError> {
     let changed = pair.changed_resources(driver).await?;
     crate::fault::point("migrate");
+    links::drop_affected(driver, pair.old, |_| true).await?;
     let relinked = relinked_resources(pair, &changed);
     drop_foreign_keys::<D>(driver, &relinked).await?;
     for index in changed
@@ -65,6 +67,8 @@ pub async fn apply<D: Driver>(
     for key in keys.chain(added) {
         driver.execute(key.add(), &[]).await?;
     }
+    links::create_missing(driver, pair.new).await?;
+    check_links(driver, pair.new, &changed).await?;
     check_uniques(driver, pair.new, &changed).await?;
     crate::fault::point("migrate");
     let all: Vec<ResourceIndex> = pair.new.declared().map(|resource| resource.index).collect();
@@ -327,6 +331,25 @@ async fn check_references<D: Driver>(
             let target = &new.resource(target.resource).table;
             let sql = |limit| migration::select_dangling(&after.table, &field.name, target, limit);
             let fault = "the item referred to does not exist";
+            let broken = scan::find_by_statement(driver, (new, after), (&sql, fault)).await?;
+            add_refusal(&mut refused, &format!("{}.{}", after.name, field.name), &broken);
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(MigrationError::Blocked(refused)) }
+}
+
+/// Refuses lists of references that lead nowhere.
+async fn check_links<D: Driver>(
+    driver: &mut D,
+    new: &Model,
+    changed: &[ChangedResource<'_>],
+) -> Result<(), MigrationError> {
+    let mut refused = Vec::new();
+    for after in changed.iter().filter_map(|one| one.after) {
+        for (_, field, target) in linked_fields(after) {
+            let target = new.resource(target.resource);
+            let sql = |limit| select_dangling_links((after, field), target, limit);
+            let fault = "an item referred to does not exist";
             let broken = scan::find_by_statement(driver, (new, after), (&sql, fault)).await?;
             add_refusal(&mut refused, &format!("{}.{}", after.name, field.name), &broken);
         }

@@ -184,12 +184,13 @@ impl<'a> PostgresDriver<'a> {
     /// Runs one statement that is its own transaction.
     async fn run_autocommit(&mut self, statement: &Statement<'_>) -> Result<(), FailedStatement> {
         let stopped = |failure| FailedStatement { at: 0, failure };
-        let Statement { sql, binds, reuse } = statement;
+        let Statement { sql, binds, reuse, .. } = statement;
         let message = self.prepare(sql, binds, *reuse).await.map_err(stopped)?;
         crate::fault::point("commit");
         self.stage = TransactionStage::CommitSent;
         match execute(&self.connection.client, message).await {
             Ok(1) => self.confirm_commit().map_err(stopped),
+            Ok(_) if !statement.changes_one_row => self.confirm_commit().map_err(stopped),
             Ok(_) => Err(stopped(changed_while_locked_error())),
             Err(error) => Err(stopped(self.record_error(&error))),
         }
@@ -230,7 +231,7 @@ impl Driver for PostgresDriver<'_> {
         is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut messages = Vec::with_capacity(statements.len());
-        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
+        for (at, Statement { sql, binds, reuse, .. }) in statements.iter().enumerate() {
             messages.push((at, self.prepare(sql, binds, *reuse).await?));
         }
         if messages.is_empty() {
@@ -292,7 +293,7 @@ impl Driver for PostgresDriver<'_> {
         if self.stage == TransactionStage::Autocommit && is_block {
             self.stage = TransactionStage::BeginPending;
         }
-        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
+        for (at, Statement { sql, binds, reuse, .. }) in statements.iter().enumerate() {
             let message = self.prepare(sql, binds, *reuse).await;
             messages.push(message.map_err(|failure| FailedStatement { at, failure })?);
         }
@@ -312,6 +313,7 @@ impl Driver for PostgresDriver<'_> {
             let at = at.saturating_sub(before);
             match done {
                 Ok(1) => {}
+                Ok(_) if statements.get(at).is_some_and(|one| !one.changes_one_row) => {}
                 Ok(_) => return Err(FailedStatement { at, failure: changed_while_locked_error() }),
                 Err(error) => {
                     return Err(FailedStatement { at, failure: self.record_error(&error) });

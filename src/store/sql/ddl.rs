@@ -202,7 +202,7 @@ fn field_column_type(field: &Field, dialect: &Dialect) -> &'static str {
     }
 }
 
-fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
+pub fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
     match kind {
         IdKind::Uuid => dialect.uuid_column,
         IdKind::Integer => (dialect.column_type)(StorageClass::Integer),

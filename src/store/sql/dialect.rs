@@ -2,6 +2,7 @@
 
 use crate::model::StorageClass;
 use crate::store::sql::expressions::{self, ExpressionSyntax};
+use crate::value::IdKind;
 
 /// The dialect of one engine.
 #[derive(Debug)]
@@ -29,6 +30,9 @@ pub struct Dialect {
     pub is_null_sort_key_needed: bool,
     /// Expressions in conditions.
     pub expressions: &'static ExpressionSyntax,
+    /// The elements of a JSON list, as a table `elements`, and an element as an id.
+    pub list_elements: fn(&str) -> String,
+    pub list_element: fn(IdKind) -> &'static str,
     /// Foreign keys are added after all tables are created, since they may be cyclic.
     pub has_separate_foreign_keys: bool,
     /// The row lock clause of a read of an item that is about to be changed, and of one that
@@ -156,6 +160,8 @@ pub static SQLITE: Dialect = Dialect {
     unique_expression: str::to_owned,
     is_null_sort_key_needed: false,
     expressions: &expressions::SQLITE,
+    list_elements: |list| format!("json_each({list}) AS elements"),
+    list_element: |_| "elements.value",
     has_separate_foreign_keys: false,
     // There is a single writer.
     lock_for_update: "",
@@ -283,6 +289,13 @@ pub static POSTGRES: Dialect = Dialect {
     unique_expression: |column| format!("nouns_digest({column})"),
     is_null_sort_key_needed: true,
     expressions: &expressions::POSTGRES,
+    list_elements: |list| {
+        format!("LATERAL jsonb_array_elements_text(CAST(CAST({list} AS text) AS jsonb)) AS elements (value)")
+    },
+    list_element: |kind| match kind {
+        IdKind::Uuid => "CAST(elements.value AS uuid)",
+        IdKind::Integer => "CAST(elements.value AS bigint)",
+    },
     has_separate_foreign_keys: true,
     // The id never changes, so an update need not block inserts of children, whose foreign keys lock the
     // parent FOR KEY SHARE.

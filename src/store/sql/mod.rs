@@ -14,6 +14,7 @@ pub mod dialect;
 pub mod expressions;
 pub mod idempotency;
 pub mod insert;
+pub mod links;
 pub mod list;
 pub mod migration;
 pub mod operand;

@@ -9,6 +9,7 @@ use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
+use crate::store::sql::links::{LinkStatements, link_table};
 #[cfg(any(fuzzing, test))]
 use crate::store::sql::read_statements::FlatStatements;
 use crate::store::sql::read_statements::ReadStatements;
@@ -102,7 +103,8 @@ pub struct TableStatements {
     dialect: &'static Dialect,
     /// 1: id.
     pub delete: String,
-    pub links: Vec<IncomingReference>,
+    pub incoming: Vec<IncomingReference>,
+    pub links: Vec<LinkStatements>,
 }
 
 impl TableStatements {
@@ -116,7 +118,8 @@ impl TableStatements {
             update: format!("UPDATE {name} SET \"updated_at\" = {p}3, \"version\" = {p}4"),
             dialect,
             delete: format!("DELETE FROM {name} WHERE \"id\" = {p}1 RETURNING {all}"),
-            links: find_incoming_references(model, resource, p),
+            incoming: find_incoming_references(model, resource, p),
+            links: LinkStatements::all(resource, dialect),
         }
     }
 
@@ -194,7 +197,7 @@ impl SqlStatements {
         for (table, resource) in self.tables.iter().zip(&model.resources) {
             let ReadStatements { item, exists, exists_anywhere, page, page_after, .. } =
                 &table.read;
-            let TableStatements { insert, insert_batch, delete, links, .. } = table;
+            let TableStatements { insert, insert_batch, delete, incoming, links, .. } = table;
             all.extend(insert_batch.clone());
             let fixed = [item, exists, exists_anywhere, page, page_after, insert, delete];
             all.extend(fixed.into_iter().chain(&table.read.unique_conflicts).cloned());
@@ -202,7 +205,8 @@ impl SqlStatements {
                 all.extend([item, page, page_after].map(Clone::clone));
             }
             all.push(table.update_statement(resource, &Vec::from_iter(0..resource.fields.len())));
-            all.extend(links.iter().map(|link| link.dependents.clone()));
+            all.extend(incoming.iter().map(|link| link.dependents.clone()));
+            all.extend(links.iter().flat_map(|link| [link.insert.clone(), link.delete.clone()]));
         }
         all
     }
@@ -214,6 +218,11 @@ impl SqlStatements {
             binds.push(Bind::Boolean(is_first));
         }
         Statement::new(&self.entry, binds)
+    }
+
+    /// How many statements `push_with_entry` appends.
+    pub fn statements_per_row(&self) -> usize {
+        if self.dialect.next_change_function.is_some() { 1 } else { 2 }
     }
 
     /// Appends the statements of a row and its change log entry: two statements, or one that writes both.
@@ -269,21 +278,26 @@ fn find_incoming_references(model: &Model, resource: &Resource, p: char) -> Vec<
     let children = resource.children.iter().map(|index| {
         let child = model.resource(*index);
         let key = child.parent_key.as_deref().or_bug("a child has a parent");
-        (child, None, key, child.on_delete)
+        (child, None, format!("t0.{} = {p}1", quote_name(key)), child.on_delete)
     });
     let referrers = resource.referrers.iter().map(|referrer| {
         let by = model.resource(referrer.resource);
         let field = by.fields.get(referrer.field).or_bug(FIELD_INDEX);
-        (by, Some(referrer.field), &*field.name, referrer.on_delete)
+        let condition = match field.many_references() {
+            None => format!("t0.{} = {p}1", quote_name(&field.name)),
+            Some(_) => {
+                let table = quote_name(&link_table(by, field));
+                format!("t0.\"id\" IN (SELECT \"item\" FROM {table} WHERE \"target\" = {p}1)")
+            }
+        };
+        (by, Some(referrer.field), condition, referrer.on_delete)
     });
-    let link = |(by, field, column, on_delete): (&Resource, Option<usize>, &str, OnDelete)| {
+    let link = |(by, field, condition, on_delete): (&Resource, Option<usize>, String, OnDelete)| {
         let AncestorJoin { from, columns } = AncestorJoin::of_ids(model, by);
         let ids =
             ["t0.\"id\"".to_owned()].into_iter().chain(columns).collect::<Vec<_>>().join(", ");
-        let column = quote_name(column);
-        let dependents = format!(
-            "SELECT {ids} FROM {from} WHERE t0.{column} = {p}1 ORDER BY t0.\"id\" LIMIT {p}2"
-        );
+        let dependents =
+            format!("SELECT {ids} FROM {from} WHERE {condition} ORDER BY t0.\"id\" LIMIT {p}2");
         IncomingReference { resource: by.index, field, on_delete, dependents }
     };
     children.chain(referrers).map(link).collect()

@@ -206,9 +206,9 @@ fn sql_entries_of_a_range_are_found_by_their_numbers() {
 fn sql_dependents_are_selected_with_their_ancestors() {
     let model = shelves();
     let sql = SqlStatements::new(&model, &SQLITE);
-    let links = (0..3).flat_map(|index| &sql.table_statements(ResourceIndex(index)).links);
+    let incoming = (0..3).flat_map(|index| &sql.table_statements(ResourceIndex(index)).incoming);
     check(
-        links.map(|link| format!("{:?} {}", link.on_delete, link.dependents)),
+        incoming.map(|link| format!("{:?} {}", link.on_delete, link.dependents)),
         &expect![[r#"
         Cascade SELECT t0."id", t0."room_id" FROM "shelves" t0 WHERE t0."room_id" = ?1 ORDER BY t0."id" LIMIT ?2
         Restrict SELECT t0."id", t0."shelf_id", t1."room_id" FROM "books" t0 JOIN "shelves" t1 ON t1."id" = t0."shelf_id" WHERE t0."shelf_id" = ?1 ORDER BY t0."id" LIMIT ?2

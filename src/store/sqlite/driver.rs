@@ -62,7 +62,7 @@ impl Driver for SqliteDriver<'_> {
         mut is_enough: impl FnMut(&T) -> bool,
     ) -> Result<Vec<Vec<T>>, StatementError> {
         let mut all = Vec::with_capacity(statements.len());
-        for (at, Statement { sql, binds, reuse }) in statements.iter().enumerate() {
+        for (at, Statement { sql, binds, reuse, .. }) in statements.iter().enumerate() {
             let (mut cached, mut uncached);
             let is_cached = match reuse {
                 StatementReuse::Always => true,

@@ -1,3 +1,4 @@
 //! References to other items, and what deleting those items does.
 
 mod clear;
+mod many;
