@@ -216,6 +216,7 @@ fn read_reference(field: &mut Field, table: &TomlTable<'_>, context: FieldContex
             let rules = FieldRules { reference: target, ..FieldRules::default() };
             let element = Field { rules, ..Field::new("", &types::REFERENCE) };
             field.rules.element = Some(Box::new(element));
+            field.filter = true;
         }
     }
 }

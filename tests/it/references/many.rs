@@ -207,6 +207,30 @@ on_every_backend! {
         assert_eq!(links(backend, &server, "tags"), ["1 1"]);
     }
 
+    fn refs_are_filters_of_lists(backend: Backend) {
+        let server = start(backend);
+        let author = server.create("/authors", r#"{"author":{"name":"Ann"}}"#);
+        let author = author.rsplit('/').next().unwrap();
+        server.create("/posts", post("a", &[1, 2]));
+        server.create("/posts", post("b", &[2]));
+        server.create("/posts", json!({"post": {"title": "c", "authors": [author]}}).to_string());
+        let titles = |query: &str| {
+            let answer = server.get(&format!("/posts?{query}"));
+            assert_eq!(answer.status, 200, "{answer:?}");
+            let posts = answer.json()["posts"].as_array().unwrap().clone();
+            posts.iter().map(|post| post["title"].as_str().unwrap().to_owned()).collect::<String>()
+        };
+        assert_eq!(titles("tags:has=2"), "ab");
+        assert_eq!(titles("tags:has=2&tags:has=1"), "a");
+        assert_eq!(titles("any=(tags:has=1;authors:exists=true)"), "ac");
+        assert_eq!(titles(&format!("authors:has={author}")), "c");
+        assert_eq!(titles(&format!("not=(authors:has={author})&sort=-title")), "ba");
+        assert_eq!(titles("tags:has=3"), "");
+        assert_eq!(server.get("/posts?tags=1").status, 400);
+        assert_eq!(server.get("/posts?tags:has=x").status, 400);
+        assert_eq!(server.get("/posts?sort=tags").status, 400);
+    }
+
     fn refs_of_an_import_have_links(backend: Backend) {
         let server = start(backend);
         let file = "id,title,tags\n5,a,\"[1,2]\"\n6,b,\"[9]\"\n7,c,[]\n";

@@ -8,8 +8,10 @@ use crate::fault::OrBug as _;
 use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, sort_prefix};
 use crate::model::SORTED_CHARS_MAX;
 use crate::model::expr::Comparison;
+use crate::store::sql::columns::quote_name;
 use crate::store::sql::expressions::comparison_operator;
-use crate::store::sql::list::{ListStatements, StatementBuilder, id_kind};
+use crate::store::sql::links::link_table;
+use crate::store::sql::list::{ListStatements, StatementBuilder, id_kind, id_type};
 use crate::store::sql::operand::{ListOperand, element_operand};
 use crate::store::statement::Bind;
 use crate::value::{Id, IdKind, Value};
@@ -75,7 +77,7 @@ impl ListStatements<'_> {
         }
     }
 
-    /// Whether a list has an element. No index has the elements of lists.
+    /// Whether a list has an element. References are found by their links; no index has the elements of other lists.
     fn has_element<'s>(
         &'s self,
         writer: &mut StatementBuilder<'s>,
@@ -86,6 +88,16 @@ impl ListStatements<'_> {
             Attribute::Field(at, inner) => self.resource.fields.get(*at).zip(Some(inner)),
             _ => None,
         };
+        if let Some((column, _)) = found
+            && let Some(target) = column.many_references()
+        {
+            let operand = ListOperand::expression("\"target\"", id_type(target.id));
+            let (value, table) = (writer.value(&operand, value), link_table(self.resource, column));
+            let table = quote_name(&table);
+            return format!(
+                "t0.\"id\" IN (SELECT \"item\" FROM {table} WHERE \"target\" = {value})"
+            );
+        }
         let found =
             found.and_then(|(column, inner)| element_operand(self.dialect, column, inner, "t0."));
         let (from, operand) = found.or_bug("the parser of the query has checked the field");
