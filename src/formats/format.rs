@@ -103,7 +103,7 @@ pub enum RelatedMember {
     Parent,
     /// The items inside it, under their plural.
     Children,
-    /// The item that a field refers to, in place of its id. The index is that of the field.
+    /// The items that a field refers to, in place of their ids. The index is that of the field.
     Field(usize),
 }
 

@@ -9,11 +9,15 @@ use super::accept::MediaType;
 use super::change::{self, ChangeView};
 use super::format::{Format, ItemMember, ItemView, RelatedMember, RelatedView};
 use crate::json::{
-    ObjectWriter, write_id, write_list, write_moment_text, write_text, write_value, written_text,
+    self, Json, ObjectWriter, write_id, write_list, write_moment_text, write_text, write_value,
+    written_text,
 };
 use crate::model::{Model, Resource, ResourceIndex};
 use crate::problem::{self, ExtensionValue, FaultCode, ProblemKind, ProblemParts};
-use crate::value::{Change, Item, Value};
+use crate::value::{Change, Id, IdKind, Item, Value};
+
+/// The depth of a list of ids.
+const LIST_DEPTH: usize = 2;
 
 pub static FORMAT: Format = Format {
     media: MediaType { essence: "application/json", parameters: &[] },
@@ -103,8 +107,37 @@ pub fn write_item(out: &mut Vec<u8>, view: ItemView<'_>, item: &Item) {
     object.close();
 }
 
-/// Writes the item that a reference leads to. Returns whether the client can see it.
+/// The ids in a value of a field of type `ref` or `refs`. A damaged list has none.
+pub fn referenced_ids(value: &Value) -> Vec<Id> {
+    let Value::Json(text) = value else { return value.as_id().into_iter().collect() };
+    let Ok(Json::List(elements)) = json::parse(text.as_bytes(), LIST_DEPTH) else {
+        return Vec::new();
+    };
+    let ids = elements.iter().filter_map(|element| match element {
+        Json::Text(text) => IdKind::Uuid.parse(text),
+        Json::Number(text) => IdKind::Integer.parse(text),
+        _ => None,
+    });
+    ids.collect()
+}
+
+/// Writes the item that a reference leads to, or the items of a list of references; an item that the client cannot see
+/// stays an id. Returns whether anything was written.
 fn write_referenced(out: &mut Vec<u8>, related: &RelatedView<'_>, reference: &Value) -> bool {
+    if let Value::Json(_) = reference {
+        out.push(b'[');
+        for (at, id) in referenced_ids(reference).into_iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            match related.items.item(id) {
+                Some(item) => write_item(out, related.view(), item),
+                None => write_id(out, id),
+            }
+        }
+        out.push(b']');
+        return true;
+    }
     let Some(item) = reference.as_id().and_then(|id| related.items.item(id)) else { return false };
     write_item(out, related.view(), item);
     true

@@ -1,6 +1,7 @@
 //! The parameter `expand`: the related items that a response has beside an item, or in place of their ids.
 //!
-//! `expand=orders,carrier` names relations: the plural of children, the name of the parent, or a field of type `ref`.
+//! `expand=orders,carrier` names relations: the plural of children, the name of the parent, or a field of type `ref` or
+//! `refs`.
 //! A dot leads to a relation of the related items (`orders.product`), and children may have a list of their own in
 //! parentheses: `orders(status=paid;sort=-id;limit=5)`. A relation that the caller cannot read is unknown, like a hidden
 //! field, so that a message about it is the same as one about an undeclared name.
@@ -81,7 +82,10 @@ pub fn relations(
     let children = resource.children.iter();
     let children = children.map(|child| relation(RelatedMember::Children, *child));
     let references = known.fields().filter_map(|(at, field)| {
-        Some(relation(RelatedMember::Field(at), field.rules.reference?.resource))
+        Some(relation(
+            RelatedMember::Field(at),
+            field.rules.reference.or(field.many_references())?.resource,
+        ))
     });
     // Below a resource that the caller cannot read, nothing is found.
     let can_read = |relation: &Relation| {

@@ -52,8 +52,15 @@ pub fn with_related(
             object! { "type": "object", "readOnly": true, "description": about }
         };
         match relation.member {
-            RelatedMember::Field(_) => {
-                if let Some(id) = properties.member_mut(name) {
+            RelatedMember::Field(at) => {
+                let ids = properties.member_mut(name);
+                let is_list =
+                    resource.fields.get(at).is_some_and(|one| one.many_references().is_some());
+                let id = match is_list {
+                    true => ids.and_then(|list| list.member_mut("items")),
+                    false => ids,
+                };
+                if let Some(id) = id {
                     *id = object! { "anyOf": vec![id.clone(), item()] };
                 }
             }

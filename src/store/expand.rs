@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::slice;
 
+use crate::formats::json::referenced_ids;
 use crate::formats::{RelatedGroup, RelatedItems, RelatedMember};
 use crate::intent::preconditions::PreconditionResult;
 use crate::intent::{Expansion, ListQuery, PathForm};
@@ -138,11 +139,13 @@ impl<D: Driver> RelatedReader<'_, D> {
             let found = match expansion.relation.member {
                 RelatedMember::Children => self.read_children(from, expansion, &mut next).await?,
                 RelatedMember::Parent => {
-                    self.read_targets(from, expansion, |item| item.parent).await?
+                    let id = |item: &Item| item.parent.into_iter().collect();
+                    self.read_targets(from, expansion, id).await?
                 }
                 RelatedMember::Field(at) => {
-                    let id = |item: &Item| item.values.get(at)?.as_id();
-                    self.read_targets(from, expansion, id).await?
+                    let ids =
+                        |item: &Item| item.values.get(at).map(referenced_ids).unwrap_or_default();
+                    self.read_targets(from, expansion, ids).await?
                 }
             };
             let inner = Box::pin(self.read_all(&found, &expansion.inner)).await?;
@@ -167,14 +170,19 @@ impl<D: Driver> RelatedReader<'_, D> {
         &mut self,
         from: &[ShownItem],
         expansion: &Expansion,
-        target_id: impl Fn(&Item) -> Option<Id>,
+        target_ids: impl Fn(&Item) -> Vec<Id>,
     ) -> Result<Vec<ShownItem>, StoreError> {
         let (mut ids, mut counts) = (Vec::new(), HashMap::new());
         for one in from {
-            let Some(id) = target_id(&one.item) else { continue };
-            *counts.entry(id).or_insert(0) += one.count;
-            if counts.len() > ids.len() {
-                ids.push(id);
+            for id in target_ids(&one.item) {
+                *counts.entry(id).or_insert(0) += one.count;
+                if counts.len() > ids.len() {
+                    ids.push(id);
+                }
+            }
+            // A list of references may be long; the items would be counted later.
+            if ids.len() > RELATED_ITEMS_MAX {
+                return Err(too_many());
             }
         }
         if ids.is_empty() {

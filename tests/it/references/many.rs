@@ -231,6 +231,22 @@ on_every_backend! {
         assert_eq!(server.get("/posts?sort=tags").status, 400);
     }
 
+    fn refs_are_expanded_in_place(backend: Backend) {
+        let server = start(backend);
+        server.create("/posts", post("a", &[3, 1]));
+        server.create("/posts", post("b", &[]));
+        let answer = server.get("/posts?expand=tags&fields=title");
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let posts = answer.json()["posts"].clone();
+        let names = |post: &Value| {
+            let tags = post["tags"].as_array().unwrap().iter();
+            tags.map(|tag| tag["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!((names(&posts[0]), names(&posts[1])), (vec!["blue".to_owned(), "red".to_owned()], vec![]));
+        let one = server.get("/posts/1?expand=tags").json();
+        assert_eq!(one["post"]["tags"][1]["id"], 1);
+    }
+
     fn refs_of_an_import_have_links(backend: Backend) {
         let server = start(backend);
         let file = "id,title,tags\n5,a,\"[1,2]\"\n6,b,\"[9]\"\n7,c,[]\n";
