@@ -9,7 +9,7 @@ use crate::fault::{self, OrBug};
 use crate::json;
 use crate::model::types::parse_canonical;
 use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, nearest};
-use crate::value::{Id, Item, Value, truncate_for_message};
+use crate::value::{Item, Value, truncate_for_message};
 
 /// An attribute of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Attribute {
     /// The value that determines the item's position in a sorted list.
     pub fn sort_value(&self, resource: &Resource, item: &Item) -> Value {
         let value = match self {
-            Self::Id => id_value(item.id),
+            Self::Id => Value::from(item.id),
             Self::CreatedAt => Value::Moment(item.created_at),
             Self::UpdatedAt => Value::Moment(item.updated_at),
             Self::Ancestor(_) => fault::bug("no list is sorted by the id of an ancestor"),
@@ -96,13 +96,6 @@ impl Attribute {
 }
 
 /// An id as a value.
-pub fn id_value(id: Id) -> Value {
-    match id {
-        Id::Integer(number) => Value::Integer(number),
-        id @ Id::Uuid(_) => Value::Text(id.text().into()),
-    }
-}
-
 /// The value of a field inside an object, which is parsed.
 pub fn nested_value(value: Value, names: &[Box<str>]) -> Value {
     names.iter().fold(value, |value, name| match value {

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::attribute::{Attribute, id_value, nested_value};
+use super::attribute::{Attribute, nested_value};
 use super::filter::{AttributeTest, Filter, FilterTest};
 use crate::model::expr::Comparison;
 use crate::model::{Resource, types};
@@ -59,8 +59,8 @@ fn find_value<'i>(
     (item, ancestors): (&'i Item, &[Id]),
 ) -> Option<Cow<'i, Value>> {
     Some(match attribute {
-        Attribute::Id => Cow::Owned(id_value(item.id)),
-        Attribute::Ancestor(at) => Cow::Owned(id_value(*ancestors.iter().rev().nth(*at)?)),
+        Attribute::Id => Cow::Owned(Value::from(item.id)),
+        Attribute::Ancestor(at) => Cow::Owned(Value::from(*ancestors.iter().rev().nth(*at)?)),
         Attribute::CreatedAt => Cow::Owned(Value::Moment(item.created_at)),
         Attribute::UpdatedAt => Cow::Owned(Value::Moment(item.updated_at)),
         Attribute::Field(at, inner) => {

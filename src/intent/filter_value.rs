@@ -3,7 +3,7 @@
 //! The type of the field parses the value, so that `1.50` is a decimal and `1` is never a boolean. The rules
 //! of the field (`min`, `pattern`, …) are not applied: stored values may be older than the rules.
 
-use super::attribute::{Attribute, VisibleResource, id_value};
+use super::attribute::{Attribute, VisibleResource};
 use crate::fault::OrBug as _;
 use crate::json::{self, Json};
 use crate::model::{Field, Resource, StorageClass};
@@ -173,7 +173,7 @@ fn read_id(kind: IdKind, sent: SentValue<'_>) -> Result<Value, String> {
         IdKind::Uuid => (kind.parse(&text.to_ascii_lowercase()), "a UUID"),
         IdKind::Integer => (kind.parse(text), "a positive integer"),
     };
-    id.map(id_value).ok_or_else(|| {
+    id.map(Value::from).ok_or_else(|| {
         format!("expected an id, which is {what}, got {}", json::quote_for_message(text))
     })
 }

@@ -3,7 +3,6 @@
 use super::defaults::user_value;
 use super::validate::compute;
 use crate::fault::OrBug as _;
-use crate::intent::id_value;
 use crate::model::{AuditedUser, Resource, types};
 use crate::value::{Id, Item, Moment, Value};
 
@@ -23,7 +22,7 @@ pub fn clear_references(
     let mut is_cleared = false;
     for (at, removed) in references {
         let value = values.get_mut(*at).or_bug("an item has a value for each field");
-        let removed = id_value(*removed);
+        let removed = Value::from(*removed);
         match value {
             Value::List(ids) if ids.contains(&removed) => {
                 ids.retain(|id| *id != removed);

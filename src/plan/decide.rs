@@ -4,8 +4,6 @@
 //! returns. Steps 11 to 13 of the order of checks are here; the store itself reports only unique violations,
 //! which only the database can see.
 
-use uuid::Uuid;
-
 use super::builtin_rules::{self, BuiltinWrite};
 use super::collection::Collection;
 use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_item};
@@ -13,70 +11,15 @@ use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
 use super::stored_reference::is_stored_reference;
+use super::stored_state::{Dependent, ReferencesToClear, StoredState};
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
-use crate::model::{
-    AuditedUser, Field, Model, Resource, ResourceIndex, UniqueRule, UniqueScope, types,
-};
+use crate::model::{AuditedUser, Field, Model, Resource, UniqueRule, UniqueScope, types};
 use crate::permit::{FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
-use crate::value::{Id, Item, Moment, Value};
-
-/// The stored data that a write depends on, as the store loaded it.
-#[derive(Debug, Clone)]
-pub struct StoredState {
-    pub now: Moment,
-    /// The ids for new items, one for each draft.
-    pub ids: Vec<Id>,
-    /// The UUIDs for defaults of new items, `uuids_per_item` for each draft.
-    pub uuids: Vec<Uuid>,
-    /// The item to replace or remove.
-    pub item: Option<Item>,
-    /// The item after the patch.
-    pub draft: Option<ItemDraft>,
-    /// JSON pointers of references to items that do not exist.
-    pub dangling_references: Vec<String>,
-    /// The item to remove and everything its removal cascades to, children before their parents.
-    pub items_to_delete: Vec<Dependent>,
-    /// The references of other items that the removal clears.
-    pub references_to_clear: Vec<ReferencesToClear>,
-    /// A resource whose items reference the item and restrict its removal.
-    pub restricted_by: Option<ResourceIndex>,
-}
-
-impl StoredState {
-    /// The state before anything was loaded.
-    pub fn empty(now: Moment) -> Self {
-        Self {
-            now,
-            ids: Vec::new(),
-            uuids: Vec::new(),
-            item: None,
-            draft: None,
-            dangling_references: Vec::new(),
-            items_to_delete: Vec::new(),
-            references_to_clear: Vec::new(),
-            restricted_by: None,
-        }
-    }
-}
-
-/// An item that depends on another one: a child of it, or an item that refers to it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dependent {
-    pub collection: Collection,
-    pub id: Id,
-}
-
-/// The references of one item to items that are removed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReferencesToClear {
-    pub item: Dependent,
-    /// The index of each field, with the id of a removed item.
-    pub references: Vec<(usize, Id)>,
-}
+use crate::value::{Item, Moment, Value};
 
 /// A transaction as data: the steps, and the result when all of them have run.
 #[derive(Debug, PartialEq)]
@@ -123,7 +66,7 @@ impl Script {
         };
         let written = self.steps.iter().filter_map(|step| match step {
             ScriptStep::Insert { item, .. } | ScriptStep::Update { after: item, .. } => Some(item),
-            ScriptStep::Delete(_) => None,
+            ScriptStep::ClearReferences(_) | ScriptStep::Delete(_) => None,
         });
         unchanged.into_iter().chain(written)
     }

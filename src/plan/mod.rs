@@ -10,6 +10,7 @@ mod clear_references;
 mod defaults;
 mod item_rights;
 mod stored_reference;
+mod stored_state;
 pub mod decide;
 mod patch;
 mod read_plan;
@@ -23,7 +24,7 @@ mod outcome;
 
 pub use clear_references::clear_references;
 pub use collection::Collection;
-pub use decide::{Dependent, ReferencesToClear, ScriptStep, StoredState, WriteRequest, decide};
+pub use decide::{ScriptStep, WriteRequest, decide};
 pub use defaults::uuids_per_item;
 pub use delivery::{
     AttemptFailure, AttemptResult, ClaimedDelivery, CompletedAttempt, DeliveryClaim,
@@ -42,6 +43,7 @@ pub use outcome::{
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, ExpandedRead, InvalidWrite, PastRead, ReadPlan};
 pub use reference_rules::reference_faults;
+pub use stored_state::{Dependent, ReferencesToClear, StoredState};
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;
 pub use validate::{ItemDraft, Reference};

@@ -1,5 +1,8 @@
 //! Existence checks: the parent of a collection, and the targets of references.
 
+use std::collections::BTreeSet;
+
+use crate::model::ResourceIndex;
 use crate::permit::AccessScope;
 use crate::plan::{Collection, Reference, RequestRefusal};
 use crate::store::context::StoreContext;
@@ -43,15 +46,21 @@ pub async fn check_existence<D: Driver>(
     };
     let look = item.as_ref().map(|(reached, id, above)| reached.exists(*id, above));
     let is_looked_for = look.is_some();
+    // Many items may refer to the same one.
+    let distinct: BTreeSet<(ResourceIndex, Id)> =
+        references.iter().map(|reference| (reference.to, reference.id)).collect();
     let targets: Vec<_> =
-        references.iter().map(|reference| context.scoped_statements(reference.to, &seen)).collect();
-    let looks = references.iter().zip(&targets);
-    let looks = looks.map(|(reference, target)| target.exists_anywhere(reference.id));
+        distinct.iter().map(|(to, _)| context.scoped_statements(*to, &seen)).collect();
+    let looks = distinct.iter().zip(&targets);
+    let looks = looks.map(|((_, id), target)| target.exists_anywhere(*id));
     let statements: Vec<_> = look.into_iter().chain(looks).collect();
     let mut found = driver.have_rows(&statements).await?.into_iter();
     let is_there = !is_looked_for || found.next() == Some(true);
-    let lost = references.iter().zip(found).filter(|(_, is_found)| !is_found);
-    Ok((is_there, lost.map(|(reference, _)| reference.pointer.clone()).collect()))
+    let lost = distinct.iter().zip(found).filter(|(_, is_found)| !is_found);
+    let lost: BTreeSet<(ResourceIndex, Id)> = lost.map(|(key, _)| *key).collect();
+    let is_lost = |reference: &&&Reference| lost.contains(&(reference.to, reference.id));
+    let lost = references.iter().filter(is_lost);
+    Ok((is_there, lost.map(|reference| reference.pointer.clone()).collect()))
 }
 
 /// Refuses a collection whose parent items do not exist.

@@ -6,7 +6,8 @@ use crate::store::driver::Driver;
 use crate::store::error::StatementError;
 use crate::store::present_parts::read_columns;
 use crate::store::sql::ddl;
-use crate::store::sql::links::{create_link_table, link_table, linked_fields};
+use crate::store::sql::ddl::link_table;
+use crate::store::sql::links::{create_link_table, linked_fields};
 
 /// All fields of declared resources that have links.
 fn all_linked(model: &Model) -> impl Iterator<Item = (&Resource, &Field, ReferenceTarget)> {

@@ -14,9 +14,9 @@ use crate::store::driver::Driver;
 use crate::store::empty_tables;
 use crate::store::error::{InternalError, MigrationError, StatementError};
 use crate::store::present_parts::read_indexes;
+use crate::store::sql::ddl::link_table;
 use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
-use crate::store::sql::links::link_table;
 use crate::store::sql::statements;
 use crate::store::{change_log, idempotency, links, system_values, users, webhooks};
 

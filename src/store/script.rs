@@ -342,7 +342,15 @@ async fn clear_references<D: Driver>(
         for (write, log) in &writes {
             statements.extend(write.statements(context, log, std::mem::take(&mut is_first)));
         }
-        driver.execute_all(&statements, Then::Continue).await?;
+        let Err(FailedStatement { at, failure }) =
+            driver.execute_all(&statements, Then::Continue).await
+        else {
+            continue;
+        };
+        let StatementError::UniqueViolation(_) = failure else { return Err(failure.into()) };
+        // A computed value without the reference is taken: the items keep it, and the deletion is refused.
+        let resource = piece.get(at.min(piece.len() - 1)).map(|one| one.item.collection.resource);
+        return Err(RequestRefusal::Referenced(resource).into());
     }
     Ok(is_first)
 }

@@ -2,8 +2,10 @@
 //!
 //! The value is a list. The store also keeps a link for each id, for lookups by target.
 
+use std::collections::HashSet;
+
 use super::read::{read, refuse};
-use crate::json::Json;
+use crate::json::{self, Json};
 use crate::model::field::{FieldType, MandatoryKey, StorageClass};
 use crate::problem::FaultCode;
 use crate::value::Value;
@@ -43,10 +45,11 @@ pub static REFERENCES: FieldType = FieldType {
             }
             let of = field.rules.element.as_deref()?;
             let mut values: Vec<Value> = Vec::with_capacity(elements.len());
+            let mut seen = HashSet::with_capacity(elements.len());
             for (index, element) in elements.iter().enumerate() {
                 let mark = faults.enter(&index.to_string());
                 match read(of, element, faults) {
-                    Some(value) if values.contains(&value) => {
+                    Some(value) if !seen.insert(json::value_to_text(&value)) => {
                         faults.add(
                             FaultCode::Items,
                             "expected each id once, got this one twice".to_owned(),

@@ -12,11 +12,11 @@ use crate::store::change_log;
 use crate::store::database_move::rows::{ColumnValue, RowDigest, TableReader};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, OpenError, StatementError};
-use crate::store::present_parts;
 use crate::store::schema;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::database_move::{MovedTable, OWN_PREFIX, SYSTEM_VALUES};
 use crate::store::statement::{Bind, Columns};
+use crate::store::{links, present_parts};
 use crate::store::{system_values, users};
 use crate::value::{Id, IdKind};
 
@@ -119,7 +119,7 @@ pub async fn run<S: Driver, T: Driver>(
     let model = stored_model(source).await?;
     let tables = MovedTable::all(&model);
     lock_tables(source, &tables).await.map_err(MoveError::Source)?;
-    let other_tables = check_columns(source, &tables).await?;
+    let other_tables = check_columns(source, (&model, &tables)).await?;
     let values = read_values(source).await.map_err(MoveError::Source)?;
     let last_change = change_log::read_log_bounds(source).await.map_err(MoveError::Source)?.reached;
     let mut counts = Vec::with_capacity(tables.len());
@@ -196,7 +196,7 @@ async fn lock_tables<S: Driver>(
 /// not of nouns.
 async fn check_columns<S: Driver>(
     source: &mut S,
-    tables: &[MovedTable],
+    (model, tables): (&Model, &[MovedTable]),
 ) -> Result<Vec<String>, MoveError> {
     let found = present_parts::read_columns(source).await.map_err(MoveError::Source)?;
     for table in tables {
@@ -210,7 +210,9 @@ async fn check_columns<S: Driver>(
         }
     }
     let mut others = BTreeSet::new();
-    for (name, column) in found {
+    // They follow from the lists of references, and the move makes them again.
+    let links: Vec<String> = links::link_tables(model).collect();
+    for (name, column) in found.into_iter().filter(|(name, _)| !links.contains(name)) {
         match tables.iter().find(|table| table.name == name) {
             Some(table) if table.columns.iter().all(|known| known.name != column) => {
                 return Err(MoveError::Refused(format!(

@@ -327,8 +327,21 @@ fn push_filter_indexes(
     });
 }
 
+/// The name of the link table of a field of type `refs`. No resource has a name with a dot.
+pub fn link_table(resource: &Resource, field: &Field) -> String {
+    truncate_name(format!("{}.{}", resource.table, field.name))
+}
+
+fn is_link_table_of(resource: &Resource, table: &str) -> bool {
+    let mut linked = resource.fields.iter().filter(|field| field.many_references().is_some());
+    linked.any(|field| link_table(resource, field) == table)
+}
+
 /// Whether a foreign key has the name of one that the model asks for.
 pub fn is_declared_foreign_key(model: &Model, table: &str, key: &str) -> bool {
+    if model.declared().any(|resource| is_link_table_of(resource, table)) {
+        return true;
+    }
     let Some(resource) = model.declared().find(|resource| &*resource.table == table) else {
         return false;
     };

@@ -5,9 +5,9 @@
 
 use crate::model::{Field, Model, ReferenceTarget, Resource};
 use crate::store::sql::columns::quote_name;
-use crate::store::sql::ddl::id_column_type;
+use crate::store::sql::ddl::{id_column_type, link_table};
 use crate::store::sql::dialect::Dialect;
-use crate::store::sql::unique::{index_prefix, truncate_name};
+use crate::store::sql::unique::truncate_name;
 use crate::value::IdKind;
 
 /// The statements of one link table.
@@ -48,11 +48,6 @@ pub fn linked_fields(
     fields.filter_map(|(at, field)| Some((at, field, field.many_references()?)))
 }
 
-/// The name of a link table. No resource has a name with a dot.
-pub fn link_table(resource: &Resource, field: &Field) -> String {
-    truncate_name(format!("{}.{}", resource.table, field.name))
-}
-
 /// The statements that create the link table of a field, and fill it from the lists. The reference to the target is
 /// checked at commit, like that of a `ref`.
 pub fn create_link_table(
@@ -71,7 +66,8 @@ pub fn create_link_table(
          \"target\" {linked} NOT NULL REFERENCES {targets} (\"id\") DEFERRABLE INITIALLY DEFERRED,\n  \
          PRIMARY KEY (\"target\", \"item\")\n){options}"
     );
-    let index = truncate_name(format!("{}.links.{}", index_prefix(resource), field.name));
+    // Not a name of the indexes that follow from the model alone: it comes and goes with the table.
+    let index = truncate_name(format!("{name}.item"));
     let index = format!("CREATE INDEX {} ON {table} (\"item\")", quote_name(&index));
     let element = (dialect.list_element)(target.id);
     let list = (dialect.list_elements)(&format!("t0.{}", quote_name(&field.name)));

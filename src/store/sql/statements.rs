@@ -6,10 +6,11 @@ use crate::fault::OrBug;
 use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
+use crate::store::sql::ddl::link_table;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
-use crate::store::sql::links::{LinkStatements, link_table};
+use crate::store::sql::links::LinkStatements;
 #[cfg(any(fuzzing, test))]
 use crate::store::sql::read_statements::FlatStatements;
 use crate::store::sql::read_statements::ReadStatements;
