@@ -362,6 +362,7 @@ proptest! {
     fn types_accept_arbitrary_json_or_report_a_fault(text in any_json()) {
         let plain = |kind: &str| match kind {
             "ref" => r#"{ type = "ref", to = "numbered" }"#.to_owned(),
+            "refs" => r#"{ type = "refs", to = "numbered" }"#.to_owned(),
             "state" => r#"{ type = "state", initial = "a", next = { a = [] } }"#.to_owned(),
             "list" => LINES.to_owned(),
             "object" => r#"{ type = "object", fields = { x = { type = "decimal" }, note = { type = "json" } } }"#.to_owned(),

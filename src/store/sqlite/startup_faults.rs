@@ -234,6 +234,7 @@ fn start_fault_with_the_same_model() {
             SELECT
             SELECT
             SELECT
+            SELECT
             INSERT nouns_system
             COMMIT
         "#]],
@@ -247,6 +248,7 @@ fn start_fault_with_a_larger_model() {
         NEW,
         &expect![[r#"
             BEGIN IMMEDIATE
+            SELECT
             SELECT
             SELECT
             SELECT
