@@ -94,7 +94,7 @@ async fn complete_digest_credentials(
         ChangeAuthor { actor: (&*user.name).into(), request_id: request.id.into(), user: None };
     let stored = (user.id, user.version);
     let record = Value::text(&record.to_string());
-    let write = WritePlan::change_user(model, stored, (PASSWORD, record), by);
+    let write = WritePlan::change_user(model, stored, [(PASSWORD, record)], by);
     // If another login was faster, or the write fails, the next login tries again.
     let options = WriteOptions::with_deadline(request.now + COMPLETE_TIMEOUT);
     let _ = request.store.write(Box::new(write), options).await;

@@ -171,12 +171,27 @@ impl Accounts {
         (at, is_forced): (usize, bool),
         mut value: impl FnMut(&Item) -> Result<Option<Value>, CommandError>,
     ) -> Result<(), CommandError> {
+        self.change_values(name, is_forced, |user| {
+            Ok(value(user)?.into_iter().map(|value| (at, value)).collect())
+        })
+    }
+
+    /// Changes values of a user in one write, as `change` does. `values` returns them with the indices of their
+    /// fields; none: nothing to change.
+    pub fn change_values(
+        &mut self,
+        name: &str,
+        is_forced: bool,
+        mut values: impl FnMut(&Item) -> Result<Vec<(usize, Value)>, CommandError>,
+    ) -> Result<(), CommandError> {
         for _ in 0..ATTEMPTS_MAX {
             let user = self.user(name)?;
-            let Some(value) = value(&user)? else { return Ok(()) };
+            let values = values(&user)?;
+            if values.is_empty() {
+                return Ok(());
+            }
             let stored = (user.id, user.version);
-            let write =
-                WritePlan::change_user(&self.model, stored, (at, value), command_line_author());
+            let write = WritePlan::change_user(&self.model, stored, values, command_line_author());
             let write = WritePlan { can_remove_last_admin: is_forced, ..write };
             match self.admin_store.write(&write) {
                 Err(StoreError::Refused(Refused::PreconditionFailed(_) | Refused::Missing)) => {}

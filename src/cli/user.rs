@@ -220,9 +220,8 @@ fn set_roles(flags: &RolesArgs) -> Result<(), CommandError> {
 fn set_fields(flags: &SetArgs) -> Result<(), CommandError> {
     let mut accounts = flags.database_args.locate()?.open()?;
     let name = to_nfc(&flags.name);
-    for (at, value) in parse_fields(&accounts.model, &flags.field)? {
-        accounts.change(&name, (at, false), |_| Ok(Some(value.clone())))?;
-    }
+    let values = parse_fields(&accounts.model, &flags.field)?;
+    accounts.change_values(&name, false, |_| Ok(values.clone()))?;
     wait_for_servers();
     print_done(format_args!("set {} of {name}", plural(flags.field.len(), "field")));
     Ok(())

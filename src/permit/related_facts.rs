@@ -7,7 +7,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::model::expr::{Candidates, ExprRow, MemberTest, PathRoot, RelationFacts, UserValues};
+use crate::model::expr::{
+    Candidates, ExprRow, MemberTest, PathRoot, RelationFacts, RowVersion, UserValues,
+};
 use crate::model::{ChangeLogDetail, Model, ResourceIndex, types};
 use crate::value::{Id, Item, Value};
 
@@ -236,18 +238,17 @@ pub struct StoredRow<'a> {
     pub id: Id,
     pub parent: Option<Id>,
     pub values: &'a [Value],
-    /// Whether the request creates it.
-    pub is_new: bool,
+    pub version: RowVersion,
 }
 
 impl<'a> StoredRow<'a> {
     pub fn of(item: &'a Item) -> Self {
         let Item { id, parent, values, .. } = item;
-        Self { id: *id, parent: *parent, values, is_new: false }
+        Self { id: *id, parent: *parent, values, version: RowVersion::Stored }
     }
 
     /// The row with its values parsed.
     pub fn with_values<'v>(&self, resource: ResourceIndex, values: &'v [Value]) -> ExprRow<'v> {
-        ExprRow { resource, id: self.id, parent: self.parent, values, is_new: self.is_new }
+        ExprRow { resource, id: self.id, parent: self.parent, values, version: self.version }
     }
 }

@@ -7,6 +7,7 @@ use expect_test::{Expect, expect, expect_file};
 
 use super::*;
 use crate::intent;
+use crate::model::expr::RowVersion;
 use crate::model::{self, Model};
 use crate::value::Id;
 
@@ -242,7 +243,7 @@ fn scope_without_get_on_an_ancestor_reaches_nothing_below() {
     assert!(reach("below").has_any_grant(b) && !reach("below").has_any_grant(a));
     // `check` was not called here, and still no row is accessible.
     let (id, facts) = (Id::Integer(1), FactReader::without_facts(&model));
-    let row = StoredRow { id, parent: None, values: &[], is_new: false };
+    let row = StoredRow { id, parent: None, values: &[], version: RowVersion::Stored };
     let below = reach("below");
     assert!(!below.access(a).allows_row(&model.resources[0], row, below.user(), &facts));
     assert!(reach("below").has_row_filter(&model, b) && !reach("above").has_row_filter(&model, b));

@@ -11,15 +11,17 @@ use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
 use super::stored_reference::is_stored_reference;
+use super::stored_faults::refuse_dangling;
 use super::stored_state::{Dependent, ReferencesToClear, StoredState};
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
-use crate::model::{AuditedUser, Field, Model, Resource, UniqueRule, UniqueScope, types};
+use crate::model::expr::RowVersion;
+use crate::model::{AuditedUser, Field, Model, Resource, types};
 use crate::permit::{FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
-use crate::value::{Item, Moment, Value};
+use crate::value::{Id, Item, Moment, Value};
 
 /// A transaction as data: the steps, and the result when all of them have run.
 #[derive(Debug, PartialEq)]
@@ -190,6 +192,15 @@ pub fn check_preconditions(
     }
 }
 
+/// A new item whose values are complete.
+struct NewItem<'a> {
+    draft: &'a ItemDraft,
+    id: Id,
+    created_at: Moment,
+    values: Vec<Value>,
+    now: Moment,
+}
+
 fn create(
     facts: &FactReader<'_>,
     collection: &Collection,
@@ -198,7 +209,6 @@ fn create(
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let model = facts.model();
     let resource = model.resource(collection.resource);
-    let mut steps = Vec::with_capacity(drafts.len());
     let limits = ItemRights::new(collection, facts);
     let uuids_each = uuids_per_item(resource);
     let (mut completed, mut faults) = (Vec::with_capacity(drafts.len()), Vec::new());
@@ -212,9 +222,9 @@ fn create(
         match complete_new_values(resource, place, &draft.values, inputs) {
             Ok(values) => {
                 let parent = collection.ancestors.last().copied();
-                let row = StoredRow { id, parent, values: &values, is_new: true };
+                let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
                 faults.extend(reference_faults(resource, place, row, |_| true, facts));
-                completed.push((draft, id, created_at, values));
+                completed.push(NewItem { draft, id, created_at, values, now: found.now });
             }
             Err(found) => faults.extend(found),
         }
@@ -223,35 +233,50 @@ fn create(
     if !faults.is_empty() {
         return Err(RequestRefusal::Invalid(faults));
     }
-    for (draft, id, created_at, mut values) in completed {
-        let ItemDraft { root, values: draft_values, .. } = draft;
-        let write = BuiltinWrite { stored: None, root, now: found.now };
-        builtin_rules::apply(model, resource, write, &mut values)?;
-        let is_changed = |at: usize, field: &Field| {
-            let default = field.default.clone().map_or(Value::Null, types::canonicalize);
-            draft_values.is_set(at) && values.get(at) != Some(&default)
-        };
-        let parent = collection.ancestors.last().copied();
-        let row = StoredRow { id, parent, values: &values, is_new: true };
-        limits.check(resource, root, row, is_changed)?;
-        // A new item starts in the initial state.
-        if let Some((index, states)) = resource.state_field()
-            && let Some(Value::Text(to)) = values.get(index)
-            && *to != states.initial
-        {
-            return Err(RequestRefusal::Transition {
-                from: None,
-                to: to.clone(),
-                allowed: vec![states.initial.clone()],
-            });
+    let (mut steps, mut refused) = (Vec::with_capacity(completed.len()), None);
+    for new in completed {
+        match insert(model, collection, limits, new) {
+            Ok(step) => steps.push(step),
+            // One round of lookups is for the facts of all items.
+            Err(refusal) if facts.has_needed() => refused = refused.or(Some(refusal)),
+            Err(refusal) => return Err(refusal),
         }
-        let updated_at = created_at;
-        steps.push(ScriptStep::Insert {
-            item: Item { id, parent, created_at, updated_at, version: 1, values },
-            root: root.clone(),
+    }
+    refused.map_or(Ok(steps), Err)
+}
+
+/// The step that stores a new item with complete values.
+fn insert(
+    model: &Model,
+    collection: &Collection,
+    limits: ItemRights<'_>,
+    NewItem { draft, id, created_at, mut values, now }: NewItem<'_>,
+) -> Result<ScriptStep, RequestRefusal> {
+    let resource = model.resource(collection.resource);
+    let ItemDraft { root, values: draft_values, .. } = draft;
+    let write = BuiltinWrite { stored: None, root, now };
+    builtin_rules::apply(model, resource, write, &mut values)?;
+    let is_changed = |at: usize, field: &Field| {
+        let default = field.default.clone().map_or(Value::Null, types::canonicalize);
+        draft_values.is_set(at) && values.get(at) != Some(&default)
+    };
+    let parent = collection.ancestors.last().copied();
+    let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
+    limits.check(resource, root, row, is_changed)?;
+    // A new item starts in the initial state.
+    if let Some((index, states)) = resource.state_field()
+        && let Some(Value::Text(to)) = values.get(index)
+        && *to != states.initial
+    {
+        return Err(RequestRefusal::Transition {
+            from: None,
+            to: to.clone(),
+            allowed: vec![states.initial.clone()],
         });
     }
-    Ok(steps)
+    let updated_at = created_at;
+    let item = Item { id, parent, created_at, updated_at, version: 1, values };
+    Ok(ScriptStep::Insert { item, root: root.clone() })
 }
 
 fn replace(
@@ -265,7 +290,8 @@ fn replace(
     let mut values =
         merge_stored_values(resource, (root, &limits.access.hidden), draft_values, &stored)?;
     refuse_fixed_changes(resource, root, &stored.values, &values)?;
-    let row = StoredRow { values: &values, ..StoredRow::of(&stored) };
+    let row =
+        StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
     let is_set = |at: usize| sent.contains(&at) || values.get(at) != stored.values.get(at);
     let place = (&**root, &*limits.access.hidden);
     let faults = reference_faults(resource, place, row, is_set, limits.facts);
@@ -284,7 +310,8 @@ fn replace(
     let is_changed = |at: usize, _: &Field| {
         Some(at) != editor && (sent.contains(&at) || values.get(at) != stored.values.get(at))
     };
-    let row = StoredRow { values: &values, ..StoredRow::of(&stored) };
+    let row =
+        StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
     limits.check(resource, root, row, is_changed)?;
     check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
@@ -396,52 +423,4 @@ fn merge_stored_values(
         value.unwrap_or_else(|| types::parse_canonical(field, stays(index)))
     });
     complete_values(resource, place, whole.collect()).map_err(RequestRefusal::Invalid)
-}
-
-fn refuse_dangling(pointers: &[String]) -> Result<(), RequestRefusal> {
-    if pointers.is_empty() {
-        Ok(())
-    } else {
-        Err(RequestRefusal::Invalid(dangling_faults(pointers)))
-    }
-}
-
-/// The faults of references to items that do not exist.
-pub fn dangling_faults(pointers: &[String]) -> Vec<FieldFault> {
-    let fault = |pointer: &String| FieldFault {
-        pointer: pointer.clone(),
-        code: FaultCode::Reference,
-        detail: "no such item".to_owned(),
-    };
-    pointers.iter().map(fault).collect()
-}
-
-/// The refusal for unique rules that other items' values violate. It does not name hidden fields.
-pub fn unique_violation(
-    resource: &Resource,
-    rules: &[&UniqueRule],
-    (root, hidden): (&str, &[usize]),
-) -> RequestRefusal {
-    let faults = rules.iter().flat_map(|unique| unique_faults(resource, unique, (root, hidden)));
-    RequestRefusal::NotUnique(faults.collect())
-}
-
-fn unique_faults(
-    resource: &Resource,
-    unique: &UniqueRule,
-    (root, hidden): (&str, &[usize]),
-) -> Vec<FieldFault> {
-    let within = match unique.scope {
-        UniqueScope::Resource => "",
-        UniqueScope::Parent => " under the same parent",
-    };
-    let together = if unique.fields.len() > 1 { "these values together" } else { "this value" };
-    let fields = unique.fields.iter().filter(|index| !hidden.contains(index));
-    let fields = fields.filter_map(|index| resource.fields.get(*index));
-    let fault = |name: &str| FieldFault {
-        pointer: format!("{root}/{name}"),
-        code: FaultCode::Taken,
-        detail: format!("another {} has {together}{within}", resource.name),
-    };
-    fields.map(|field| fault(&field.name)).collect()
 }

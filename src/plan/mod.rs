@@ -15,6 +15,7 @@ pub mod decide;
 mod patch;
 mod read_plan;
 mod reference_rules;
+pub mod stored_faults;
 mod write_plan;
 mod idempotency;
 mod import;

@@ -63,15 +63,17 @@ impl WritePlan {
         Self::new(Collection::users(model), action, by)
     }
 
-    /// The write that changes one value of a user, unless the user has changed since that version.
+    /// The write that changes values of a user, by the indices of their fields, unless the user has changed since that version.
     pub fn change_user(
         model: &Model,
         (id, version): (Id, i64),
-        (at, value): (usize, Value),
+        changes: impl IntoIterator<Item = (usize, Value)>,
         by: ChangeAuthor,
     ) -> Self {
         let mut values: Vec<_> = model.resource(model.users).fields.iter().map(|_| None).collect();
-        *values.get_mut(at).or_bug("the resource of users has this field") = Some(value);
+        for (at, value) in changes {
+            *values.get_mut(at).or_bug("the resource of users has this field") = Some(value);
+        }
         let draft = user_draft(DraftValues::Partial(values));
         let action = WriteAction::Replace { id, draft };
         let preconditions = Preconditions::if_version(version);
@@ -327,6 +329,6 @@ mod tests {
         let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
         let model = model::read("t.toml", text).unwrap();
         let by = ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
-        let _ = WritePlan::change_user(&model, (Id::Integer(1), 1), (99, Value::Null), by);
+        let _ = WritePlan::change_user(&model, (Id::Integer(1), 1), [(99, Value::Null)], by);
     }
 }

@@ -10,9 +10,10 @@ use uuid::Uuid;
 
 use crate::fault::OrBug as _;
 use crate::intent::preconditions::Preconditions;
+use crate::model::expr::RowVersion;
 use crate::model::{Resource, ResourceIndex};
 use crate::permit::{AccessScope, FactReader, StoredRow};
-use crate::plan::decide::{dangling_faults, unique_violation};
+use crate::plan::stored_faults::{dangling_faults, unique_violation};
 use crate::plan::{
     ChangeAuthor, Collection, ImportRow, ItemDraft, NewItemOrigin, ScriptStep, StoredState,
     UpsertKey, WriteAction, WriteRequest, decide, new_item, partial_values, reference_faults,
@@ -424,7 +425,7 @@ impl<'a> RowPlan<'a, '_> {
                 };
                 let item = new_item(resource, draft, origin)?;
                 let place = (&*row.root, &[][..]);
-                let new = StoredRow { is_new: true, ..StoredRow::of(&item) };
+                let new = StoredRow { version: RowVersion::Requested, ..StoredRow::of(&item) };
                 let faults = reference_faults(resource, place, new, |_| true, facts);
                 if !faults.is_empty() {
                     return Err(faults);

@@ -2,7 +2,8 @@
 
 use crate::model::{Resource, ResourceIndex};
 use crate::permit::{FactReader, UnreadableFields};
-use crate::plan::decide::{check_item_preconditions, check_preconditions, dangling_faults};
+use crate::plan::decide::{check_item_preconditions, check_preconditions};
+use crate::plan::stored_faults::dangling_faults;
 use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
 use crate::store::change_log::history::read_past_item;
 use crate::store::change_log::page::read_page;

@@ -15,7 +15,8 @@ use crate::store::sql::condition::member_statement;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{Id, Item, Moment};
 
-/// An evaluation needs a round for each step of a path, and may have several parts one after the other.
+/// An evaluation needs a round for each step of a path, and may have several parts one after the other. It evaluates all
+/// items of a request in each round, so their number does not matter.
 const ROUNDS_MAX: usize = 64;
 
 /// The moment at which items are looked at.

@@ -7,7 +7,7 @@ use crate::fault::OrBug;
 use crate::formats;
 use crate::model::{Resource, UniqueConflict, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
-use crate::plan::decide::unique_violation;
+use crate::plan::stored_faults::unique_violation;
 use crate::plan::{
     Collection, Dependent, ReferencesToClear, RequestRefusal, ScriptStep,
     clear_references as cleared_item,

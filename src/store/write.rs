@@ -13,8 +13,9 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
 use crate::model::Resource;
-use crate::permit::FactReader;
-use crate::plan::decide::{Script, check_item_preconditions};
+use crate::model::expr::RowVersion;
+use crate::permit::{FactReader, StoredRow};
+use crate::plan::decide::{Script, ScriptResult, check_item_preconditions};
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
     RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch, decide,
@@ -119,9 +120,19 @@ async fn is_readable<D: Driver>(
     if !scope.read_access(*resource).reads_related() {
         return Ok(true);
     }
-    let resource = context.model.resource(*resource);
+    let (resource, access) = (context.model.resource(*resource), scope.read_access(*resource));
+    let version = match script.result {
+        ScriptResult::Created(_) => RowVersion::Added,
+        ScriptResult::Updated | ScriptResult::Unchanged(_) | ScriptResult::Removed => {
+            RowVersion::Stored
+        }
+    };
     let is_readable = |facts: &FactReader<'_>| {
-        script.items().all(|item| scope.can_read_item(resource, item, facts))
+        // One after the other, each would need its own round of lookups.
+        script.items().fold(true, |are_readable, item| {
+            let row = StoredRow { version, ..StoredRow::of(item) };
+            access.allows_row(resource, row, scope.user(), facts) && are_readable
+        })
     };
     evaluate_with_facts(driver, context, FactMoment::Now, is_readable).await
 }

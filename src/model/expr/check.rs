@@ -326,6 +326,12 @@ impl<'f> TypeChecker<'f> {
             return Err(list.error("expected the name of a list"));
         };
         let NamedValue { node, source } = self.resolve(names, list)?;
+        if let ExprNode::This(_) = node {
+            let message =
+                format!("`contains` cannot look into `{}`, a list of the row", names.join("."));
+            let help = "inside `exists`, it is for lists of that resource; put it outside, without `this.`";
+            return Err(list.error_with_help(message, help));
+        }
         let element = match source {
             ValueSource::Field(field) => field.rules.element.as_deref(),
             ValueSource::Id(..) => None,

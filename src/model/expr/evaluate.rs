@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::fraction::{ComputedFault, Fraction};
 use super::tree::{
-    Arithmetic, Expr, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath, TextFunction,
+    Arithmetic, Expr, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath, RowVersion,
+    TextFunction,
 };
 use crate::model::field::ResourceIndex;
 use crate::value::{Id, Moment, Value};
@@ -48,9 +49,7 @@ pub struct ExprRow<'v> {
     pub id: Id,
     pub parent: Option<Id>,
     pub values: &'v [Value],
-    /// Whether it is not stored yet: then an `exists` does not count it, so that nobody can give themselves rights by
-    /// the item that they create.
-    pub is_new: bool,
+    pub version: RowVersion,
 }
 
 /// The values of `$user` in a `where`.
@@ -81,7 +80,8 @@ pub trait RelationFacts {
 /// The items that count for a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Candidates {
-    /// All of the resource, but the row itself.
+    All,
+    /// All but the row itself.
     AllBut(Id),
     /// This one alone.
     Only(Id),
@@ -201,10 +201,16 @@ impl ConditionFrame<'_> {
     /// Whether there is such an item; `None`: not known.
     fn exists(&self, test: &Arc<MemberTest>) -> Option<bool> {
         let row = self.row;
-        if test.resource == row.resource && !row.is_new && self.row_satisfies(test) {
+        let version =
+            if test.resource == row.resource { row.version } else { RowVersion::Requested };
+        if version != RowVersion::Requested && self.row_satisfies(test) {
             return Some(true);
         }
-        self.related.exists(test, self.this_values(test)?, Candidates::AllBut(row.id))
+        let candidates = match version {
+            RowVersion::Stored => Candidates::AllBut(row.id),
+            RowVersion::Added | RowVersion::Requested => Candidates::All,
+        };
+        self.related.exists(test, self.this_values(test)?, candidates)
     }
 
     /// Whether the row itself satisfies a test.

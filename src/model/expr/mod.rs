@@ -24,7 +24,7 @@ pub use fraction::ComputedFault;
 pub use names::{ExprScope, RelationScope, ResourceScope};
 pub use tree::{
     Comparison, Expr, ExprError, ExprNode, ExprResult, MemberTest, Path, PathRoot, RelatedPath,
-    RelationStep,
+    RelationStep, RowVersion,
 };
 
 /// Parses the `computed` of `target`, a field of type integer, number, decimal, boolean or text.

@@ -222,6 +222,18 @@ pub struct MemberTest {
     pub this: Vec<ExprNode>,
 }
 
+/// Which version of a row is judged. It decides how the row counts for an `exists` over its own resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowVersion {
+    /// One that is or was stored, or that a decided write stores: it counts, and the stored one does not.
+    Stored,
+    /// One that a decided write adds: it counts, and nothing else is stored of it.
+    Added,
+    /// One that a write asks for. It does not count, and the stored one does, so that nobody can give themselves
+    /// rights by the item that they send.
+    Requested,
+}
+
 /// A function of texts, which counts and maps Unicode characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextFunction {

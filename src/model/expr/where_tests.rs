@@ -50,7 +50,7 @@ fn where_holds_only_when_true_not_null() {
             id,
             parent: None,
             values: &values,
-            is_new: false,
+            version: RowVersion::Stored,
         };
         let user = UserValues { name, fields: &[] };
         holds(&parse_condition(text, scope).unwrap(), row, user, &NothingRelated)

@@ -5,6 +5,10 @@
 //! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
+mod relation_chain;
+
+use relation_chain::RelationChain;
+
 use crate::fault::{self, OrBug};
 use crate::model::builtin;
 use crate::model::expr::{
@@ -125,9 +129,9 @@ impl<'m> ConditionWriter<'m> {
             }
             ExprNode::In(inner, among) => {
                 let inner = self.operand(row, inner, None);
-                let among = among.iter().map(|one| self.literal(one, Some(inner.kind)).text);
-                let among = among.collect::<Vec<_>>().join(", ");
-                truth(format!("({} IN ({among}))", inner.text))
+                let among = among.iter().map(|one| self.literal(one, Some(inner.kind)));
+                let among: Vec<ConditionOperand> = among.collect();
+                truth(self.is_among(&inner, &among))
             }
             ExprNode::Negate(_)
             | ExprNode::Arithmetic(..)
@@ -137,6 +141,15 @@ impl<'m> ConditionWriter<'m> {
                 fault::bug("a condition has no arithmetic: the model refuses it")
             }
         }
+    }
+
+    fn is_among(&self, inner: &ConditionOperand, among: &[ConditionOperand]) -> String {
+        if among.iter().all(|one| one.kind == inner.kind) {
+            let texts: Vec<&str> = among.iter().map(|one| &*one.text).collect();
+            return format!("({} IN ({}))", inner.text, texts.join(", "));
+        }
+        let is_one = |one| self.compare_operands(Comparison::Equal, inner, one);
+        format!("({})", among.iter().map(is_one).collect::<Vec<_>>().join(" OR "))
     }
 
     fn join_operands(
@@ -274,7 +287,11 @@ impl<'m> ConditionWriter<'m> {
     fn contains(&mut self, row: TableAlias<'_>, (list, value): (&ExprNode, &ExprNode)) -> String {
         let (list, element) = self.list(row, list);
         let words = self.dialect.expressions;
-        let kind = self.operand_type(element);
+        // JSON has ids as texts.
+        let kind = match self.operand_type(element) {
+            OperandType::Uuid => OperandType::Text,
+            kind => kind,
+        };
         let member = ConditionOperand {
             text: (words.json_element)((element.storage_class(), element.rules.scale)),
             kind,
@@ -406,22 +423,6 @@ impl<'m> ConditionWriter<'m> {
 
 const CHECKED: &str = "the model has checked the fields of conditions";
 
-/// The tables on the way from a row to another item.
-#[derive(Debug, Default)]
-struct RelationChain {
-    from: String,
-    /// The condition that leads from the row to the first table.
-    join: String,
-    /// The alias of the last table.
-    last: String,
-}
-
-impl RelationChain {
-    fn select(&self, value: &str) -> String {
-        format!("(SELECT {value} FROM {} WHERE {})", self.from, self.join)
-    }
-}
-
 /// The column with an id: the row's own, its parent's, or that of a `ref`.
 fn key_column(resource: &Resource, alias: &str, root: PathRoot) -> String {
     let name = match root {
@@ -447,7 +448,8 @@ pub fn member_statement(
     let mut condition = writer.operand(member, &test.condition, None).text;
     let limit = match candidates {
         Candidates::Only(id) => Some(("=", id)),
-        Candidates::AllBut(id) => Some(("<>", id)).filter(|_| test.resource == test.row),
+        Candidates::AllBut(id) => Some(("<>", id)),
+        Candidates::All => None,
     };
     if let Some((sign, id)) = limit {
         let kind = writer.id_type(resource, PathRoot::Id);

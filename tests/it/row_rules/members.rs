@@ -37,6 +37,22 @@ project = { verbs = ["get"], where = "not exists(member where project = this.id 
 memo    = { verbs = ["get"], where = "exists(member where project.name = this.project.name and user = $user)" }
 "#;
 
+const LEADS: &str = r#"
+title = "Teams"
+
+[resources.project.fields]
+name = { type = "text", required = true }
+
+[resources.member.fields]
+project = { type = "ref", to = "project", required = true }
+user    = { type = "text", required = true, filter = true }
+role    = { type = "text" }
+
+[roles.member]
+project = ["get"]
+member  = { verbs = "*", where = "exists(member where project = this.project and user = $user and role = 'lead')" }
+"#;
+
 on_every_backend! {
     fn row_rule_exists_decides_what_members_see(backend: Backend) {
         let mut rules =
@@ -75,11 +91,12 @@ on_every_backend! {
         assert_eq!(rules.list("bob", "/projects", "name"), ["blue", "red"]);
         assert_eq!(rules.list("bob", "/memos", "project"), [id(&red)]);
 
-        // The row that is written counts as it is after the write: bob cannot leave a row that he may not see.
-        let given = json!({"member": {"user": "eve"}});
-        assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &given), 403);
         let promoted = json!({"member": {"role": "editor"}});
         assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &promoted), 200);
+        // The memberships before the write decide: bob may give his own away. Then he does not see it.
+        let given = json!({"member": {"user": "eve"}});
+        assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &given), 204);
+        assert_eq!(rules.status("bob", &format!("PATCH {of_bob}"), &given), 404);
 
         // A memo may not be moved to a project where the caller is no editor.
         let memo = json!({"memo": {"title": "mine", "project": reference(&red)}});
@@ -90,6 +107,57 @@ on_every_backend! {
         let cleared = json!({"memo": {"project": null}});
         let refused = rules.request("ann", &format!("PATCH {path}"), &cleared);
         assert_eq!(refused.status, 403, "{refused:?}");
+    }
+
+    /// Neither by an own membership, nor by that of somebody else.
+    fn row_rule_membership_cannot_be_changed_into_a_right(backend: Backend) {
+        let mut rules = RowRules::start(backend, LEADS, &[("ann", "member")]);
+        let [red, blue] = ["red", "blue"]
+            .map(|name| rules.create("/projects", &json!({"project": {"name": name}})));
+        let member = |project: &str, user: &str, role: &str| {
+            json!({"member": {"project": reference(project), "user": user, "role": role}})
+        };
+        let of_ann = rules.create("/members", &member(&red, "ann", "lead"));
+        let of_bob = rules.create("/members", &member(&red, "bob", "guest"));
+        let moved = json!({"member": {"project": reference(&blue)}});
+        for (path, body) in [(&of_ann, moved), (&of_bob, member(&blue, "ann", "lead"))] {
+            let refused = rules.request("ann", &format!("PATCH {path}"), &body);
+            assert_eq!((refused.status, refused.problem().as_str()), (403, "outside-grant"), "{refused:?}");
+        }
+        for (path, user) in [(&of_ann, "ann"), (&of_bob, "ann")] {
+            assert_eq!(rules.status("ann", &format!("PUT {path}"), &member(&blue, user, "lead")), 403);
+        }
+        assert_eq!(rules.list("admin", "/members", "project"), [id(&red), id(&red)]);
+        // Within the project she leads, she may.
+        assert_eq!(rules.status("ann", &format!("PATCH {of_bob}"), &json!({"member": {"role": "lead"}})), 200);
+        assert_eq!(rules.status("ann", &format!("PATCH {of_ann}"), &json!({"member": {"role": "guest"}})), 204);
+        assert_eq!(rules.status("ann", &format!("PATCH {of_bob}"), &json!({"member": {"role": "guest"}})), 404);
+    }
+
+    /// The lookups of one request do not depend on the number of its items.
+    fn row_rules_are_checked_for_many_new_items_at_once(backend: Backend) {
+        let mut rules = RowRules::start(backend, MODEL, &[("ann", "member")]);
+        let projects: Vec<String> = (0..200)
+            .map(|number| rules.create("/projects", &json!({"project": {"name": number.to_string()}})))
+            .collect();
+        let of_ann = |project: &String| json!({"project": reference(project), "user": "ann", "role": "editor"});
+        let members: Vec<Value> = projects.iter().skip(1).map(of_ann).collect();
+        rules.post_many("admin", "/members", &json!({"members": members}), 201);
+        // Each refers to another project, and the rule needs a fact of each.
+        let memo = |project: &String| json!({"title": "memo", "project": reference(project)});
+        let memos: Vec<Value> = projects.iter().skip(1).map(memo).collect();
+        rules.post_many("ann", "/memos", &json!({"memos": memos}), 201);
+        assert_eq!(rules.list("ann", "/memos?limit=500", "title").len(), 199);
+        let more: Vec<Value> = projects.iter().skip(1).cycle().take(200).map(memo).chain([json!({"title": "lost"})]).collect();
+        rules.post_many("ann", "/memos", &json!({"memos": more}), 403);
+        // A rule over the resource itself.
+        let of_others: Vec<Value> = projects
+            .iter()
+            .skip(1)
+            .map(|project| json!({"project": reference(project), "user": "eve"}))
+            .collect();
+        rules.post_many("ann", "/members", &json!({"members": of_others}), 201);
+        assert_eq!(rules.list("admin", "/memos?limit=500", "title").len(), 199);
     }
 
     /// Memberships are current rights: they decide about old changes too.

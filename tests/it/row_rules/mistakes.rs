@@ -32,6 +32,9 @@ const MISTAKES: &[&str] = &[
     "owner = project",
     "contains(project.name, $user)",
     "contains(box.tags, $user)",
+    "exists(place where contains(this.project.tags, user))",
+    "exists(place where contains(this.box.tags, user))",
+    "exists(place where contains(project.tags, this.owner.user))",
     "contains(project.tags, 5)",
     "contains(project.tags)",
     "exists(membr where user = $user)",
@@ -82,6 +85,14 @@ fn row_rule_mistakes_are_found_by_check() {
         contains(box.tags, $user)
           error: expected a list of single values
           = help: `contains` is for lists of texts, numbers, dates and the like, outside of objects
+        exists(place where contains(this.project.tags, user))
+          error: `contains` cannot look into `this.project.tags`, a list of the row
+          = help: inside `exists`, it is for lists of that resource; put it outside, without `this.`
+        exists(place where contains(this.box.tags, user))
+          error: `contains` cannot look into `this.box.tags`, a list of the row
+          = help: inside `exists`, it is for lists of that resource; put it outside, without `this.`
+        exists(place where contains(project.tags, this.owner.user))
+          nouns.toml: warning: role `r`: `exists(place where …)` reads all items of `place`: compare a field of `place` with `=`
         contains(project.tags, 5)
           error: `project.tags` is of type `text`: expected a text, got a number
         contains(project.tags)

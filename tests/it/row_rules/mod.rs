@@ -49,6 +49,12 @@ impl RowRules {
         made.header("Location").unwrap().to_owned()
     }
 
+    /// Creates several items, and expects a status.
+    pub fn post_many(&mut self, user: &str, path: &str, body: &Value, status: u16) {
+        let answer = self.request(user, &format!("POST {path}"), body);
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+    }
+
     pub fn status(&mut self, user: &str, line: &str, body: &Value) -> u16 {
         self.request(user, line, body).status
     }

@@ -12,6 +12,7 @@ title = "Tenants"
 tenant = { type = "text", max_length = 10 }
 level  = { type = "integer", min = 0 }
 since  = { type = "date" }
+rate   = { type = "decimal", scale = 2 }
 
 [resources.note.fields]
 tenant = { type = "text", filter = true }
@@ -21,6 +22,9 @@ text   = { type = "text" }
 [roles.member]
 note = { verbs = "*", where = "tenant = $user.tenant and (level <= $user.level or not level > 0)" }
 "/-/changes" = ["get"]
+
+[roles.rated]
+note = { verbs = "*", where = "$user.rate in (1, 2.5) or $user.rate in (7.00, 8.00)" }
 "#;
 
 fn user_path(rules: &mut RowRules, name: &str) -> String {
@@ -67,6 +71,20 @@ on_every_backend! {
         assert_eq!(rules.list("ann", "/notes", "text"), ["d"]);
     }
 
+    /// The literals have other scales than the field.
+    fn user_decimal_is_compared_with_a_list_of_numbers(backend: Backend) {
+        let mut rules = RowRules::start(backend, MODEL, &[("ann", "rated")]);
+        rules.create("/notes", &json!({"note": {"text": "a"}}));
+        for (rate, is_listed) in
+            [("1.00", true), ("2.50", true), ("8.00", true), ("0.01", false), ("0.25", false), ("100.00", false)]
+        {
+            assert_eq!(set(&mut rules, "ann", &json!({"rate": rate})), 200, "{rate}");
+            assert_eq!(!rules.list("ann", "/notes", "text").is_empty(), is_listed, "{rate}");
+            let status = rules.status("ann", "POST /notes", &json!({"note": {"text": "b"}}));
+            assert_eq!(status, if is_listed { 201 } else { 403 }, "{rate}");
+        }
+    }
+
     /// As a change of roles does.
     fn user_field_change_ends_the_streams_of_the_user(backend: Backend) {
         let mut rules = RowRules::start(backend, MODEL, &[("ann", "member")]);
@@ -89,7 +107,8 @@ on_every_backend! {
     /// Fields are added at a start, kept when they are not declared, and back when they are.
     fn user_fields_survive_a_model_without_them(backend: Backend) {
         let without = MODEL
-            .replace("level  = { type = \"integer\", min = 0 }\nsince  = { type = \"date\" }\n", "")
+            .replace("level  = { type = \"integer\", min = 0 }\nsince  = { type = \"date\" }\nrate   = { type = \"decimal\", scale = 2 }\n", "")
+            .replace("$user.rate in (1, 2.5) or $user.rate in (7.00, 8.00)", "$user = 'x'")
             .replace(" and (level <= $user.level or not level > 0)", "");
         let setup = |model: &str| Setup::new(backend).model(model).with_authentication();
         let first = Setup::new(backend).model(&without).with_authentication().start();
@@ -137,6 +156,10 @@ fn user_command_sets_fields() {
     assert_eq!(run(&all), "nouns: set 2 fields of ann\n");
     let listed = run(&["user", "list", "--json"]);
     assert!(listed.contains(r#""tenant":"acme","level":4"#), "{listed}");
+    // All fields in one write: the user was added with version 1.
+    let login = server.admin().basic();
+    let shown = server.request("GET /-/users?name=ann", &[("Authorization", &login)], "").json();
+    assert_eq!(shown["users"][0]["version"], 2, "{shown}");
     assert_eq!(run(&["user", "set", "ann", "--field", "level="]), "nouns: set 1 field of ann\n");
     assert!(!run(&["user", "list", "--json"]).contains("\"level\""));
     for (flag, cause) in [

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::intent::ListQuery;
 use crate::intent::preconditions::Preconditions;
-use crate::model::expr::UserValues;
+use crate::model::expr::{RowVersion, UserValues};
 use crate::model::{self, GrantVerb, Model, ResourceIndex, types};
 use crate::permit::{AccessScope, Caller, FactReader, Rights, StoredRow};
 use crate::plan::{
@@ -360,7 +360,8 @@ fn condition_sql_selects_the_rows_that_the_evaluator_accepts() {
                 };
                 let found = find(worker, &caller).await;
                 for (id, values) in &values {
-                    let stored = StoredRow { id: *id, parent: None, values, is_new: false };
+                    let stored =
+                        StoredRow { id: *id, parent: None, values, version: RowVersion::Stored };
                     let (user, facts) =
                         (UserValues { name: user, fields: &[] }, FactReader::without_facts(&model));
                     let (expected, got) =
