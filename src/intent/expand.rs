@@ -22,6 +22,8 @@ pub const CHILDREN_MAX: usize = 50;
 /// The largest number of paths in a query, and of relations in a path.
 pub const PATHS_MAX: usize = 10;
 const LEVELS_MAX: usize = 2;
+/// The longest value. The addresses of more children repeat parts of it for each item of a page.
+const TEXT_BYTES_MAX: usize = 2000;
 
 /// Which resources a caller can read, and which fields of them are hidden.
 pub trait ReadableResources {
@@ -69,7 +71,8 @@ pub(super) fn read_list(
     Ok(list)
 }
 
-/// The relations of a resource that the caller can follow.
+/// The relations of a resource that the caller can follow. The credentials of the caller were checked for the realm of
+/// the resource, and admit it to no other.
 pub fn relations(
     model: &Model,
     resource: &Resource,
@@ -91,12 +94,14 @@ pub fn relations(
     let can_read = |relation: &Relation| {
         let lineage = model.lineage(relation.target);
         lineage.iter().all(|level| readable.hidden(level.index).is_some())
+            && model.resource(relation.target).realm == resource.realm
     };
     parent.into_iter().chain(children).chain(references).filter(can_read).collect()
 }
 
 /// One relation of a path, as it was sent.
 struct Segment<'q> {
+    text: &'q str,
     name: &'q str,
     /// The text in parentheses.
     options: Option<&'q str>,
@@ -108,7 +113,12 @@ pub(super) fn read(
     resource: ResourceIndex,
     (value, readable): (&str, &dyn ReadableResources),
 ) -> Result<Vec<Expansion>, Problem> {
-    let mut all = Vec::new();
+    if value.len() > TEXT_BYTES_MAX {
+        let detail = format!("expected at most {TEXT_BYTES_MAX} bytes, got {}", value.len());
+        return Err(expand_problem(detail));
+    }
+    let resource = model.resource(resource);
+    let (mut all, mut second_levels) = (Vec::new(), Vec::new());
     let paths = split_outside(value, ',').map_err(expand_problem)?;
     if paths.len() > PATHS_MAX {
         let detail = format!("expected at most {PATHS_MAX} relations, got {}", paths.len());
@@ -126,7 +136,19 @@ pub(super) fn read(
             let detail = format!("expected at most {LEVELS_MAX} levels, got {}", levels.len());
             return Err(expand_problem(detail));
         }
-        add_path(&mut all, (model, model.resource(resource)), &levels, readable)?;
+        add_path(&mut all, (model, resource), &levels, readable)?;
+        if let [first, second] = &*levels {
+            second_levels.push((first.name, second.text));
+        }
+    }
+    // More children are shown with the same related items.
+    for one in &mut all {
+        let name = one.relation.name(model, resource);
+        let inner = second_levels.iter().filter(|(first, _)| *first == name);
+        let inner: Vec<&str> = inner.map(|(_, second)| *second).collect();
+        if !inner.is_empty() {
+            one.list.link_expand(&inner.join(","));
+        }
     }
     Ok(all)
 }
@@ -224,7 +246,7 @@ fn read_segment(text: &str) -> Result<Segment<'_>, String> {
     };
     match name.is_empty() {
         true => Err("expected names with commas between them, got an empty one".to_owned()),
-        false => Ok(Segment { name, options }),
+        false => Ok(Segment { text, name, options }),
     }
 }
 
@@ -256,6 +278,30 @@ parent = "customer"
 [resources.note.fields]
 text = { type = "text" }
 "#;
+
+    /// The address of more children has the second level.
+    #[test]
+    fn expand_of_two_levels_is_part_of_the_address_of_more_children() {
+        let model = model::read("expand.toml", MODEL).unwrap();
+        let value = r"orders(status=a\;b;limit=5).lines(sort=-id),orders.product";
+        let all = read(&model, ResourceIndex(1), (value, &Clerk)).unwrap();
+        assert_eq!(
+            all[0].list.shown_parameters(),
+            "status=a%3Bb&expand=lines%28sort%3D-id%29%2Cproduct"
+        );
+    }
+
+    #[test]
+    fn expand_of_more_than_its_longest_text_is_refused() {
+        let model = model::read("expand.toml", MODEL).unwrap();
+        let detail = |bytes: usize| {
+            let value = format!("orders(status={})", "x".repeat(bytes - "orders(status=)".len()));
+            let refused = read(&model, ResourceIndex(1), (&value, &Clerk)).err();
+            refused.map(|problem| problem.parts().detail.clone().unwrap())
+        };
+        assert_eq!(detail(2000), None);
+        assert_eq!(detail(2001).as_deref(), Some("expand: expected at most 2000 bytes, got 2001"));
+    }
 
     /// All resources but notes; `secret` of orders is hidden.
     struct Clerk;

@@ -226,6 +226,14 @@ pub fn read(
 }
 
 impl FilterTest {
+    /// At least the number of values that a statement has for it.
+    pub fn value_count(&self) -> usize {
+        match self {
+            Self::In(values) => values.len(),
+            _ => 2,
+        }
+    }
+
     /// The operator and the value, as a URL has them.
     pub fn as_text(&self) -> (&'static str, String) {
         let operator = match self {

@@ -27,6 +27,10 @@ pub const GROUP_PARAMETERS: [&str; 2] = ["any", "not"];
 /// The largest number of groups inside each other.
 const LEVELS_MAX: usize = 8;
 
+/// The largest number of values in all filters of a list, each of which is a parameter of a statement. Both engines take
+/// more than twice as many.
+const VALUES_MAX: usize = 10_000;
+
 /// Reads filters, and counts their tests.
 pub struct FilterReader<'a> {
     known: VisibleResource<'a>,
@@ -34,6 +38,7 @@ pub struct FilterReader<'a> {
     /// The parameters that are no filters, for messages.
     controls: &'static [&'static str],
     tests: usize,
+    values: usize,
 }
 
 impl<'a> FilterReader<'a> {
@@ -42,7 +47,7 @@ impl<'a> FilterReader<'a> {
         limits: &'a ServerLimits,
         controls: &'static [&'static str],
     ) -> Self {
-        Self { known, limits, controls, tests: 0 }
+        Self { known, limits, controls, tests: 0, values: 0 }
     }
 
     /// Reads a parameter of a URL, with its operator after a colon.
@@ -85,7 +90,10 @@ impl<'a> FilterReader<'a> {
 
     /// Reads the members of a JSON object, which all hold.
     pub fn read_json(&mut self, json: &Json<'_>) -> Result<Vec<Filter>, String> {
-        self.read_members(json, 0)
+        let filters = self.read_members(json, 0)?;
+        // The same filters can be written in a URL, which may need more groups.
+        check_level(filters.iter().map(parameter_levels).max().unwrap_or(0))?;
+        Ok(filters)
     }
 
     fn read_members(&mut self, json: &Json<'_>, level: usize) -> Result<Vec<Filter>, String> {
@@ -163,8 +171,12 @@ impl<'a> FilterReader<'a> {
             return Err(format!("expected at most {filter_terms_max} filters, got more"));
         }
         self.tests += 1;
-        filter::read(known, (parameter, operator), aspect, sent, filter_values_max)
-            .map(Filter::Test)
+        let test = filter::read(known, (parameter, operator), aspect, sent, filter_values_max)?;
+        self.values += test.test.value_count();
+        match self.values > VALUES_MAX {
+            true => Err(format!("expected at most {VALUES_MAX} values in all filters, got more")),
+            false => Ok(Filter::Test(test)),
+        }
     }
 }
 
@@ -207,6 +219,27 @@ pub fn as_parameter(filter: &Filter, resource: &Resource) -> (String, String) {
         Filter::All(filters) => {
             ("not".to_owned(), format!("(not({}))", group_text(filters, resource)))
         }
+    }
+}
+
+/// The number of groups inside each other that `as_parameter` writes.
+fn parameter_levels(filter: &Filter) -> usize {
+    match filter {
+        Filter::All(_) => 1 + group_levels(filter),
+        filter => group_levels(filter),
+    }
+}
+
+/// The same inside a group.
+fn group_levels(filter: &Filter) -> usize {
+    let deepest = |filters: &[Filter]| filters.iter().map(group_levels).max().unwrap_or(0);
+    match filter {
+        Filter::Test(_) => 0,
+        Filter::All(inner) | Filter::Any(inner) => 1 + deepest(inner),
+        Filter::Not(inner) => match &**inner {
+            Filter::All(inner) => 1 + deepest(inner),
+            inner => 1 + group_levels(inner),
+        },
     }
 }
 

@@ -109,6 +109,11 @@ impl ListQuery {
     /// Adds related items to each item. `value` is that of the parameter.
     pub(super) fn expand(&mut self, expand: Vec<Expansion>, value: &str) {
         self.expand = expand;
+        self.link_expand(value);
+    }
+
+    /// Adds related items to the address of the next page.
+    pub(super) fn link_expand(&mut self, value: &str) {
         self.link.add("expand", value);
     }
 
@@ -299,15 +304,8 @@ impl ListQuery {
         resource: &Resource,
         (name, value): (&str, &str),
     ) {
-        let meant = match &filter {
-            Filter::Test(_) if name.contains(':') => encode_pair(name, value),
-            Filter::Test(_) => encode_pair(&format!("{name}:eq"), value),
-            group => {
-                let (name, value) = filter_tree::as_parameter(group, resource);
-                encode_pair(&name, &value)
-            }
-        };
-        self.link.add_filter((name, value), meant);
+        let (meant_name, meant_value) = filter_tree::as_parameter(&filter, resource);
+        self.link.add_filter((name, value), encode_pair(&meant_name, &meant_value));
         self.filters.push(filter);
     }
 

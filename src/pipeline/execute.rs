@@ -183,7 +183,7 @@ async fn build_reply(
         Outcome::Item(_)
             | Outcome::PastItem(_)
             | Outcome::Page(_)
-            | Outcome::ExpandedItem(_)
+            | Outcome::ExpandedItem(..)
             | Outcome::ExpandedPage(_)
     );
     if !has_room && is_read {

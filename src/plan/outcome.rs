@@ -35,7 +35,7 @@ pub enum Outcome {
     PastItem(Item),
     Page(Page),
     /// An item with related items: a page of it alone.
-    ExpandedItem(ExpandedPage),
+    ExpandedItem(Id, ExpandedPage),
     ExpandedPage(ExpandedPage),
     Created(Item),
     CreatedMany(Vec<Item>),
@@ -165,7 +165,7 @@ impl Outcome {
     pub fn approximate_bytes(&self) -> usize {
         match self {
             Self::Changes(page) => page.changes.iter().map(VisibleChange::approximate_bytes).sum(),
-            Self::ExpandedItem(expanded) | Self::ExpandedPage(expanded) => expanded.bytes,
+            Self::ExpandedItem(_, expanded) | Self::ExpandedPage(expanded) => expanded.bytes,
             Self::Located(_, outcome) => outcome.approximate_bytes(),
             _ => self.items().iter().map(Item::approximate_bytes).sum(),
         }
@@ -187,7 +187,7 @@ impl Outcome {
                 std::slice::from_ref(item)
             }
             Self::Page(page) => &page.items,
-            Self::ExpandedItem(expanded) | Self::ExpandedPage(expanded) => &expanded.page.items,
+            Self::ExpandedItem(_, expanded) | Self::ExpandedPage(expanded) => &expanded.page.items,
             Self::CreatedMany(items) => items,
             Self::Located(_, outcome) => outcome.items(),
             Self::Ready | Self::ChangeLogBounds(_) | Self::Changes(_) => &[],

@@ -185,7 +185,7 @@ impl ReplyBuilder {
                 let write = || page_reply(about, &related, &expanded.page);
                 self.page_or_not_modified(about, expanded.page.position, &write)?
             }
-            Outcome::ExpandedItem(expanded) => self.expanded_item(about, expanded)?,
+            Outcome::ExpandedItem(id, expanded) => self.expanded_item(about, *id, expanded)?,
             Outcome::Item(item) | Outcome::PastItem(item) => {
                 let now = Validators::of_item(item);
                 let is_past = matches!(outcome, Outcome::PastItem(_));
@@ -276,7 +276,7 @@ impl ReplyBuilder {
             }
             Outcome::Removed => return empty_reply(StatusCode::NO_CONTENT),
             Outcome::Page(_)
-            | Outcome::ExpandedItem(_)
+            | Outcome::ExpandedItem(..)
             | Outcome::ExpandedPage(_)
             | Outcome::Located(..)
             | Outcome::Ready
@@ -318,6 +318,7 @@ impl ReplyBuilder {
     fn expanded_item(
         &self,
         about: &ResponseContext<'_>,
+        id: Id,
         expanded: &ExpandedPage,
     ) -> Result<Reply, Problem> {
         let (related, item) = (about.related(expanded), expanded.page.items.first());
@@ -330,11 +331,11 @@ impl ReplyBuilder {
             formatted_reply(StatusCode::OK, about.format, body)
         };
         let mut reply = self.page_or_not_modified(about, expanded.page.position, &write)?;
-        if let Some(item) = item.filter(|_| reply.status == StatusCode::OK) {
-            self.history.add_link(&mut reply, about.model, about.collection, item.id);
+        if reply.status == StatusCode::OK {
+            self.history.add_link(&mut reply, about.model, about.collection, id);
         }
-        if let Some(item) = item.filter(|_| about.collection.is_flat()) {
-            add_canonical(&mut reply, about, item.id);
+        if about.collection.is_flat() {
+            add_canonical(&mut reply, about, id);
         }
         Ok(reply)
     }
@@ -362,7 +363,7 @@ impl ReplyBuilder {
                 reply.headers.insert(ETAG, tag);
                 Ok(reply)
             }
-            PreconditionResult::NotModified => Ok(not_modified(Some(tag))),
+            PreconditionResult::NotModified => Ok(with_url_form(not_modified(Some(tag)), about)),
             PreconditionResult::Fails => Err(self.unmet(about, None).header(ETAG, tag)),
         }
     }
@@ -459,13 +460,16 @@ fn page_reply(about: &ResponseContext<'_>, related: &[RelatedView<'_>], page: &P
         let link = format!("<{address}>; rel=\"next\"");
         insert_header(&mut reply, LINK, HeaderValue::try_from(link).ok());
     }
-    // RFC 10008 §2.4: a GET there has the same result.
-    if let Some(query) = about.list.and_then(|list| list.url_form.as_deref()) {
-        let path = about.collection.path(about.model);
-        let address = if query.is_empty() { path } else { format!("{path}?{query}") };
-        if address.len() <= bytes_max {
-            insert_header(&mut reply, CONTENT_LOCATION, HeaderValue::try_from(address).ok());
-        }
+    with_url_form(reply, about)
+}
+
+/// RFC 10008 §2.4: where a GET has the same result as a QUERY.
+fn with_url_form(mut reply: Reply, about: &ResponseContext<'_>) -> Reply {
+    let Some(query) = about.list.and_then(|list| list.url_form.as_deref()) else { return reply };
+    let path = about.collection.path(about.model);
+    let address = if query.is_empty() { path } else { format!("{path}?{query}") };
+    if address.len() <= about.model.server.limits.target_bytes_max {
+        insert_header(&mut reply, CONTENT_LOCATION, HeaderValue::try_from(address).ok());
     }
     reply
 }

@@ -1,5 +1,6 @@
 //! Related items: what `expand` adds to an item or a page. All of it is of one snapshot, and each relation is one
-//! statement, however many items it is followed from.
+//! statement, however many items it is followed from. Only children on SQLite are one for each parent: it would sort all
+//! of them in memory before it returns the first, and needs no round trips.
 //!
 //! The statements have the conditions of a flat read by the same caller, so that a response shows no item, and counts
 //! none, that the caller would not find otherwise.
@@ -48,7 +49,7 @@ pub async fn read_expanded<D: Driver>(
         loaded
     };
     Ok(match read.item {
-        Some(_) => Outcome::ExpandedItem(expanded),
+        Some(id) => Outcome::ExpandedItem(id, expanded),
         None => Outcome::ExpandedPage(expanded),
     })
 }
@@ -190,12 +191,14 @@ impl<D: Driver> RelatedReader<'_, D> {
         }
         let (context, target) = (self.context, expansion.relation.target);
         let collection = self.all_items(target);
+        check_parameters(&ids)?;
         let listing = located_statements(context, &collection, &expansion.list);
         let row = |row: &dyn Columns| context.read_located_item(target, row);
-        let rows = self.rows(&listing.with_ids(&ids), ids.len(), row).await?;
-        let shown = rows.into_iter().map(|(item, ancestors)| {
+        let mut found = FoundRows::default();
+        self.rows(&mut found, &listing.with_ids(&ids), ids.len(), row).await?;
+        let shown = found.rows.into_iter().map(|(item, ancestors)| {
             let count = counts.get(&item.id).copied().unwrap_or(1);
-            self.count(ShownItem { item, ancestors, count })
+            self.count_item(ShownItem { item, ancestors, count })
         });
         shown.collect()
     }
@@ -214,13 +217,21 @@ impl<D: Driver> RelatedReader<'_, D> {
         let (target, model) = (expansion.relation.target, &context.model);
         let collection = self.all_items(target);
         let ids: Vec<Id> = from.iter().map(|one| one.item.id).collect();
+        check_parameters(&ids)?;
         // One row more than the limit shows whether there are more.
         let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
         let listing = list_statements(context, &collection, list);
         let row = |row: &dyn Columns| Ok((context.read_item(target, row)?, Vec::new()));
-        let rows = self.rows(&listing.of_parents(&ids, limit), ids.len(), row).await?;
+        let mut found = FoundRows::default();
+        if context.sql.dialect.has_lateral {
+            self.rows(&mut found, &listing.of_parents(&ids, limit), ids.len(), row).await?;
+        } else {
+            for id in &ids {
+                self.rows(&mut found, &listing.of_parent(*id, limit), ids.len(), row).await?;
+            }
+        }
         let mut by_parent: HashMap<Id, Vec<Item>> = HashMap::new();
-        for (item, _) in rows {
+        for (item, _) in found.rows {
             by_parent.entry(item.parent.unwrap_or(item.id)).or_default().push(item);
         }
         let mut all = Vec::new();
@@ -236,12 +247,13 @@ impl<D: Driver> RelatedReader<'_, D> {
                         Collection::nested(target, ancestors.clone(), self.scope.clone());
                     let path = collection.path(model);
                     let (_, address) = list.next_page(&path, model.resource(target), last);
+                    self.count(0, parent.count * address.len())?;
                     next.insert(parent.item.id, address);
                 }
             }
             for item in items {
                 let ancestors = ancestors.clone();
-                all.push(self.count(ShownItem { item, ancestors, count: parent.count })?);
+                all.push(self.count_item(ShownItem { item, ancestors, count: parent.count })?);
             }
         }
         Ok(all)
@@ -253,14 +265,15 @@ impl<D: Driver> RelatedReader<'_, D> {
         Collection { resource, form, ancestors: Vec::new(), scope }
     }
 
-    /// The rows of a statement, with the ids of their ancestors where it has them, unless they are too many: `extra` is the number of rows that may not be shown.
+    /// Adds the rows of a statement, unless they are too many: `extra` is the number of rows that may not be shown.
     async fn rows(
         &mut self,
+        found: &mut FoundRows,
         statement: &Statement<'_>,
         extra: usize,
         read: impl Fn(&dyn Columns) -> Result<(Item, Vec<Id>), InternalError>,
-    ) -> Result<Vec<(Item, Vec<Id>)>, StoreError> {
-        let (mut rows, mut bytes) = (0, 0);
+    ) -> Result<(), StoreError> {
+        let (mut rows, mut bytes) = (found.rows.len(), found.bytes);
         let mut is_over = false;
         let is_enough = |(item, _): &(Item, Vec<Id>)| {
             rows += 1;
@@ -269,21 +282,43 @@ impl<D: Driver> RelatedReader<'_, D> {
             is_over
         };
         let statements = slice::from_ref(statement);
-        let found = self.driver.query_all(statements, |_, row| read(row), is_enough).await?;
+        let read = self.driver.query_all(statements, |_, row| read(row), is_enough).await?;
+        found.rows.extend(read.into_iter().flatten());
+        found.bytes = bytes;
         match is_over {
             true => Err(too_many()),
-            false => Ok(found.into_iter().flatten().collect()),
+            false => Ok(()),
         }
     }
 
-    /// Counts an item that the response shows.
-    fn count(&mut self, shown: ShownItem) -> Result<ShownItem, StoreError> {
-        self.items += shown.count;
-        self.bytes += shown.count * shown.item.approximate_bytes();
+    /// Counts an item that the response shows, as often as it does.
+    fn count_item(&mut self, shown: ShownItem) -> Result<ShownItem, StoreError> {
+        self.count(shown.count, shown.count * shown.item.approximate_bytes())?;
+        Ok(shown)
+    }
+
+    fn count(&mut self, items: usize, bytes: usize) -> Result<(), StoreError> {
+        self.items += items;
+        self.bytes += bytes;
         match self.items > RELATED_ITEMS_MAX || self.bytes > RELATED_BYTES_MAX {
             true => Err(too_many()),
-            false => Ok(shown),
+            false => Ok(()),
         }
+    }
+}
+
+/// The rows of one relation, with the ids of their ancestors where the statement has them.
+#[derive(Default)]
+struct FoundRows {
+    rows: Vec<(Item, Vec<Id>)>,
+    bytes: usize,
+}
+
+/// Refuses ids that would be too many parameters of a statement. A page may be larger than the related items may be.
+fn check_parameters(ids: &[Id]) -> Result<(), StoreError> {
+    match ids.len() > RELATED_ITEMS_MAX {
+        true => Err(too_many()),
+        false => Ok(()),
     }
 }
 

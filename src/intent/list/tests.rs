@@ -167,5 +167,11 @@ fn cursor_is_bound_to_the_filters_and_the_order() {
         assert!(other[at + 1..].iter().all(|next| bound(next) != bound(query)), "{query}");
     }
     assert_eq!(bound("limit=3&fields=title"), bound(""));
+    // Another spelling of a value is the same filter.
+    assert_eq!(bound("price=1.50"), bound("price:eq=1.5"));
+    assert_eq!(
+        bound("sold_at:gt=2026-01-01T01:00:00%2B01:00"),
+        bound("sold_at:gt=2026-01-01T00:00:00Z")
+    );
     assert_ne!(bound(""), asked(&model, "").unwrap().list_hash("/shelves/2/books"));
 }

@@ -182,32 +182,43 @@ impl<'a> ListStatements<'a> {
         Statement::of_list(text, writer.binds)
     }
 
-    /// The first items of each of these parents, of a flat collection. The engine reads as many rows of a parent as it
-    /// returns, if an index has their order.
+    /// The first items of each of these parents, of a flat collection, where the engine has lateral joins. It reads as
+    /// many rows of a parent as it returns, if an index has their order.
     pub fn of_parents(&self, parents: &[Id], limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
         let mut all = self.filters(&mut writer);
-        let key = self.ancestor_columns.first().zip(self.resource.ancestor_keys.first());
-        let (column, key) = key.or_bug("only a nested resource has parents");
+        let (column, kind) = self.parent_column();
         all.push(format!("{column} = p.id"));
-        let parents = parents.iter().map(|id| writer.bind(Bind::Id(*id), id_type(key.id)));
+        let parents = parents.iter().map(|id| writer.bind(Bind::Id(*id), kind));
         let parents = parents.map(|id| format!("({id})")).collect::<Vec<_>>().join(", ");
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let (select, order) = (&self.select, self.order_by(ListSection::Unsplit));
         let from = format!("FROM {}{}", self.from, where_clause(&all));
         let first = format!("{from} ORDER BY {order} LIMIT {limit}");
-        let text = match self.dialect.has_lateral {
-            true => format!(
-                "SELECT {select} FROM (VALUES {parents}) p(id) \
-                 CROSS JOIN LATERAL (SELECT {select} {first}) t0 ORDER BY {order}"
-            ),
-            false => format!(
-                "WITH p(id) AS (VALUES {parents}) SELECT {select} FROM p CROSS JOIN {} \
-                 WHERE t0.\"id\" IN (SELECT t0.\"id\" {first}) ORDER BY {order}",
-                AncestorJoin::table(self.resource)
-            ),
-        };
+        let text = format!(
+            "SELECT {select} FROM (VALUES {parents}) p(id) \
+             CROSS JOIN LATERAL (SELECT {select} {first}) t0 ORDER BY {order}"
+        );
         Statement::uncached(text, writer.binds)
+    }
+
+    /// The first items of one parent, of a flat collection.
+    pub fn of_parent(&self, parent: Id, limit: i64) -> Statement<'_> {
+        let mut writer = self.builder();
+        let mut all = self.filters(&mut writer);
+        let (column, kind) = self.parent_column();
+        all.push(format!("{column} = {}", writer.bind(Bind::Id(parent), kind)));
+        let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
+        let (select, from, order) = (&self.select, &self.from, self.order_by(ListSection::Unsplit));
+        let condition = where_clause(&all);
+        let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
+        Statement::of_list(text, writer.binds)
+    }
+
+    fn parent_column(&self) -> (&str, OperandType) {
+        let key = self.ancestor_columns.first().zip(self.resource.ancestor_keys.first());
+        let (column, key) = key.or_bug("only a nested resource has parents");
+        (column, id_type(key.id))
     }
 
     /// The items with these ids.

@@ -111,7 +111,67 @@ fn follow(server: &Server, first: &Value, plural: &str) -> Vec<Value> {
     all
 }
 
+const TWO_REALMS: &str = r#"
+title = "Two realms"
+[realms.front]
+schemes = ["basic"]
+[realms.back]
+schemes = ["digest"]
+[server]
+realm = "front"
+[resources.guest]
+realm = "front"
+[resources.guest.fields]
+ledger = { type = "ref", to = "ledger" }
+friend = { type = "ref", to = "guest" }
+[resources.visit]
+parent = "guest"
+[resources.visit.fields]
+ledger = { type = "ref", to = "ledger" }
+[resources.ledger]
+realm = "back"
+[resources.ledger.fields]
+name = { type = "text" }
+"#;
+
 on_every_backend! {
+    /// The credentials of a caller were checked for one realm.
+    fn expand_stays_in_the_realm_of_its_resource(backend: Backend) {
+        let server = Setup::new(backend).model(TWO_REALMS).with_authentication().start();
+        let admin = server.admin();
+        let headers = [("Authorization", &*admin.basic())];
+        let guest = server.request("POST /guests", &headers, r#"{"guest":{}}"#);
+        assert_eq!(guest.status, 201, "{guest:?}");
+        let get = |path: &str| server.request(&format!("GET {path}"), &headers, "");
+        assert_eq!(get("/ledgers").status, 401);
+        let guest = guest.header("Location").unwrap();
+        for path in ["/guests", guest, "/visits"] {
+            let refused = detail(&get(&format!("{path}?expand=ledger")));
+            assert_eq!(refused, "expand: ledger: no such relation here", "{path}");
+        }
+        assert_eq!(detail(&get("/guests?expand=visits.ledger")), "expand: ledger: no such relation here");
+        for value in ["friend", "visits.guest", "friend.visits"] {
+            assert_eq!(get(&format!("/guests?expand={value}")).status, 200, "{value}");
+        }
+        let query = [headers[0], ("Content-Type", "application/json")];
+        let refused = server.request("QUERY /guests", &query, r#"{"expand":["ledger"]}"#);
+        assert_eq!(detail(&refused), "expand: ledger: no such relation here");
+        let document = get("/-/openapi.json").json();
+        let names = &document["components"]["parameters"]["guest.expand"]["schema"]["items"]["enum"];
+        assert!(names.to_string().contains("\"friend\"") && !names.to_string().contains("ledger"), "{names}");
+    }
+
+    fn expand_of_more_children_goes_on_with_the_second_level(backend: Backend) {
+        let Shop { server, customers, .. } = open_shop(backend);
+        let list = server.get(&format!("{}?expand=orders(limit=1).product,orders.lines", customers[0]));
+        let next = list.json()["customer"]["orders_next"].as_str().unwrap().to_owned();
+        assert!(next.contains("?expand=product%2Clines&limit=1&cursor="), "{next}");
+        let orders = follow(&server, &json!(next), "orders");
+        let names: Vec<&Value> = orders.iter().map(|order| &order["product"]["name"]).collect();
+        assert_eq!(names, ["jam", "tea"]);
+        assert!(orders.iter().all(|order| order["lines"] == json!([])), "{orders:?}");
+    }
+
     fn expand_of_children_adds_them_to_an_item_and_to_each_item_of_a_list(backend: Backend) {
         let Shop { server, customers, .. } = open_shop(backend);
         let plain = |path: &str| server.get(path).json()["orders"].clone();
@@ -227,6 +287,10 @@ on_every_backend! {
         let place = item.header("Content-Location").unwrap();
         assert_eq!(place, format!("{path}?expand=lines%28limit%3D2%29"));
         assert_eq!(server.get(place).body, item.body);
+        let tag = item.header("ETag").unwrap();
+        let again = format!("GET /orders/{order}?expand=lines(limit=2)");
+        let unchanged = server.request(&again, &[("If-None-Match", tag)], "");
+        assert_eq!((unchanged.status, unchanged.header("Content-Location")), (304, Some(place)));
         assert!(item.all("Link").contains(&&*format!("<{path}>; rel=\"canonical\"")), "{item:?}");
         // Lines are two levels deep, so that their flat list has no ids of customers.
         let list = server.get("/lines?expand=order.lines(limit=1),split_from").json();

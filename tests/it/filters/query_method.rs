@@ -124,6 +124,12 @@ on_every_backend! {
         assert!(tag.starts_with("W/"), "{tag}");
         let again = client.request(&format!("QUERY {path}"), &[JSON, ("If-None-Match", &tag)], body(Value::Null).to_string());
         assert_eq!(again.status, 304);
+        assert_eq!(again.header("Content-Location"), first.header("Content-Location"));
+        // A cursor of a URL, whose filters may be written in another way.
+        let page = client.request(&format!("GET {path}?price:gte=1.500&limit=1"), &[], "");
+        assert_eq!(totals(&page), [50]);
+        let rest = json!({"filter": {"price": {"gte": "1.5"}}, "cursor": page.json()["page"]["next"]});
+        assert_eq!(totals(&query(&mut client, &path, &rest)), [150]);
         let changed = client.request(&format!("QUERY {path}"), &[JSON, ("If-None-Match", &tag)], r#"{"limit":2}"#);
         assert_eq!(changed.status, 200);
         // The formats of lists.
@@ -169,6 +175,17 @@ on_every_backend! {
             deep = json!({"not": deep});
         }
         assert!(detail(&query(&mut client, &path, &json!({"filter": deep}))).contains("at most 8 groups inside each other"));
+        // An object with several members in a group is a group of the URL.
+        let nest = |times: usize| {
+            let one = json!({"total": 20});
+            let filter = (0..times).fold(one, |inner, _| json!({"any": [{"status": "x", "any": [inner]}, inner]}));
+            json!({"filter": filter})
+        };
+        let deep = query(&mut client, &path, &nest(2));
+        assert_eq!(totals(&deep), [20]);
+        let address = deep.header("Content-Location").unwrap();
+        assert_eq!(client.request(&format!("GET {address}"), &[], "").text(), deep.text());
+        assert!(detail(&query(&mut client, &path, &nest(3))).contains("at most 8 groups inside each other"));
         let many: Value = (0..51).map(|number| json!({"total": number})).collect();
         assert!(detail(&query(&mut client, &path, &json!({"filter": {"any": many}}))).ends_with("expected at most 50 filters, got more"));
         // Neither a query nor a syntax error is ignored.

@@ -62,7 +62,14 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
         for query in ["", "sort=-id", "sort=-size", "sort=name", "size=5"] {
             let list = list(model, query);
             let listing = ListStatements::new(model, dialect, &collection, &list);
-            push(query, listing.of_parents(&[Id::Integer(1), Id::Integer(2)], 51));
+            let parents = [Id::Integer(1), Id::Integer(2)];
+            push(
+                query,
+                match dialect.has_lateral {
+                    true => listing.of_parents(&parents, 51),
+                    false => listing.of_parent(parents[0], 51),
+                },
+            );
         }
         let list = list(model, "");
         let listing = ListStatements::located(model, dialect, &collection, &list);
@@ -90,17 +97,17 @@ fn related_items_on_sqlite_are_found_by_index() {
         all.push_str(&format!("{name}: {}\n", lines.join("; ")));
     }
     expect![[r#"
-        all : CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t0 USING COVERING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
-        all sort=-id: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t0 USING COVERING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
-        all sort=-size: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=?); USE TEMP B-TREE FOR ORDER BY
-        all sort=name: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t0 USING COVERING INDEX nouns.rooms.filter.name (house_id=?); USE TEMP B-TREE FOR ORDER BY
-        all size=5: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=? AND size=?); USE TEMP B-TREE FOR ORDER BY
+        all : SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
+        all sort=-id: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
+        all sort=-size: SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=?)
+        all sort=name: SEARCH t0 USING INDEX nouns.rooms.filter.name (house_id=?)
+        all size=5: SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size=?)
         all by id: SEARCH t0 USING PRIMARY KEY (id=?)
-        tenant : CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY; USE TEMP B-TREE FOR ORDER BY
-        tenant sort=-id: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY; USE TEMP B-TREE FOR ORDER BY
-        tenant sort=-size: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY
-        tenant sort=name: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY; USE TEMP B-TREE FOR ORDER BY
-        tenant size=5: CO-ROUTINE p; SCAN 2 CONSTANT ROWS; SCAN p; SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED LIST SUBQUERY 3; SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING COVERING INDEX nouns.rooms.filter.size (house_id=? AND size=?); USE TEMP B-TREE FOR ORDER BY
+        tenant : SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY
+        tenant sort=-id: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY
+        tenant sort=-size: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size>?)
+        tenant sort=name: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size>?); USE TEMP B-TREE FOR ORDER BY
+        tenant size=5: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.filter.size (house_id=? AND size=?)
         tenant by id: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?)
     "#]].assert_eq(&all);
 }
