@@ -10,8 +10,8 @@ use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_
 use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
-use super::stored_reference::is_stored_reference;
 use super::stored_faults::refuse_dangling;
+use super::stored_reference::is_stored_reference;
 use super::stored_state::{Dependent, ReferencesToClear, StoredState};
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
