@@ -92,7 +92,7 @@ fn row_rule_mistakes_are_found_by_check() {
           error: `contains` cannot look into `this.box.tags`, a list of the row
           = help: inside `exists`, it is for lists of that resource; put it outside, without `this.`
         exists(place where contains(project.tags, this.owner.user))
-          nouns.toml: warning: role `r`: `exists(place where …)` reads all items of `place`: compare a field of `place` with `=`
+          nouns.toml: warning: role `r`: `exists(place where …)` reads all items of `place`: compare `project` with `=` too, since the index begins with it
         contains(project.tags, 5)
           error: `project.tags` is of type `text`: expected a text, got a number
         contains(project.tags)

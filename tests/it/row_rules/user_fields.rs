@@ -24,7 +24,7 @@ note = { verbs = "*", where = "tenant = $user.tenant and (level <= $user.level o
 "/-/changes" = ["get"]
 
 [roles.rated]
-note = { verbs = "*", where = "$user.rate in (1, 2.5) or $user.rate in (7.00, 8.00)" }
+note = { verbs = "*", where = "$user.rate in [1, 2.5] or $user.rate in [7.00, 8.00]" }
 "#;
 
 fn user_path(rules: &mut RowRules, name: &str) -> String {
@@ -108,7 +108,7 @@ on_every_backend! {
     fn user_fields_survive_a_model_without_them(backend: Backend) {
         let without = MODEL
             .replace("level  = { type = \"integer\", min = 0 }\nsince  = { type = \"date\" }\nrate   = { type = \"decimal\", scale = 2 }\n", "")
-            .replace("$user.rate in (1, 2.5) or $user.rate in (7.00, 8.00)", "$user = 'x'")
+            .replace("$user.rate in [1, 2.5] or $user.rate in [7.00, 8.00]", "$user = 'x'")
             .replace(" and (level <= $user.level or not level > 0)", "");
         let setup = |model: &str| Setup::new(backend).model(model).with_authentication();
         let first = Setup::new(backend).model(&without).with_authentication().start();
