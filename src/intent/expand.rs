@@ -6,11 +6,12 @@
 //! parentheses: `orders(status=paid;sort=-id;limit=5)`. A relation that the caller cannot read is unknown, like a hidden
 //! field, so that a message about it is the same as one about an undeclared name.
 
-use super::attribute::{VisibleResource, no_such_message};
-use super::filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS, plain_controls};
+use super::attribute::no_such_message;
+use super::filter_tree::{CONTROL_PARAMETERS, FilterUse, GROUP_PARAMETERS, plain_controls};
 use super::group_text::{split_outside, unescape};
-use super::list::{self, Expansion, ListQuery, Relation, hash_query};
+use super::list::{self, Expansion, ListQuery, ListRules, hash_query};
 use super::query::{bad_query, split_query};
+use super::relations::{ReadableResources, Relation, relations};
 use super::target::{PathForm, ResourcePath};
 use crate::formats::RelatedMember;
 use crate::model::{Model, Resource, ResourceIndex};
@@ -24,27 +25,6 @@ pub const PATHS_MAX: usize = 10;
 const LEVELS_MAX: usize = 2;
 /// The longest value. The addresses of more children repeat parts of it for each item of a page.
 const TEXT_BYTES_MAX: usize = 2000;
-
-/// Which resources a caller can read, and which fields of them are hidden.
-pub trait ReadableResources {
-    /// The indices of the hidden fields; `None` if the caller cannot read the resource.
-    fn hidden(&self, resource: ResourceIndex) -> Option<&[usize]>;
-}
-
-/// Everything, for the server itself.
-#[derive(Debug, Clone, Copy)]
-pub struct AllReadable;
-
-impl ReadableResources for AllReadable {
-    fn hidden(&self, _: ResourceIndex) -> Option<&[usize]> {
-        Some(&[])
-    }
-}
-
-/// The hidden fields of a resource that the caller reads.
-pub(super) fn hidden_fields(readable: &dyn ReadableResources, resource: ResourceIndex) -> &[usize] {
-    readable.hidden(resource).unwrap_or(&[])
-}
 
 /// Reads the query of a list.
 pub(super) fn read_list(
@@ -60,8 +40,8 @@ pub(super) fn read_list(
     };
     let parameters = split_query(query)?.into_iter();
     let (expand, parameters): (Vec<_>, _) = parameters.partition(|(name, _)| is_expand(name));
-    let hidden = hidden_fields(readable, address.resource);
-    let mut list = list::read_parameters(model, address, (hidden, controls), parameters)?;
+    let rules = ListRules { readable, controls, used_for: FilterUse::List };
+    let mut list = list::read_parameters(model, address, rules, parameters)?;
     match &*expand {
         [] => {}
         [(_, value)] => list.expand(read(model, address.resource, (value, readable))?, value),
@@ -69,34 +49,6 @@ pub(super) fn read_list(
     }
     list.query_hash = hash_query(model, address, query, list.limit);
     Ok(list)
-}
-
-/// The relations of a resource that the caller can follow. The credentials of the caller were checked for the realm of
-/// the resource, and admit it to no other.
-pub fn relations(
-    model: &Model,
-    resource: &Resource,
-    readable: &dyn ReadableResources,
-) -> Vec<Relation> {
-    let hidden = hidden_fields(readable, resource.index);
-    let known = VisibleResource { resource, hidden, form: PathForm::Nested };
-    let relation = |member, target| Relation { member, target };
-    let parent = resource.parent.map(|parent| relation(RelatedMember::Parent, parent));
-    let children = resource.children.iter();
-    let children = children.map(|child| relation(RelatedMember::Children, *child));
-    let references = known.fields().filter_map(|(at, field)| {
-        Some(relation(
-            RelatedMember::Field(at),
-            field.rules.reference.or(field.many_references())?.resource,
-        ))
-    });
-    // Below a resource that the caller cannot read, nothing is found.
-    let can_read = |relation: &Relation| {
-        let lineage = model.lineage(relation.target);
-        lineage.iter().all(|level| readable.hidden(level.index).is_some())
-            && model.resource(relation.target).realm == resource.realm
-    };
-    parent.into_iter().chain(children).chain(references).filter(can_read).collect()
 }
 
 /// One relation of a path, as it was sent.
@@ -220,7 +172,7 @@ fn read_options(
         return Err(expand_problem(detail));
     }
     let target = relation.target;
-    let rules = (hidden_fields(readable, target), plain_controls());
+    let rules = ListRules { readable, controls: plain_controls(), used_for: FilterUse::List };
     let address = ResourcePath::of_resource(target, PathForm::Nested);
     let mut list =
         list::read_parameters(model, &address, rules, parameters).map_err(|problem| {

@@ -1,15 +1,18 @@
 //! Filters of a list query: a tree of tests and groups.
 //!
-//! A test holds or does not hold, also for a missing value, so that `not` is its exact opposite.
+//! A test holds or does not hold, also for a missing value, so that `not` is its exact opposite. Only a test of a related
+//! item that the caller cannot see does neither, and its opposite does not hold either: what such an item is like must
+//! not decide. An item without a related one has no value.
 
 use super::attribute::{Attribute, VisibleResource};
 use super::filter_value::{
     SentValue, check_text, join_values, read_many, read_operand, value_text,
 };
+use super::relations::{ReadableResources, name_relations, relations_to_one};
 use crate::fault::OrBug as _;
 use crate::json::{self, Json};
-use crate::model::expr::Comparison;
-use crate::model::{Field, StorageClass, nearest};
+use crate::model::expr::{Comparison, RelationStep};
+use crate::model::{Field, Model, Resource, StorageClass, nearest};
 use crate::value::{Value, truncate_for_message};
 
 /// A test, or a group of filters.
@@ -27,8 +30,19 @@ pub enum Filter {
 /// A test of one attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttributeTest {
+    /// The relations from the item to the one that has the attribute; none if it is the item itself.
+    pub relations: Vec<RelationStep>,
     pub attribute: Attribute,
     pub test: FilterTest,
+}
+
+impl AttributeTest {
+    /// The name of what it tests, in a query of items of this resource.
+    pub fn name(&self, (model, resource): (&Model, &Resource)) -> String {
+        let (mut name, resource) = name_relations(model, resource, &self.relations);
+        name.push_str(&self.attribute.name(resource));
+        name
+    }
 }
 
 impl Filter {
@@ -41,6 +55,13 @@ impl Filter {
                 Self::All(filters)
             }
         }
+    }
+
+    /// Whether other items decide whether it holds.
+    pub fn reads_related(&self) -> bool {
+        let mut is_related = false;
+        self.for_each_test(&mut |test| is_related |= !test.relations.is_empty());
+        is_related
     }
 
     fn for_each_test<'f>(&'f self, visit: &mut dyn FnMut(&'f AttributeTest)) {
@@ -134,6 +155,10 @@ pub struct FilterParameter<'a> {
     /// Its name in a query. The operator `eq` is left out, except for a field that is named like a control
     /// parameter.
     pub name: String,
+    /// The name of the attribute.
+    pub path: String,
+    /// The resource that has the attribute.
+    pub resource: &'a Resource,
     pub attribute: Attribute,
     /// `None` for the members that every item has.
     pub field: Option<&'a Field>,
@@ -146,15 +171,36 @@ pub fn filter_parameters<'a>(
     controls: &[&str],
 ) -> Vec<FilterParameter<'a>> {
     let mut all = Vec::new();
-    for name in known.filter_names() {
-        let Ok(attribute) = known.find_filter(&name) else { continue };
+    let resource = known.resource;
+    for path in known.filter_names() {
+        let Ok(attribute) = known.find_filter(&path) else { continue };
         let field = attribute.field(known.resource);
         let fits = |(_, one): &(_, FilterOperator)| one.is_applicable(&attribute, field);
         for (word, operator) in OPERATORS.into_iter().filter(fits) {
-            let is_plain = word == "eq" && !controls.contains(&&*name);
-            let name = if is_plain { name.clone() } else { format!("{name}:{word}") };
-            all.push(FilterParameter { name, attribute: attribute.clone(), field, operator });
+            let is_plain = word == "eq" && !controls.contains(&&*path);
+            let name = if is_plain { path.clone() } else { format!("{path}:{word}") };
+            let (path, attribute) = (path.clone(), attribute.clone());
+            all.push(FilterParameter { name, path, resource, attribute, field, operator });
         }
+    }
+    all
+}
+
+/// The filters of the fields of directly related items. A list also accepts those of the members that every item has,
+/// and of items that are related to the related ones.
+pub fn related_filter_parameters<'a>(
+    model: &'a Model,
+    known: VisibleResource<'a>,
+    readable: &'a dyn ReadableResources,
+) -> Vec<FilterParameter<'a>> {
+    let mut all = Vec::new();
+    for relation in relations_to_one(model, known, readable) {
+        let of_fields = filter_parameters(relation.target, &[]).into_iter();
+        all.extend(of_fields.filter(|one| one.field.is_some()).map(|one| FilterParameter {
+            name: format!("{}.{}", relation.name, one.name),
+            path: format!("{}.{}", relation.name, one.path),
+            ..one
+        }));
     }
     all
 }
@@ -163,10 +209,10 @@ pub fn filter_parameters<'a>(
 pub fn read(
     known: VisibleResource<'_>,
     (parameter, operator): (&str, &str),
-    aspect: Attribute,
+    aspect: &Attribute,
     sent: SentValue<'_>,
     values_max: usize,
-) -> Result<AttributeTest, String> {
+) -> Result<FilterTest, String> {
     let wrong = |detail: String| format!("{}: {detail}", truncate_for_message(parameter));
     let Some((_, found)) = OPERATORS.iter().find(|(word, _)| *word == operator) else {
         let near = nearest(operator, OPERATORS.iter().map(|(word, _)| *word));
@@ -175,8 +221,8 @@ pub fn read(
         return Err(wrong(format!("no such operator (there are {listed}){near}")));
     };
     let field = aspect.field(known.resource);
-    if !found.is_applicable(&aspect, field) {
-        let fits = |(_, one): &&(_, FilterOperator)| one.is_applicable(&aspect, field);
+    if !found.is_applicable(aspect, field) {
+        let fits = |(_, one): &&(_, FilterOperator)| one.is_applicable(aspect, field);
         let fitting = OPERATORS.iter().filter(fits).map(|(word, _)| *word);
         let fitting = fitting.collect::<Vec<_>>().join(", ");
         return Err(wrong(format!("the operator does not fit; those that do: {fitting}")));
@@ -186,7 +232,7 @@ pub fn read(
         FilterOperator::Compare(_) | FilterOperator::Between => true,
         _ => false,
     };
-    let one = |sent: SentValue<'_>| read_operand(known, (&aspect, is_bound), sent);
+    let one = |sent: SentValue<'_>| read_operand(known, (aspect, is_bound), sent);
     let many = |values_max| read_many(sent, values_max, one);
     let test = match found {
         FilterOperator::Compare(comparison) => {
@@ -222,7 +268,7 @@ pub fn read(
             }
         },
     };
-    Ok(AttributeTest { test: test.map_err(wrong)?, attribute: aspect })
+    test.map_err(wrong)
 }
 
 impl FilterTest {

@@ -7,12 +7,13 @@ use std::borrow::Cow;
 
 use super::attribute::{Attribute, nested_value};
 use super::filter::{AttributeTest, Filter, FilterTest};
+use crate::fault;
 use crate::model::expr::Comparison;
 use crate::model::{Resource, types};
 use crate::value::{Id, Item, Value};
 
 /// Whether all filters hold for the item, which has these ancestors, the top-level one first. A filter on a value that
-/// cannot be parsed does not hold, and neither does its opposite.
+/// cannot be parsed does not hold, and neither does its opposite. Filters of related items are for lists alone.
 pub fn matches(filters: &[Filter], resource: &Resource, item: &Item, ancestors: &[Id]) -> bool {
     let item = FilteredItem { resource, item, ancestors };
     filters.iter().all(|filter| item.evaluate(filter) == Some(true))
@@ -28,7 +29,10 @@ impl FilteredItem<'_> {
     /// `None` if a value decides that cannot be parsed.
     fn evaluate(&self, filter: &Filter) -> Option<bool> {
         match filter {
-            Filter::Test(AttributeTest { attribute, test }) => {
+            Filter::Test(AttributeTest { relations, attribute, test }) => {
+                if !relations.is_empty() {
+                    fault::bug("events have no filters of related items");
+                }
                 let value = find_value(attribute, self.resource, (self.item, self.ancestors))?;
                 Some(test_holds(test, &value))
             }
@@ -115,8 +119,8 @@ fn compare(comparison: Comparison, value: &Value, other: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intent::expand::{self, AllReadable};
     use crate::intent::target::{PathIds, ResourcePath};
+    use crate::intent::{AllReadable, expand};
     use crate::model::{self, Model, ResourceIndex};
     use crate::value::{Decimal, Moment};
 

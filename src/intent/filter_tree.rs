@@ -3,13 +3,15 @@
 //! Groups are `any=(status=paid;all(status=open;total:gt=100))` in a URL, and
 //! `{"any": [{"status": "paid"}, {"status": "open", "total": {"gt": 100}}]}` in JSON.
 
-use super::attribute::{UnusableName, VisibleResource};
+use super::attribute::{Attribute, UnusableName, VisibleResource, no_such_message};
 use super::filter::{self, AttributeTest, Filter};
 use super::filter_value::SentValue;
 use super::group_text::{escape, split_outside, strip_parentheses, unescape};
+use super::relations::{ReadableResources, name_relations, relations_to_one};
 use crate::json::{self, Json};
-use crate::model::Resource;
+use crate::model::expr::RelationStep;
 use crate::model::settings::ServerLimits;
+use crate::model::{Model, Resource};
 use crate::value::truncate_for_message;
 
 /// The parameters of a list that are no filters. The last one is unknown where there are no related items.
@@ -31,10 +33,37 @@ const LEVELS_MAX: usize = 8;
 /// more than twice as many.
 const VALUES_MAX: usize = 10_000;
 
+/// The largest number of relations from an item to the field of a filter.
+const RELATIONS_MAX: usize = 2;
+
+/// What filters select.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilterUse {
+    List,
+    /// Changes of items, each of which is tested alone.
+    Events,
+}
+
+/// Where filters are read, and what they may name beside the fields of the items.
+#[derive(Clone, Copy)]
+pub struct FilterScope<'a> {
+    pub model: &'a Model,
+    pub readable: &'a dyn ReadableResources,
+    pub used_for: FilterUse,
+}
+
+/// An attribute of the items, or of the items that relations lead to.
+struct FoundAttribute<'a> {
+    relations: Vec<RelationStep>,
+    /// The resource that has the attribute.
+    known: VisibleResource<'a>,
+    attribute: Attribute,
+}
+
 /// Reads filters, and counts their tests.
 pub struct FilterReader<'a> {
     known: VisibleResource<'a>,
-    limits: &'a ServerLimits,
+    scope: FilterScope<'a>,
     /// The parameters that are no filters, for messages.
     controls: &'static [&'static str],
     tests: usize,
@@ -44,10 +73,10 @@ pub struct FilterReader<'a> {
 impl<'a> FilterReader<'a> {
     pub fn new(
         known: VisibleResource<'a>,
-        limits: &'a ServerLimits,
+        scope: FilterScope<'a>,
         controls: &'static [&'static str],
     ) -> Self {
-        Self { known, limits, controls, tests: 0, values: 0 }
+        Self { known, scope, controls, tests: 0, values: 0 }
     }
 
     /// Reads a parameter of a URL, with its operator after a colon.
@@ -157,25 +186,75 @@ impl<'a> FilterReader<'a> {
         sent: SentValue<'_>,
         is_parameter: bool,
     ) -> Result<Filter, String> {
-        let known = self.known;
-        let aspect = known.find_filter(name).map_err(|unusable| match unusable {
+        let found = self.find(name).map_err(|unusable| match unusable {
             UnusableName::Declared(why) => format!("{}: {why}", truncate_for_message(name)),
-            UnusableName::Unknown if is_parameter && name == parameter => {
-                let reserved = [self.controls, &GROUP_PARAMETERS].concat();
-                known.unknown_parameter_message(name, &reserved)
-            }
-            UnusableName::Unknown => known.unknown_name_message(name, "field"),
+            UnusableName::Unknown => self.unknown_message(name, is_parameter && name == parameter),
         })?;
-        let ServerLimits { filter_terms_max, filter_values_max, .. } = *self.limits;
+        let ServerLimits { filter_terms_max, filter_values_max, .. } =
+            self.scope.model.server.limits;
         if self.tests == filter_terms_max {
             return Err(format!("expected at most {filter_terms_max} filters, got more"));
         }
         self.tests += 1;
-        let test = filter::read(known, (parameter, operator), aspect, sent, filter_values_max)?;
+        let FoundAttribute { relations, known, attribute } = found;
+        let test = filter::read(known, (parameter, operator), &attribute, sent, filter_values_max)?;
+        let test = AttributeTest { relations, attribute, test };
         self.values += test.test.value_count();
         match self.values > VALUES_MAX {
             true => Err(format!("expected at most {VALUES_MAX} values in all filters, got more")),
             false => Ok(Filter::Test(test)),
+        }
+    }
+
+    /// The attribute that a name stands for: before each dot may be a relation.
+    fn find(&self, name: &str) -> Result<FoundAttribute<'a>, UnusableName> {
+        let (relations, known, last) = self.follow(name);
+        if relations.len() > RELATIONS_MAX {
+            let why = format!("a filter follows at most {RELATIONS_MAX} relations");
+            return Err(UnusableName::Declared(why));
+        }
+        let attribute = known.find_filter(last)?;
+        if relations.is_empty() {
+            return Ok(FoundAttribute { relations, known, attribute });
+        }
+        match self.scope.used_for {
+            FilterUse::List => Ok(FoundAttribute { relations, known, attribute }),
+            FilterUse::Events => {
+                let why = "events are filtered by the item itself, not by related ones".to_owned();
+                Err(UnusableName::Declared(why))
+            }
+        }
+    }
+
+    /// Follows the relations at the start of a name, up to one too many. Returns the rest of the name too.
+    fn follow<'n>(&self, name: &'n str) -> (Vec<RelationStep>, VisibleResource<'a>, &'n str) {
+        let FilterScope { model, readable, .. } = self.scope;
+        let (mut steps, mut known, mut rest) = (Vec::new(), self.known, name);
+        while let Some((first, after)) =
+            rest.split_once('.').filter(|_| steps.len() <= RELATIONS_MAX)
+        {
+            let all = relations_to_one(model, known, readable);
+            let Some(relation) = all.into_iter().find(|one| one.name == first) else { break };
+            steps.push(relation.step);
+            (known, rest) = (relation.target, after);
+        }
+        (steps, known, rest)
+    }
+
+    fn unknown_message(&self, name: &str, is_whole_parameter: bool) -> String {
+        let (steps, known, _) = self.follow(name);
+        if !steps.is_empty() {
+            let (before, _) = name_relations(self.scope.model, self.known.resource, &steps);
+            let names = known.filter_names().map(|name| format!("{before}{name}"));
+            let names: Vec<String> = names.collect();
+            return no_such_message(name, "field", names.iter().map(String::as_str));
+        }
+        match is_whole_parameter {
+            true => {
+                let reserved = [self.controls, &GROUP_PARAMETERS].concat();
+                self.known.unknown_parameter_message(name, &reserved)
+            }
+            false => self.known.unknown_name_message(name, "field"),
         }
     }
 }
@@ -207,18 +286,16 @@ fn make_group(word: &str, filters: Vec<Filter>) -> Filter {
 }
 
 /// A filter as a parameter of a URL: its name with the operator, and its value.
-pub fn as_parameter(filter: &Filter, resource: &Resource) -> (String, String) {
+pub fn as_parameter(filter: &Filter, of: (&Model, &Resource)) -> (String, String) {
     match filter {
-        Filter::Test(AttributeTest { attribute, test }) => {
-            let (operator, value) = test.as_text();
-            (format!("{}:{operator}", attribute.name(resource)), value)
+        Filter::Test(test) => {
+            let (operator, value) = test.test.as_text();
+            (format!("{}:{operator}", test.name(of)), value)
         }
-        Filter::Any(filters) => ("any".to_owned(), format!("({})", group_text(filters, resource))),
-        Filter::Not(inner) => ("not".to_owned(), format!("({})", not_text(inner, resource))),
+        Filter::Any(filters) => ("any".to_owned(), format!("({})", group_text(filters, of))),
+        Filter::Not(inner) => ("not".to_owned(), format!("({})", not_text(inner, of))),
         // Not twice is the same.
-        Filter::All(filters) => {
-            ("not".to_owned(), format!("(not({}))", group_text(filters, resource)))
-        }
+        Filter::All(filters) => ("not".to_owned(), format!("(not({}))", group_text(filters, of))),
     }
 }
 
@@ -243,22 +320,22 @@ fn group_levels(filter: &Filter) -> usize {
     }
 }
 
-fn group_text(filters: &[Filter], resource: &Resource) -> String {
+fn group_text(filters: &[Filter], of: (&Model, &Resource)) -> String {
     let parts = filters.iter().map(|filter| match filter {
         Filter::Test(_) => {
-            let (parameter, value) = as_parameter(filter, resource);
+            let (parameter, value) = as_parameter(filter, of);
             format!("{parameter}={}", escape(&value))
         }
-        Filter::All(inner) => format!("all({})", group_text(inner, resource)),
-        Filter::Any(inner) => format!("any({})", group_text(inner, resource)),
-        Filter::Not(inner) => format!("not({})", not_text(inner, resource)),
+        Filter::All(inner) => format!("all({})", group_text(inner, of)),
+        Filter::Any(inner) => format!("any({})", group_text(inner, of)),
+        Filter::Not(inner) => format!("not({})", not_text(inner, of)),
     });
     parts.collect::<Vec<_>>().join(";")
 }
 
-fn not_text(inner: &Filter, resource: &Resource) -> String {
+fn not_text(inner: &Filter, of: (&Model, &Resource)) -> String {
     match inner {
-        Filter::All(filters) => group_text(filters, resource),
-        inner => group_text(std::slice::from_ref(inner), resource),
+        Filter::All(filters) => group_text(filters, of),
+        inner => group_text(std::slice::from_ref(inner), of),
     }
 }

@@ -2,9 +2,10 @@
 
 use super::attribute::no_such_parameter_message;
 use super::changes::read_time;
-use super::expand::{self, ReadableResources, hidden_fields, relations};
+use super::expand;
 use super::list::{self, ListQuery, hash_query};
 use super::query::{bad_query, split_query};
+use super::relations::{ReadableResources, hidden_fields, relations};
 use super::target::ResourcePath;
 use crate::json::quote_for_message;
 use crate::model::Model;

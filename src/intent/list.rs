@@ -11,15 +11,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::attribute::{Attribute, SortKey, UnusableName, VisibleResource, no_such_message};
 use super::cursor::{self, CursorPosition, ListHash};
 use super::filter::Filter;
-use super::filter_tree::{self, FilterReader};
+use super::filter_tree::{self, FilterReader, FilterScope, FilterUse};
 use super::preconditions::Preconditions;
 use super::query::{QueryParameter, bad_query};
+use super::relations::{ReadableResources, Relation, hidden_fields};
 use super::target::ResourcePath;
 use crate::fault::{self, OrBug};
-use crate::formats::{ItemMember, RelatedMember};
+use crate::formats::ItemMember;
 use crate::json;
 use crate::model::settings::ServerLimits;
-use crate::model::{Model, Resource, ResourceIndex};
+use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
 use crate::value::{Id, IdKind, Item, truncate_for_message};
 
@@ -87,6 +88,11 @@ impl ListQuery {
         self.filters.is_empty() && self.sort.is_empty() && !self.is_id_descending
     }
 
+    /// Whether other items decide which ones the list has.
+    pub fn filters_by_related(&self) -> bool {
+        self.filters.iter().any(Filter::reads_related)
+    }
+
     /// Whether a sort key is inside an object, which is stored as text.
     pub fn sorts_inside_objects(&self) -> bool {
         let is_inside = |key: &SortKey| matches!(&key.attribute, Attribute::Field(_, inner) if !inner.is_empty());
@@ -133,24 +139,35 @@ impl ListQuery {
     }
 }
 
-/// Reads the parameters of a list query, apart from `expand`. `controls` are those that are no filters.
+/// What the parameters of a list may name.
+#[derive(Clone, Copy)]
+pub(super) struct ListRules<'a> {
+    pub readable: &'a dyn ReadableResources,
+    /// The parameters that are no filters.
+    pub controls: &'static [&'static str],
+    pub used_for: FilterUse,
+}
+
+/// Reads the parameters of a list query, apart from `expand`.
 pub(super) fn read_parameters(
     model: &Model,
     address: &ResourcePath,
-    (hidden, controls): (&[usize], &'static [&'static str]),
+    ListRules { readable, controls, used_for }: ListRules<'_>,
     parameters: Vec<QueryParameter<'_>>,
 ) -> Result<ListQuery, Problem> {
     let (resource, form) = (model.resource(address.resource), address.form);
+    let hidden = hidden_fields(readable, address.resource);
     let known = VisibleResource { resource, hidden, form };
     let limits = &model.server.limits;
     let mut list = ListQuery::first_page(limits);
     let mut cursor = None;
     let mut seen = Vec::new();
-    let mut filters = FilterReader::new(known, limits, controls);
+    let scope = FilterScope { model, readable, used_for };
+    let mut filters = FilterReader::new(known, scope, controls);
     for (name, value) in parameters {
         let Some(control) = controls.iter().find(|control| **control == name) else {
             let filter = filters.read_parameter(&name, &value).map_err(bad_query)?;
-            list.add_filter(filter, resource, (&name, &value));
+            list.add_filter(filter, (model, resource), (&name, &value));
             continue;
         };
         if seen.contains(&control) {
@@ -216,21 +233,6 @@ pub struct Expansion {
     /// The filters, the order, the limit and the members of children; of other relations, all members.
     pub list: ListQuery,
     pub inner: Vec<Expansion>,
-}
-
-/// Items that are related to others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relation {
-    pub member: RelatedMember,
-    /// The resource of the related items.
-    pub target: ResourceIndex,
-}
-
-impl Relation {
-    /// Its name in a query, which is that of the member in the response.
-    pub fn name<'m>(self, model: &'m Model, resource: &'m Resource) -> &'m str {
-        self.member.name(resource, model.resource(self.target))
-    }
 }
 
 /// A hash of the query for the entity tag. Another spelling of the same query is another hash, which costs
@@ -301,10 +303,10 @@ impl ListQuery {
     pub(super) fn add_filter(
         &mut self,
         filter: Filter,
-        resource: &Resource,
+        (model, resource): (&Model, &Resource),
         (name, value): (&str, &str),
     ) {
-        let (meant_name, meant_value) = filter_tree::as_parameter(&filter, resource);
+        let (meant_name, meant_value) = filter_tree::as_parameter(&filter, (model, resource));
         self.link.add_filter((name, value), encode_pair(&meant_name, &meant_value));
         self.filters.push(filter);
     }

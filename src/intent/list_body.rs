@@ -5,10 +5,11 @@
 
 use super::attribute::{VisibleResource, no_such_message};
 use super::body::parse;
-use super::expand::{self, ReadableResources, hidden_fields};
-use super::filter_tree::{FilterReader, as_parameter};
+use super::expand;
+use super::filter_tree::{FilterReader, FilterScope, FilterUse, as_parameter};
 use super::list::{ListQuery, read_limit};
 use super::query::bad_query;
+use super::relations::{ReadableResources, hidden_fields};
 use super::target::ResourcePath;
 use crate::json::{Json, quote_for_message};
 use crate::model::Model;
@@ -40,10 +41,11 @@ pub(super) fn read(
         let at = |detail: String| bad_query(format!("{name}: {detail}"));
         match &**name {
             "filter" => {
-                let filters = FilterReader::new(known, limits, &[]).read_json(value).map_err(at)?;
+                let scope = FilterScope { model, readable, used_for: FilterUse::List };
+                let filters = FilterReader::new(known, scope, &[]).read_json(value).map_err(at)?;
                 for filter in filters {
-                    let (parameter, value) = as_parameter(&filter, resource);
-                    list.add_filter(filter, resource, (&parameter, &value));
+                    let (parameter, value) = as_parameter(&filter, (model, resource));
+                    list.add_filter(filter, (model, resource), (&parameter, &value));
                 }
             }
             "sort" => {

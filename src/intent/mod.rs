@@ -19,6 +19,7 @@ mod list;
 mod list_body;
 mod logged_change;
 mod query;
+mod relations;
 mod route;
 mod target;
 mod watch;
@@ -29,17 +30,19 @@ pub use body::{
     CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines, parse_item,
 };
 pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WAIT_SECONDS_MAX};
-pub use expand::{AllReadable, CHILDREN_MAX, PATHS_MAX, ReadableResources, relations};
+pub use expand::{CHILDREN_MAX, PATHS_MAX};
 pub use filter::{
-    AttributeTest, Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters, tests_in,
+    AttributeTest, Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters,
+    related_filter_parameters, tests_in,
 };
 pub use filter_match::matches;
 pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};
 pub use item_query::{ITEM_PARAMETERS, PastState};
 pub use list::encode_pair;
-pub use list::{Expansion, ListQuery, Relation};
+pub use list::{Expansion, ListQuery};
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
+pub use relations::{AllReadable, ReadableResources, Relation, relations};
 pub use route::{Route, RouteError, find_flat, find_nested_by_plural, preflight_methods, route};
 pub use target::{
     PathForm, PathIds, RequestVerb, ResourcePath, RouteTarget, RouteTemplate, allow_header,

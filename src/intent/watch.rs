@@ -6,10 +6,10 @@
 use http::{HeaderMap, HeaderName};
 
 use super::attribute::no_such_parameter_message;
-use super::expand::{ReadableResources, hidden_fields};
-use super::filter_tree::plain_controls;
-use super::list::{self, ListQuery};
+use super::filter_tree::{FilterUse, plain_controls};
+use super::list::{self, ListQuery, ListRules};
 use super::query::{bad_query, split_query};
+use super::relations::ReadableResources;
 use super::target::ResourcePath;
 use crate::json;
 use crate::model::Model;
@@ -107,7 +107,7 @@ pub(super) fn read(
             _ => others.push((name, value)),
         }
     }
-    let rules = (hidden_fields(readable, address.resource), plain_controls());
+    let rules = ListRules { readable, controls: plain_controls(), used_for: FilterUse::Events };
     let list = list::read_parameters(model, address, rules, others)?;
     let start = match (is_snapshot, last_event_id, since) {
         (true, _, Some(_)) => {

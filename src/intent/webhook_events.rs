@@ -3,9 +3,10 @@
 //! A pattern is `*`, `order.*` or `order.created`. Only resources of the model file have events; changes below
 //! `/-/` are never sent.
 
-use super::filter_tree::plain_controls;
-use super::list::{self, ListQuery};
+use super::filter_tree::{FilterUse, plain_controls};
+use super::list::{self, ListQuery, ListRules};
 use super::query::{bad_query, split_query};
+use super::relations::AllReadable;
 use super::target::{PathForm, ResourcePath};
 use crate::json::quote_for_message;
 use crate::model::{ChangeLogDetail, Model, ResourceIndex, nearest};
@@ -151,7 +152,9 @@ fn read_filter(model: &Model, resource: ResourceIndex, filter: &str) -> Result<L
         return Err(bad_query(format!("{name}: expected filters alone")));
     }
     let address = ResourcePath::of_resource(resource, PathForm::Nested);
-    list::read_parameters(model, &address, (&[], plain_controls()), parameters)
+    let (readable, controls) = (&AllReadable, plain_controls());
+    let rules = ListRules { readable, controls, used_for: FilterUse::Events };
+    list::read_parameters(model, &address, rules, parameters)
 }
 
 #[cfg(test)]

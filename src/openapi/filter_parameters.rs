@@ -6,7 +6,7 @@ use super::field_schema::id_schema;
 use super::tree::JsonNode;
 use crate::intent::{Attribute, FilterOperator, FilterParameter};
 use crate::model::expr::Comparison;
-use crate::model::{Field, Resource, StorageClass};
+use crate::model::{Field, StorageClass};
 use crate::value::{INTEGER_MAX, IdKind};
 
 /// The characters of a value between the commas of `in`: a comma or a backslash has a backslash before it.
@@ -17,11 +17,11 @@ const ESCAPED_PAIR: &str = r"^([^\\,]|\\[\\,])*,([^\\,]|\\[\\,])*$";
 /// The parameter of one attribute and operator.
 pub fn filter_parameter(
     filter: &FilterParameter<'_>,
-    (resource, values_max): (&Resource, usize),
+    values_max: usize,
     components: &mut Components,
 ) -> JsonNode {
     use Comparison::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
-    let attribute = filter.attribute.name(resource);
+    let attribute = &filter.path;
     let about = match filter.operator {
         FilterOperator::Compare(Equal) => format!("`{attribute}` has this value."),
         FilterOperator::Compare(NotEqual) => format!("`{attribute}` has another value."),
@@ -51,7 +51,7 @@ pub fn filter_parameter(
             query_parameter(&filter.name, &about, text())
         }
         FilterOperator::Compare(_) | FilterOperator::Has => {
-            let schema = filter_value(filter, (resource, is_ordered), components);
+            let schema = filter_value(filter, is_ordered, components);
             query_parameter(&filter.name, &about, schema)
         }
         FilterOperator::Between if has_commas(filter.field) => {
@@ -63,7 +63,7 @@ pub fn filter_parameter(
         FilterOperator::Between => {
             let schema = object! {
                 "type": "array", "minItems": 2_i64, "maxItems": 2_i64,
-                "items": filter_value(filter, (resource, true), components),
+                "items": filter_value(filter, true, components),
             };
             let parameter = query_parameter(&filter.name, &about, schema);
             parameter.with("style", "form").with("explode", false)
@@ -77,7 +77,7 @@ pub fn filter_parameter(
         FilterOperator::In => {
             let schema = object! {
                 "type": "array", "minItems": 1_i64, "maxItems": values_max,
-                "items": filter_value(filter, (resource, false), components),
+                "items": filter_value(filter, false, components),
             };
             let parameter = query_parameter(&filter.name, &about, schema);
             parameter.with("style", "form").with("explode", false)
@@ -98,9 +98,10 @@ fn has_commas(field: Option<&Field>) -> bool {
 /// The value of a comparison: one of the type of the field, without its rules.
 fn filter_value(
     filter: &FilterParameter<'_>,
-    (resource, is_ordered): (&Resource, bool),
+    is_ordered: bool,
     components: &mut Components,
 ) -> JsonNode {
+    let resource = filter.resource;
     let integer = |min: i64| {
         object! { "type": "integer", "format": "int64", "minimum": min, "maximum": INTEGER_MAX }
     };

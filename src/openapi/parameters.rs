@@ -10,11 +10,13 @@ use super::schemas::component;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::intent::{
-    Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, GROUP_PARAMETERS, ITEM_PARAMETERS,
-    LIST_STREAM_PARAMETERS, PATHS_MAX, PathForm, STREAM_PARAMETERS, VisibleResource,
-    WAIT_SECONDS_MAX, filter_parameters,
+    Attribute, CHANGES_PARAMETERS, CONTROL_PARAMETERS, FilterOperator, FilterParameter,
+    GROUP_PARAMETERS, ITEM_PARAMETERS, LIST_STREAM_PARAMETERS, PATHS_MAX, PathForm,
+    STREAM_PARAMETERS, VisibleResource, WAIT_SECONDS_MAX, filter_parameters,
+    related_filter_parameters,
 };
 use crate::model::Resource;
+use crate::model::expr::Comparison;
 use crate::value::{EventKind, IdKind};
 
 /// The key in quotes, or a bare word.
@@ -72,7 +74,13 @@ pub fn list_parameters(
         named_parameters(viewer, known, (&names, &LIST_STREAM_PARAMETERS[..]), components);
     // A filter that is named like a parameter of streams is described with its operator.
     let controls = [&own[..], &LIST_STREAM_PARAMETERS].concat();
-    for filter in filter_parameters(known, &controls) {
+    // The other operators of related items are described in the documents: they would be most of the parameters.
+    let is_described = |one: &FilterParameter<'_>| {
+        matches!(one.operator, FilterOperator::Compare(Comparison::Equal) | FilterOperator::Has)
+    };
+    let related = related_filter_parameters(viewer.model, known, viewer.caller);
+    let related = related.into_iter().filter(is_described);
+    for filter in filter_parameters(known, &controls).into_iter().chain(related) {
         let owner = match (&filter.attribute, resource.id) {
             (Attribute::Field(..) | Attribute::Ancestor(_), _) => component(resource),
             (Attribute::Id, IdKind::Uuid) => "server.uuid".to_owned(),
@@ -82,7 +90,7 @@ pub fn list_parameters(
         let key = format!("{owner}.{}", filter.name.replace(':', "-"));
         let values_max = viewer.model.server.limits.filter_values_max;
         all.push(components.refer(ComponentKind::Parameters, key, |components| {
-            filter_parameter(&filter, (resource, values_max), components)
+            filter_parameter(&filter, values_max, components)
         }));
     }
     all

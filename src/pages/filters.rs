@@ -8,7 +8,7 @@ use super::related::PageSource;
 use super::source::value_text;
 use crate::intent::{
     CONTROL_PARAMETERS, FilterParameter, GROUP_PARAMETERS, PathForm, VisibleResource,
-    filter_parameters,
+    filter_parameters, related_filter_parameters,
 };
 use crate::model::{Resource, StorageClass};
 
@@ -118,13 +118,19 @@ impl FilterBar {
 fn forms(page: &PageSource<'_>, (resource, form): (&Resource, PathForm)) -> Vec<FilterForm> {
     let known = VisibleResource { resource, hidden: page.viewer.hidden(resource.index), form };
     let controls = [&CONTROL_PARAMETERS[..], &GROUP_PARAMETERS].concat();
-    let all = filter_parameters(known, &controls);
-    let mut names: Vec<String> = all.iter().map(|one| one.attribute.name(resource)).collect();
-    names.dedup();
-    // Fields before the members that every item has.
+    let own = filter_parameters(known, &controls);
+    let related = related_filter_parameters(page.context.model, known, page.viewer.caller);
+    let paths = |parameters: &[FilterParameter<'_>]| {
+        let mut paths: Vec<String> = parameters.iter().map(|one| one.path.clone()).collect();
+        paths.dedup();
+        paths
+    };
+    let mut names = paths(&own);
+    // Fields before the members that every item has, and those of related items last.
     names.sort_by_key(|name| matches!(&**name, "id" | "created_at" | "updated_at"));
+    names.extend(paths(&related));
     let of_name = |name: &String| -> Vec<&FilterParameter<'_>> {
-        all.iter().filter(|one| one.attribute.name(resource) == *name).collect()
+        own.iter().chain(&related).filter(|one| one.path == *name).collect()
     };
     let names = names.into_iter().take(FORMS_MAX);
     names

@@ -6,7 +6,7 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, Expansion, ListQuery, PastState};
+use crate::intent::{ChangesQuery, Expansion, ListQuery, PastState, tests_in};
 use crate::model::{Model, ResourceIndex};
 use crate::permit::RelatedFact;
 use crate::permit::change_visibility::ChangeScope;
@@ -150,9 +150,10 @@ pub struct ExpandedRead {
 }
 
 impl ExpandedRead {
-    /// The resources of all items in the response.
+    /// The resources of all items in the response, and of those that decide which items it has.
     pub fn resources(&self) -> Vec<ResourceIndex> {
         let mut all = vec![self.collection.resource];
+        push_filtered_by(&mut all, &self.list);
         push_targets(&mut all, &self.list.expand);
         all
     }
@@ -166,8 +167,14 @@ impl ExpandedRead {
 fn push_targets(all: &mut Vec<ResourceIndex>, expand: &[Expansion]) {
     for one in expand {
         all.push(one.relation.target);
+        push_filtered_by(all, &one.list);
         push_targets(all, &one.inner);
     }
+}
+
+fn push_filtered_by(all: &mut Vec<ResourceIndex>, list: &ListQuery) {
+    let steps = tests_in(&list.filters).into_iter().flat_map(|test| &test.relations);
+    all.extend(steps.map(|step| step.to));
 }
 
 /// Whether all children of an item may have to be read to find those to show.

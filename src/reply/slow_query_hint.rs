@@ -18,8 +18,8 @@ pub fn add_hint(
 ) -> Problem {
     let resource = model.resource(collection.resource);
     let hint = match collection.form {
-        PathForm::Nested => client_hint(resource, list),
-        PathForm::Flat => flat_hint(resource, list),
+        PathForm::Nested => client_hint((model, resource), list),
+        PathForm::Flat => flat_hint((model, resource), list),
     };
     let problem = match hint {
         Some(words) => problem.detail(words),
@@ -36,23 +36,24 @@ pub fn add_hint(
 }
 
 /// The indexes of a nested resource begin with the parent.
-fn flat_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
+fn flat_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Option<String> {
     let parent = resource.parent_key.as_deref()?;
     let is_parent = |test: &AttributeTest| test.attribute == Attribute::Ancestor(0);
     let is_filtered =
         list.filters.iter().any(|term| matches!(term, Filter::Test(test) if is_parent(test)));
     if is_filtered || list.is_whole_by_id() && !list.is_counted {
-        return client_hint(resource, list);
+        return client_hint((model, resource), list);
     }
     Some(format!("no index has the items of all parents in this way; add {parent}="))
 }
 
-fn client_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
+fn client_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Option<String> {
     if list.is_whole_by_id() && !list.is_counted {
         return None;
     }
+    let of = (model, resource);
     let slow: Vec<String> =
-        list.filters.iter().filter_map(|term| unindexable_filter(resource, term)).collect();
+        list.filters.iter().filter_map(|term| unindexable_filter(of, term)).collect();
     if !slow.is_empty() {
         let slow = slow.join(", ");
         return Some(format!(
@@ -79,23 +80,22 @@ fn client_hint(resource: &Resource, list: &ListQuery) -> Option<String> {
 }
 
 /// A filter that has to scan every item.
-fn unindexable_filter(resource: &Resource, filter: &Filter) -> Option<String> {
+fn unindexable_filter(of: (&Model, &Resource), filter: &Filter) -> Option<String> {
     match filter {
-        Filter::Test(test) => unindexable_test(resource, test),
+        Filter::Test(test) => unindexable_test(of, test),
         Filter::Not(_) => Some("not".to_owned()),
         // One branch that needs a scan is enough.
         Filter::Any(_) => {
             let tests = tests_in(std::slice::from_ref(filter)).into_iter();
-            let slow: Vec<String> =
-                tests.filter_map(|test| unindexable_test(resource, test)).collect();
+            let slow: Vec<String> = tests.filter_map(|test| unindexable_test(of, test)).collect();
             (!slow.is_empty()).then(|| format!("any with {}", slow.join(", ")))
         }
-        Filter::All(filters) => filters.iter().find_map(|one| unindexable_filter(resource, one)),
+        Filter::All(filters) => filters.iter().find_map(|one| unindexable_filter(of, one)),
     }
 }
 
-fn unindexable_test(resource: &Resource, term: &AttributeTest) -> Option<String> {
-    let name = term.attribute.name(resource);
+fn unindexable_test(of: (&Model, &Resource), term: &AttributeTest) -> Option<String> {
+    let name = term.name(of);
     match &term.test {
         FilterTest::Contains(_) => Some(format!("{name}:contains")),
         FilterTest::Has(_) => Some(format!("{name}:has")),

@@ -222,11 +222,16 @@ pub struct LogPosition {
 impl<'a> CollectionKey<'a> {
     /// `None` for callers with a row filter: they must not learn of changes to rows that they cannot see. `None` for
     /// items that the server changes, too: these changes are not in the log. `None` for the items of all parents: no
-    /// index finds their last change.
-    pub fn new(context: &'a StoreContext, collection: &Collection) -> Option<Self> {
+    /// index finds their last change. `None` for a list that is filtered by related items, whose changes count too.
+    pub fn new(
+        context: &'a StoreContext,
+        collection: &Collection,
+        list: &ListQuery,
+    ) -> Option<Self> {
         let Collection { resource, ancestors, scope, .. } = collection;
         let is_logged = !context.model.resource(*resource).is_server_made;
-        if !is_logged || collection.is_flat() || !scope.access(*resource).row_filters.is_empty() {
+        let is_restricted = !scope.access(*resource).row_filters.is_empty();
+        if !is_logged || collection.is_flat() || is_restricted || list.filters_by_related() {
             return None;
         }
         let parent = ancestors.last().map(ToString::to_string);
@@ -281,7 +286,7 @@ pub async fn not_modified_page<D: Driver>(
     if list.preconditions.is_none() {
         return Ok(None);
     }
-    let Some(standing) = CollectionKey::new(context, collection) else { return Ok(None) };
+    let Some(standing) = CollectionKey::new(context, collection, list) else { return Ok(None) };
     let seen = collection.scope.for_reading();
     let parent = context.parent_statements(collection, &seen);
     // An ETag is given out only at or below the low-water mark, so there is no need to check that

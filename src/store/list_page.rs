@@ -83,7 +83,7 @@ pub struct PageRead<'a> {
 
 impl<'a> PageRead<'a> {
     pub fn new(context: &'a StoreContext, collection: &'a Collection, list: &'a ListQuery) -> Self {
-        Self { context, collection, list, key: CollectionKey::new(context, collection) }
+        Self { context, collection, list, key: CollectionKey::new(context, collection, list) }
     }
 
     pub async fn load<D: Driver>(&self, driver: &mut D) -> Result<Page, StoreError> {

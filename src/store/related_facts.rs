@@ -11,7 +11,7 @@ use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StatementError};
 use crate::store::sql::changes::{next_item_entry, next_item_entry_by_time};
-use crate::store::sql::condition::member_statement;
+use crate::store::sql::condition::row_conditions::member_statement;
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{Id, Item, Moment};
 

@@ -4,7 +4,8 @@ use expect_test::{ExpectFile, expect_file};
 
 use super::*;
 use crate::intent::PathIds;
-use crate::intent::expand::{ReadableResources, read_list};
+use crate::intent::ReadableResources;
+use crate::intent::expand::read_list;
 use crate::model::{self, ResourceIndex};
 
 const MODEL: &str = r#"
@@ -83,10 +84,10 @@ fn show(model: &Model, list: &ListQuery) -> String {
     for term in &list.filters {
         match term {
             Filter::Test(term) => {
-                words.push(format!("{} {:?}", term.attribute.name(book), term.test));
+                words.push(format!("{} {:?}", term.name((model, book)), term.test));
             }
             group => {
-                let (name, value) = filter_tree::as_parameter(group, book);
+                let (name, value) = filter_tree::as_parameter(group, (model, book));
                 words.push(format!("{name}={value}"));
             }
         }

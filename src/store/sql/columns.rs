@@ -115,7 +115,7 @@ pub fn flat_join(
 }
 
 /// Whether row filters apply to the ancestors.
-fn filters_ancestors(model: &Model, resource: &Resource, scope: &AccessScope) -> bool {
+pub fn filters_ancestors(model: &Model, resource: &Resource, scope: &AccessScope) -> bool {
     let mut above = model.lineage(resource.index);
     above.pop();
     above.iter().any(|above| !scope.read_access(above.index).row_filters.is_empty())

@@ -6,17 +6,19 @@
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
 mod relation_chain;
+pub mod row_conditions;
+
+pub use relation_chain::RelatedRow;
 
 use relation_chain::RelationChain;
 
 use crate::fault::{self, OrBug};
 use crate::model::builtin;
 use crate::model::expr::{
-    Candidates, Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep,
-    UserValues,
+    Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep, UserValues,
 };
 use crate::model::{Expr, Field, Model, Resource, StorageClass};
-use crate::permit::{AccessScope, MemberQuestion};
+use crate::permit::MemberQuestion;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::{OperandType, comparison_operator};
@@ -221,27 +223,25 @@ impl<'m> ConditionWriter<'m> {
         row: TableAlias<'_>,
         steps: &[RelationStep],
     ) -> (RelationChain, &'m Resource) {
-        let (model, mut chain) = (self.model, RelationChain::default());
-        let mut end = None;
-        for (at, step) in steps.iter().enumerate() {
-            let (from, alias) = end.map_or((row.resource, row.alias), |end| (end, &*chain.last));
-            let key = key_column(from, alias, step.by);
-            let to = model.resource(step.to);
-            let alias = self.next_alias();
-            let table = quote_name(&to.table);
-            match at {
-                0 => {
-                    chain.from = format!("{table} {alias}");
-                    chain.join = format!("{alias}.\"id\" = {key}");
-                }
-                _ => {
-                    chain.from =
-                        format!("{} JOIN {table} {alias} ON {alias}.\"id\" = {key}", chain.from);
-                }
+        let (mut chain, mut end) = (RelationChain::default(), None);
+        for step in steps {
+            let (resource, alias) =
+                end.map_or((row.resource, row.alias), |end| (end, &*chain.last));
+            let next = self.follow(TableAlias { resource, alias, this: None }, step);
+            let (table, join) = (next.table(), next.join());
+            match end {
+                None => (chain.from, chain.join) = (table, join),
+                Some(_) => chain.from = format!("{} JOIN {table} ON {join}", chain.from),
             }
-            (chain.last, end) = (alias, Some(to));
+            (chain.last, end) = (next.alias, Some(next.resource));
         }
         (chain, end.or_bug("a path to another item has a step"))
+    }
+
+    /// The row that a relation leads to.
+    pub fn follow(&mut self, row: TableAlias<'_>, step: &RelationStep) -> RelatedRow<'m> {
+        let key = key_column(row.resource, row.alias, step.by);
+        RelatedRow { resource: self.model.resource(step.to), alias: self.next_alias(), key }
     }
 
     fn next_alias(&mut self) -> String {
@@ -434,59 +434,12 @@ fn key_column(resource: &Resource, alias: &str, root: PathRoot) -> String {
     format!("{alias}.{}", quote_name(name))
 }
 
-/// The question of an `exists` for a row whose values are known: finds a row if the answer is yes.
-pub fn member_statement(
-    model: &Model,
-    dialect: &'static Dialect,
-    question: &MemberQuestion,
-) -> (String, Vec<ConditionParameter>) {
-    let MemberQuestion { test, candidates, .. } = question;
-    let mut writer = ConditionWriter::new(model, dialect, 1);
-    let resource = model.resource(test.resource);
-    let this = Some(ThisRow::Values(question));
-    let member = TableAlias { resource, alias: "t0", this };
-    let mut condition = writer.operand(member, &test.condition, None).text;
-    let limit = match candidates {
-        Candidates::Only(id) => Some(("=", id)),
-        Candidates::AllBut(id) => Some(("<>", id)),
-        Candidates::All => None,
-    };
-    if let Some((sign, id)) = limit {
-        let kind = writer.id_type(resource, PathRoot::Id);
-        let id = writer.bind(ConditionParameter::Id(*id), kind).text;
-        condition = format!("{condition} AND t0.\"id\" {sign} {id}");
-    }
-    let table = quote_name(&resource.table);
-    (format!("SELECT 1 FROM {table} t0 WHERE {condition} LIMIT 1"), writer.parameters)
-}
-
 /// The text column that a node refers to, if it has an index.
 fn indexed_text_column<'a>(resource: &'a Resource, node: &ExprNode) -> Option<&'a Field> {
     let ExprNode::Field(Path { root: PathRoot::Field(at), inner }) = node else { return None };
     let column = resource.fields.get(*at)?;
     let is_text = column.storage_class() == StorageClass::Text && column.rules.reference.is_none();
     (inner.is_empty() && column.filter && is_text).then_some(column)
-}
-
-/// The conditions of the rows themselves, and of their ancestors.
-pub fn row_conditions(
-    model: &Model,
-    dialect: &'static Dialect,
-    resource: &Resource,
-    scope: &AccessScope,
-    first: usize,
-) -> (Vec<String>, Vec<ConditionParameter>) {
-    let mut terms = ConditionWriter::new(model, dialect, first);
-    let mut texts = Vec::new();
-    for (depth, level) in model.lineage(resource.index).into_iter().rev().enumerate() {
-        let conditions = match depth {
-            0 => &scope.access(level.index).row_filters,
-            _ => &scope.read_access(level.index).row_filters,
-        };
-        let row = TableAlias { resource: level, alias: &format!("t{depth}"), this: None };
-        texts.extend(terms.any_of(row, conditions));
-    }
-    (texts, terms.parameters)
 }
 
 #[cfg(test)]

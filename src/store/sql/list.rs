@@ -4,16 +4,20 @@
 //! the key and those without, so that each section is one range of the index, however the engine sorts NULL.
 
 mod filter;
+mod related_rows;
 
-use crate::fault::OrBug;
-use crate::intent::{Attribute, ListQuery, PathForm, SortKey, tests_in};
+use related_rows::RelatedRows;
+
+use crate::fault::{self, OrBug};
+use crate::intent::{Attribute, AttributeTest, ListQuery, PathForm, SortKey, tests_in};
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
 use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
-use crate::store::sql::condition::{ConditionParameter, row_conditions};
+use crate::store::sql::condition::row_conditions::write_row_conditions;
+use crate::store::sql::condition::{ConditionParameter, ConditionWriter, TableAlias};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
 use crate::store::sql::operand::{ListOperand, field_operand};
@@ -49,7 +53,12 @@ pub struct ListStatements<'a> {
     conditions: Vec<String>,
     parameters: Vec<ConditionParameter>,
     ancestor_ids: Vec<Id>,
+    /// The related rows that filters test.
+    related: Vec<RelatedRows<'a>>,
 }
+
+/// The alias of the list's own table.
+const ITEM_ALIAS: &str = "t0";
 
 /// Builds a statement and collects its parameters.
 pub struct StatementBuilder<'s> {
@@ -119,7 +128,16 @@ impl<'a> ListStatements<'a> {
     ) -> Self {
         let Collection { resource, form, ancestors, scope } = collection;
         let resource = model.resource(*resource);
-        let (mut conditions, parameters) = row_conditions(model, dialect, resource, scope, 1);
+        let mut terms = ConditionWriter::new(model, dialect, 1);
+        let mut conditions = write_row_conditions(&mut terms, resource, scope);
+        let item = TableAlias { resource, alias: ITEM_ALIAS, this: None };
+        let mut related: Vec<RelatedRows<'a>> = Vec::new();
+        for AttributeTest { relations, .. } in tests_in(&list.filters) {
+            if !relations.is_empty() && !related.iter().any(|rows| rows.are_reached_by(relations)) {
+                related.push(RelatedRows::new(&mut terms, item, relations, scope));
+            }
+        }
+        let parameters = terms.parameters;
         let chain = match form {
             PathForm::Nested => {
                 let chain = ancestor_join(model, resource, scope);
@@ -143,6 +161,7 @@ impl<'a> ListStatements<'a> {
             conditions,
             parameters,
             ancestor_ids,
+            related,
         }
     }
 
@@ -253,11 +272,9 @@ impl<'a> ListStatements<'a> {
         self.conditions.iter().cloned().chain(filters).collect()
     }
 
-    fn operand(&self, aspect: &Attribute) -> ListOperand {
-        match aspect {
-            Attribute::Id => ListOperand::column("id", id_kind(self.resource)),
-            Attribute::CreatedAt => ListOperand::column("created_at", OperandType::Moment),
-            Attribute::UpdatedAt => ListOperand::column("updated_at", OperandType::Moment),
+    /// An attribute of the items.
+    fn operand(&self, attribute: &Attribute) -> ListOperand {
+        match attribute {
             Attribute::Ancestor(at) => {
                 let (columns, keys) = (&self.ancestor_columns, &self.resource.ancestor_keys);
                 let (column, key) = columns
@@ -266,13 +283,31 @@ impl<'a> ListStatements<'a> {
                     .or_bug("the ancestors that a list filters by are joined");
                 ListOperand::expression(column, id_type(key.id))
             }
+            attribute => self.operand_of(self.item(), attribute),
+        }
+    }
+
+    /// An attribute of a row.
+    fn operand_of(&self, row: TableAlias<'_>, attribute: &Attribute) -> ListOperand {
+        let TableAlias { resource, alias, .. } = row;
+        match attribute {
+            Attribute::Id => ListOperand::column(alias, "id", id_kind(resource)),
+            Attribute::CreatedAt => ListOperand::column(alias, "created_at", OperandType::Moment),
+            Attribute::UpdatedAt => ListOperand::column(alias, "updated_at", OperandType::Moment),
+            Attribute::Ancestor(_) => fault::bug("only the items of a list have ancestors"),
             Attribute::Field(at, inner) => {
-                let column = self.resource.fields.get(*at);
+                let column = resource.fields.get(*at);
+                let table = format!("{alias}.");
                 let found =
-                    column.and_then(|column| field_operand(self.dialect, column, inner, "t0."));
+                    column.and_then(|column| field_operand(self.dialect, column, inner, &table));
                 found.or_bug("the parser of the query has checked the field against the model")
             }
         }
+    }
+
+    /// The row of an item.
+    fn item(&self) -> TableAlias<'a> {
+        TableAlias { resource: self.resource, alias: ITEM_ALIAS, this: None }
     }
 
     /// The conditions of the cursor: items after the last one of the previous page.
@@ -422,5 +457,7 @@ fn direction_operator(is_descending: bool) -> &'static str {
 mod flat_tests;
 #[cfg(test)]
 mod related_tests;
+#[cfg(test)]
+mod relation_filter_tests;
 #[cfg(test)]
 mod tests;

@@ -23,8 +23,8 @@ pub struct ListOperand {
 
 impl ListOperand {
     /// A column that every table has.
-    pub fn column(name: &str, kind: OperandType) -> Self {
-        Self::expression(&format!("t0.{}", quote_name(name)), kind)
+    pub fn column(table: &str, name: &str, kind: OperandType) -> Self {
+        Self::expression(&format!("{table}.{}", quote_name(name)), kind)
     }
 
     /// A column, with its table.

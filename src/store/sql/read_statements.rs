@@ -8,7 +8,8 @@ use crate::permit::AccessScope;
 use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
-use crate::store::sql::condition::{ConditionParameter, row_conditions};
+use crate::store::sql::condition::ConditionParameter;
+use crate::store::sql::condition::row_conditions::row_conditions;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::unique::{equals_parameter, unique_columns};
 use crate::store::statement::Bind;

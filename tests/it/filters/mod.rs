@@ -8,6 +8,8 @@ mod concurrent_writes;
 mod oracle;
 mod random;
 mod query_method;
+mod relations;
+mod relations_random;
 mod slow_lists;
 mod trees;
 
