@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::evaluate::{Evaluation, Subscription};
+use super::fact_lookup::{EvaluationFailure, Evaluator, FactLookup};
 use super::publish::CHUNK_BYTES;
 use super::slot::{CatchUpPage, StreamSlot};
 use super::store_failures::RETRY_PAUSE;
@@ -192,7 +192,7 @@ pub async fn make_page(
     subscription: &Subscription,
     (section, after): (&LogSection, i64),
     bridge: Option<&SnapshotBridge>,
-    lookup: &mut AncestorLookup,
+    lookup: &mut FactLookup,
 ) -> Result<CatchUpPage, EvaluationFailure> {
     let mut bytes = Vec::new();
     let position = bridge.map_or(section.end, |bridge| bridge.end.min(section.end));
@@ -208,7 +208,7 @@ pub async fn make_page(
             continue;
         }
         let mut event = Vec::new();
-        lookup.states.move_to(sequence);
+        lookup.facts.move_to(sequence);
         match evaluator.evaluate(&mut event, subscription, logged, lookup).await {
             Ok(Evaluation::Event) => page.last_event = Some(sequence),
             Ok(Evaluation::LastEvent) => (page.last_event, page.is_last) = (Some(sequence), true),

@@ -12,12 +12,12 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
-use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::catch_up::{
     BATCH_BYTES_MAX, CatchUpQueue, CatchUpRequest, LogSection, PostponedRequests, SectionCache,
     make_page,
 };
 use super::evaluate::{EventSource, Subscription};
+use super::fact_lookup::{EvaluationFailure, Evaluator, FactLookup};
 use super::publish::{ViewIndex, publish};
 use super::slot::{CatchUpPage, StreamSlot};
 use super::store_failures::{RETRY_PAUSE, StoreFailures};
@@ -263,7 +263,7 @@ impl Feed {
     /// Reads the log in order, and hands each change to the views.
     async fn follow(&self, tail: &mut ChangeTail, worker: &StoreWorker) {
         let (mut index, mut failures) = (ViewIndex::default(), StoreFailures::new(READ_FAILED));
-        let (mut position, mut lookup) = (None, AncestorLookup::new());
+        let (mut position, mut lookup) = (None, FactLookup::new());
         while !self.is_closed() {
             {
                 let registry = self.registry();
@@ -308,13 +308,13 @@ impl Feed {
             }
             self.swept.fetch_max(batch.swept, Ordering::Relaxed);
             let Some(known) = position.replace(batch.end) else {
-                lookup.states.clear();
+                lookup.facts.clear();
                 continue;
             };
             let has_more = batch.has_more;
             if batch.swept > known {
                 // Entries are missing. The streams find that out when they read the log.
-                lookup.states.clear();
+                lookup.facts.clear();
                 index.views.iter().for_each(|view| view.skip_to(batch.end));
             } else if batch.end != known
                 && publish(&self.evaluator(worker), &index, batch, &mut lookup).await
@@ -358,13 +358,13 @@ impl Feed {
     async fn serve_catch_ups(&self, worker: &StoreWorker) {
         let (mut sections, mut failures) =
             (SectionCache::default(), StoreFailures::new(READ_FAILED));
-        let (mut postponed, mut lookup) = (PostponedRequests::default(), AncestorLookup::new());
+        let (mut postponed, mut lookup) = (PostponedRequests::default(), FactLookup::new());
         let mut logs_lost = self.logs_lost.load(Ordering::Relaxed);
         while !self.is_closed() {
             let lost_now = self.logs_lost.load(Ordering::Relaxed);
             if std::mem::replace(&mut logs_lost, lost_now) != lost_now {
                 sections.clear();
-                lookup.states.clear();
+                lookup.facts.clear();
             }
             let position = self.position.load(Ordering::Relaxed);
             postponed.push_due(&self.catch_ups, position);
@@ -382,7 +382,7 @@ impl Feed {
                     None => {
                         if timeout(SECTION_KEEP, due).await.is_err() {
                             sections.clear();
-                            lookup.states.clear();
+                            lookup.facts.clear();
                         }
                     }
                 }
@@ -416,7 +416,7 @@ impl Feed {
         worker: &StoreWorker,
         request: &CatchUpRequest,
         sections: &mut SectionCache,
-        lookup: &mut AncestorLookup,
+        lookup: &mut FactLookup,
     ) -> Result<Option<Result<CatchUpPage, String>>, StoreError> {
         let after = request.position;
         let gone = || Ok(Some(Err("the log no longer has the position of the stream".to_owned())));
@@ -436,7 +436,7 @@ impl Feed {
                 };
                 sections.insert(&section);
                 // A state that had not ended when it was looked up may end in entries that were read later.
-                lookup.states.clear();
+                lookup.facts.clear();
                 section
             }
         };
@@ -452,7 +452,7 @@ impl Feed {
         // Entries may have been deleted during a lookup, which then found current states in place of past ones. Other
         // streams share these states.
         if lookup.has_read() && self.swept() > after {
-            lookup.states.clear();
+            lookup.facts.clear();
             return gone();
         }
         match page {

@@ -11,7 +11,7 @@
 //! queue for each stream: a stream is a position, and takes what it has not sent yet from its view. One that is
 //! behind the ring of its view (a slow reader, or a client that resumes) catches up from the log.
 
-mod ancestor_lookup;
+mod fact_lookup;
 mod catch_up;
 mod evaluate;
 mod feed;

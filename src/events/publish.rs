@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::ancestor_lookup::{AncestorLookup, EvaluationFailure, Evaluator};
 use super::evaluate::Evaluation;
+use super::fact_lookup::{EvaluationFailure, Evaluator, FactLookup};
 use super::view::{EventBatch, NOT_EVALUATED, View};
 use crate::admission::AdmissionControl;
 use crate::clock;
@@ -68,7 +68,7 @@ pub async fn publish(
     evaluator: &Evaluator<'_>,
     index: &ViewIndex,
     batch: TailBatch,
-    lookup: &mut AncestorLookup,
+    lookup: &mut FactLookup,
 ) -> bool {
     let mut publication = Publication::new(index, evaluator.admission);
     lookup.begin_batch();
@@ -78,7 +78,7 @@ pub async fn publish(
         let delay = u64::try_from(now.saturating_sub(change.time.micros())).unwrap_or(0);
         evaluator.metrics.delay.observe_time(Duration::from_micros(delay));
         let logged = LoggedChange::new(evaluator.model, change);
-        lookup.states.pass(evaluator.model, &logged);
+        lookup.facts.pass(evaluator.model, &logged);
         for at in index.interested(&logged.change.resource) {
             publication.evaluate_known(evaluator, at, &logged, lookup);
         }
@@ -89,7 +89,7 @@ pub async fn publish(
         return has_ended;
     }
     for logged in &changes {
-        lookup.states.move_to(logged.change.sequence);
+        lookup.facts.move_to(logged.change.sequence);
         for at in index.interested(&logged.change.resource) {
             publication.evaluate_with_lookups(evaluator, at, logged, lookup).await;
         }
@@ -167,7 +167,7 @@ impl<'a> Publication<'a> {
         evaluator: &Evaluator<'_>,
         at: usize,
         logged: &LoggedChange,
-        lookup: &AncestorLookup,
+        lookup: &FactLookup,
     ) {
         let (Some(view), Some(output)) = (self.index.views.get(at), self.outputs.get_mut(at))
         else {
@@ -193,7 +193,7 @@ impl<'a> Publication<'a> {
         evaluator: &Evaluator<'_>,
         at: usize,
         logged: &LoggedChange,
-        lookup: &mut AncestorLookup,
+        lookup: &mut FactLookup,
     ) {
         let (Some(view), Some(output)) = (self.index.views.get(at), self.outputs.get_mut(at))
         else {

@@ -109,10 +109,10 @@ families! {
             "Time from a change to the moment when its events can be sent": delay TimeHistogram;
         "nouns_feed_polls_total" counter
             "Reads of the change log by the feed: of new entries for all streams (tail), of older ones for streams \
-             that are behind (catch_up), of the states of ancestors (ancestors)":
+             that are behind (catch_up), of related items that decide who sees a change (related)":
             tail_reads Counter ["kind" "tail"],
             catch_up_reads Counter ["kind" "catch_up"],
-            ancestor_reads Counter ["kind" "ancestors"];
+            fact_reads Counter ["kind" "related"];
         "nouns_feed_failed_polls_total" counter
             "Reads of the change log by the feed that failed and are repeated; the log has the cause":
             failed_reads Counter;

@@ -20,6 +20,8 @@ pub struct Field {
     pub required: bool,
     pub nullable: bool,
     pub filter: bool,
+    /// A row filter looks items up by it, so it has an index across all parents too.
+    pub is_row_filter_key: bool,
     /// Never shown; keeps its value if a PUT leaves it out. Null, where it is nullable, asks the server for a new
     /// value, which the response to that request shows.
     pub secret: bool,
@@ -276,6 +278,7 @@ impl Field {
             secret: false,
             server_set: false,
             fixed: false,
+            is_row_filter_key: false,
             is_retained: false,
             default: None,
             default_from: None,

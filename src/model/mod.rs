@@ -18,6 +18,7 @@ pub mod loosened;
 mod nearest;
 mod report;
 mod resource;
+pub mod row_filter_index;
 mod rule_diff;
 pub mod schema;
 pub mod settings;

@@ -45,6 +45,12 @@ impl Model {
         })
     }
 
+    /// The conditions of all grants.
+    pub fn row_filters(&self) -> impl Iterator<Item = &Expr> {
+        let grants = self.roles.iter().flat_map(|role| &role.grants);
+        grants.filter_map(|grant| grant.condition.as_ref())
+    }
+
     #[expect(
         clippy::indexing_slicing,
         reason = "a ResourceIndex is made by model::file alone, for this model"

@@ -6,7 +6,7 @@
 //! no row filters and no hidden fields.
 
 mod access_scope;
-mod ancestor_cache;
+mod fact_cache;
 mod caller;
 pub mod change_visibility;
 mod related_facts;
@@ -17,8 +17,8 @@ use crate::intent::{RequestVerb, Route, RouteTarget};
 use crate::model::{GrantVerb, ResourceIndex};
 use crate::problem::{self, Problem};
 pub use access_scope::{AccessScope, UnreadableFields};
-pub use ancestor_cache::{AncestorCache, ItemState};
 pub use caller::Caller;
+pub use fact_cache::{FactCache, ItemState};
 pub use related_facts::{
     FactReader, FactTime, KnownFacts, LoadedFacts, MemberQuestion, NoFacts, RelatedFact, StoredRow,
 };

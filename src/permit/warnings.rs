@@ -1,8 +1,11 @@
 //! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
 use super::rights::{Access, Rights};
-use crate::model::expr::{Comparison, ExprNode, MemberTest, PathRoot};
-use crate::model::{GrantVerb, Model, Resource, StorageClass};
+use crate::model::expr::{Comparison, ExprNode, MemberTest, Path, PathRoot};
+use crate::model::row_filter_index::{
+    has_index, member_link, own_path, related_comparison, related_sides,
+};
+use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
 
 /// The write verbs, whose responses show the item.
 const WRITE_VERBS: [(&str, GrantVerb); 3] =
@@ -31,22 +34,36 @@ pub fn warnings(model: &Model) -> Vec<String> {
             found.push(format!("role `{role}` may {verbs} {what}: the answers have no body"));
         }
     }
-    found.extend(unindexed_tests(model));
+    found.extend(unindexed_filters(model));
     found
 }
 
-/// Warns of `exists` that no index serves: each one reads all items of its resource.
-fn unindexed_tests(model: &Model) -> Vec<String> {
-    let mut found = Vec::new();
+/// Warns of row filters that no index serves: each `exists` reads all items of its resource, or each list all items of
+/// its own.
+fn unindexed_filters(model: &Model) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
     for role in &model.roles {
-        for condition in role.grants.iter().filter_map(|grant| grant.condition.as_ref()) {
-            for test in condition.root.member_tests() {
-                let resource = model.resource(test.resource);
-                let Some(advice) = missing_index(model, resource, test) else { continue };
-                let (role, name) = (&role.name, &resource.name);
-                let warning = format!(
-                    "role `{role}`: `exists({name} where …)` reads all items of `{name}`: {advice}"
-                );
+        for grant in &role.grants {
+            let Some(condition) = &grant.condition else { continue };
+            let (role, listed) = (&role.name, &model.resource(grant.resource).name);
+            let tests = condition.root.member_tests().into_iter().filter_map(|test| {
+                let (name, advice) =
+                    (&model.resource(test.resource).name, missing_test_index(model, test)?);
+                Some(format!("`exists({name} where …)` reads all items of `{name}`: {advice}"))
+            });
+            let mut warnings: Vec<String> = tests.collect();
+            let is_listed = grant.verbs.contains(&GrantVerb::Get) && condition.reads_related();
+            if let (true, true, Some(advice)) = (
+                is_listed,
+                warnings.is_empty(),
+                missing_list_index(model, grant.resource, condition),
+            ) {
+                warnings.push(format!(
+                    "a list of `{listed}` reads all items of `{listed}` until it is full: {advice}"
+                ));
+            }
+            let warnings = warnings.into_iter().map(|warning| format!("role `{role}`: {warning}"));
+            for warning in warnings {
                 if !found.contains(&warning) {
                     found.push(warning);
                 }
@@ -56,9 +73,9 @@ fn unindexed_tests(model: &Model) -> Vec<String> {
     found
 }
 
-/// What to do about a test that no index serves. The index of `filter` begins with the parent.
-fn missing_index(model: &Model, resource: &Resource, test: &MemberTest) -> Option<String> {
-    let name = &resource.name;
+/// What to do about an `exists` whose items no index finds, even for one row.
+fn missing_test_index(model: &Model, test: &MemberTest) -> Option<String> {
+    let resource = model.resource(test.resource);
     let mut candidate = None;
     for part in test.condition.conjuncts() {
         let ExprNode::Compare(Comparison::Equal, one, other) = part else { continue };
@@ -67,26 +84,69 @@ fn missing_index(model: &Model, resource: &Resource, test: &MemberTest) -> Optio
             if matches!(**other, ExprNode::Field(_) | ExprNode::Related(_)) {
                 continue;
             }
-            let PathRoot::Field(at) = path.root else { return None };
-            let field = resource.fields.get(at).filter(|_| path.inner.is_empty());
-            let Some(field) = field else { continue };
-            let is_unique = field.storage_class() != StorageClass::Text
-                && resource.unique.iter().any(|rule| rule.fields.first() == Some(&at));
-            let is_filter = field.filter || is_unique;
-            if field.rules.reference.is_some() || (is_filter && resource.parent.is_none()) {
+            if has_index(resource, path) {
                 return None;
             }
-            candidate = candidate.or(Some(&field.name));
+            candidate = candidate.or(field_name(resource, path));
         }
     }
-    let parent = resource.parent.map(|parent| &model.resource(parent).name);
-    Some(match (parent, candidate) {
-        (Some(parent), _) => {
-            format!("compare `{parent}` with `=` too, since the index begins with it")
-        }
-        (None, Some(field)) => format!("give `{name}.{field}` filter = true"),
-        (None, None) => format!("compare a field of `{name}` with `=`"),
+    let name = &resource.name;
+    Some(match candidate {
+        Some(field) => format!("give `{name}.{field}` filter = true"),
+        None => format!("compare a field of `{name}` with `=`"),
     })
+}
+
+/// What to do about a condition by which no index finds the rows of a list. One part of `and` is enough.
+fn missing_list_index(model: &Model, resource: ResourceIndex, condition: &Expr) -> Option<String> {
+    missing_search(model, model.resource(resource), &condition.root)
+}
+
+fn missing_search(model: &Model, resource: &Resource, node: &ExprNode) -> Option<String> {
+    match node {
+        ExprNode::And(one, other) => {
+            let one = missing_search(model, resource, one)?;
+            let other = missing_search(model, resource, other)?;
+            Some(if one == NO_INDEX { other } else { one })
+        }
+        ExprNode::Or(one, other) => {
+            missing_search(model, resource, one).or_else(|| missing_search(model, resource, other))
+        }
+        ExprNode::Exists(test) => {
+            let is_of_row = test.condition.any(&|node| matches!(node, ExprNode::This(_)));
+            if !is_of_row || member_link(model, test).is_some() {
+                return None;
+            }
+            let members = model.resource(test.resource);
+            let mut compared = test.condition.conjuncts().into_iter().filter_map(own_path);
+            let field = compared.find_map(|path| field_name(members, path));
+            let name = &members.name;
+            Some(match field {
+                Some(field) => format!("give `{name}.{field}` filter = true"),
+                None => format!("compare a field of `{name}` with `$user` or a constant by `=`"),
+            })
+        }
+        node => {
+            let own = own_path(node).filter(|path| has_index(resource, path));
+            if own.is_some() || related_comparison(model, node).is_some() {
+                return None;
+            }
+            let related = related_sides(node).and_then(|(to, _)| {
+                let end = model.resource(to.steps.last()?.to);
+                Some(format!("give `{}.{}` filter = true", end.name, field_name(end, &to.path)?))
+            });
+            Some(related.unwrap_or_else(|| NO_INDEX.to_owned()))
+        }
+    }
+}
+
+const NO_INDEX: &str = "add a comparison with `=` of a field that has filter = true";
+
+/// The name of a field that an index could have.
+fn field_name<'a>(resource: &'a Resource, path: &Path) -> Option<&'a str> {
+    let PathRoot::Field(at) = path.root else { return None };
+    let field = resource.fields.get(at).filter(|_| path.inner.is_empty())?;
+    Some(&field.name)
 }
 
 /// Whether GET is granted for every row that a verb is granted for. Two filters are only compared for

@@ -6,7 +6,7 @@ use crate::formats::RelatedItems;
 use crate::intent::LoggedChange;
 use crate::intent::preconditions::Validators;
 use crate::model::ResourceIndex;
-use crate::permit::{AncestorCache, ItemState, RelatedFact};
+use crate::permit::{FactCache, ItemState, RelatedFact};
 use crate::problem::FieldFault;
 use crate::value::{Change, EventKind, Id, Item, Moment, Page};
 
@@ -68,7 +68,7 @@ pub enum FactAnswer {
 
 impl FactAnswer {
     /// Makes it known to an evaluation that lacked the fact.
-    pub fn add_to(self, known: &mut AncestorCache, fact: RelatedFact) {
+    pub fn add_to(self, known: &mut FactCache, fact: RelatedFact) {
         match (self, fact) {
             (Self::Item(state), RelatedFact::Item(resource, id)) => {
                 known.insert((resource, id), state);

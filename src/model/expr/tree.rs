@@ -73,13 +73,24 @@ impl ExprNode {
 
     /// The tests of all its `exists`.
     pub fn member_tests(&self) -> Vec<&MemberTest> {
-        match self {
-            Self::Exists(test) => vec![test],
-            Self::Not(one) => one.member_tests(),
-            Self::And(one, other) | Self::Or(one, other) => {
-                [one.member_tests(), other.member_tests()].concat()
+        let mut tests = Vec::new();
+        self.for_each_condition(&mut |node| {
+            if let Self::Exists(test) = node {
+                tests.push(&**test);
             }
-            _ => Vec::new(),
+        });
+        tests
+    }
+
+    /// Visits the conditions that `and`, `or` and `not` combine.
+    pub fn for_each_condition<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
+        match self {
+            Self::Not(one) => one.for_each_condition(visit),
+            Self::And(one, other) | Self::Or(one, other) => {
+                one.for_each_condition(visit);
+                other.for_each_condition(visit);
+            }
+            condition => visit(condition),
         }
     }
 

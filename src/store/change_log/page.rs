@@ -4,7 +4,7 @@
 //! page may be short, or empty, although there is a next one; in return no filter needs an index.
 
 use crate::intent::LoggedChange;
-use crate::permit::AncestorCache;
+use crate::permit::FactCache;
 use crate::permit::change_visibility::{Visibility, judge};
 use crate::plan::{ChangesPage, ChangesRead, RequestRefusal, VisibleChange};
 use crate::store::change_log::item_log::{bisect_range, find_creation, log_item};
@@ -20,8 +20,8 @@ use crate::value::Change;
 const EXAMINED_MAX: i64 = 20_000;
 /// A page of large values ends early, and so does a batch.
 const PAGE_BYTES_MAX: usize = 8 << 20;
-/// A page that needs the states of more ancestors ends early.
-const ANCESTOR_LOOKUPS_MAX: usize = 250;
+/// A page that needs more facts about other items ends early.
+const FACT_LOOKUPS_MAX: usize = 250;
 
 pub async fn read_page<D: Driver>(
     driver: &mut D,
@@ -38,7 +38,7 @@ pub async fn read_page<D: Driver>(
         lowest: read.query.since.unwrap_or(0).max(first - 1).max(bounds.swept),
         highest: last.min(bounds.mark),
     };
-    let states = AncestorCache::default();
+    let states = FactCache::default();
     let mut scan = PageScan { context, read, states, lookups: 0, changes: Vec::new(), bytes: 0 };
     let mut after = window.lowest.max(read.query.after.unwrap_or(0));
     let next = match (&filter.subject, read.query.is_descending) {
@@ -107,7 +107,7 @@ struct LogWindow {
 struct PageScan<'a> {
     context: &'a StoreContext,
     read: &'a ChangesRead,
-    states: AncestorCache,
+    states: FactCache,
     /// The states of ancestors that were looked up.
     lookups: usize,
     changes: Vec<VisibleChange>,
@@ -125,7 +125,7 @@ impl PageScan<'_> {
     fn is_full(&self) -> bool {
         self.changes.len() >= self.read.query.limit
             || self.bytes > PAGE_BYTES_MAX
-            || self.lookups >= ANCESTOR_LOOKUPS_MAX
+            || self.lookups >= FACT_LOOKUPS_MAX
     }
 
     /// Returns the number up to which entries were examined, if there may be more.

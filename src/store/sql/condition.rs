@@ -5,11 +5,14 @@
 //! `ConditionParameter`. The semantics are defined in `model::expr`; this module reproduces them.
 //! Exact numbers of different scales are compared within 64-bit integers where the engine has nothing larger.
 
+mod comparison;
 mod relation_chain;
 pub mod row_conditions;
+mod search;
 
 pub use relation_chain::RelatedRow;
 
+use comparison::{ConditionOperand, compare_operands, is_among};
 use relation_chain::RelationChain;
 
 use crate::fault::{self, OrBug};
@@ -17,11 +20,11 @@ use crate::model::builtin;
 use crate::model::expr::{
     Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep, UserValues,
 };
-use crate::model::{Expr, Field, Model, Resource, StorageClass};
+use crate::model::{Field, Model, Resource, StorageClass};
 use crate::permit::MemberQuestion;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::dialect::Dialect;
-use crate::store::sql::expressions::{OperandType, comparison_operator};
+use crate::store::sql::expressions::OperandType;
 use crate::store::statement::Bind;
 use crate::value::{Decimal, Id, IdKind, Value};
 
@@ -45,12 +48,6 @@ impl ConditionParameter {
             Self::UserField(at) => Bind::value(user.field(*at)),
         }
     }
-}
-
-/// An operand of a condition.
-struct ConditionOperand {
-    text: String,
-    kind: OperandType,
 }
 
 /// Writes the conditions of one statement and collects their parameters.
@@ -87,13 +84,6 @@ impl<'m> ConditionWriter<'m> {
         Self { model, dialect, next: first, aliases: 0, parameters: Vec::new() }
     }
 
-    /// The disjunction of some conditions; `None` if there are none.
-    pub fn any_of(&mut self, row: TableAlias<'_>, conditions: &[Expr]) -> Option<String> {
-        let texts = conditions.iter().map(|one| self.operand(row, &one.root, None).text);
-        let texts: Vec<String> = texts.collect();
-        (!texts.is_empty()).then(|| format!("({})", texts.join(" OR ")))
-    }
-
     fn bind(&mut self, term: ConditionParameter, kind: OperandType) -> ConditionOperand {
         let cast = (self.dialect.expressions.cast)(kind);
         let text = format!("{}{}{cast}", self.dialect.placeholder, self.next);
@@ -102,14 +92,14 @@ impl<'m> ConditionWriter<'m> {
         ConditionOperand { text, kind }
     }
 
-    /// `beside` is the type of the other operand.
+    /// `other_type`: of what it is compared with, which decides the type of a literal.
     fn operand(
         &mut self,
         row: TableAlias<'_>,
         node: &ExprNode,
         other_type: Option<OperandType>,
     ) -> ConditionOperand {
-        let truth = |text| ConditionOperand { text, kind: OperandType::Boolean };
+        let truth = ConditionOperand::truth;
         match node {
             ExprNode::Literal(value) => self.literal(value, other_type),
             ExprNode::User => self.bind(ConditionParameter::User, OperandType::Text),
@@ -133,7 +123,7 @@ impl<'m> ConditionWriter<'m> {
                 let inner = self.operand(row, inner, None);
                 let among = among.iter().map(|one| self.literal(one, Some(inner.kind)));
                 let among: Vec<ConditionOperand> = among.collect();
-                truth(self.is_among(&inner, &among))
+                truth(is_among(self.dialect.expressions, &inner, &among))
             }
             ExprNode::Negate(_)
             | ExprNode::Arithmetic(..)
@@ -143,15 +133,6 @@ impl<'m> ConditionWriter<'m> {
                 fault::bug("a condition has no arithmetic: the model refuses it")
             }
         }
-    }
-
-    fn is_among(&self, inner: &ConditionOperand, among: &[ConditionOperand]) -> String {
-        if among.iter().all(|one| one.kind == inner.kind) {
-            let texts: Vec<&str> = among.iter().map(|one| &*one.text).collect();
-            return format!("({} IN ({}))", inner.text, texts.join(", "));
-        }
-        let is_one = |one| self.compare_operands(Comparison::Equal, inner, one);
-        format!("({})", among.iter().map(is_one).collect::<Vec<_>>().join(" OR "))
     }
 
     fn join_operands(
@@ -209,7 +190,7 @@ impl<'m> ConditionWriter<'m> {
         ConditionOperand { text, kind }
     }
 
-    /// A value of another item: a subselect by primary keys, which is NULL where there is no item.
+    /// A value of another item: a subselect by primary keys.
     fn related(&mut self, row: TableAlias<'_>, to: &RelatedPath) -> ConditionOperand {
         let (chain, resource) = self.chain(row, &to.steps);
         let end = TableAlias { resource, alias: &chain.last, this: None };
@@ -230,7 +211,10 @@ impl<'m> ConditionWriter<'m> {
             let next = self.follow(TableAlias { resource, alias, this: None }, step);
             let (table, join) = (next.table(), next.join());
             match end {
-                None => (chain.from, chain.join) = (table, join),
+                None => {
+                    chain.from = table;
+                    (chain.key, chain.first) = (next.key.clone(), next.alias.clone());
+                }
                 Some(_) => chain.from = format!("{} JOIN {table} ON {join}", chain.from),
             }
             (chain.last, end) = (next.alias, Some(next.resource));
@@ -297,7 +281,7 @@ impl<'m> ConditionWriter<'m> {
             kind,
         };
         let value = self.operand(row, value, Some(kind));
-        let is_equal = self.compare_operands(Comparison::Equal, &member, &value);
+        let is_equal = compare_operands(words, Comparison::Equal, (&member, &value));
         let elements = (words.json_elements)(&list, &[]);
         format!(
             "(CASE WHEN {list} IS NOT NULL AND {} IS NOT NULL THEN EXISTS (SELECT 1 FROM {elements} WHERE {is_equal}) END)",
@@ -369,7 +353,7 @@ impl<'m> ConditionWriter<'m> {
             let other = self.operand(row, right, Some(one.kind));
             (one, other)
         };
-        let plain = self.compare_operands(comparison, &one, &other);
+        let plain = compare_operands(self.dialect.expressions, comparison, (&one, &other));
         let column = indexed_text_column(row.resource, left)
             .or_else(|| indexed_text_column(row.resource, right));
         let Some(column) = column.filter(|_| comparison == Comparison::Equal) else {
@@ -383,40 +367,6 @@ impl<'m> ConditionWriter<'m> {
             // The index holds only a prefix of the text.
             (left, right) if left != one.text => format!("({left} = {right} AND {plain})"),
             _ => plain,
-        }
-    }
-
-    fn compare_operands(
-        &self,
-        comparison: Comparison,
-        one: &ConditionOperand,
-        other: &ConditionOperand,
-    ) -> String {
-        let words = self.dialect.expressions;
-        let sign = comparison_operator(comparison);
-        let as_real = |side: &ConditionOperand| match side.kind {
-            OperandType::Units(scale) => (words.as_real)(&side.text, scale),
-            _ => side.text.clone(),
-        };
-        let as_text = |side: &ConditionOperand| match side.kind {
-            OperandType::Uuid => (words.uuid_text)(&side.text),
-            _ => side.text.clone(),
-        };
-        match (one.kind, other.kind) {
-            (OperandType::Units(less), OperandType::Units(more)) if less < more => {
-                (words.compare_scaled)(comparison, &one.text, &other.text, more - less)
-            }
-            (OperandType::Units(more), OperandType::Units(less)) if less < more => {
-                (words.compare_scaled)(comparison.mirrored(), &other.text, &one.text, more - less)
-            }
-            (OperandType::Units(_), OperandType::Real)
-            | (OperandType::Real, OperandType::Units(_)) => {
-                format!("({} {sign} {})", as_real(one), as_real(other))
-            }
-            (OperandType::Uuid, OperandType::Text) | (OperandType::Text, OperandType::Uuid) => {
-                format!("({} {sign} {})", as_text(one), as_text(other))
-            }
-            (_, _) => format!("({} {sign} {})", one.text, other.text),
         }
     }
 }

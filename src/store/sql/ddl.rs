@@ -316,15 +316,18 @@ fn push_filter_indexes(
     let word = if is_cut { dialect.sort_prefix_word } else { "filter" };
     let names = [&column.name].into_iter().chain(inner.iter());
     let names = names.map(|name| &**name).collect::<Vec<_>>().join(".");
-    let name = truncate_name(format!("{}.{word}.{names}", index_prefix(resource)));
-    let parent = resource.parent_key.as_deref().map(quote_name);
-    let columns =
-        parent.into_iter().chain([found, quote_name("id")]).collect::<Vec<_>>().join(", ");
-    let (table, quoted_name) = (quote_name(&resource.table), quote_name(&name));
-    indexes.push(IndexDefinition {
-        create: format!("CREATE INDEX {quoted_name} ON {table} ({columns})"),
-        name,
-    });
+    let (table, prefix) = (quote_name(&resource.table), index_prefix(resource));
+    let mut push = |word: &str, first: Option<String>| {
+        let name = truncate_name(format!("{prefix}.{word}.{names}"));
+        let columns = first.into_iter().chain([found.clone(), quote_name("id")]);
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let create = format!("CREATE INDEX {} ON {table} ({columns})", quote_name(&name));
+        indexes.push(IndexDefinition { create, name });
+    };
+    push(word, resource.parent_key.as_deref().map(quote_name));
+    if field.is_row_filter_key {
+        push("key", None);
+    }
 }
 
 /// The name of the link table of a field of type `refs`. No resource has a name with a dot.

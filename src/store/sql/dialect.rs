@@ -54,6 +54,8 @@ pub struct Dialect {
     pub log_version: &'static str,
     /// Whether a joined subquery can refer to the rows before it (LATERAL).
     pub has_lateral: bool,
+    /// Whether `= ANY (ARRAY(SELECT …))` looks a set up in an index.
+    pub has_arrays: bool,
     /// The indexes of the change log. That of the version is written so that PostgreSQL's planner can use only
     /// this one, and never scans the whole log. That of an item's changes leaves out `created`, so that a create
     /// has one index entry less to write: `change_log::item_log` finds that entry by its time.
@@ -178,6 +180,7 @@ pub static SQLITE: Dialect = Dialect {
     ],
     log_version: "SELECT coalesce((SELECT max(sequence) FROM nouns_changes), 0), ?1",
     has_lateral: false,
+    has_arrays: false,
     // SQLite appends the rowid, which is the sequence, to every index entry.
     log_indexes: [
         LogIndex {
@@ -318,6 +321,7 @@ pub static POSTGRES: Dialect = Dialect {
     log_version: "SELECT at, CASE WHEN at > $1 THEN nouns_settled_change() ELSE $1 END FROM (SELECT coalesce(\
          (SELECT max(sequence) FROM nouns_changes), 0) AS at OFFSET 0) AS found",
     has_lateral: true,
+    has_arrays: true,
     log_indexes: [
         LogIndex {
             name: "nouns_changes_place",

@@ -16,7 +16,7 @@ use crate::plan::Collection;
 use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
-use crate::store::sql::condition::row_conditions::write_row_conditions;
+use crate::store::sql::condition::row_conditions::{RowConditions, SelectedBy};
 use crate::store::sql::condition::{ConditionParameter, ConditionWriter, TableAlias};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
@@ -49,9 +49,11 @@ pub struct ListStatements<'a> {
     from: String,
     /// The columns with the ids of the ancestors, from the nearest, as far as they are joined.
     ancestor_columns: Vec<String>,
-    /// The conditions of the path and of the access scope, and their parameters.
-    conditions: Vec<String>,
+    scope_conditions: RowConditions,
+    /// Of the conditions of the scope, then of those of related rows.
     parameters: Vec<ConditionParameter>,
+    /// The conditions of the path; their parameters follow.
+    path_conditions: Vec<String>,
     ancestor_ids: Vec<Id>,
     /// The related rows that filters test.
     related: Vec<RelatedRows<'a>>,
@@ -129,7 +131,7 @@ impl<'a> ListStatements<'a> {
         let Collection { resource, form, ancestors, scope } = collection;
         let resource = model.resource(*resource);
         let mut terms = ConditionWriter::new(model, dialect, 1);
-        let mut conditions = write_row_conditions(&mut terms, resource, scope);
+        let scope_conditions = RowConditions::write(&mut terms, resource, scope);
         let item = TableAlias { resource, alias: ITEM_ALIAS, this: None };
         let mut related: Vec<RelatedRows<'a>> = Vec::new();
         for AttributeTest { relations, .. } in tests_in(&list.filters) {
@@ -138,14 +140,15 @@ impl<'a> ListStatements<'a> {
             }
         }
         let parameters = terms.parameters;
-        let chain = match form {
+        let (chain, path_conditions) = match form {
             PathForm::Nested => {
                 let chain = ancestor_join(model, resource, scope);
-                conditions.extend(chain.terms(dialect.placeholder, parameters.len() + 1));
-                chain
+                let conditions = chain.terms(dialect.placeholder, parameters.len() + 1).collect();
+                (chain, conditions)
             }
             PathForm::Flat => {
-                flat_join(model, resource, scope, joined.max(ancestors_filtered_by(list)))
+                let joined = joined.max(ancestors_filtered_by(list));
+                (flat_join(model, resource, scope, joined), Vec::new())
             }
         };
         let AncestorJoin { from, columns } = chain;
@@ -158,8 +161,9 @@ impl<'a> ListStatements<'a> {
             select: select_list(resource, "t0."),
             from,
             ancestor_columns: columns,
-            conditions,
+            scope_conditions,
             parameters,
+            path_conditions,
             ancestor_ids,
             related,
         }
@@ -192,7 +196,7 @@ impl<'a> ListStatements<'a> {
 
     pub fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.filters(&mut writer);
+        let mut all = self.conditions(&mut writer, SelectedBy::Condition);
         all.extend(self.cursor_conditions(&mut writer, section));
         let (select, from, order) = (&self.select, &self.from, self.order_by(section));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
@@ -205,7 +209,7 @@ impl<'a> ListStatements<'a> {
     /// many rows of a parent as it returns, if an index has their order.
     pub fn of_parents(&self, parents: &[Id], limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.filters(&mut writer);
+        let mut all = self.conditions(&mut writer, SelectedBy::Key);
         let (column, kind) = self.parent_column();
         all.push(format!("{column} = p.id"));
         let parents = parents.iter().map(|id| writer.bind(Bind::Id(*id), kind));
@@ -224,7 +228,7 @@ impl<'a> ListStatements<'a> {
     /// The first items of one parent, of a flat collection.
     pub fn of_parent(&self, parent: Id, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.filters(&mut writer);
+        let mut all = self.conditions(&mut writer, SelectedBy::Key);
         let (column, kind) = self.parent_column();
         all.push(format!("{column} = {}", writer.bind(Bind::Id(parent), kind)));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
@@ -243,7 +247,7 @@ impl<'a> ListStatements<'a> {
     /// The items with these ids.
     pub fn with_ids(&self, ids: &[Id]) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.filters(&mut writer);
+        let mut all = self.conditions(&mut writer, SelectedBy::Key);
         let ids = ids.iter().map(|id| writer.bind(Bind::Id(*id), id_kind(self.resource)));
         all.push(format!("t0.\"id\" IN ({})", ids.collect::<Vec<_>>().join(", ")));
         let text = format!("SELECT {} FROM {}{}", self.select, self.from, where_clause(&all));
@@ -253,7 +257,7 @@ impl<'a> ListStatements<'a> {
     /// Counts the items of all pages.
     pub fn count(&self) -> Statement<'_> {
         let mut writer = self.builder();
-        let all = self.filters(&mut writer);
+        let all = self.conditions(&mut writer, SelectedBy::Condition);
         Statement::of_list(
             format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
             writer.binds,
@@ -266,10 +270,11 @@ impl<'a> ListStatements<'a> {
         StatementBuilder { dialect: self.dialect, binds }
     }
 
-    fn filters<'s>(&'s self, writer: &mut StatementBuilder<'s>) -> Vec<String> {
+    /// All conditions but those of the cursor.
+    fn conditions<'s>(&'s self, writer: &mut StatementBuilder<'s>, by: SelectedBy) -> Vec<String> {
+        let fixed = self.scope_conditions.texts(by).iter().chain(&self.path_conditions);
         let filters = self.list.filters.iter().map(|term| self.filter(writer, term));
-        let filters: Vec<String> = filters.collect();
-        self.conditions.iter().cloned().chain(filters).collect()
+        fixed.cloned().chain(filters).collect()
     }
 
     /// An attribute of the items.
@@ -459,5 +464,9 @@ mod flat_tests;
 mod related_tests;
 #[cfg(test)]
 mod relation_filter_tests;
+#[cfg(test)]
+mod row_rule_tests;
+#[cfg(test)]
+mod test_plans;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
 use crate::store::sql::condition::ConditionParameter;
-use crate::store::sql::condition::row_conditions::row_conditions;
+use crate::store::sql::condition::row_conditions::{RowConditions, SelectedBy};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::unique::{equals_parameter, unique_columns};
 use crate::store::statement::Bind;
@@ -61,13 +61,14 @@ impl FlatStatements {
     ) -> Option<Self> {
         resource.parent?;
         let p = dialect.placeholder;
-        let where_all = |own: Option<String>, first: usize| {
-            let (conditions, _) = row_conditions(model, dialect, resource, scope, first);
+        let where_all = |own: Option<String>, first: usize, by| {
+            let (conditions, _) = RowConditions::new(model, dialect, resource, scope, first);
+            let conditions = conditions.texts(by).iter().cloned();
             where_clause(&own.into_iter().chain(conditions).collect::<Vec<_>>())
         };
-        let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2);
-        let whole = where_all(None, 2);
-        let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3);
+        let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2, SelectedBy::Key);
+        let whole = where_all(None, 2, SelectedBy::Condition);
+        let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3, SelectedBy::Condition);
         let chain = ancestor_join(model, resource, scope);
         let select = select_list(resource, "t0.");
         let located = [&*select].into_iter().chain(chain.columns.iter().skip(1).map(|one| &**one));
@@ -93,27 +94,31 @@ impl ReadStatements {
     ) -> Self {
         let p = dialect.placeholder;
         let chain = ancestor_join(model, resource, scope);
-        let conditions = |first| row_conditions(model, dialect, resource, scope, first);
-        let where_all = |own: Option<String>, first: usize| {
+        let conditions = |first| RowConditions::new(model, dialect, resource, scope, first);
+        let where_all = |own: Option<String>, first: usize, by| {
+            let (conditions, _) = conditions(first + chain.columns.len());
             let terms = own.into_iter().chain(chain.terms(p, first));
-            let terms: Vec<_> = terms.chain(conditions(first + chain.columns.len()).0).collect();
+            let terms: Vec<_> = terms.chain(conditions.texts(by).iter().cloned()).collect();
             where_clause(&terms)
         };
-        let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2);
-        let whole = where_all(None, 2);
-        let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3);
+        let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2, SelectedBy::Key);
+        let whole = where_all(None, 2, SelectedBy::Condition);
+        let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3, SelectedBy::Condition);
         let (scope_conditions, condition_parameters) = conditions(2);
+        let tested = scope_conditions.texts(SelectedBy::Key);
         // Without conditions the ancestors need not be joined.
         let table = AncestorJoin::table(resource);
-        let searched = if scope_conditions.is_empty() { &table } else { &chain.from };
-        let anywhere = [vec![format!("t0.\"id\" = {p}1")], scope_conditions].concat();
+        let searched = if tested.is_empty() { &table } else { &chain.from };
+        let anywhere = [&[format!("t0.\"id\" = {p}1")], tested].concat();
         let unique_conflict = |unique: &UniqueRule| {
             let columns = unique_columns(resource, unique);
             let same = columns.iter().zip(2..);
             let same =
                 same.map(|(column, at)| equals_parameter(resource, ("t0.", column), at, dialect));
             let terms = [format!("t0.\"id\" <> {p}1")].into_iter().chain(same);
-            let terms: Vec<_> = terms.chain(conditions(2 + columns.len()).0).collect();
+            let (conditions, _) = conditions(2 + columns.len());
+            let conditions = conditions.texts(SelectedBy::Key).iter().cloned();
+            let terms: Vec<_> = terms.chain(conditions).collect();
             format!("SELECT 1 FROM {searched}{} LIMIT 1", where_clause(&terms))
         };
         let (from, select) = (&chain.from, select_list(resource, "t0."));

@@ -278,7 +278,7 @@ on_every_backend! {
         let first = events[0].sequence() - 1;
         let mut again = shop.follow(&shop.ann, &format!("/-/changes?since={first}")).unwrap();
         assert_eq!(again.next_events(10), events);
-        let reads: Option<u64> = shop.server.metric("nouns_feed_polls_total{kind=\"ancestors\"}");
+        let reads: Option<u64> = shop.server.metric("nouns_feed_polls_total{kind=\"related\"}");
         assert!(reads.unwrap() > 0);
     }
 

@@ -32,15 +32,23 @@ impl RelatedRow<'_> {
 /// The tables on the way from a row to another item.
 #[derive(Debug, Default)]
 pub struct RelationChain {
+    /// The column of the row with the id of the first item.
+    pub key: String,
     pub from: String,
-    /// The condition that leads from the row to the first table.
-    pub join: String,
+    /// The alias of the first table.
+    pub first: String,
     /// The alias of the last table.
     pub last: String,
 }
 
 impl RelationChain {
+    /// A value of the other item, which is NULL where there is no item.
     pub fn select(&self, value: &str) -> String {
-        format!("(SELECT {value} FROM {} WHERE {})", self.from, self.join)
+        format!("(SELECT {value} FROM {} WHERE {}.\"id\" = {})", self.from, self.first, self.key)
+    }
+
+    /// The ids of all first items of chains for whose last item a condition holds.
+    pub fn select_first_ids(&self, condition: &str) -> String {
+        format!("SELECT {}.\"id\" FROM {} WHERE {condition}", self.first, self.from)
     }
 }

@@ -1,8 +1,10 @@
 //! The conditions of the rows that a caller may use, and of the question of an `exists`.
 
+use super::search::write_search;
 use super::{ConditionParameter, ConditionWriter, TableAlias, ThisRow};
+use crate::fault;
 use crate::model::expr::{Candidates, PathRoot, RelationStep};
-use crate::model::{Model, OnDelete, Resource};
+use crate::model::{Expr, Model, OnDelete, Resource};
 use crate::permit::{AccessScope, MemberQuestion};
 use crate::store::sql::columns::{filters_ancestors, quote_name};
 use crate::store::sql::dialect::Dialect;
@@ -33,24 +35,64 @@ pub fn member_statement(
     (format!("SELECT 1 FROM {table} t0 WHERE {condition} LIMIT 1"), writer.parameters)
 }
 
-/// The conditions of the rows themselves, and of their ancestors.
-pub fn row_conditions(
-    model: &Model,
-    dialect: &'static Dialect,
-    resource: &Resource,
-    scope: &AccessScope,
-    first: usize,
-) -> (Vec<String>, Vec<ConditionParameter>) {
-    let mut terms = ConditionWriter::new(model, dialect, first);
-    let texts = write_row_conditions(&mut terms, resource, scope);
-    (texts, terms.parameters)
+/// What selects the rows of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SelectedBy {
+    /// Known ids or parents. The conditions are tested for each of these rows.
+    Key,
+    /// The conditions. The rows are searched by indexes.
+    Condition,
 }
 
-/// The same, in a statement with other conditions.
-pub fn write_row_conditions(
+/// The conditions of a scope: of the rows themselves, and of their ancestors. Both forms have the same parameters.
+#[derive(Debug)]
+pub struct RowConditions {
+    tested: Vec<String>,
+    searched: Vec<String>,
+}
+
+impl RowConditions {
+    /// The conditions, and their parameters. Placeholders are numbered from `first`.
+    pub fn new(
+        model: &Model,
+        dialect: &'static Dialect,
+        resource: &Resource,
+        scope: &AccessScope,
+        first: usize,
+    ) -> (Self, Vec<ConditionParameter>) {
+        let mut terms = ConditionWriter::new(model, dialect, first);
+        let conditions = Self::write(&mut terms, resource, scope);
+        (conditions, terms.parameters)
+    }
+
+    /// The same, as the first conditions of a statement.
+    pub fn write(
+        terms: &mut ConditionWriter<'_>,
+        resource: &Resource,
+        scope: &AccessScope,
+    ) -> Self {
+        let mut again = ConditionWriter::new(terms.model, terms.dialect, terms.next);
+        let tested = write_conditions(terms, resource, scope, SelectedBy::Key);
+        let searched = write_conditions(&mut again, resource, scope, SelectedBy::Condition);
+        if terms.parameters != again.parameters {
+            fault::bug("a condition has the same parameters in both forms");
+        }
+        Self { tested, searched }
+    }
+
+    pub fn texts(&self, by: SelectedBy) -> &[String] {
+        match by {
+            SelectedBy::Key => &self.tested,
+            SelectedBy::Condition => &self.searched,
+        }
+    }
+}
+
+fn write_conditions(
     terms: &mut ConditionWriter<'_>,
     resource: &Resource,
     scope: &AccessScope,
+    by: SelectedBy,
 ) -> Vec<String> {
     let mut texts = Vec::new();
     for (depth, level) in terms.model.lineage(resource.index).into_iter().rev().enumerate() {
@@ -59,9 +101,24 @@ pub fn write_row_conditions(
             _ => &scope.read_access(level.index).row_filters,
         };
         let row = TableAlias { resource: level, alias: &format!("t{depth}"), this: None };
-        texts.extend(terms.any_of(row, conditions));
+        texts.extend(any_of(terms, row, conditions, by));
     }
     texts
+}
+
+/// The disjunction of some conditions; `None` if there are none.
+fn any_of(
+    terms: &mut ConditionWriter<'_>,
+    row: TableAlias<'_>,
+    conditions: &[Expr],
+    by: SelectedBy,
+) -> Option<String> {
+    let texts = conditions.iter().map(|one| match by {
+        SelectedBy::Key => terms.operand(row, &one.root, None).text,
+        SelectedBy::Condition => write_search(terms, row, &one.root, conditions.len() > 1),
+    });
+    let texts: Vec<String> = texts.collect();
+    (!texts.is_empty()).then(|| format!("({})", texts.join(" OR ")))
 }
 
 /// The conditions of a row that GET shows to the caller: its own, and those of its ancestors.
@@ -71,7 +128,8 @@ pub fn visible_conditions(
     scope: &AccessScope,
 ) -> Vec<String> {
     let resource = row.resource;
-    let own = terms.any_of(row, &scope.read_access(resource.index).row_filters);
+    let filters = &scope.read_access(resource.index).row_filters;
+    let own = any_of(terms, row, filters, SelectedBy::Condition);
     let mut all: Vec<String> = own.into_iter().collect();
     // Without a foreign key, a row does not prove that its parent exists.
     let is_decided_above =

@@ -1,17 +1,12 @@
 //! Lists across parents: that a page by id uses the primary key, and a filter by an ancestor the index of the parent.
 
-use std::sync::Arc;
-
 use expect_test::expect;
 
-use super::tests::{literal, open_empty, plan};
-use super::*;
-use crate::intent::{
-    self, Intent, PathForm, PathIds, RequestVerb, ResourcePath, Route, RouteTarget,
+use super::test_plans::{
+    NamedStatement, flat, flat_list, literal, postgres_plans, role_scope, sqlite_plans,
 };
-use crate::model::{self, GrantVerb, ResourceIndex};
-use crate::permit::{Caller, Rights};
-use crate::store::sql::ddl::{create_table, indexes};
+use super::*;
+use crate::model::{self, ResourceIndex};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::store::sql::read_statements::ReadStatements;
 
@@ -42,29 +37,10 @@ fn model() -> Model {
     model::read("flat.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn tenant(model: &Model) -> AccessScope {
-    let rights = Rights::of_roles(model, ["tenant"].into_iter());
-    AccessScope::new(&Caller::user("elm".into(), Arc::new(rights)), GrantVerb::Get)
-}
-
-fn flat(resource: ResourceIndex, scope: AccessScope) -> Collection {
-    Collection { resource, form: PathForm::Flat, ancestors: Vec::new(), scope }
-}
-
-fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
-    let (form, ids) = (PathForm::Flat, Some(PathIds::default()));
-    let target = RouteTarget::Collection(ResourcePath { resource, form, ids });
-    let route = Route { verb: RequestVerb::Get, target };
-    match intent::read(model, route, (Some(query), &intent::AllReadable), b"") {
-        Ok(Intent::List(_, list)) => ListQuery::clone(&list),
-        other => panic!("{query}: {other:?}"),
-    }
-}
-
-/// The statements of flat lists and items with example values, each with a name.
-fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, Vec<String>)> {
+/// The statements of flat lists and items.
+fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
     let mut all = Vec::new();
-    for (who, scope) in [("all", AccessScope::default()), ("tenant", tenant(model))] {
+    for (who, scope) in [("all", AccessScope::default()), ("tenant", role_scope(model, "tenant"))] {
         for resource in [ROOMS, LAMPS] {
             let declared = model.resource(resource);
             let read = ReadStatements::new(model, dialect, declared, &scope);
@@ -77,8 +53,9 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
                 ("page", &fixed.page, vec![limit.clone()]),
                 ("page after", &fixed.page_after, vec![limit, id]),
             ] {
-                let binds = first.into_iter().chain(conditions.iter().cloned()).collect();
-                all.push((format!("{who} {} {what}", declared.name), sql.clone(), binds));
+                let values = first.into_iter().chain(conditions.iter().cloned()).collect();
+                let name = format!("{who} {} {what}", declared.name);
+                all.push(NamedStatement { name, sql: sql.clone(), values });
             }
             for query in [
                 if resource == ROOMS { "house_id=1" } else { "house_id=1&sort=-id" },
@@ -89,13 +66,11 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
                 },
             ] {
                 let (list, collection) =
-                    (list(model, resource, query), flat(resource, scope.clone()));
+                    (flat_list(model, resource, query), flat(resource, scope.clone()));
                 let listing = ListStatements::new(model, dialect, &collection, &list);
                 for section in listing.sections() {
-                    let statement = listing.page(section, 51);
-                    let binds = statement.binds.iter().map(literal).collect();
                     let name = format!("{who} {} {query}", declared.name);
-                    all.push((name, statement.sql.into_owned(), binds));
+                    all.push(NamedStatement::new(name, listing.page(section, 51)));
                 }
             }
         }
@@ -106,11 +81,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
 #[test]
 fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
     let model = model();
-    let connection = open_empty(&model);
-    let mut all = String::new();
-    for (name, sql, _) in statements(&model, &SQLITE) {
-        all.push_str(&format!("{name}: {}\n", plan(&connection, &sql)));
-    }
+    let all = sqlite_plans(&model, &statements(&model, &SQLITE));
     expect![[r#"
         all room item: SEARCH t0 USING PRIMARY KEY (id=?)
         all room page: SCAN t0
@@ -139,26 +110,11 @@ fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
 #[test]
 fn flat_list_on_postgres_uses_the_primary_key_or_the_index_of_the_parent() {
     let model = model();
-    let mut script = String::new();
-    for resource in model.declared() {
-        script.push_str(&format!("{};\n", create_table(&model, resource, &POSTGRES)));
-        for index in indexes(resource, &POSTGRES) {
-            script.push_str(&format!("{};\n", index.create));
-        }
-    }
-    script.push_str(
-        "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 2000) n;
+    let rows = "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 2000) n;
          INSERT INTO rooms SELECT gen_random_uuid(), 1 + n % 2000, now(), now(), 1, 'r' FROM generate_series(1, 10000) n;
          INSERT INTO lamps SELECT gen_random_uuid(), id, now(), now(), 1, 5 FROM rooms, generate_series(1, 3);
-         ANALYZE;\n",
-    );
-    for (number, (name, sql, binds)) in statements(&model, &POSTGRES).into_iter().enumerate() {
-        script.push_str(&format!(
-            "PREPARE p{number} AS {sql};\nSELECT '{name}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
-            binds.join(", ")
-        ));
-    }
-    let plans = crate::store::test_stores::psql("flat_list_plans", &script);
+         ANALYZE;\n";
+    let plans = postgres_plans("flat_list_plans", &model, rows, &statements(&model, &POSTGRES));
     assert!(!plans.contains("Seq Scan"), "{plans}");
     for expected in [
         "all room page:\nLimit\n  ->  Index Scan using rooms_pkey on rooms t0\n",

@@ -1,19 +1,13 @@
 //! Related items: that the first children of many parents are found by the index of the parent, and other items by their
 //! ids.
 
-use std::sync::Arc;
-
 use expect_test::expect;
-use rusqlite::Connection;
 
-use super::tests::literal;
-use super::*;
-use crate::intent::{
-    self, Intent, PathForm, PathIds, RequestVerb, ResourcePath, Route, RouteTarget,
+use super::test_plans::{
+    NamedStatement, flat, flat_list, postgres_plans, role_scope, sqlite_plans,
 };
-use crate::model::{self, GrantVerb, ResourceIndex};
-use crate::permit::{Caller, Rights};
-use crate::store::sql::ddl::{create_table, indexes};
+use super::*;
+use crate::model::{self, ResourceIndex};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 
 const MODEL: &str = r#"
@@ -34,33 +28,15 @@ room = { verbs = ["get"], where = "size > 3" }
 
 const ROOMS: ResourceIndex = ResourceIndex(1);
 
-fn list(model: &Model, query: &str) -> ListQuery {
-    let (form, ids) = (PathForm::Flat, Some(PathIds::default()));
-    let target = RouteTarget::Collection(ResourcePath { resource: ROOMS, form, ids });
-    let route = Route { verb: RequestVerb::Get, target };
-    match intent::read(model, route, (Some(query), &intent::AllReadable), b"") {
-        Ok(Intent::List(_, list)) => ListQuery::clone(&list),
-        other => panic!("{query}: {other:?}"),
-    }
-}
-
-/// Each statement with a name and example values.
-fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, Vec<String>)> {
-    let rights = Rights::of_roles(model, ["tenant"].into_iter());
-    let tenant = Caller::user("elm".into(), Arc::new(rights));
-    let scopes =
-        [("all", AccessScope::default()), ("tenant", AccessScope::new(&tenant, GrantVerb::Get))];
+fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
     let mut all = Vec::new();
-    for (who, scope) in scopes {
-        let resource = ROOMS;
-        let collection =
-            Collection { resource, form: PathForm::Flat, ancestors: Vec::new(), scope };
+    for (who, scope) in [("all", AccessScope::default()), ("tenant", role_scope(model, "tenant"))] {
+        let collection = flat(ROOMS, scope);
         let mut push = |what: &str, statement: Statement<'_>| {
-            let binds = statement.binds.iter().map(literal).collect();
-            all.push((format!("{who} {what}"), statement.sql.into_owned(), binds));
+            all.push(NamedStatement::new(format!("{who} {what}"), statement));
         };
         for query in ["", "sort=-id", "sort=-size", "sort=name", "size=5"] {
-            let list = list(model, query);
+            let list = flat_list(model, ROOMS, query);
             let listing = ListStatements::new(model, dialect, &collection, &list);
             let parents = [Id::Integer(1), Id::Integer(2)];
             push(
@@ -71,7 +47,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
                 },
             );
         }
-        let list = list(model, "");
+        let list = flat_list(model, ROOMS, "");
         let listing = ListStatements::located(model, dialect, &collection, &list);
         let id = IdKind::Uuid.parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
         push("by id", listing.with_ids(&[id, id]));
@@ -82,20 +58,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<(String, String, 
 #[test]
 fn related_items_on_sqlite_are_found_by_index() {
     let model = model::read("related.toml", MODEL).unwrap();
-    let connection = Connection::open_in_memory().unwrap();
-    for resource in model.declared() {
-        connection.execute_batch(&create_table(&model, resource, &SQLITE)).unwrap();
-        for index in indexes(resource, &SQLITE) {
-            connection.execute_batch(&index.create).unwrap();
-        }
-    }
-    let mut all = String::new();
-    for (name, sql, _) in statements(&model, &SQLITE) {
-        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
-        let lines = statement.raw_query().mapped(|row| row.get::<_, String>(3));
-        let lines: Vec<String> = lines.map(Result::unwrap).collect();
-        all.push_str(&format!("{name}: {}\n", lines.join("; ")));
-    }
+    let all = sqlite_plans(&model, &statements(&model, &SQLITE));
     expect![[r#"
         all : SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
         all sort=-id: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
@@ -116,25 +79,10 @@ fn related_items_on_sqlite_are_found_by_index() {
 #[test]
 fn related_items_on_postgres_are_found_by_index() {
     let model = model::read("related.toml", MODEL).unwrap();
-    let mut script = String::new();
-    for resource in model.declared() {
-        script.push_str(&format!("{};\n", create_table(&model, resource, &POSTGRES)));
-        for index in indexes(resource, &POSTGRES) {
-            script.push_str(&format!("{};\n", index.create));
-        }
-    }
-    script.push_str(
-        "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 500) n;
+    let rows = "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 500) n;
          INSERT INTO rooms SELECT gen_random_uuid(), 1 + n % 500, now(), now(), 1, 'r' || n, n % 100 FROM generate_series(1, 50000) n;
-         ANALYZE;\n",
-    );
-    for (number, (name, sql, binds)) in statements(&model, &POSTGRES).into_iter().enumerate() {
-        script.push_str(&format!(
-            "PREPARE p{number} AS {sql};\nSELECT '{name}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
-            binds.join(", ")
-        ));
-    }
-    let plans = crate::store::test_stores::psql("related_item_plans", &script);
+         ANALYZE;\n";
+    let plans = postgres_plans("related_item_plans", &model, rows, &statements(&model, &POSTGRES));
     assert!(!plans.contains("Seq Scan"), "{plans}");
     // Each list of a parent ends at its limit, in the order of its index; only the result is sorted.
     assert_eq!(plans.matches("        ->  Limit\n").count(), 10, "{plans}");

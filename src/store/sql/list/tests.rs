@@ -1,12 +1,11 @@
 //! Statements of lists: their text, and that the common ones use an index instead of a sort.
 
 use expect_test::expect_file;
-use rusqlite::Connection;
 
+use super::test_plans::{NamedStatement, open_empty, parse_list, plan, postgres_plans};
 use super::*;
-use crate::intent::{self, Intent, PathIds, RequestVerb, ResourcePath, Route, RouteTarget};
+use crate::intent::{self, PathIds, ResourcePath};
 use crate::model::{self, ResourceIndex};
-use crate::store::sql::ddl::{create_table, indexes};
 use crate::store::sql::dialect::{POSTGRES, SQLITE};
 use crate::value::Moment;
 
@@ -36,12 +35,7 @@ fn model() -> Model {
 
 fn list(model: &Model, resource: ResourceIndex, query: &str) -> ListQuery {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
-    let address = ResourcePath::nested(resource, PathIds { ancestors, item: None });
-    let route = Route { verb: RequestVerb::Get, target: RouteTarget::Collection(address) };
-    match intent::read(model, route, (Some(query), &intent::AllReadable), b"") {
-        Ok(Intent::List(_, list)) => ListQuery::clone(&list),
-        other => panic!("{query}: {other:?}"),
-    }
+    parse_list(model, ResourcePath::nested(resource, PathIds { ancestors, item: None }), query)
 }
 
 /// The list after a cursor with these values.
@@ -168,30 +162,6 @@ fn sorted_lists(model: &Model) -> Vec<(ResourceIndex, &'static str, ListQuery)> 
     lists
 }
 
-/// An empty SQLite database with the tables and indexes of a model.
-pub fn open_empty(model: &Model) -> Connection {
-    let connection = Connection::open_in_memory().unwrap();
-    for resource in model.declared() {
-        connection.execute_batch(&create_table(model, resource, &SQLITE)).unwrap();
-        for index in indexes(resource, &SQLITE) {
-            connection.execute_batch(&index.create).unwrap();
-        }
-    }
-    connection
-}
-
-/// SQLite's query plan for a statement.
-pub fn plan(connection: &Connection, text: &str) -> String {
-    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
-    // Unbound parameters are NULL, which changes no plan.
-    let mut rows = statement.raw_query();
-    let mut lines = Vec::new();
-    while let Some(row) = rows.next().unwrap() {
-        lines.push(row.get::<_, String>(3).unwrap());
-    }
-    lines.join("; ")
-}
-
 #[test]
 fn list_on_sqlite_sorts_by_an_index() {
     let model = model();
@@ -222,62 +192,33 @@ fn list_on_sqlite_sorts_by_an_index() {
     expect_file!["plans.txt"].assert_eq(&all);
 }
 
-/// A parameter as an SQL literal.
-pub fn literal(bind: &Bind<'_>) -> String {
-    match bind {
-        Bind::Null => "NULL".to_owned(),
-        Bind::Boolean(boolean) => boolean.to_string(),
-        Bind::Integer(number) | Bind::Id(Id::Integer(number)) => number.to_string(),
-        Bind::Real(number) => number.to_string(),
-        Bind::Text(text) => format!("'{text}'"),
-        Bind::Moment(moment) | Bind::MomentText(moment) => format!("'{moment}'"),
-        Bind::Id(id @ Id::Uuid(_)) => format!("'{id}'"),
-    }
-}
-
 /// The same on PostgreSQL, with enough rows that the planner avoids a sequential scan.
 #[test]
 fn list_on_postgres_sorts_by_an_index() {
     let model = model();
-    let mut script = String::new();
-    for resource in model.declared() {
-        script.push_str(&format!("{};\n", create_table(&model, resource, &POSTGRES)));
-        for index in indexes(resource, &POSTGRES) {
-            script.push_str(&format!("{};\n", index.create));
-        }
+    let mut statements = Vec::new();
+    for (resource, query, list) in &sorted_lists(&model) {
+        let ancestors = if *resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
+        let collection = Collection::nested(*resource, ancestors, AccessScope::default());
+        let listing = ListStatements::new(&model, &POSTGRES, &collection, list);
+        let pages = listing.sections().into_iter().map(|section| {
+            NamedStatement::new(format!("{query} {section:?}"), listing.page(section, 51))
+        });
+        statements.extend(pages);
     }
-    script.push_str(
-        "INSERT INTO shelves SELECT n, '2026-11-15T02:28:14Z', '2026-11-15T02:28:14Z', 1,
+    let rows = "INSERT INTO shelves SELECT n, '2026-11-15T02:28:14Z', '2026-11-15T02:28:14Z', 1,
            CASE WHEN n % 9 > 0 THEN 'l' || n % 1000 END, json_build_object('city', 'c' || n % 100) FROM generate_series(1, 20000) n;
          INSERT INTO books SELECT gen_random_uuid(), 1 + n % 2, '2026-11-15T02:28:14Z', '2026-11-15T02:28:14Z', 1,
            't' || n % 3, CASE WHEN n % 9 > 0 THEN n % 500 END, 'c' || n % 5 FROM generate_series(1, 20000) n;
          ANALYZE;
          -- Whether a sort is worth it depends on the numbers; that none is needed does not.
          SET enable_bitmapscan = off;
-         SET enable_seqscan = off;\n",
-    );
-    let lists = sorted_lists(&model);
-    let mut number = 0;
-    for (resource, query, list) in &lists {
-        let ancestors = if *resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
-        let collection = Collection::nested(*resource, ancestors, AccessScope::default());
-        let listing = ListStatements::new(&model, &POSTGRES, &collection, list);
-        for section in listing.sections() {
-            let statement = listing.page(section, 51);
-            let values: Vec<String> = statement.binds.iter().map(literal).collect();
-            number += 1;
-            script.push_str(&format!(
-                "PREPARE p{number} AS {};\nSELECT '{query} {section:?}:';\nEXPLAIN (COSTS OFF) EXECUTE p{number} ({});\n",
-                statement.sql,
-                values.join(", ")
-            ));
-        }
-    }
-    let plans = crate::store::test_stores::psql("list_plans", &script);
+         SET enable_seqscan = off;\n";
+    let plans = postgres_plans("list_plans", &model, rows, &statements);
     for word in ["Sort", "Seq Scan", "Bitmap"] {
         assert!(!plans.contains(word), "{plans}");
     }
     // A row comparison of key and id is one index condition.
     assert!(plans.contains("ROW("), "{plans}");
-    assert!(plans.matches("Index Scan").count() >= number, "{number}: {plans}");
+    assert!(plans.matches("Index Scan").count() >= statements.len(), "{plans}");
 }

@@ -1,5 +1,5 @@
-//! Evaluation of changes that depend on other items: those above, and those that a row filter follows or counts. They
-//! are looked up in the store.
+//! Evaluation of changes whose visibility depends on other items: on the parents, and on the items that row filters name.
+//! Those are read from the store.
 //!
 //! A caller whose roles show some parents only sees what is below those. The lookups of a batch are limited, so that
 //! the streams of such callers do not delay the others.
@@ -14,25 +14,25 @@ use crate::fault;
 use crate::intent::LoggedChange;
 use crate::metrics::FeedMetrics;
 use crate::model::Model;
-use crate::permit::{AncestorCache, RelatedFact};
+use crate::permit::{FactCache, RelatedFact};
 use crate::store::{StoreError, StoreWorker};
 
-/// Items that are looked up for one batch or page.
+/// Facts that are looked up for one batch or page.
 const LOOKUPS_MAX: usize = 128;
 /// The time for the lookups of one batch, while the events of all streams wait.
 const BATCH_LOOKUP_TIME: Duration = Duration::from_millis(200);
 
-/// The states of ancestors, and how many may still be looked up.
+/// The facts that are known of other items, and how many more may be looked up.
 #[derive(Debug)]
-pub struct AncestorLookup {
-    pub states: AncestorCache,
+pub struct FactLookup {
+    pub facts: FactCache,
     left: usize,
     until: Option<Instant>,
 }
 
-impl AncestorLookup {
+impl FactLookup {
     pub fn new() -> Self {
-        Self { states: AncestorCache::default(), left: LOOKUPS_MAX, until: None }
+        Self { facts: FactCache::default(), left: LOOKUPS_MAX, until: None }
     }
 
     /// Allows the lookups of another batch, for a limited time.
@@ -76,13 +76,13 @@ pub struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
-    /// Evaluates a change, which the states of ancestors have moved to, and appends its event.
+    /// Evaluates the change that the cache has moved to, and appends its event.
     pub async fn evaluate(
         &self,
         out: &mut Vec<u8>,
         subscription: &Subscription,
         logged: &LoggedChange,
-        lookup: &mut AncestorLookup,
+        lookup: &mut FactLookup,
     ) -> Result<Evaluation, EvaluationFailure> {
         loop {
             match self.evaluate_known(out, subscription, logged, lookup)? {
@@ -98,11 +98,11 @@ impl Evaluator<'_> {
         out: &mut Vec<u8>,
         subscription: &Subscription,
         logged: &LoggedChange,
-        lookup: &AncestorLookup,
+        lookup: &FactLookup,
     ) -> Result<Evaluation, EvaluationFailure> {
         let begin = out.len();
         let work = AssertUnwindSafe(|| {
-            evaluate(out, (self.model, self.source), subscription, logged, &lookup.states)
+            evaluate(out, (self.model, self.source), subscription, logged, &lookup.facts)
         });
         catch_unwind(work).map_err(|panic| {
             out.truncate(begin);
@@ -114,12 +114,12 @@ impl Evaluator<'_> {
         &self,
         logged: &LoggedChange,
         needed: Vec<RelatedFact>,
-        lookup: &mut AncestorLookup,
+        lookup: &mut FactLookup,
     ) -> Result<(), EvaluationFailure> {
         let left = lookup.left.checked_sub(needed.len()).filter(|_| !lookup.is_late());
         let left = left.ok_or(EvaluationFailure::TooManyLookups)?;
         lookup.left = left;
-        self.metrics.ancestor_reads.add(1);
+        self.metrics.fact_reads.add(1);
         let sequence = logged.change.sequence;
         let read = self.worker.read_related_facts(needed.clone(), sequence).await;
         let answers = read.map_err(|error| {
@@ -128,7 +128,7 @@ impl Evaluator<'_> {
             EvaluationFailure::Store(error)
         })?;
         for (answer, fact) in answers.into_iter().zip(needed) {
-            answer.add_to(&mut lookup.states, fact);
+            answer.add_to(&mut lookup.facts, fact);
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
-//! A cache of the states of items, for readers of the change log. Each state holds for a range of sequence numbers.
+//! A cache of facts about items, for readers of the change log. The state of an item holds for a range of sequence
+//! numbers, the answer to an `exists` for one change.
 //!
-//! Whether a caller sees the change of an item may depend on the items above it, and on those that a row filter
-//! follows, as they were then. A lookup costs a read of the store, and changes below one parent mostly come together,
-//! so the states are kept. No I/O here.
+//! Whether a caller sees the change of an item may depend on the items above it, and on those that a row filter names,
+//! as they were then. A lookup costs a read of the store, and changes below one parent mostly come together, so the
+//! states are kept. No I/O here.
 
 use std::collections::HashMap;
 
@@ -32,7 +33,7 @@ impl ItemState {
 }
 
 #[derive(Debug, Default)]
-pub struct AncestorCache {
+pub struct FactCache {
     /// The number of the change that is judged.
     sequence: i64,
     known: HashMap<(ResourceIndex, Id), (i64, ItemState)>,
@@ -41,7 +42,7 @@ pub struct AncestorCache {
     members: LoadedFacts,
 }
 
-impl AncestorCache {
+impl FactCache {
     /// Prepares for another change. The states that it needs stay until the next one, whatever their size is.
     pub fn move_to(&mut self, sequence: i64) {
         if self.bytes > BYTES_MAX {
@@ -85,7 +86,7 @@ impl AncestorCache {
     }
 }
 
-impl KnownFacts for AncestorCache {
+impl KnownFacts for FactCache {
     fn item(&self, resource: ResourceIndex, id: Id) -> ItemLookup<'_> {
         match self.known.get(&(resource, id)) {
             Some((from, state))
@@ -138,9 +139,9 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_cache_knows_a_state_for_its_range_of_numbers_only() {
+    fn fact_cache_knows_a_state_for_its_range_of_numbers_only() {
         let model = model::read("m.toml", MODEL).unwrap();
-        let (mut cache, ann) = (AncestorCache::default(), item(&model, "ann"));
+        let (mut cache, ann) = (FactCache::default(), item(&model, "ann"));
         cache.move_to(5);
         cache.insert((TEAM, Id::Integer(1)), ItemState { item: ann, until: Some(8) });
         for (sequence, is_known) in [(4, false), (5, true), (7, true), (8, false)] {
@@ -152,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_cache_follows_the_changes_that_pass() {
+    fn fact_cache_follows_the_changes_that_pass() {
         let model = model::read("m.toml", MODEL).unwrap();
-        let mut cache = AncestorCache::default();
-        let pass = |cache: &mut AncestorCache, sequence, kind, lead| {
+        let mut cache = FactCache::default();
+        let pass = |cache: &mut FactCache, sequence, kind, lead| {
             cache.pass(&model, &LoggedChange::new(&model, change(sequence, kind, lead)));
         };
         // An item that was never looked up is not cached.
@@ -171,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn ancestor_cache_over_its_size_forgets_everything_at_the_next_change() {
+    fn fact_cache_over_its_size_forgets_everything_at_the_next_change() {
         let model = model::read("m.toml", MODEL).unwrap();
-        let (mut cache, large) = (AncestorCache::default(), item(&model, &"x".repeat(3 << 20)));
+        let (mut cache, large) = (FactCache::default(), item(&model, &"x".repeat(3 << 20)));
         cache.move_to(1);
         for id in 1..=2 {
             let state = ItemState { item: large.clone(), until: None };
