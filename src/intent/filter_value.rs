@@ -127,7 +127,7 @@ fn read_value(field: &Field, sent: SentValue<'_>) -> Result<Value, String> {
     })
 }
 
-/// The JSON value that a text in a URL stands for.
+/// Converts a value in a URL to the JSON value that a body would have.
 fn text_as_json<'t>(field: &Field, text: &'t str) -> Result<Json<'t>, String> {
     match (field.storage_class(), text) {
         (StorageClass::Integer | StorageClass::Real, text) if json::is_number(text) => {

@@ -1,7 +1,7 @@
 //! Parts in parentheses inside the value of a parameter: `(status=paid;total:gt=100)`.
 //!
 //! A backslash before `;`, `(`, `)` or another backslash makes it a plain character. Other backslashes belong to the
-//! value, which may have escapes of its own.
+//! value: `in` uses them before commas.
 
 use crate::fault::OrBug as _;
 use crate::json;

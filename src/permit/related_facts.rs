@@ -1,8 +1,8 @@
 //! Facts about other items that row filters depend on: items that a path leads to, and answers to `exists`.
 //!
-//! Evaluation is pure. What it lacks it writes down; the store looks that up, and the evaluation runs again. The facts
-//! are those of one moment: for a write those of its transaction, for a change the items as they were then. An
-//! `exists` is answered as it is now, as the roles of the caller are.
+//! Evaluation does no I/O. It records the facts that it lacks; the store looks them up, and the evaluation runs again.
+//! A write uses the facts that its transaction reads. A change in the log uses the items as they were then, and the
+//! memberships as they are now, like the roles of the caller.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct MemberQuestion {
     pub user: UserSnapshot,
 }
 
-/// The values of `$user`, for as long as a question is open.
+/// The values of `$user`, owned, so that a question can be kept.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UserSnapshot {
     name: Option<Box<str>>,
@@ -47,7 +47,7 @@ impl UserSnapshot {
     }
 }
 
-/// What is known of an item.
+/// The result of looking for an item among the known facts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ItemLookup<'a> {
     Unknown,
@@ -93,7 +93,7 @@ impl LoadedFacts {
         self.members.push((question, is_member));
     }
 
-    /// Forgets the answers to `exists`, which hold for a moment only.
+    /// Forgets the answers to `exists`, which hold for one change only.
     pub fn clear_members(&mut self) {
         self.members.clear();
     }
@@ -137,7 +137,7 @@ impl<'a> FactReader<'a> {
         Self::new(model, &NoFacts, FactTime::Now)
     }
 
-    /// What was not known. Unless it is empty, the results of the evaluations are meaningless.
+    /// The facts that were not known. Unless there are none, the results of the evaluations are not valid.
     pub fn into_needed(self) -> Vec<RelatedFact> {
         self.needed.into_inner()
     }
@@ -161,7 +161,7 @@ impl<'a> FactReader<'a> {
         self.model
     }
 
-    /// What is known of an item; if nothing is, it is needed.
+    /// Looks for an item among the known facts, and records it as needed if it is not there.
     pub fn item(&self, resource: ResourceIndex, id: Id) -> ItemLookup<'a> {
         // Without values in the log, nothing could tell what the item was like.
         let is_logged = self.model.resource(resource).changes == ChangeLogDetail::Values;

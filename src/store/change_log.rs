@@ -266,7 +266,7 @@ pub fn stable_version<D: Driver>(driver: &D, found: LogPosition) -> Option<i64> 
     (last_change <= settled).then_some(last_change)
 }
 
-/// Reads the position of the whole log, if it is at or below the low-water mark. What is read after it has every change
+/// Reads the newest number of the log, if it is at or below the low-water mark. What is read after it has every change
 /// up to it.
 pub async fn read_log_version<D: Driver>(driver: &mut D) -> Result<Option<i64>, StatementError> {
     let known = driver.low_watermark().map_or(i64::MAX, |known| known.load(Ordering::Relaxed));

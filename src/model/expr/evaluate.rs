@@ -67,7 +67,7 @@ impl<'v> UserValues<'v> {
     }
 }
 
-/// What is known of other items than the row. Whatever is not known is asked for once more when it is.
+/// Values of other items than the row. An unknown one is recorded; the caller looks it up and evaluates again.
 pub trait RelationFacts {
     /// A value of an item, with lists and objects parsed. Null: there is no such item, or it has no value there.
     /// `None`: not known.

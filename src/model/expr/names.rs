@@ -60,7 +60,7 @@ impl<'f> RelationScope<'f> {
     }
 }
 
-/// What a name stands for.
+/// What a name in an expression refers to.
 pub struct NamedValue<'f> {
     pub node: ExprNode,
     pub source: ValueSource<'f>,

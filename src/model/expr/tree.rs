@@ -240,7 +240,7 @@ pub enum RowVersion {
     Stored,
     /// One that a decided write adds: it counts, and nothing else is stored of it.
     Added,
-    /// One that a write asks for. It does not count, and the stored one does, so that nobody can give themselves
+    /// The one that a request sends. It does not count, and the stored one does, so that nobody can give themselves
     /// rights by the item that they send.
     Requested,
 }
