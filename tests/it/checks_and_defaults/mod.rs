@@ -26,12 +26,6 @@ fn send(server: &Server, who: Option<&Person>, line: &str, body: &Value) -> Answ
 
 /// The problem of a response and its faults, one a line.
 fn faults(answer: &Answer) -> String {
-    let json = answer.json();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let errors = json["errors"].as_array().cloned().unwrap_or_default();
-    let lines = errors.iter().map(|fault| {
-        [text(&fault["pointer"]), text(&fault["code"]), text(&fault["detail"])].join(" | ")
-    });
-    let lines = lines.collect::<Vec<_>>().join("\n");
+    let lines = answer.faults().join("\n");
     format!("{} {}\n{lines}", answer.status, answer.problem())
 }

@@ -58,6 +58,16 @@ impl Answer {
         body["type"].as_str().unwrap().strip_prefix("/-/problems/").unwrap().to_owned()
     }
 
+    /// The errors of the problem in the body, each as `pointer | code | detail`.
+    pub fn faults(&self) -> Vec<String> {
+        let errors = self.json()["errors"].as_array().cloned().unwrap_or_default();
+        let line = |error: &Value| {
+            let text = |name: &str| error[name].as_str().unwrap_or_default();
+            [text("pointer"), text("code"), text("detail")].join(" | ")
+        };
+        errors.iter().map(line).collect()
+    }
+
     /// The whole response as text, with everything that differs from run to run masked.
     pub fn masked(&self) -> String {
         Masks::default().answer(self)

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::durability::seeded_random::{SeededRandom, print_seed};
-use crate::harness::{Answer, Backend, Person, Server, Setup, run_nouns, run_sql};
+use crate::harness::{Backend, Person, Server, Setup, run_nouns, run_sql};
 
 const MODEL: &str = r#"
 title = "Blog"
@@ -53,14 +53,6 @@ fn post(title: &str, tags: &[u64]) -> String {
     json!({"post": {"title": title, "tags": tags}}).to_string()
 }
 
-fn faults(answer: &Answer) -> Vec<String> {
-    let errors = answer.json()["errors"].as_array().cloned().unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let line =
-        |fault: &Value| [&fault["pointer"], &fault["code"], &fault["detail"]].map(text).join(" | ");
-    errors.iter().map(line).collect()
-}
-
 on_every_backend! {
     fn refs_are_written_with_their_links(backend: Backend) {
         let server = start(backend);
@@ -74,7 +66,7 @@ on_every_backend! {
         // A list in which an item is refused leaves no links.
         let list = json!({"posts": [{"title": "e", "tags": [1, 2]}, {"title": "b", "tags": [2]}]});
         let answer = server.post("/posts", list.to_string());
-        assert_eq!((answer.problem().as_str(), faults(&answer)), ("taken", vec!["/posts/1/title | taken | another post has this value".to_owned()]));
+        assert_eq!((answer.problem().as_str(), answer.faults()), ("taken", vec!["/posts/1/title | taken | another post has this value".to_owned()]));
         assert_eq!(links(backend, &server, "tags").len(), 3);
         let patch = |body: Value| server.request(&format!("PATCH {path}"), &[("Content-Type", "application/merge-patch+json")], body.to_string());
         assert_eq!(patch(json!({"post": {"tags": [1, 2]}})).json()["post"]["tags"], json!([1, 2]));
@@ -93,7 +85,7 @@ on_every_backend! {
     fn refs_that_are_not_valid_are_refused_with_their_places(backend: Backend) {
         let server = start(backend);
         let refused = |tags: Value| {
-            faults(&server.post("/posts", json!({"post": {"title": "x", "tags": tags}}).to_string()))
+            server.post("/posts", json!({"post": {"title": "x", "tags": tags}}).to_string()).faults()
         };
         assert_eq!(refused(json!([1, 9, 2, 8])), ["/post/tags/1 | reference | no such item", "/post/tags/3 | reference | no such item"]);
         assert_eq!(refused(json!([1, 2, 1])), ["/post/tags/2 | items | expected each id once, got this one twice"]);
@@ -145,9 +137,9 @@ on_every_backend! {
         assert_eq!(send(&root, "POST /posts", json!({"post": {"title": "a", "tags": [2]}})).status, 201);
         let put = |tags: Value| send(&ann, "PUT /posts/1", json!({"post": {"title": "a", "tags": tags}}));
         assert_eq!(put(json!([1, 2])).status, 200);
-        assert_eq!(faults(&put(json!([3, 2, 1]))), ["/post/tags/0 | reference | no such item"]);
+        assert_eq!(put(json!([3, 2, 1])).faults(), ["/post/tags/0 | reference | no such item"]);
         assert_eq!(put(json!([1])).status, 200);
-        assert_eq!(faults(&put(json!([1, 2]))), ["/post/tags/1 | reference | no such item"]);
+        assert_eq!(put(json!([1, 2])).faults(), ["/post/tags/1 | reference | no such item"]);
     }
 
     fn refs_of_a_new_field_and_of_a_dropped_table_of_links(backend: Backend) {

@@ -26,15 +26,8 @@ fn send(server: &Server, kind: (&str, &str), body: impl AsRef<[u8]>) -> Answer {
 /// A problem with its faults and their positions.
 fn faults_text(answer: &Answer) -> String {
     let problem = answer.json();
-    let errors = problem["errors"].as_array().into_iter().flatten();
-    let errors = errors.map(|error| {
-        format!(
-            "\n{} {} {}",
-            error["pointer"].as_str().unwrap(),
-            error["code"].as_str().unwrap(),
-            error["detail"].as_str().unwrap()
-        )
-    });
+    let faults = answer.faults().into_iter();
+    let errors = faults.map(|fault| format!("\n{}", fault.replace(" | ", " ")));
     format!(
         "{} {}: {}{}",
         answer.status,

@@ -16,15 +16,7 @@ fn create_school(server: &Server) -> String {
 /// The faults of an `invalid-fields` response, one a line.
 fn faults(answer: &Answer) -> String {
     assert_eq!(answer.problem(), "invalid-fields", "{answer:?}");
-    let errors = answer.json()["errors"].clone();
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    let lines = errors.as_array().unwrap().iter();
-    lines
-        .map(|fault| {
-            [text(&fault["pointer"]), text(&fault["code"]), text(&fault["detail"])].join(" | ")
-        })
-        .collect::<Vec<_>>()
-        .join("\n")
+    answer.faults().join("\n")
 }
 
 on_every_backend! {

@@ -104,12 +104,8 @@ pub fn hook() -> Value {
 /// The pointer, the code and the detail of each error of a 422.
 pub fn faults(answer: &Answer) -> String {
     assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid-fields"), "{answer:?}");
-    let errors = answer.json()["errors"].clone();
-    let line = |error: &Value| {
-        let text = |name: &str| error[name].as_str().unwrap().to_owned();
-        format!("{} {} {}\n", text("pointer"), text("code"), text("detail"))
-    };
-    errors.as_array().unwrap().iter().map(line).collect()
+    let lines = answer.faults().into_iter().map(|fault| fault.replace(" | ", " ") + "\n");
+    lines.collect()
 }
 
 /// Replaces secrets, which are random.
