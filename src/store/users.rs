@@ -8,7 +8,7 @@
 //! know the table leaves the index alone.
 
 use crate::model::builtin::{DECLARED, is_enabled_admin};
-use crate::model::{Field, Model};
+use crate::model::{Field, FieldRules, Model, types};
 use crate::plan::{RequestRefusal, ScriptStep};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
@@ -36,6 +36,20 @@ pub fn missing_fields(model: &Model, stored: &str) -> Vec<Box<str>> {
     let missing = field_lines(model).into_iter();
     let missing = missing.filter(|(_, line)| !stored.lines().any(|stored| stored == line));
     missing.map(|(field, _)| field.name.clone()).collect()
+}
+
+/// The fields that the stored lines name, those that the model no longer declares among them. A type stands for each
+/// storage class, because the database does not record the others.
+pub fn stored_fields(stored: &str) -> Result<Vec<Field>, StatementError> {
+    let read = |line: &str| {
+        let [name, class, scale] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+        let kind = types::ALL.iter().find(|kind| format!("{:?}", kind.class) == class)?;
+        let rules = FieldRules { scale: scale.parse().ok()?, ..FieldRules::default() };
+        Some(Field { rules, ..Field::new(name, kind) })
+    };
+    let unreadable =
+        |line| StatementError::Internal(InternalError(format!("{FIELDS_KEY}: cannot read {line:?}")));
+    stored.lines().map(|line| read(line).ok_or_else(|| unreadable(line))).collect()
 }
 
 /// Adds the columns of declared fields. None is ever dropped, so that a field that is declared again has its values.

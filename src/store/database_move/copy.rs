@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::fault::OrBug as _;
 use crate::model::{Model, Resource};
 use crate::store::change_log;
 use crate::store::database_move::rows::{ColumnValue, RowDigest, TableReader};
@@ -177,7 +178,12 @@ async fn stored_model<S: Driver>(source: &mut S) -> Result<Model, MoveError> {
         let cause = "the database does not record its model".to_owned();
         MoveError::Source(StatementError::Internal(InternalError(cause)))
     })?;
-    schema::read_stored(shape).map_err(MoveError::Source)
+    let mut model = schema::read_stored(shape).map_err(MoveError::Source)?;
+    // The shape has no users: their declared fields are recorded apart from it.
+    let fields = system_values::read(source, users::FIELDS_KEY).await.map_err(MoveError::Source)?;
+    let fields = users::stored_fields(&fields.unwrap_or_default()).map_err(MoveError::Source)?;
+    model.resources.get_mut(model.users.0).or_bug("a model has users").fields.extend(fields);
+    Ok(model)
 }
 
 /// Keeps commands of the operator from writing what would not be moved.

@@ -187,6 +187,49 @@ on_every_backend! {
     }
 }
 
+/// A field of users of each storage class.
+const USER_FIELDS: &str = r#"
+[users.fields]
+tenant = { type = "text" }
+level = { type = "integer" }
+rate = { type = "decimal", scale = 3 }
+share = { type = "number" }
+active = { type = "boolean" }
+seen = { type = "timestamp" }
+"#;
+
+on_every_backend! {
+    /// Also those that the model of the last server does not declare.
+    fn move_keeps_the_declared_fields_of_users(backend: Backend) {
+        let resources = "[resources.note.fields]\ntext = { type = \"text\" }\n[roles.member]\nnote = [\"get\"]\n";
+        let [with_fields, without] = [USER_FIELDS, ""].map(|fields| format!("title = \"T\"\n{fields}{resources}"));
+        let server = Setup::new(backend).model(&with_fields).with_authentication().start();
+        let login = server.admin().basic();
+        let fields = json!({"name": "ann", "password": "correct horse battery", "roles": ["member"], "tenant": "a\u{1f680}",
+            "level": -7, "rate": "1.005", "share": 0.1, "active": true, "seen": "2026-11-15T02:28:14.123456Z"});
+        let (ann, _) = Session { server: &server, login: login.clone() }.create("/-/users", "user", &fields);
+        let read = |server: &Server| server.request(&format!("GET {ann}"), &[("Authorization", &login)], "").body;
+        let before = read(&server);
+        let folder = server.stop();
+        let keys = Folder::new();
+        let key_file = keys.path().join("nouns.key");
+        fs::copy(folder.path().join("nouns.key"), &key_file).unwrap();
+        let start = |backend: Backend, model: &str, folder: Folder| {
+            Setup::new(backend).model(model).key_file(key_file.clone()).start_in(folder)
+        };
+        let server = start(backend, &without, folder);
+        let mut place = Place { backend, folder: server.stop() };
+        for _ in 0..2 {
+            let target = Place::new(other(place.backend));
+            place.move_to(&target);
+            let backend = target.backend;
+            let server = start(backend, &with_fields, target.folder);
+            assert_eq!(read(&server), before, "{backend:?}");
+            place = Place { backend, folder: server.stop() };
+        }
+    }
+}
+
 /// A server with an older model keeps the values of fields and resources that it does not declare; so does a move.
 #[test]
 fn move_keeps_what_the_served_model_lacks() {
