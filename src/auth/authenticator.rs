@@ -294,7 +294,7 @@ mod tests {
         let body = br#"{"user":{"name":"ann","password":"secret a"}}"#;
         let route = Route { verb: RequestVerb::Post, target };
         let intent = intent::read(&model, route, (None, &intent::AllReadable), body).unwrap();
-        let author = || ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
+        let author = || ChangeAuthor::without_user("-", "-");
         let Ok(Plan::Write(mut write)) = make(&model, intent, &Caller::open(&model), author) else {
             panic!("a POST is a write");
         };

@@ -90,8 +90,7 @@ async fn complete_digest_credentials(
     if record.complete(model, &keys, &user.name, password).is_err() {
         return;
     }
-    let by =
-        ChangeAuthor { actor: (&*user.name).into(), request_id: request.id.into(), user: None };
+    let by = ChangeAuthor::without_user(&user.name, request.id);
     let stored = (user.id, user.version);
     let record = Value::text(&record.to_string());
     let write = WritePlan::change_user(model, stored, [(PASSWORD, record)], by);

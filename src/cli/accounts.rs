@@ -235,11 +235,7 @@ pub fn user_page(
 
 /// The author of changes that a command makes.
 pub fn command_line_author() -> ChangeAuthor {
-    ChangeAuthor {
-        actor: "command line".into(),
-        request_id: RequestId::new().as_str().into(),
-        user: None,
-    }
+    ChangeAuthor::without_user("command line", RequestId::new().as_str())
 }
 
 /// The keys of a database; created, and their fingerprint stored, where it has none yet.

@@ -139,7 +139,7 @@ pub fn create(
         ))
     })?;
     fault::point("first_user");
-    let by = ChangeAuthor { actor: "nouns".into(), request_id: "-".into(), user: None };
+    let by = ChangeAuthor::without_user("nouns", "-");
     let roles = Value::Json(format!("[\"{ADMIN}\"]").into());
     let record = Value::text(&record.to_string());
     let values = vec![Value::text(NAME), roles, Value::Boolean(false), record];

@@ -46,14 +46,26 @@ pub struct Field {
 }
 
 /// The source of a default value that the server makes when an item is created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DefaultSource {
     /// The time of creation.
     Now,
     /// The name of the user who creates the item.
     User,
+    /// A declared field of that user, by its index among them.
+    UserField { at: usize, name: Box<str> },
     /// A random UUID.
     Uuid,
+}
+
+impl DefaultSource {
+    /// Whether callers without a name, or without that field, get no value.
+    pub fn is_of_user(&self) -> bool {
+        match self {
+            Self::User | Self::UserField { .. } => true,
+            Self::Now | Self::Uuid => false,
+        }
+    }
 }
 
 /// The user whose name `created_by` or `updated_by` keeps.

@@ -347,11 +347,16 @@ fn description(field: &Field, purpose: SchemaPurpose) -> String {
     if field.secret && field.nullable {
         push_sentence(&mut about, "Null asks the server for a new one.");
     }
-    if let (Some(source), SchemaPurpose::Create) = (field.default_from, purpose) {
+    if let (Some(source), SchemaPurpose::Create) = (&field.default_from, purpose) {
         let made = match source {
-            DefaultSource::Now => "the time of creation",
-            DefaultSource::User => "the name of the caller, or nothing for a caller without a name",
-            DefaultSource::Uuid => "a random UUID",
+            DefaultSource::Now => "the time of creation".to_owned(),
+            DefaultSource::User => {
+                "the name of the caller, or nothing for a caller without a name".to_owned()
+            }
+            DefaultSource::UserField { name, .. } => {
+                format!("the `{name}` of the caller, or nothing for a caller without one")
+            }
+            DefaultSource::Uuid => "a random UUID".to_owned(),
         };
         push_sentence(&mut about, &format!("If it is left out: {made}."));
     }

@@ -289,10 +289,11 @@ fn hint(field: &Field, purpose: FormPurpose<'_>) -> String {
     if let (Some(default), false) = (&field.default, is_edit) {
         parts.push(format!("Without a value: {}.", cut(&value_text(default), 60)));
     }
-    if let (Some(source), false) = (field.default_from, is_edit) {
+    if let (Some(source), false) = (&field.default_from, is_edit) {
         parts.push(match source {
             DefaultSource::Now => "Without a value: the time of creation.".to_owned(),
             DefaultSource::User => "Without a value: your user name.".to_owned(),
+            DefaultSource::UserField { name, .. } => format!("Without a value: your {name}."),
             DefaultSource::Uuid => "Without a value: a random UUID.".to_owned(),
         });
     }

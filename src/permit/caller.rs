@@ -48,6 +48,11 @@ impl Caller {
         Self { user_fields, ..self }
     }
 
+    /// The values of the declared fields of a user.
+    pub fn user_fields(&self) -> &Arc<[Value]> {
+        &self.user_fields
+    }
+
     /// The values of `$user` in expressions.
     pub fn user_values(&self) -> UserValues<'_> {
         UserValues { name: self.user_name(), fields: &self.user_fields }

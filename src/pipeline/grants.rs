@@ -60,11 +60,7 @@ impl<'a> GrantsServer<'a> {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         let route = intent::route(model, &method, path, None)?;
         permit::check(caller, &route).map_err(AccessDenied::problem)?;
-        let by = || ChangeAuthor {
-            actor: caller.name().into(),
-            request_id: "r".into(),
-            user: caller.user_name().map(Into::into),
-        };
+        let by = || ChangeAuthor::of_caller(caller, "r");
         let intent = intent::read(model, route, (None, &intent::AllReadable), body.as_bytes())?;
         let plan = plan::make(model, intent, caller, by)?;
         let (about, list) = (plan.collection().cloned(), plan.list().cloned());

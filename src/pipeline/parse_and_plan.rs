@@ -44,11 +44,7 @@ impl PlanJob<'_> {
         let hidden = permit::hidden_fields(caller, &route);
         let text = intent::body_as_json_lines(model, &route, (body, hidden))?;
         let intent = intent::read(model, route, (query, caller), &text)?;
-        let author = || ChangeAuthor {
-            actor: caller.name().into(),
-            request_id: id.as_str().into(),
-            user: caller.user_name().map(Into::into),
-        };
+        let author = || ChangeAuthor::of_caller(caller, id.as_str());
         plan::make(model, intent, caller, author)
     }
 }

@@ -17,7 +17,7 @@ use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
 use crate::fault::OrBug;
 use crate::intent::preconditions::{PreconditionResult, Preconditions, Validators};
-use crate::model::expr::RowVersion;
+use crate::model::expr::{RowVersion, UserValues};
 use crate::model::{AuditedUser, Field, Model, Resource, types};
 use crate::permit::{FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
@@ -92,8 +92,7 @@ impl ScriptResult {
 pub struct WriteRequest<'a> {
     pub action: &'a WriteAction,
     pub conditions: &'a Preconditions,
-    /// The name of the user; `None` for a caller without one.
-    pub user: Option<&'a str>,
+    pub user: UserValues<'a>,
 }
 
 pub fn decide(
@@ -111,7 +110,7 @@ pub fn decide(
             Ok(Script { steps, result: ScriptResult::Created(*count) })
         }
         WriteAction::Replace { draft, .. } => {
-            let found = Replacement { draft, user, found };
+            let found = Replacement { draft, user: user.name, found };
             decide_replace(facts, collection, conditions, found)
         }
         WriteAction::Patch { .. } if found.item.is_none() => Err(RequestRefusal::Missing),
@@ -119,7 +118,7 @@ pub fn decide(
         WriteAction::Patch { .. } => {
             let draft = found.draft.take();
             let draft = draft.or_bug("a patch of a stored item was not applied before");
-            let found = Replacement { draft: &draft, user, found };
+            let found = Replacement { draft: &draft, user: user.name, found };
             decide_replace(facts, collection, conditions, found)
         }
         WriteAction::Remove { .. } => {
@@ -204,7 +203,7 @@ struct NewItem<'a> {
 fn create(
     facts: &FactReader<'_>,
     collection: &Collection,
-    (drafts, user): (&[ItemDraft], Option<&str>),
+    (drafts, user): (&[ItemDraft], UserValues<'_>),
     found: StoredState,
 ) -> Result<Vec<ScriptStep>, RequestRefusal> {
     let model = facts.model();

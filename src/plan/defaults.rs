@@ -1,4 +1,4 @@
-//! Defaults that are made for each new item: the time, the name of the user, a UUID.
+//! Defaults that are made for each new item: the time, the name of the user or another field of it, a UUID.
 //!
 //! They are made inside the transaction, when the time of creation and the user are known, and satisfy the rules of
 //! their fields like values that were sent.
@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use super::validate::{DraftValues, complete_values};
 use crate::fault::OrBug as _;
-use crate::json::Json;
+use crate::json;
+use crate::model::expr::UserValues;
 use crate::model::{DefaultSource, Field, Resource, StorageClass, types};
 use crate::problem::{FaultCollector, FieldFault};
 use crate::value::{Moment, Value};
@@ -22,8 +23,8 @@ const EACH_HAS_ONE: &str = "there is a UUID for each field that needs one";
 pub struct DefaultInputs<'a> {
     /// The time of creation.
     pub now: Moment,
-    /// `None` for a caller without a name: the field stays without a value.
-    pub user: Option<&'a str>,
+    /// What a caller does not have stays without a value.
+    pub user: UserValues<'a>,
     /// `uuids_per_item` of them.
     pub uuids: &'a [Uuid],
 }
@@ -48,15 +49,16 @@ pub fn complete_new_values(
     let (mut faults, mut complete) = (Vec::new(), Vec::with_capacity(values.len()));
     let mut uuids = inputs.uuids.iter();
     for (at, (field, value)) in resource.fields.iter().zip(values).enumerate() {
-        let text = field.default_from.and_then(|source| match source {
-            DefaultSource::Now => Some(moment_text(field, inputs.now)),
-            DefaultSource::User => inputs.user.map(str::to_owned),
-            DefaultSource::Uuid => Some(uuids.next().or_bug(EACH_HAS_ONE).to_string()),
+        let made = field.default_from.as_ref().map_or(Value::Null, |source| match source {
+            DefaultSource::Now => Value::text(&moment_text(field, inputs.now)),
+            DefaultSource::User => user_value(inputs.user.name),
+            DefaultSource::UserField { at, .. } => inputs.user.field(*at).clone(),
+            DefaultSource::Uuid => Value::text(&uuids.next().or_bug(EACH_HAS_ONE).to_string()),
         });
         complete.push(match value {
             Some(value) => value.clone(),
-            None if field.audit.is_some() => user_value(inputs.user),
-            None => make(field, text, &mut |fault: FieldFault| {
+            None if field.audit.is_some() => user_value(inputs.user.name),
+            None => make(field, &made, &mut |fault: FieldFault| {
                 faults.push(match hidden.contains(&at) {
                     true => FieldFault::of_hidden_field(root),
                     false => FieldFault { pointer: format!("{root}{}", fault.pointer), ..fault },
@@ -75,22 +77,21 @@ pub fn user_value(user: Option<&str>) -> Value {
     user.map_or(Value::Null, Value::text)
 }
 
-/// A value from its text, checked as one that was sent.
-fn make(field: &Field, text: Option<String>, add: &mut dyn FnMut(FieldFault)) -> Value {
+/// A value that is made, checked as one that was sent.
+fn make(field: &Field, made: &Value, add: &mut dyn FnMut(FieldFault)) -> Value {
     let mut faults = FaultCollector::at_root(String::new());
-    let value = match text {
-        Some(text) => {
-            let mark = faults.enter(&field.name);
-            let value = types::read_new(field, &Json::Text(text.into()), &mut faults);
-            faults.leave(mark);
-            value
+    let value = if made.is_null() {
+        if field.required && !field.nullable {
+            types::add_required(field, &mut faults);
         }
-        None => {
-            if field.required && !field.nullable {
-                types::add_required(field, &mut faults);
-            }
-            None
-        }
+        None
+    } else {
+        let text = json::value_to_text(made);
+        let sent = json::parse(text.as_bytes(), 1).or_bug("a written value is valid JSON");
+        let mark = faults.enter(&field.name);
+        let value = types::read_new(field, &sent, &mut faults);
+        faults.leave(mark);
+        value
     };
     faults.into_list().into_iter().for_each(add);
     value.unwrap_or(Value::Null)

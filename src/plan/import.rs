@@ -12,6 +12,7 @@ use super::validate::{self, BodyPurpose, DraftValues, FieldRights, ItemDraft, Se
 use crate::fault::OrBug as _;
 use crate::intent::JsonMembers;
 use crate::json::{self, Json};
+use crate::model::expr::UserValues;
 use crate::model::{Field, Model, Resource, UniqueRule, UniqueScope, types};
 use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
@@ -359,7 +360,7 @@ pub fn new_item(
     let created_at = id.created_at().unwrap_or(now);
     let updated_at = if is_id_kept { now.max(created_at) } else { created_at };
     // The operator who runs `nouns import` has no user name.
-    let inputs = DefaultInputs { now: created_at, user: None, uuids };
+    let inputs = DefaultInputs { now: created_at, user: UserValues::default(), uuids };
     let values = complete_new_values(resource, (&draft.root, &[]), &draft.values, inputs)?;
     Ok(Item { id, parent, created_at, updated_at, version: 1, values })
 }

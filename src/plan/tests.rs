@@ -9,6 +9,7 @@ use super::decide::{Script, ScriptResult};
 use super::*;
 use crate::formats::PatchForm;
 use crate::intent::{self, RequestVerb, Route};
+use crate::model::expr::UserValues;
 use crate::model::{self, ResourceIndex};
 use crate::permit::FactReader;
 use crate::value::{Item, Moment, Value};
@@ -58,12 +59,7 @@ fn plan(model: &Model, verb: RequestVerb, body: &str) -> Plan {
         body.as_bytes(),
     )
     .unwrap();
-    make(model, intent, &Caller::open(model), || ChangeAuthor {
-        actor: "ann".into(),
-        request_id: "r1".into(),
-        user: None,
-    })
-    .unwrap()
+    make(model, intent, &Caller::open(model), || ChangeAuthor::without_user("ann", "r1")).unwrap()
 }
 
 fn show_faults(faults: &[FieldFault]) -> String {
@@ -248,8 +244,11 @@ fn found(item: Option<Item>) -> StoredState {
 fn check_decide(verb: RequestVerb, body: &str, found: StoredState, expected: &Expect) {
     let model = read();
     let Plan::Write(write) = plan(&model, verb, body) else { panic!("not a write") };
-    let request =
-        WriteRequest { action: &write.action, conditions: &write.preconditions, user: None };
+    let request = WriteRequest {
+        action: &write.action,
+        conditions: &write.preconditions,
+        user: UserValues::default(),
+    };
     let shown = match decide(&FactReader::without_facts(&model), &write.collection, request, found)
     {
         Err(RequestRefusal::Invalid(faults)) => show_faults(&faults),

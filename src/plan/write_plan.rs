@@ -15,8 +15,9 @@ use crate::intent::Patch;
 use crate::intent::preconditions::Preconditions;
 use crate::model::builtin::webhook::{DISABLED_REASON, ENABLED, SECRET};
 use crate::model::builtin::{NAME, PASSWORD};
+use crate::model::expr::UserValues;
 use crate::model::{Model, Resource};
-use crate::permit::AccessScope;
+use crate::permit::{AccessScope, Caller};
 use crate::value::{Id, Item, Value};
 
 const USER_FIELDS: &str = "a user has a name and a password";
@@ -171,12 +172,35 @@ impl WritePlan {
 }
 
 /// The author of a change, as the change log records it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ChangeAuthor {
     pub actor: Box<str>,
     pub request_id: Box<str>,
     /// The name of the user; `None` for a caller without one, and for the server itself.
     pub user: Option<Box<str>>,
+    /// The values of the declared fields of the user.
+    pub user_fields: Arc<[Value]>,
+}
+
+impl ChangeAuthor {
+    pub fn of_caller(caller: &Caller, request_id: &str) -> Self {
+        Self {
+            user: caller.user_name().map(Into::into),
+            user_fields: Arc::clone(caller.user_fields()),
+            ..Self::without_user(caller.name(), request_id)
+        }
+    }
+
+    /// A caller without a user, or the server itself.
+    pub fn without_user(actor: &str, request_id: &str) -> Self {
+        let (actor, request_id) = (actor.into(), request_id.into());
+        Self { actor, request_id, user: None, user_fields: Arc::default() }
+    }
+
+    /// What defaults are made from.
+    pub fn user_values(&self) -> UserValues<'_> {
+        UserValues { name: self.user.as_deref(), fields: &self.user_fields }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -277,12 +301,8 @@ mod tests {
             body.as_bytes(),
         )
         .unwrap();
-        match make(model, intent, &crate::permit::Caller::open(model), || ChangeAuthor {
-            actor: "-".into(),
-            request_id: "-".into(),
-            user: None,
-        })
-        .unwrap()
+        match make(model, intent, &Caller::open(model), || ChangeAuthor::without_user("-", "-"))
+            .unwrap()
         {
             Plan::Write(write) => *write,
             other => panic!("{other:?}"),
@@ -328,7 +348,7 @@ mod tests {
     fn change_of_a_user_field_that_does_not_exist_panics() {
         let text = "title = \"T\"\n[resources.thing.fields]\nname = { type = \"text\" }\n";
         let model = model::read("t.toml", text).unwrap();
-        let by = ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
+        let by = ChangeAuthor::without_user("-", "-");
         let _ = WritePlan::change_user(&model, (Id::Integer(1), 1), [(99, Value::Null)], by);
     }
 }

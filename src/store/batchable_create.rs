@@ -55,7 +55,7 @@ impl<'a> BatchableCreate<'a> {
         let uuids = uuids_per_item(context.model.resource(collection.resource));
         let uuids = uuid_v7::random_uuids(uuids)?;
         let found = StoredState { ids: vec![id], uuids, ..StoredState::empty(now) };
-        let request = WriteRequest { action, conditions, user: by.user.as_deref() };
+        let request = WriteRequest { action, conditions, user: by.user_values() };
         let facts = FactReader::without_facts(&context.model);
         let script = decide(&facts, collection, request, found).map_err(StoreError::Refused)?;
         let (saving, _) = ItemWrites::new(context, collection, script.steps);
@@ -114,7 +114,7 @@ other = { type = "ref", to = "plain" }
         let values = DraftValues::Complete(Vec::new());
         let draft = ItemDraft { root: "/".into(), values, references: Vec::new() };
         let action = WriteAction::Create { drafts: vec![draft], count: Cardinality::One };
-        let by = ChangeAuthor { actor: "open".into(), request_id: "-".into(), user: None };
+        let by = ChangeAuthor::without_user("open", "-");
         (model, WritePlan::new(collection, action, by))
     }
 

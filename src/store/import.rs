@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::fault::OrBug as _;
 use crate::intent::preconditions::Preconditions;
-use crate::model::expr::RowVersion;
+use crate::model::expr::{RowVersion, UserValues};
 use crate::model::{Resource, ResourceIndex};
 use crate::permit::{AccessScope, FactReader, StoredRow};
 use crate::plan::stored_faults::{dangling_faults, unique_violation};
@@ -441,7 +441,7 @@ impl<'a> RowPlan<'a, '_> {
                     dangling_references: dangling,
                     ..StoredState::empty(*now)
                 };
-                let request = WriteRequest { action, conditions, user: None };
+                let request = WriteRequest { action, conditions, user: UserValues::default() };
                 let script = decide(facts, &collection, request, found);
                 script.map_err(|refusal| refusal_faults(resource, &row.root, refusal))?.steps
             }

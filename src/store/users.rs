@@ -47,8 +47,9 @@ pub fn stored_fields(stored: &str) -> Result<Vec<Field>, StatementError> {
         let rules = FieldRules { scale: scale.parse().ok()?, ..FieldRules::default() };
         Some(Field { rules, ..Field::new(name, kind) })
     };
-    let unreadable =
-        |line| StatementError::Internal(InternalError(format!("{FIELDS_KEY}: cannot read {line:?}")));
+    let unreadable = |line| {
+        StatementError::Internal(InternalError(format!("{FIELDS_KEY}: cannot read {line:?}")))
+    };
     stored.lines().map(|line| read(line).ok_or_else(|| unreadable(line))).collect()
 }
 

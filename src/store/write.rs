@@ -74,7 +74,7 @@ async fn execute_write<D: Driver>(
     let user = found.item.as_ref().filter(|_| is_guarded).cloned();
     let now = found.now;
     let log = ChangeLogContext { collection, by, now };
-    let request = WriteRequest { action, conditions: preconditions, user: by.user.as_deref() };
+    let request = WriteRequest { action, conditions: preconditions, user: by.user_values() };
     let script = decide_with_facts(driver, context, collection, request, found).await??;
     let is_readable = Box::pin(is_readable(driver, context, collection, &script)).await?;
     if let Some(user) = user {

@@ -235,11 +235,7 @@ async fn record(
 /// Disables a webhook as a client would, so that the change log has it. A webhook that has been changed meanwhile
 /// stays as it is: the answer was not about that.
 async fn disable(context: &AttemptContext, webhook: &WebhookDefinition) {
-    let author = ChangeAuthor {
-        actor: "webhooks".into(),
-        request_id: RequestId::new().as_str().into(),
-        user: None,
-    };
+    let author = ChangeAuthor::without_user("webhooks", RequestId::new().as_str());
     let reason = "the receiver answered 410 Gone";
     let write =
         WritePlan::disable_webhook(&context.model, (webhook.id, webhook.version), reason, author);

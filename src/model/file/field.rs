@@ -23,6 +23,8 @@ const FIELDS_MAX: usize = 500;
 #[derive(Debug, Clone, Copy)]
 pub struct FieldContext<'a, 't> {
     pub names: &'a ResourceNames<'t>,
+    /// The declared fields of users, which defaults may come from.
+    pub user_fields: &'a [Field],
     pub position: FieldPosition,
     pub level: usize,
 }
@@ -102,7 +104,7 @@ fn read<'t>(
     read_contents(&mut field, entry, &table, context);
     let is_valid = entry.mistake_count() == before;
     rules::read(&mut field, &table);
-    read_default(&mut field, &table, (is_valid, position));
+    read_default(&mut field, &table, (is_valid, context));
     if let Some(entry) = table.find("fill").filter(|_| is_valid) {
         field.fill = literal::read(&field, entry, LiteralChecks::Rules);
     }
@@ -225,7 +227,7 @@ fn read_reference(field: &mut Field, table: &TomlTable<'_>, context: FieldContex
 fn read_default(
     field: &mut Field,
     table: &TomlTable<'_>,
-    (is_valid, position): (bool, FieldPosition),
+    (is_valid, context): (bool, FieldContext<'_, '_>),
 ) {
     let is_allowed = (field.kind.key_refusal)("default").is_none();
     let Some(entry) = table.find("default").filter(|_| is_allowed) else { return };
@@ -234,7 +236,7 @@ fn read_default(
         entry.refuse_reserved(text, help);
     }
     if entry.node.get_ref().is_table() && field.storage_class() != StorageClass::Json {
-        field.default_from = read_default_source(field, entry, position);
+        field.default_from = read_default_source(field, entry, context);
         if is_valid && field.default_from == Some(DefaultSource::Uuid) {
             check_made_uuid(field, entry);
         }
@@ -254,7 +256,7 @@ fn read_default(
 fn read_default_source(
     field: &Field,
     entry: &TomlEntry<'_>,
-    position: FieldPosition,
+    context: FieldContext<'_, '_>,
 ) -> Option<DefaultSource> {
     let table = entry.table()?;
     table.check(&keys::DEFAULT);
@@ -263,11 +265,15 @@ fn read_default_source(
         entry.refuse_with_help("`default` has no `from`", help);
         return None;
     };
-    if position != FieldPosition::Resource {
+    if context.position != FieldPosition::Resource {
         let help = "inside lists and objects, a default is a constant";
         from.key.refuse_with_help("`from` works on fields of the resource itself", help);
         return None;
     }
+    if let Some(name) = from.node.get_ref().as_str().and_then(|text| text.strip_prefix("user.")) {
+        return read_user_source(field, (from, name), context.user_fields);
+    }
+    from.check(&KeyForm::Choice(|| keys::words(keys::DEFAULT_SOURCES)));
     let source = table.choice("from", keys::DEFAULT_SOURCES)?;
     let allowed = field.kind.default_sources;
     if allowed.contains(&source) {
@@ -285,6 +291,41 @@ fn read_default_source(
     let message = format!("a field of type `{}` cannot have this default", field.kind.name);
     from.refuse_with_help(message, help);
     None
+}
+
+/// Reads `default = { from = "user.tenant" }`.
+fn read_user_source(
+    field: &Field,
+    (entry, name): (&TomlEntry<'_>, &str),
+    user_fields: &[Field],
+) -> Option<DefaultSource> {
+    let found = user_fields.iter().enumerate().find(|(_, of)| *of.name == *name);
+    let Some((at, of)) = found else {
+        let message = format!("users have no field `{name}`");
+        let names: Vec<String> = user_fields.iter().map(|of| format!("user.{}", of.name)).collect();
+        match &*names {
+            [] => entry.refuse_with_help(message, "declare it: [users.fields]"),
+            names => entry.text()?.refuse_unknown(message, names.iter().map(|name| &**name)),
+        }
+        return None;
+    };
+    let is_text = field.kind.name == types::TEXT.name && of.storage_class() == StorageClass::Text;
+    if of.kind.name != field.kind.name && !is_text {
+        let (own, other) = (field.kind.name, of.kind.name);
+        let message =
+            format!("a field of type `{own}` cannot have a default of type `{other}`: user.{name}");
+        let help =
+            "give both the same type; a `text` can also be made from an email, url, date or uuid";
+        entry.refuse_with_help(message, help);
+        return None;
+    }
+    if of.rules.scale > field.rules.scale {
+        let (own, other) = (field.rules.scale, of.rules.scale);
+        let message = format!("user.{name} has a `scale` of {other}, and the field one of {own}");
+        entry.refuse_with_help(message, "give both the same `scale`");
+        return None;
+    }
+    Some(DefaultSource::UserField { at, name: name.into() })
 }
 
 /// Refuses rules that no UUID fits, such as `max_length = 10`: items could not be created without the value.

@@ -225,8 +225,7 @@ table_keys! {
     }
 
     DEFAULT "`default`" {
-        "from" Choice(|| words(DEFAULT_SOURCES)),
-            "made for each new item: the time, the name of the user, or a random UUID";
+        "from" Text, "made for each new item: the time, the name of the user or another field of it, or a random UUID";
     }
 
     DEPRECATED "`deprecated`" {

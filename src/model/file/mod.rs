@@ -85,9 +85,9 @@ fn build_model(root: &TomlTable<'_>, mistakes: &Mistakes) -> Model {
     let title = read_title(root, mistakes);
     let realms = realm::read(root);
     let names = ResourceNames::read(root, mistakes);
-    let mut drafts = resource::read(&names);
-    reference_rules::read(&names, &mut drafts);
     let user_fields = users::read(root, &names);
+    let mut drafts = resource::read(&names, &user_fields);
+    reference_rules::read(&names, &mut drafts);
     let roles = role::read(root, &drafts, &user_fields);
     let mut resources = relations::resolve_relations(drafts, &names, &realms);
     let server = root.table("server").map(|table| server::read(&table, &realms, &roles));

@@ -26,16 +26,18 @@ pub struct ResourceDraft<'t> {
     pub declared: Vec<TomlText<'t>>,
 }
 
-pub fn read<'t>(names: &ResourceNames<'t>) -> Vec<ResourceDraft<'t>> {
+pub fn read<'t>(names: &ResourceNames<'t>, user_fields: &[Field]) -> Vec<ResourceDraft<'t>> {
+    let context = FieldContext { names, user_fields, position: FieldPosition::Resource, level: 0 };
     let headers = names.list.iter().enumerate();
-    headers.map(|(index, header)| read_draft(ResourceIndex(index), header, names)).collect()
+    headers.map(|(index, header)| read_draft(ResourceIndex(index), header, context)).collect()
 }
 
 fn read_draft<'t>(
     index: ResourceIndex,
     header: &ResourceHeader<'t>,
-    names: &ResourceNames<'t>,
+    context: FieldContext<'_, 't>,
 ) -> ResourceDraft<'t> {
+    let names = context.names;
     let (name, table) = (header.name.value, &header.table);
     table.check(&keys::RESOURCE);
     if let Some(entry) = table.find("on_delete").filter(|_| table.find("parent").is_none()) {
@@ -44,7 +46,6 @@ fn read_draft<'t>(
             "it says what deleting the parent does; a `ref` field has an `on_delete` of its own";
         entry.key.refuse_with_help(message, help);
     }
-    let context = FieldContext { names, position: FieldPosition::Resource, level: 0 };
     let (mut fields, invalid_fields) =
         table.find("fields").map(|entry| field::read_all(entry, context)).unwrap_or_default();
     let entries = table.table("fields").unwrap_or_default().entries;

@@ -161,7 +161,7 @@ fn mark_retained(model: &mut Model, declared: &Model) -> Option<()> {
         }
         // Callers without a name could not create items without it.
         let is_made =
-            |field: &Field| field.default_from.is_some_and(|from| from != DefaultSource::User);
+            |field: &Field| field.default_from.as_ref().is_some_and(|from| !from.is_of_user());
         let is_optional =
             |field: &Field| !field.required || field.computed.is_some() || is_made(field);
         let mut retained = resource.fields.iter().filter(|field| field.is_retained);
@@ -179,7 +179,7 @@ fn clashes(resource: &Resource, rule: &UniqueRule) -> bool {
     let has_declared = fields().any(|field| !field.is_retained);
     // Many items are made on one day, and by one user.
     let is_made_equal = |field: &Field| {
-        let is_made = field.default_from.is_some_and(|from| from != DefaultSource::Uuid);
+        let is_made = field.default_from.as_ref().is_some_and(|from| *from != DefaultSource::Uuid);
         !has_declared && (is_made || field.audit.is_some())
     };
     let mut retained = fields().filter(|field| field.is_retained).peekable();

@@ -152,7 +152,9 @@ fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> 
     if let Some(default) = field.default.as_ref().filter(|_| takes("default")) {
         pairs.push_pair("default", toml_value(default));
     }
-    let source = keys::DEFAULT_SOURCES.iter().find(|(_, one)| Some(*one) == field.default_from);
+    // A shape has no users, so that a default from a field of them is left out.
+    let source =
+        keys::DEFAULT_SOURCES.iter().find(|(_, one)| Some(one) == field.default_from.as_ref());
     if let Some((word, _)) = source {
         let mut from = TomlPairs::default();
         from.push_text("from", Some(word));

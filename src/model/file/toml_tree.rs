@@ -326,19 +326,19 @@ impl<'t> TomlTable<'t> {
         Some(Self::new(entry.node.get_ref().as_table()?, entry.key.mistakes))
     }
 
-    pub fn choice<T: Copy>(&self, key: &str, choices: &WordMeanings<T>) -> Option<T> {
+    pub fn choice<T: Clone>(&self, key: &str, choices: &WordMeanings<T>) -> Option<T> {
         find_meaning(self.text(key)?.value, choices)
     }
 
     /// The meanings of the words of a list that are known.
-    pub fn choices<T: Copy>(&self, key: &str, choices: &WordMeanings<T>) -> Option<Vec<T>> {
+    pub fn choices<T: Clone>(&self, key: &str, choices: &WordMeanings<T>) -> Option<Vec<T>> {
         let texts = self.find(key)?.texts();
         Some(texts.iter().filter_map(|text| find_meaning(text.value, choices)).collect())
     }
 }
 
-pub fn find_meaning<T: Copy>(word: &str, choices: &WordMeanings<T>) -> Option<T> {
-    choices.iter().find(|(choice, _)| *choice == word).map(|(_, meaning)| *meaning)
+pub fn find_meaning<T: Clone>(word: &str, choices: &WordMeanings<T>) -> Option<T> {
+    choices.iter().find(|(choice, _)| *choice == word).map(|(_, meaning)| meaning.clone())
 }
 
 /// The type of a TOML value, for messages.

@@ -17,7 +17,8 @@ pub fn read<'t>(root: &TomlTable<'t>, names: &ResourceNames<'t>) -> Vec<Field> {
     table.check(&keys::USERS);
     let Some(entry) = table.find("fields") else { return Vec::new() };
     let position = FieldPosition::Object { in_list: false };
-    let (fields, _) = field::read_all(entry, FieldContext { names, position, level: 0 });
+    let (fields, _) =
+        field::read_all(entry, FieldContext { names, user_fields: &[], position, level: 0 });
     let entries = entry.table().unwrap_or_default().entries;
     for entry in &entries {
         let name = entry.key.value;

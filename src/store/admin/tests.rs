@@ -79,7 +79,7 @@ fn open(database: &Database, model: &Arc<Model>) -> AdminStore {
 
 fn write(model: &Model, action: WriteAction) -> WritePlan {
     let collection = Collection::users(model);
-    let by = ChangeAuthor { actor: "cli".into(), request_id: "-".into(), user: None };
+    let by = ChangeAuthor::without_user("cli", "-");
     WritePlan::new(collection, action, by)
 }
 

@@ -8,6 +8,7 @@ mod defaults;
 mod made_values;
 mod text_functions;
 mod transitions;
+mod user_field_defaults;
 
 use serde_json::Value;
 

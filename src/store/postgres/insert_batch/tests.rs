@@ -143,7 +143,7 @@ fn create_write(resource: ResourceIndex, name: &str) -> WritePlan {
     let values = DraftValues::Complete(vec![Value::text(name)]);
     let draft = ItemDraft { root: "/thing".into(), values, references: Vec::new() };
     let action = WriteAction::Create { drafts: vec![draft], count: Cardinality::One };
-    let by = ChangeAuthor { actor: "open".into(), request_id: name.into(), user: None };
+    let by = ChangeAuthor::without_user("open", name);
     WritePlan::new(collection, action, by)
 }
 

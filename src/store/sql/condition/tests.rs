@@ -293,7 +293,7 @@ pub async fn create(
     };
     let drafts = rows.into_iter().map(draft).collect();
     let action = WriteAction::Create { drafts, count: Cardinality::Many };
-    let by = ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
+    let by = ChangeAuthor::without_user("-", "-");
     let (collection, conditions) =
         (collection(resource, AccessScope::default()), Preconditions::default());
     let write = WritePlan {

@@ -254,10 +254,8 @@ impl WriterHarness {
         let intent =
             intent::read(&self.model, route, (None, &intent::AllReadable), body.as_bytes())
                 .unwrap();
-        match plan::make(&self.model, intent, &Caller::open(&self.model), || ChangeAuthor {
-            actor: "-".into(),
-            request_id,
-            user: None,
+        match plan::make(&self.model, intent, &Caller::open(&self.model), || {
+            ChangeAuthor::without_user("-", &request_id)
         })
         .unwrap()
         {
