@@ -80,7 +80,7 @@ kinds! {
     PARTIAL_PUT "partial-put" BAD_REQUEST "A part cannot be put in place of the whole"
         "Content-Range says that the body is a part of the item (RFC 9110, section 14.5), and PUT replaces the whole. Send the whole item without that header, or use PATCH. Nothing was changed."
     TOO_LARGE "too-large" PAYLOAD_TOO_LARGE "The body is too large"
-        "By default one item may have 1 MiB, and a list of new items 8 MiB and 1,000 items. Send several smaller requests."
+        "By default one item may have 1 MiB, and a list of new items 8 MiB and 1,000 items. A request may refer to 10,000 other items. Send several smaller requests."
     TOO_SLOW "too-slow" REQUEST_TIMEOUT "The request did not arrive in time"
         "By default the headers of a request must arrive within 10 seconds and its body within 30. Nothing was changed; send the request again."
     BAD_JSON "bad-json" BAD_REQUEST "The body is not valid JSON"

@@ -201,6 +201,7 @@ limits! {
     filter_values_max: usize = 100, "values of one `in` filter";
     sort_keys_max: usize = 4, "fields of one `sort`";
     bulk_items_max: usize = 1000, "new items in one request";
+    references_max: usize = 10_000, "different items that one request refers to";
     cascade_items_max: usize = 10_000, "items that one delete removes by cascade";
     failed_logins_max: u32 = 30, "failed logins of one user from one address in a minute";
     idempotency_key_seconds: u32 = 86_400, "time that a response is kept under its Idempotency-Key";

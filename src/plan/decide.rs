@@ -11,7 +11,6 @@ use super::item_rights::ItemRights;
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
 use super::stored_faults::refuse_dangling;
-use super::stored_reference::is_stored_reference;
 use super::stored_state::{Dependent, ReferencesToClear, StoredState};
 use super::validate::{DraftValues, ItemDraft, SET_BY_SERVER, complete_values};
 use super::write_plan::{Cardinality, WriteAction};
@@ -153,12 +152,7 @@ fn decide_replace(
     let stored = found.item.ok_or(RequestRefusal::Missing)?;
     check_item_preconditions(collection, conditions, &stored, facts)?;
     let limits = ItemRights::for_stored(resource, collection, &stored, facts);
-    // A stored reference was visible when it was set; it may stay although the caller can no longer
-    // see its target.
-    let lost = found.dangling_references.into_iter();
-    let stays = |at: &String| is_stored_reference(resource, limits.unseen, (&stored, draft), at);
-    let lost: Vec<_> = lost.filter(|at| !stays(at)).collect();
-    refuse_dangling(&lost)?;
+    refuse_dangling(&found.dangling_references)?;
     replace((model, resource), limits, (stored, draft), (user, found.now))
 }
 

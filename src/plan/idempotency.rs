@@ -57,6 +57,7 @@ impl IdempotentRequest {
                 | RequestRefusal::HiddenTransition { .. }
                 | RequestRefusal::NotUnique(_)
                 | RequestRefusal::Referenced(_)
+                | RequestRefusal::TooManyReferences { .. }
                 | RequestRefusal::TooManyDependents { .. }
                 | RequestRefusal::LastAdmin
                 | RequestRefusal::TooManyWebhooks { .. } => true,

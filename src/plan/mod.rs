@@ -44,6 +44,7 @@ pub use outcome::{
 pub use patch::apply_patch;
 pub use read_plan::{ChangesRead, ExpandedRead, InvalidWrite, PastRead, ReadPlan};
 pub use reference_rules::reference_faults;
+pub use stored_reference::{changed_references, reference_ids};
 pub use stored_state::{Dependent, ReferencesToClear, StoredState};
 #[cfg(any(fuzzing, test))]
 pub use validate::DraftValues;

@@ -254,6 +254,10 @@ pub enum RequestRefusal {
     NotUnique(Vec<FieldFault>),
     /// Items of this resource reference the item; `None` where the model does not declare the reference.
     Referenced(Option<ResourceIndex>),
+    /// The request refers to more items than it may.
+    TooManyReferences {
+        references_max: usize,
+    },
     TooManyDependents {
         dependents_max: usize,
     },

@@ -1,39 +1,44 @@
-//! References that an update leaves as they are: they may stay, although the caller can no longer see their targets.
+//! References that an update leaves as they are: they are not looked up again, and may stay although the caller can no
+//! longer see their targets.
 
-use super::validate::{DraftValues, ItemDraft};
-use crate::model::{Resource, types};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::validate::Reference;
+use crate::model::{Field, Resource, types};
 use crate::permit::UnreadableFields;
-use crate::value::{Item, Value};
+use crate::value::{Id, Item, Value};
 
-/// Whether the reference at a pointer equals the stored one. Never where the caller may not see the stored
-/// value.
-pub(super) fn is_stored_reference(
+/// The references that the stored item does not have in the same field. Always those of a field whose stored value the
+/// caller may not see: a response must not reveal whether a reference is the stored one.
+pub fn changed_references<'r>(
     resource: &Resource,
     unseen: UnreadableFields<'_>,
-    (stored, draft): (&Item, &ItemDraft),
-    pointer: &str,
-) -> bool {
-    let place = pointer.strip_prefix(&*draft.root).and_then(|rest| rest.strip_prefix('/'));
-    // One of many references has its place in the list after the name.
-    let (name, element) = match place.and_then(|place| place.split_once('/')) {
-        Some((name, at)) => (Some(name), at.parse::<usize>().ok()),
-        None => (place, None),
+    stored: &Item,
+    references: impl Iterator<Item = &'r Reference>,
+) -> Vec<&'r Reference> {
+    let mut known: BTreeMap<usize, BTreeSet<Id>> = BTreeMap::new();
+    let is_stored = |reference: &&Reference| {
+        let ids = known.entry(reference.field).or_insert_with_key(|at| {
+            let field = resource.fields.get(*at).zip(stored.values.get(*at));
+            let seen = field.filter(|_| !unseen.contains(*at));
+            seen.map(|(field, value)| reference_ids(field, value)).unwrap_or_default()
+        });
+        ids.contains(&reference.id)
     };
-    let Some((index, field)) = name.and_then(|name| resource.field(name)) else { return false };
-    if unseen.contains(index) {
-        return false;
+    let (_, changed) = references.partition::<Vec<_>, _>(is_stored);
+    changed
+}
+
+/// The ids in a stored value of type `ref` or `refs`.
+pub fn reference_ids(field: &Field, value: &Value) -> BTreeSet<Id> {
+    if let Some(target) = field.rules.reference {
+        return target.id.read_value(value).into_iter().collect();
     }
-    let sent = match &draft.values {
-        DraftValues::Complete(values) => values.get(index),
-        DraftValues::Partial(values) => values.get(index).and_then(Option::as_ref),
-    };
-    let Some((sent, stored)) = sent.zip(stored.values.get(index)) else { return false };
-    let Some(at) = element else { return sent == stored };
-    let [sent, stored] = [sent, stored].map(|value| types::parse_canonical(field, value.clone()));
-    match (sent, stored) {
-        (Value::List(sent), Value::List(stored)) => {
-            sent.get(at).is_some_and(|sent| stored.contains(sent))
+    let target = field.many_references();
+    match (target, types::try_parse_canonical(field, value.clone())) {
+        (Some(target), Ok(Value::List(values))) => {
+            values.iter().filter_map(|value| target.id.read_value(value)).collect()
         }
-        _ => false,
+        _ => BTreeSet::new(),
     }
 }

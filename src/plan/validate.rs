@@ -69,6 +69,8 @@ impl DraftValues {
 /// A `ref` value, to be looked up by the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
+    /// The index of the field that it is a value of, or one of the values.
+    pub field: usize,
     pub to: ResourceIndex,
     pub id: Id,
     pub pointer: String,
@@ -152,10 +154,10 @@ pub(super) fn validate_body(
         None => value_of_omitted(field, aim, &mut faults),
     });
     let values: Vec<Option<Value>> = values.collect();
-    let references = resource.fields.iter().zip(&values);
-    let references = references
-        .flat_map(|(field, value)| find_references(field, value.as_ref(), &root))
-        .collect();
+    let references = resource.fields.iter().enumerate().zip(&values);
+    let references =
+        references.flat_map(|(field, value)| find_references(field, value.as_ref(), &root));
+    let references = references.collect();
     let faults = faults.into_list();
     // A computed value would only repeat the faults of its operands.
     let finished = if faults.is_empty() {
@@ -380,32 +382,29 @@ fn value_of_omitted_readonly(field: &Field, aim: BodyPurpose) -> Option<Value> {
     }
 }
 
-fn find_references(field: &Field, value: Option<&Value>, root: &str) -> Vec<Reference> {
+fn find_references(
+    (index, field): (usize, &Field),
+    value: Option<&Value>,
+    root: &str,
+) -> Vec<Reference> {
     let pointer = format!("{root}/{}", field.name);
     match (value, &field.rules.element) {
         (Some(Value::List(values)), Some(element)) => {
             let values = values.iter().enumerate();
             let found = values.filter_map(|(at, value)| {
-                find_reference(element, value, &format!("{pointer}/{at}"))
+                find_reference((index, element), value, &format!("{pointer}/{at}"))
             });
             found.collect()
         }
-        (Some(value), None) => find_reference(field, value, &pointer).into_iter().collect(),
+        (Some(value), None) => {
+            find_reference((index, field), value, &pointer).into_iter().collect()
+        }
         _ => Vec::new(),
     }
 }
 
-fn find_reference(field: &Field, value: &Value, pointer: &str) -> Option<Reference> {
-    let target = field.rules.reference?;
-    let id = match value {
-        Value::Text(text) => target.id.parse(text)?,
-        Value::Integer(number) => Id::Integer(*number),
-        Value::Null
-        | Value::Boolean(_)
-        | Value::Number(_)
-        | Value::Decimal(_)
-        | Value::Moment(_) => return None,
-        Value::Json(_) | Value::List(_) | Value::Object(_) | Value::Clear(_) => return None,
-    };
-    Some(Reference { to: target.resource, id, pointer: pointer.to_owned() })
+fn find_reference((index, of): (usize, &Field), value: &Value, pointer: &str) -> Option<Reference> {
+    let target = of.rules.reference?;
+    let id = target.id.read_value(value)?;
+    Some(Reference { field: index, to: target.resource, id, pointer: pointer.to_owned() })
 }

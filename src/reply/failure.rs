@@ -53,6 +53,11 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             Problem::new(&problem::REFERENCED)
                 .detail(format!("there are {by} that belong or refer to this {name}"))
         }
+        RequestRefusal::TooManyReferences { references_max } => {
+            Problem::new(&problem::TOO_LARGE).detail(format!(
+                "expected references to at most {references_max} different items (references_max), got more"
+            ))
+        }
         RequestRefusal::TooManyDependents { dependents_max } => {
             Problem::new(&problem::TOO_MANY_CHILDREN)
                 .detail(format!("more than {dependents_max} items would go with this {name}"))

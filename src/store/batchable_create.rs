@@ -143,7 +143,8 @@ other = { type = "ref", to = "plain" }
         check("referring", |_, _| {}, true);
         let refer = |write: &mut WritePlan, drafts: &mut Vec<ItemDraft>| {
             let to = write.collection.resource;
-            let reference = Reference { to, id: Id::Integer(7), pointer: "/other".into() };
+            let reference =
+                Reference { field: 0, to, id: Id::Integer(7), pointer: "/other".into() };
             drafts[0].references.push(reference);
         };
         check("referring", refer, false);

@@ -147,15 +147,22 @@ pub trait Driver {
         Ok(self.query_one(sql, &[], |row| row.boolean(0)).await?.flatten() == Some(true))
     }
 
-    /// Whether each statement returns a row.
+    /// Whether each statement returns a row. Many statements are sent in several round trips.
     async fn have_rows(
         &mut self,
         statements: &[Statement<'_>],
     ) -> Result<Vec<bool>, StatementError> {
-        let found = self.query_all(statements, |_, _| Ok(()), |()| false).await?;
-        Ok(found.iter().map(|rows| !rows.is_empty()).collect())
+        let mut have_rows = Vec::with_capacity(statements.len());
+        for statements in statements.chunks(PIPELINED_MAX) {
+            let found = self.query_all(statements, |_, _| Ok(()), |()| false).await?;
+            have_rows.extend(found.iter().map(|rows| !rows.is_empty()));
+        }
+        Ok(have_rows)
     }
 }
+
+/// Statements in one round trip, of those whose number depends on the request.
+const PIPELINED_MAX: usize = 500;
 
 /// Polls a future once; `None` if it is not ready.
 pub fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {

@@ -7,7 +7,7 @@ use crate::permit::AccessScope;
 use crate::plan::{Collection, Reference, RequestRefusal};
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
-use crate::store::error::{StatementError, StoreError};
+use crate::store::error::StoreError;
 use crate::value::Id;
 
 /// The item that must exist for a request to be valid.
@@ -28,14 +28,14 @@ impl<'a> ExistenceCheck<'a> {
     }
 }
 
-/// Checks in one round trip whether the required item exists, and which references are dangling. An item that
+/// Checks whether the required item exists, and which references are dangling. An item that
 /// the caller may not see does not exist.
 pub async fn check_existence<D: Driver>(
     driver: &mut D,
     context: &StoreContext,
     place: ExistenceCheck<'_>,
     references: &[&Reference],
-) -> Result<(bool, Vec<String>), StatementError> {
+) -> Result<(bool, Vec<String>), StoreError> {
     let (scope, seen) = (place.access_scope(), place.access_scope().for_reading());
     let item = match place {
         ExistenceCheck::Nothing(_) => None,
@@ -49,6 +49,10 @@ pub async fn check_existence<D: Driver>(
     // Many items may refer to the same one.
     let distinct: BTreeSet<(ResourceIndex, Id)> =
         references.iter().map(|reference| (reference.to, reference.id)).collect();
+    let references_max = context.model.server.limits.references_max;
+    if distinct.len() > references_max {
+        return Err(RequestRefusal::TooManyReferences { references_max }.into());
+    }
     let targets: Vec<_> =
         distinct.iter().map(|(to, _)| context.scoped_statements(*to, &seen)).collect();
     let looks = distinct.iter().zip(&targets);

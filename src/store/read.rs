@@ -1,10 +1,14 @@
 //! Reads: items, pages of lists, and the refusal of an invalid body. Written once for both backends.
 
-use crate::model::{Resource, ResourceIndex};
-use crate::permit::{FactReader, UnreadableFields};
+use std::collections::BTreeSet;
+
+use crate::model::ResourceIndex;
+use crate::permit::FactReader;
 use crate::plan::decide::{check_item_preconditions, check_preconditions};
 use crate::plan::stored_faults::dangling_faults;
-use crate::plan::{Collection, InvalidWrite, Outcome, ReadPlan, Reference, RequestRefusal};
+use crate::plan::{
+    Collection, InvalidWrite, Outcome, ReadPlan, RequestRefusal, changed_references,
+};
 use crate::store::change_log::history::read_past_item;
 use crate::store::change_log::page::read_page;
 use crate::store::change_log::{self, not_modified_page};
@@ -17,7 +21,7 @@ use crate::store::related_facts::{FactMoment, evaluate_with_facts, look_up};
 use crate::store::sql::statements::PING;
 use crate::store::statement::{Columns, Statement};
 use crate::store::{deliveries, expand, idempotency, users};
-use crate::value::{Id, IdKind, Item, Value};
+use crate::value::{Id, Item};
 
 pub async fn read<D: Driver>(
     driver: &mut D,
@@ -192,30 +196,12 @@ async fn refuse_invalid<D: Driver>(
         if let Err(refusal) = required {
             return Ok(refusal);
         }
-        let kept = references.iter().filter(|one| {
-            !scope.is_unrestricted() && is_stored_reference((declared, unseen), &stored, one)
-        });
-        let kept: Vec<&str> = kept.map(|one| &*one.pointer).collect();
-        lost_pointers.retain(|pointer| !kept.contains(&&**pointer));
+        // A stored reference may stay, even if its target is not visible to the caller.
+        let changed = changed_references(declared, unseen, &stored, refuse.references.iter());
+        let changed: BTreeSet<&str> = changed.into_iter().map(|one| &*one.pointer).collect();
+        lost_pointers.retain(|pointer| changed.contains(&**pointer));
     }
     let mut faults = refuse.faults.clone();
     faults.extend(dangling_faults(&lost_pointers));
     Ok(RequestRefusal::Invalid(faults))
-}
-
-/// Whether a reference equals the stored one: that is allowed, even if its target is not visible to the
-/// caller. Never true for a field that the caller may not read.
-fn is_stored_reference(
-    (resource, unseen): (&Resource, UnreadableFields<'_>),
-    stored: &Item,
-    reference: &Reference,
-) -> bool {
-    let name = reference.pointer.rsplit('/').next().unwrap_or_default();
-    let field = resource.field(name).filter(|(index, _)| !unseen.contains(*index));
-    let value = field.and_then(|(index, _)| stored.values.get(index));
-    match (value, reference.id) {
-        (Some(Value::Text(text)), id @ Id::Uuid(_)) => IdKind::Uuid.parse(text) == Some(id),
-        (Some(Value::Integer(number)), Id::Integer(id)) => *number == id,
-        (_, _) => false,
-    }
 }

@@ -3,14 +3,16 @@
 //! No function here writes one without the other. Rows are deleted before their entries are written, because
 //! an entry records what `DELETE … RETURNING` returns.
 
+use std::collections::BTreeSet;
+
 use crate::fault::OrBug;
 use crate::formats;
-use crate::model::{Resource, UniqueConflict, UniqueRule, UniqueScope};
+use crate::model::{Field, Resource, UniqueConflict, UniqueRule, UniqueScope};
 use crate::permit::AccessScope;
 use crate::plan::stored_faults::unique_violation;
 use crate::plan::{
     Collection, Dependent, ReferencesToClear, RequestRefusal, ScriptStep,
-    clear_references as cleared_item,
+    clear_references as cleared_item, reference_ids,
 };
 use crate::store::change_log::{ChangeLogContext, ChangeLogEntry};
 use crate::store::context::{RowLock, StoreContext};
@@ -19,7 +21,7 @@ use crate::store::error::{FailedStatement, StatementError, WriteError};
 use crate::store::rows::{insert_binds, unique_binds, update_binds, with_valid_json};
 use crate::store::sql::unique::{is_unique_index, violated_unique_rule};
 use crate::store::statement::{Bind, Columns, Statement};
-use crate::value::{ChangeKind, Item, Value};
+use crate::value::{ChangeKind, Id, Item, Value};
 
 /// Items deleted and logged per round trip; bounded, because their values are held in memory.
 const DELETE_BATCH_MAX: usize = 100;
@@ -62,15 +64,17 @@ impl<'a> ItemWrites<'a> {
         collection: &Collection,
         steps: Vec<ScriptStep>,
     ) -> (Self, ItemRemoval) {
+        let resource = context.model.resource(collection.resource);
         let mut removal = ItemRemoval::default();
         let mut saved = Vec::with_capacity(steps.len());
         for step in steps {
             match step {
                 ScriptStep::Insert { item, root } => {
-                    saved.push(ItemWrite { before: None, after: item, root });
+                    saved.push(ItemWrite::new(context, resource, (None, item, root)));
                 }
                 ScriptStep::Update { before, after, changed, root } => {
-                    saved.push(ItemWrite { before: Some((before, changed)), after, root });
+                    let before = Some((before, changed));
+                    saved.push(ItemWrite::new(context, resource, (before, after, root)));
                 }
                 ScriptStep::ClearReferences(clear) => removal.cleared.push(clear),
                 ScriptStep::Delete(dependent) => removal.going.push(dependent),
@@ -97,7 +101,7 @@ impl<'a> ItemWrites<'a> {
                 row,
                 (&entry.binds(log), is_first && at == 0),
             );
-            one.push_link_statements(&mut statements, context, resource);
+            statements.extend(one.link_statements(context, resource));
         }
         statements
     }
@@ -106,9 +110,8 @@ impl<'a> ItemWrites<'a> {
     fn item_of_statement(&self, context: &StoreContext, resource: &Resource, at: usize) -> usize {
         let mut end = 0;
         let is_before = |one: &&ItemWrite| {
-            let mut links = Vec::new();
-            one.push_link_statements(&mut links, context, resource);
-            end += context.sql.statements_per_row() + links.len();
+            let links = one.link_statements(context, resource).count();
+            end += context.sql.statements_per_row() + links;
             end <= at
         };
         self.writes.iter().take_while(is_before).count()
@@ -124,9 +127,53 @@ struct ItemWrite {
     before: Option<(Item, Vec<usize>)>,
     after: Item,
     root: String,
+    links: Vec<LinkChange>,
+}
+
+/// The links that an item loses and gets, as JSON lists of their targets. Both are in the order of ids, so that
+/// concurrent writes lock the targets in the same order.
+struct LinkChange {
+    /// The index of the link table among those of the resource.
+    at: usize,
+    removed: Option<String>,
+    added: Option<String>,
+}
+
+impl LinkChange {
+    fn new(at: usize, field: &Field, before: Option<&Value>, after: Option<&Value>) -> Self {
+        let ids = |value: Option<&Value>| {
+            value.map(|value| reference_ids(field, value)).unwrap_or_default()
+        };
+        let (before, after) = (ids(before), ids(after));
+        let list = |ids: BTreeSet<&Id>| {
+            let element = |id: &Id| match id {
+                Id::Uuid(_) => format!("\"{}\"", id.text()),
+                Id::Integer(number) => number.to_string(),
+            };
+            let elements: Vec<String> = ids.into_iter().map(element).collect();
+            (!elements.is_empty()).then(|| format!("[{}]", elements.join(",")))
+        };
+        let removed = list(before.difference(&after).collect());
+        Self { at, removed, added: list(after.difference(&before).collect()) }
+    }
 }
 
 impl ItemWrite {
+    fn new(
+        context: &StoreContext,
+        resource: &Resource,
+        (before, after, root): (Option<(Item, Vec<usize>)>, Item, String),
+    ) -> Self {
+        let links = context.sql.table_statements(resource.index).links.iter().enumerate();
+        let links = links.filter_map(|(at, link)| {
+            let stored = before.as_ref().and_then(|(item, _)| item.values.get(link.field));
+            let (field, value) = (resource.fields.get(link.field)?, after.values.get(link.field));
+            (stored != value).then(|| LinkChange::new(at, field, stored, value))
+        });
+        let links = links.collect();
+        Self { before, after, root, links }
+    }
+
     fn change_log_entry<'a>(
         &self,
         context: &'a StoreContext,
@@ -148,29 +195,21 @@ impl ItemWrite {
     }
 
     /// The statements that write the links of lists of references, if they change.
-    fn push_link_statements<'a>(
+    fn link_statements<'a>(
         &'a self,
-        statements: &mut Vec<Statement<'a>>,
         context: &'a StoreContext,
         resource: &Resource,
-    ) {
-        for link in &context.sql.table_statements(resource.index).links {
-            let before = self.before.as_ref().and_then(|(item, _)| item.values.get(link.field));
-            let after = self.after.values.get(link.field);
-            if before == after {
-                continue;
-            }
-            let is_list =
-                |value: Option<&Value>| matches!(value, Some(Value::Json(text)) if &**text != "[]");
-            if is_list(before) {
-                let binds = vec![Bind::Id(self.after.id)];
-                statements.push(Statement::new(&link.delete, binds).with_any_rows());
-            }
-            if let Some(Value::Json(list)) = after.filter(|_| is_list(after)) {
-                let binds = vec![Bind::Id(self.after.id), Bind::Text(list)];
-                statements.push(Statement::new(&link.insert, binds).with_any_rows());
-            }
-        }
+    ) -> impl Iterator<Item = Statement<'a>> {
+        let tables = &context.sql.table_statements(resource.index).links;
+        self.links.iter().flat_map(move |change| {
+            let table = tables.get(change.at).or_bug("the link table of a field");
+            let statement = |sql: &'a str, targets: &'a Option<String>| {
+                let binds = vec![Bind::Id(self.after.id), Bind::Text(targets.as_deref()?)];
+                Some(Statement::new(sql, binds).with_any_rows())
+            };
+            let removed = statement(&table.delete, &change.removed);
+            removed.into_iter().chain(statement(&table.insert, &change.added))
+        })
     }
 
     fn row_statement<'a>(

@@ -18,8 +18,8 @@ use crate::permit::{FactReader, StoredRow};
 use crate::plan::decide::{Script, ScriptResult, check_item_preconditions};
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
-    RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch, decide,
-    uuids_per_item,
+    RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch,
+    changed_references, decide, uuids_per_item,
 };
 use crate::reservation::SharedReservation;
 use crate::store::cascade::CascadeDelete;
@@ -268,7 +268,17 @@ async fn load_for_change<D: Driver>(
         WriteAction::Replace { draft, .. } => Some(draft),
         _ => found.draft.as_ref(),
     };
-    let references: Vec<_> = draft.iter().flat_map(|draft| &draft.references).collect();
+    let references = match (&found.item, draft) {
+        (Some(stored), Some(draft)) if !draft.references.is_empty() => {
+            let resource = context.model.resource(collection.resource);
+            let changed = |facts: &FactReader<'_>| {
+                let unseen = collection.scope.unreadable(resource, stored, facts);
+                changed_references(resource, unseen, stored, draft.references.iter())
+            };
+            evaluate_with_facts(driver, context, FactMoment::Now, changed).await?
+        }
+        _ => Vec::new(),
+    };
     let no_item = ExistenceCheck::Nothing(&collection.scope);
     let (_, dangling) = check_existence(driver, context, no_item, &references).await?;
     found.dangling_references = dangling;

@@ -15,9 +15,9 @@ use crate::value::IdKind;
 pub struct LinkStatements {
     /// The index of the field.
     pub field: usize,
-    /// Inserts the links of an item. 1: the id of the item, 2: the list, as JSON.
+    /// Inserts links of an item. 1: the id of the item, 2: a JSON list of the targets.
     pub insert: String,
-    /// Deletes the links of an item. 1: its id.
+    /// Deletes links of an item. 1: the id of the item, 2: a JSON list of the targets.
     pub delete: String,
 }
 
@@ -33,7 +33,9 @@ impl LinkStatements {
                 insert: format!(
                     "INSERT INTO {table} (\"item\", \"target\") SELECT {p}1, {target} FROM {list}"
                 ),
-                delete: format!("DELETE FROM {table} WHERE \"item\" = {p}1"),
+                delete: format!(
+                    "DELETE FROM {table} WHERE \"item\" = {p}1 AND \"target\" IN (SELECT {target} FROM {list})"
+                ),
             }
         };
         linked_fields(resource).map(statements).collect()

@@ -39,6 +39,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("page_items_default", "limits/numbers.rs", "page_items_limit_and_default"),
     ("page_items_max", "limits/numbers.rs", "page_items_limit_and_default"),
     ("bulk_items_max", "limits/numbers.rs", "bulk_items_limit"),
+    ("references_max", "limits/numbers.rs", "references_limit"),
     ("cascade_items_max", "limits/numbers.rs", "cascade_items_limit"),
     ("failed_logins_max", "limits/numbers.rs", "failed_logins_limit"),
     ("filter_terms_max", "surface/queries.rs", "query_limits_of_terms_values_and_sort_keys"),

@@ -28,6 +28,21 @@ on_every_backend! {
         assert_eq!(server.get("/customers").json()["customers"].as_array().unwrap().len(), 3);
     }
 
+    /// References to one item count once, and those that an update leaves as they are do not count.
+    fn references_limit(backend: Backend) {
+        let server = start_limited(backend, "references_max = 3");
+        assert_eq!(server.post("/customers", json!({"customers": vec![json!({}); 4]}).to_string()).status, 201);
+        let create = |ids: &[u64]| {
+            let items: Vec<_> = ids.iter().map(|id| json!({"about": id})).collect();
+            server.post("/customers", json!({"customers": items}).to_string())
+        };
+        assert_eq!(create(&[1, 2, 3, 3, 2, 1]).status, 201);
+        let answer = create(&[1, 2, 3, 4]);
+        assert_eq!((answer.status, answer.problem().as_str()), (413, "too-large"));
+        assert_eq!(answer.json()["detail"], "expected references to at most 3 different items (references_max), got more");
+        assert_eq!(server.get("/customers?limit=100").json()["customers"].as_array().unwrap().len(), 10);
+    }
+
     /// The deleted item itself does not count.
     fn cascade_items_limit(backend: Backend) {
         let server = start_limited(backend, "cascade_items_max = 3");
