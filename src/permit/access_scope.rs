@@ -160,8 +160,8 @@ impl AccessScope {
         }
     }
 
-    /// A hash of the read access to the resource and its ancestors; zero for unrestricted access. Equal
-    /// hashes mean equal read access.
+    /// A hash of the read access to the resource and its ancestors, with the fields of the user that decide it; zero
+    /// for unrestricted access. Equal hashes mean equal read access, as far as no other item decides it.
     pub fn read_access_hash(&self, model: &Model, resource: ResourceIndex) -> u32 {
         let Some(limited) = &self.0 else { return 0 };
         let mut hash = Sha256::new();
@@ -170,6 +170,11 @@ impl AccessScope {
             let access = limited.access(level.index, GrantVerb::Get);
             is_all &= access.row_filters.is_empty() && access.hidden_hash == 0;
             hash.update(format!("{:?} {};", access.row_filters, access.hidden_hash));
+            for (at, value) in self.user().fields.iter().enumerate() {
+                if access.row_filters.iter().any(|filter| filter.root.uses_user_field(at)) {
+                    hash.update(format!("{at} {value:?};"));
+                }
+            }
         }
         if is_all {
             return 0;

@@ -37,7 +37,7 @@ pub(super) async fn fetch(
 }
 
 /// Reads, and refuses the result if the caller's rights have changed meanwhile.
-async fn fetch_with_rights(
+pub(super) async fn fetch_with_rights(
     request: &RequestContext<'_>,
     read: ReadPlan,
     facts: &mut RequestFacts,

@@ -102,6 +102,15 @@ impl ExprNode {
         })
     }
 
+    /// Whether it reads a declared field of the user, by its index among them.
+    pub fn uses_user_field(&self, at: usize) -> bool {
+        self.any(&|node| match node {
+            Self::UserField(field) => *field == at,
+            Self::Exists(test) => test.condition.uses_user_field(at),
+            _ => false,
+        })
+    }
+
     /// Whether something holds for one of its nodes. Does not go into the condition of `exists`.
     pub fn any(&self, holds: &dyn Fn(&Self) -> bool) -> bool {
         holds(self)

@@ -40,6 +40,16 @@ pub fn replay(
     Ok((reply, kind))
 }
 
+/// Removes the items from a response to a write, as in one to a caller who cannot read them.
+pub fn remove_items(reply: &mut Reply) {
+    reply.body = Bytes::new();
+    reply.headers.remove(header::CONTENT_TYPE);
+    reply.headers.remove(header::ETAG);
+    if reply.status == StatusCode::OK {
+        reply.status = StatusCode::NO_CONTENT;
+    }
+}
+
 /// Renders the response in the form in which the store keeps it.
 pub fn response_renderer(
     request: &RequestContext<'_>,

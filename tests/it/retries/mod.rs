@@ -9,6 +9,7 @@
 
 mod limits;
 mod concurrent_clients;
+mod rights;
 mod users;
 
 use serde_json::{Value, json};
