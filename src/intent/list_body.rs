@@ -16,7 +16,8 @@ use crate::model::Model;
 use crate::problem::Problem;
 
 /// The members of the body.
-const MEMBERS: [&str; 7] = ["filter", "sort", "limit", "cursor", "fields", "count", "expand"];
+pub const QUERY_MEMBERS: [&str; 7] =
+    ["filter", "sort", "limit", "cursor", "fields", "count", "expand"];
 
 pub(super) fn read(
     model: &Model,
@@ -32,7 +33,7 @@ pub(super) fn read(
         let got = json.type_name();
         return Err(bad_query(format!(
             "expected an object with the keys {}, got {got}",
-            MEMBERS.join(", ")
+            QUERY_MEMBERS.join(", ")
         )));
     };
     let mut list = ListQuery::first_page(limits);
@@ -72,7 +73,7 @@ pub(super) fn read(
                 let paths = expect_texts(value).map_err(at)?.join(",");
                 list.expand(expand::read(model, address.resource, (&paths, readable))?, &paths);
             }
-            unknown => return Err(bad_query(no_such_message(unknown, "key", MEMBERS))),
+            unknown => return Err(bad_query(no_such_message(unknown, "key", QUERY_MEMBERS))),
         }
     }
     list.open_cursor(model, address, cursor)?;

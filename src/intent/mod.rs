@@ -40,6 +40,7 @@ pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};
 pub use item_query::{ITEM_PARAMETERS, PastState};
 pub use list::encode_pair;
 pub use list::{Expansion, ListQuery};
+pub use list_body::QUERY_MEMBERS;
 pub use logged_change::{ItemPath, LoggedChange};
 pub use query::split as split_parameters;
 pub use relations::{AllReadable, ReadableResources, Relation, relations};

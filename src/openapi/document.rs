@@ -6,6 +6,7 @@ use super::components::Components;
 use super::enumerations::name_enumerations;
 use super::field_schema::SchemaPurpose;
 use super::operations::{ResourceOperations, tag};
+use super::query_extension::X_QUERY;
 use super::schemas::ResourceSchemas;
 use super::security::SecuritySchemes;
 use super::server_operations::{self, TAG, shared_schemas};
@@ -147,6 +148,10 @@ fn path_item(
         }
         let operation = operation(viewer, template, *verb, components);
         let Some(operation) = operation else { continue };
+        if *verb == RequestVerb::Query {
+            item.add(X_QUERY, operation);
+            continue;
+        }
         let requirements = security.requirements(viewer, template, *verb);
         item.add(method.to_ascii_lowercase(), operation.with("security", requirements));
     }

@@ -17,6 +17,7 @@ mod operations;
 mod parameters;
 mod pattern;
 mod problems;
+mod query_extension;
 mod related;
 mod responses;
 mod schemas;

@@ -6,6 +6,7 @@ use super::field_schema::{SchemaPurpose, deprecation_sentence};
 use super::parameters::{
     RequestHeader, header_parameter, item_parameters, list_parameters, path_parameters,
 };
+use super::query_extension::query_extension;
 use super::responses::{
     CONTENT_LOCATION, CONTENT_LOCATION_CANONICAL, DEPRECATION, DescribedBody, ETAG,
     IDEMPOTENT_REPLAYED, LAST_MODIFIED, LINK_CANONICAL, LINK_HISTORY, LINK_NEXT, LINK_SUCCESSOR,
@@ -46,6 +47,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let (word, summary) = match (route.verb, is_item) {
             (RequestVerb::Get, false) => ("list", format!("List {plural}")),
             (RequestVerb::Get, true) => ("get", format!("Get {a} {singular}")),
+            (RequestVerb::Query, _) => ("query", String::new()),
             (RequestVerb::Post, _) => {
                 ("create", format!("Create {a} {singular}, or several {plural}"))
             }
@@ -53,22 +55,27 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
             (RequestVerb::Patch(_), _) => ("update", format!("Update a part of {a} {singular}")),
             (RequestVerb::Delete, _) => ("delete", format!("Delete {a} {singular}")),
             (
-                // OpenAPI 3.1 has no operation for QUERY.
                 RequestVerb::Head
-                | RequestVerb::Query
                 | RequestVerb::Watch { .. }
                 | RequestVerb::PostItems(_)
                 | RequestVerb::Options,
                 _,
             ) => return None,
         };
-        let object = if word == "list" { &self.resource.plural } else { &self.resource.name };
+        let object = if ["list", "query"].contains(&word) {
+            &self.resource.plural
+        } else {
+            &self.resource.name
+        };
         // A model may declare a resource `server_user`.
         let id = match (self.resource.is_builtin, self.form) {
             (true, _) => format!("server_{word}_{object}"),
             (false, PathForm::Nested) => format!("{word}_{object}"),
             (false, PathForm::Flat) => format!("flat_{word}_{object}"),
         };
+        if word == "query" {
+            return Some(query_extension(self.viewer, id, components));
+        }
         let summary = match (self.form, is_item) {
             (PathForm::Nested, _) => summary,
             (PathForm::Flat, false) => format!("{summary} of all parents"),
@@ -79,7 +86,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let filters_max = self.viewer.model.server.limits.filter_terms_max;
         let about = (word == "list").then(|| {
             format!(
-                "At most {filters_max} filters. The same query can be sent as JSON, with the method QUERY (RFC 10008)."
+                "At most {filters_max} filters. The same query can be sent as JSON, with the method QUERY (RFC 10008): `x-query`."
             )
         });
         let deprecated = self.deprecated();

@@ -5,7 +5,7 @@ use super::enumerations::with_variant_names;
 use super::examples;
 use super::field_schema::id_schema;
 use super::filter_parameters::{ESCAPED_VALUES, filter_parameter, query_parameter};
-use super::related::{expand_description, known_parameters, relation_paths};
+use super::related::{expand_description, expand_pattern, known_parameters};
 use super::schemas::component;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
@@ -164,9 +164,8 @@ fn control_parameter(
             (component(resource), with_commas(parameter(about, schema)))
         }
         "expand" => {
-            let names = relation_paths(viewer, resource);
-            let name = object! { "type": "string", "enum": JsonNode::texts(&names) };
-            let schema = list(name, Some(PATHS_MAX));
+            let path = object! { "type": "string", "pattern": expand_pattern(viewer, resource) };
+            let schema = list(path, Some(PATHS_MAX));
             (component(resource), with_commas(parameter(&expand_description(), schema)))
         }
         name => {

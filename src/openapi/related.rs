@@ -3,7 +3,7 @@
 use super::tree::JsonNode;
 use super::viewer::Viewer;
 use crate::formats::RelatedMember;
-use crate::intent::{CHILDREN_MAX, relations};
+use crate::intent::{CHILDREN_MAX, Relation, relations};
 use crate::model::Resource;
 
 /// The parameters with fixed names that the caller can use.
@@ -16,17 +16,25 @@ pub fn known_parameters(
     all.iter().filter(|name| has_relations || **name != "expand").copied().collect()
 }
 
-/// The relations of a resource, and those of the related resources.
-pub fn relation_paths(viewer: &Viewer<'_>, resource: &Resource) -> Vec<String> {
+/// A regular expression of the paths: a relation of the resource, and maybe one of the related resource. Children may
+/// have options in parentheses.
+pub fn expand_pattern(viewer: &Viewer<'_>, resource: &Resource) -> String {
     let (model, caller) = (viewer.model, viewer.caller);
-    let mut all = Vec::new();
-    for one in relations(model, resource, caller) {
-        let (name, target) = (one.name(model, resource), model.resource(one.target));
-        all.push(name.to_owned());
-        let inner = relations(model, target, caller).into_iter();
-        all.extend(inner.map(|inner| format!("{name}.{}", inner.name(model, target))));
-    }
-    all
+    let segment = |one: &Relation, resource: &Resource| match one.member {
+        RelatedMember::Children => format!(r"{}(\(.+\))?", one.name(model, resource)),
+        RelatedMember::Parent | RelatedMember::Field(_) => one.name(model, resource).to_owned(),
+    };
+    let paths = relations(model, resource, caller).into_iter().map(|one| {
+        let target = model.resource(one.target);
+        let inner = relations(model, target, caller);
+        let inner: Vec<String> = inner.iter().map(|inner| segment(inner, target)).collect();
+        let first = segment(&one, resource);
+        match &*inner {
+            [] => first,
+            inner => format!(r"{first}(\.({}))?", inner.join("|")),
+        }
+    });
+    format!("^({})$", paths.collect::<Vec<_>>().join("|"))
 }
 
 pub fn expand_description() -> String {

@@ -1,6 +1,8 @@
 //! Tests of the document against the tables that requests are routed and parsed with: a path, a method or a
 //! query parameter that only one of them has is a fault.
 
+mod query_parameters;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -121,7 +123,7 @@ fn document_operations_equal_the_admitted_routes() {
             let scope = AccessScope::new(&caller, model::GrantVerb::Get);
             let mut expected = BTreeSet::new();
             for template in route_templates(&model) {
-                let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+                let methods = ["GET", "QUERY", "POST", "PUT", "PATCH", "DELETE"];
                 let paths = concrete_paths(&model, &template);
                 let requests = paths.iter().flat_map(|path| methods.map(|method| (path, method)));
                 for (path, method) in requests {
@@ -139,6 +141,7 @@ fn document_operations_equal_the_admitted_routes() {
             let mut described = BTreeSet::new();
             for (path, item) in document["paths"].as_object().unwrap() {
                 for method in item.as_object().unwrap().keys() {
+                    let method = method.strip_prefix("x-").unwrap_or(method);
                     described.insert(format!("{} {path}", method.to_uppercase()));
                 }
             }
@@ -157,7 +160,8 @@ fn resolve(document: &Value, node: &Value) -> Value {
 
 fn operations(document: &Value) -> Vec<Value> {
     let paths = document["paths"].as_object().unwrap().values();
-    paths.flat_map(|item| item.as_object().unwrap().values().cloned()).collect()
+    let items = paths.flat_map(|item| item.as_object().unwrap());
+    items.filter(|(method, _)| !method.starts_with("x-")).map(|(_, one)| one.clone()).collect()
 }
 
 /// The names of the query parameters of an operation.
@@ -166,147 +170,6 @@ fn query_parameters(document: &Value, operation: &Value) -> BTreeSet<String> {
     let parameters = parameters.iter().map(|parameter| resolve(document, parameter));
     let in_query = parameters.filter(|parameter| parameter["in"] == "query");
     in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Whether the parser takes a parameter with any value.
-fn is_accepted(model: &Model, (caller, route): (&Caller, &Route), name: &str) -> bool {
-    let values = "1 0 true exact id -id sequence 2026-11-15 2026-11-15T02:28:14Z ann@example.com \
-        https://example.com/ 1.5 0.25 placed ordered new created customer person house \
-        customers /customers/ /people/ /api/v1/houses/1 plain pending (id:exists=true) 1,2 \
-        2026-11-15,2026-11-16 2026-11-15T02:28:14Z,2026-11-15T02:28:15Z \
-        01890a5d-ac96-774b-bcce-b302099a8057,01890a5d-ac96-774b-bcce-b302099a8058";
-    let values: Vec<&str> = values.split_whitespace().chain([UUID]).collect();
-    let subjects = ["/customers/", "/people/"].map(|path| format!("{path}{UUID}"));
-    let names = route.resource().into_iter().flat_map(|resource| {
-        let resource = model.resource(resource);
-        let relations = intent::relations(model, resource, caller).into_iter();
-        relations.map(|one| one.name(model, resource))
-    });
-    let subjects = subjects.iter().map(String::as_str).chain(names);
-    for value in values.into_iter().chain(subjects) {
-        let query = format!("{name}={value}");
-        let Err(problem) = intent::read(model, route.clone(), (Some(&query), caller), b"") else {
-            return true;
-        };
-        // No cursor is known here, but it is read.
-        if problem.kind() == &problem::BAD_CURSOR {
-            return true;
-        }
-        // Only where a value does not fit, another one may.
-        let detail = problem.parts().detail.as_deref().unwrap_or("");
-        if detail.contains("no such parameter")
-            || !detail.contains("expected") && !detail.contains("no such")
-        {
-            return false;
-        }
-    }
-    false
-}
-
-/// The names that the message about an unknown parameter lists.
-fn listed_names(model: &Model, (caller, route): (&Caller, &Route)) -> Vec<String> {
-    let refused = intent::read(model, route.clone(), (Some("zzzz=1"), caller), b"");
-    let Err(refused) = refused else { panic!("an unknown parameter was accepted") };
-    let detail = refused.parts().detail.clone().unwrap();
-    let Some((_, listed)) = detail.split_once("(there are ") else { return Vec::new() };
-    let listed = listed.split_once(')').unwrap().0;
-    let listed = listed.split_once(" and ").map_or(listed, |(names, _)| names);
-    listed.split(", ").map(str::to_owned).collect()
-}
-
-fn add_fields(all: &mut BTreeSet<String>, before: &str, fields: &[model::Field]) {
-    for field in fields {
-        let name = format!("{before}{}", field.name);
-        add_fields(all, &format!("{name}."), &field.rules.fields);
-        all.insert(name);
-    }
-}
-
-/// The names of the fields of related items, alone and with `has`: one of both is described.
-fn related_candidates(model: &Model, resource: model::ResourceIndex) -> Vec<String> {
-    let resource = model.resource(resource);
-    let references = resource
-        .fields
-        .iter()
-        .filter_map(|field| Some((&*field.name, model.resource(field.rules.reference?.resource))));
-    let parent = resource.parent.map(|parent| model.resource(parent));
-    let parent = parent.map(|parent| (&*parent.name, parent));
-    let mut names = BTreeSet::new();
-    for (name, target) in parent.into_iter().chain(references) {
-        add_fields(&mut names, &format!("{name}."), &target.fields);
-    }
-    names.into_iter().flat_map(|name| [format!("{name}:has"), name]).collect()
-}
-
-/// All names that could be parameters.
-fn candidates(model: &Model) -> BTreeSet<String> {
-    let names = "id created_at updated_at version limit cursor sort fields count any not since snapshot \
-        q expand as_of wait resource subject kind actor time page offset";
-    let mut names: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
-    for resource in &model.resources {
-        add_fields(&mut names, "", &resource.fields);
-        names.extend(resource.parent_key.iter().map(ToString::to_string));
-    }
-    let operators = "eq ne gt gte lt lte between in has prefix contains exists";
-    let with_operators = names
-        .iter()
-        .flat_map(|name| operators.split(' ').map(move |operator| format!("{name}:{operator}")))
-        .collect::<Vec<_>>();
-    names.extend(with_operators);
-    names
-}
-
-/// The query parameters of the document are those that the parsers accept, for every caller.
-#[test]
-fn document_query_parameters_equal_the_parsers() {
-    for model in models() {
-        let candidates = candidates(&model);
-        for (name, caller) in callers(&model) {
-            let document = read_document(&model, &caller);
-            for template in route_templates(&model) {
-                let operation = &document["paths"][&template.path]["get"];
-                if operation.is_null() || permit_ignores_queries(&template) {
-                    continue;
-                }
-                let described = query_parameters(&document, operation);
-                let path = concrete_path(&model, &template);
-                let route = intent::route(&model, &Method::GET, &path, None).unwrap();
-                let is_stream = matches!(
-                    template.target,
-                    RouteTarget::Collection(_) | RouteTarget::Item(_) | RouteTarget::Changes
-                );
-                let streamed =
-                    Route { verb: RequestVerb::Watch { last_event_id: None }, ..route.clone() };
-                let routes = if is_stream { vec![route, streamed] } else { vec![route] };
-                let plain = |name: &str| name.strip_suffix(":eq").unwrap_or(name).to_owned();
-                let described: BTreeSet<String> =
-                    described.iter().map(|name| plain(name)).collect();
-                let mut accepted = BTreeSet::new();
-                for route in &routes {
-                    let context = (&caller, route);
-                    let related = route.resource().map(|one| related_candidates(&model, one));
-                    for candidate in candidates.iter().chain(related.iter().flatten()) {
-                        if is_accepted(&model, context, candidate) {
-                            accepted.insert(plain(candidate));
-                        }
-                    }
-                    for listed in listed_names(&model, context) {
-                        let is_described = described.iter().any(|known| {
-                            *known == listed || known.starts_with(&format!("{listed}:"))
-                        });
-                        assert!(is_described, "{path} as {name}: {listed} is not described");
-                    }
-                }
-                assert_eq!(described, accepted, "{path} as {name}");
-            }
-        }
-    }
-}
-
-/// Public paths ignore their query.
-fn permit_ignores_queries(template: &RouteTemplate<'_>) -> bool {
-    let route = Route { verb: RequestVerb::Get, target: template.target.clone() };
-    permit::is_public(&route)
 }
 
 /// Methods that write take no query at all.
@@ -363,12 +226,33 @@ fn document_references_resolve_and_operation_ids_are_unique() {
                 }
             }
             let mut ids = BTreeSet::new();
-            for operation in operations(&document) {
+            let queries = document["paths"].as_object().unwrap().values();
+            let queries = queries.filter_map(|item| item.get("x-query").cloned());
+            for operation in operations(&document).into_iter().chain(queries) {
                 let id = operation["operationId"].as_str().unwrap();
                 assert!(ids.insert(id.to_owned()), "{name}: {id} twice");
             }
         }
     }
+}
+
+/// The body of QUERY has the members that the parser knows, and the example of a filter is read.
+#[test]
+fn document_query_body_equals_the_parser() {
+    let model = models().remove(0);
+    let caller = Caller::open(&model);
+    let document = read_document(&model, &caller);
+    let body = &document["paths"]["/customers"]["x-query"]["requestBody"]["content"];
+    let schema = resolve(&document, &body["application/json"]["schema"]);
+    let described: BTreeSet<&str> =
+        schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(described, intent::QUERY_MEMBERS.into());
+    let filter = resolve(&document, &schema["properties"]["filter"]);
+    let query = serde_json::json!({ "filter": filter["examples"][0] }).to_string();
+    let method = Method::from_bytes(b"QUERY").unwrap();
+    let route = intent::route(&model, &method, "/customers", None).unwrap();
+    let read = intent::read(&model, route, (None, &caller), query.as_bytes());
+    assert!(read.is_ok(), "{query}");
 }
 
 /// The names of a model's resources are not mistaken for the server's own.

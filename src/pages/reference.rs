@@ -136,7 +136,8 @@ fn all_operations<'a>(
 ) -> impl Iterator<Item = (&'a str, &'a str, &'a Json<'a>)> {
     let paths = members(document.find(&["paths"]));
     paths.flat_map(|(path, item)| {
-        members(Some(item)).map(move |(method, operation)| (path, method, operation))
+        let operations = members(Some(item)).filter(|(method, _)| !method.starts_with("x-"));
+        operations.map(move |(method, operation)| (path, method, operation))
     })
 }
 

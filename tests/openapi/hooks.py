@@ -175,6 +175,11 @@ def repair_query(document, case):
     filters = [name for name in query if name not in CONTROLS]
     for name in CHANCE.sample(filters, max(0, len(filters) - FILTERS_MAX)):
         del query[name]
+    expand = query.get("expand")
+    if expand:
+        # The options of children are a query of their own.
+        paths = expand if isinstance(expand, list) else [expand]
+        query["expand"] = list(dict.fromkeys(re.sub(r"\(.*\)", "", path) for path in paths))
     sort = query.get("sort")
     if sort:
         fields = {}
