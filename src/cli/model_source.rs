@@ -32,6 +32,8 @@ pub static EXAMPLES: &[ExampleModel] = &[
     },
     ExampleModel { name: "inventory", text: include_str!("../../examples/inventory/nouns.toml") },
     ExampleModel { name: "tickets", text: include_str!("../../examples/tickets/nouns.toml") },
+    ExampleModel { name: "courses", text: include_str!("../../examples/courses/nouns.toml") },
+    ExampleModel { name: "expenses", text: include_str!("../../examples/expenses/nouns.toml") },
 ];
 
 pub const MODEL_FILE: &str = "nouns.toml";

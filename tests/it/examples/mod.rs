@@ -1,5 +1,8 @@
 //! The applications under `examples/`, each with the requests that its users make.
 
+mod courses;
+mod expenses;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Backend, Person, Server, Setup};

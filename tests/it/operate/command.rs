@@ -166,7 +166,9 @@ fn model_file_invalid_fails_the_start() {
 
 #[test]
 fn init_writes_once_and_serves_without_an_edit() {
-    for example in ["store", "library", "blog", "appointments", "inventory"] {
+    for example in
+        ["store", "library", "blog", "appointments", "inventory", "tickets", "courses", "expenses"]
+    {
         let folder = Folder::new();
         let made = run_nouns(folder.path(), &["init", "--from", example]);
         assert_eq!(made.code, Some(0), "{made:?}");
