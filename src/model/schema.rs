@@ -114,8 +114,12 @@ fn typed_field_schema(
         .iter()
         .filter(|key| field_keys::is_key_allowed(position, kind, key.name))
         .filter(|key| says_type || key.name != "type");
+    let is_list = kind.name == types::REFERENCES.name;
     let properties = properties.map(|key| match key.name {
         "type" => ("type", described(object! { "const": kind.name }, kind.about)),
+        name if is_list && name == "on_delete" => {
+            (name, described(choice(keys::words(keys::REFERENCES_ON_DELETE)), key.about))
+        }
         name => (name, key_schema(key)),
     });
     let needed = kind.mandatory_keys.iter().map(|need| need.key);

@@ -49,6 +49,27 @@ on_every_backend! {
             (server.log().lines().filter(|line| line.contains(&told)).count() == 4).then_some(())
         });
     }
+
+    /// A value that is no list has no elements, on both engines.
+    fn damaged_list_has_no_element(backend: Backend) {
+        let model = "title = \"T\"\n[resources.note.fields]\n\
+            tags = { type = \"list\", of = { type = \"integer\" }, filter = true }\n\
+            more = { type = \"object\", fields = { tags = { type = \"list\", of = { type = \"integer\" }, filter = true } } }\n";
+        let server = Setup::new(backend).model(model).start();
+        server.create("/notes", r#"{"note":{"tags":[5],"more":{"tags":[5]}}}"#);
+        let damaged = server.create("/notes", "{\"note\":{}}");
+        let id = damaged.rsplit('/').next().unwrap();
+        for value in ["5", "{\"a\":5}", "null", "\"5\""] {
+            let sql = format!("UPDATE notes SET tags = '{value}', more = '{{\"tags\":{value}}}' WHERE id = '{id}'");
+            run_sql(backend, server.folder(), &sql);
+            for filter in ["tags:has=5", "more.tags:has=5"] {
+                let found = server.get(&format!("/notes?{filter}"));
+                assert_eq!(found.status, 200, "{value} {filter}: {found:?}");
+                assert_eq!(found.json()["notes"].as_array().unwrap().len(), 1, "{value} {filter}");
+            }
+        }
+    }
+
     fn damaged_list_is_not_replaced_by_a_change_of_another_field(backend: Backend) {
         let server = Setup::new(backend).model(HIDDEN_LIST).with_authentication().start();
         let ann = Person::new("ann", "edits what she sees");

@@ -95,8 +95,8 @@ fn read<'t>(
     // The rest sees only the keys that the type allows.
     let table = table.only(|key| field_keys::has_key(kind, key));
     let before = entry.mistake_count();
-    // `of` is a field, whose reader says more about another form.
-    table.only(|key| key != "of").check_forms(&keys::FIELD);
+    // `of` is a field, whose reader says more about another form, and `on_delete` has the words of its type.
+    table.only(|key| !["of", "on_delete"].contains(&key)).check_forms(&keys::FIELD);
     let mut field = Field::new(name, kind);
     field.required = table.flag("required").unwrap_or(false);
     field.nullable = table.flag("nullable").unwrap_or(false);
@@ -189,7 +189,18 @@ fn read_contents<'t>(
 /// Reads the target of a `ref`, or of the elements of `refs`.
 fn read_reference(field: &mut Field, table: &TomlTable<'_>, context: FieldContext<'_, '_>) {
     let is_list = field.kind.name == types::REFERENCES.name;
-    let words = if is_list { keys::REFERENCES_ON_DELETE } else { keys::REFERENCE_ON_DELETE };
+    let (words, form): (_, KeyForm) = match is_list {
+        true => (
+            keys::REFERENCES_ON_DELETE,
+            KeyForm::Choice(|| keys::words(keys::REFERENCES_ON_DELETE)),
+        ),
+        false => {
+            (keys::REFERENCE_ON_DELETE, KeyForm::Choice(|| keys::words(keys::REFERENCE_ON_DELETE)))
+        }
+    };
+    if let Some(entry) = table.find("on_delete") {
+        entry.check(&form);
+    }
     let on_delete = table.choice("on_delete", words).unwrap_or(OnDelete::Restrict);
     if let Some(entry) = table.find("on_delete").filter(|_| on_delete == OnDelete::Clear) {
         if !is_list && field.required {

@@ -200,7 +200,7 @@ table_keys! {
         "max_items" Count(1..u64::MAX), "the most elements";
         "scale" Count(0..10), "digits after the point, 0 to 9; 2 where left out";
         "to" Name, "the resource that it refers to";
-        "on_delete" Choice(|| ["restrict", "cascade", "clear", "remove"].to_vec()), "what deleting the item referred to does";
+        "on_delete" Choice(|| words(REFERENCE_ON_DELETE)), "what deleting the item referred to does";
         "where" Text, "a condition on the item referred to; `this.` begins a field of the referring item";
         "initial" Name, "the state of a new item";
         "next" Other(Transitions), "each state with those that may follow it, for everybody or for some roles";

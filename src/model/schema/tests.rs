@@ -131,3 +131,15 @@ fn document_has_every_limit_with_its_default() {
         assert_eq!(row[1..3], [default.to_string().as_str(), *about], "{name}");
     }
 }
+
+#[test]
+fn schema_of_references_has_the_words_of_each_type() {
+    let schema = schema();
+    let words = |kind: &str| {
+        let shapes = schema["$defs"]["field"]["anyOf"].as_array().unwrap();
+        let shape = shapes.iter().find(|shape| shape["properties"]["type"]["const"] == kind);
+        shape.unwrap()["properties"]["on_delete"]["enum"].clone()
+    };
+    assert_eq!(words("ref"), serde_json::json!(["restrict", "cascade", "clear"]));
+    assert_eq!(words("refs"), serde_json::json!(["restrict", "remove"]));
+}

@@ -49,9 +49,14 @@ pub static SQLITE: ExpressionSyntax = ExpressionSyntax {
         let found = format!("json_extract({column}, '$.{path}')");
         sqlite_json_value(&kind, &found, class)
     },
-    json_elements: |column, names| match names.is_empty() {
-        true => format!("json_each({column}) AS e"),
-        false => format!("json_each({column}, '$.{}') AS e", names.join(".")),
+    // Of another value than a list, `json_each` returns the value itself or its members.
+    json_elements: |column, names| {
+        let path: String = names.iter().map(|name| format!(".{name}")).collect();
+        let list = match names.is_empty() {
+            true => column.to_owned(),
+            false => format!("json_extract({column}, '${path}')"),
+        };
+        format!("json_each(CASE json_type({column}, '${path}') WHEN 'array' THEN {list} END) AS e")
     },
     json_element: |(class, _)| sqlite_json_value("e.type", "e.value", class),
     position_function: "instr",
