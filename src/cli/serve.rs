@@ -4,6 +4,8 @@ use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use super::accounts;
 use super::allocator;
@@ -37,6 +39,9 @@ use crate::server::tls::TlsConfig;
 use crate::server::{self, ExitOutcome, Host, Listener, ListenerKind, ReloadCheck, ServiceManager};
 use crate::store::{self, AdminStore, Database, OpenError, Store};
 use crate::wire;
+
+/// The pause between two attempts to reach a database that was lost during the start.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `unknown_variables` are those of the environment that look like ours.
 pub fn run(flags: ServeArgs, unknown_variables: &[String]) -> Result<ExitCode, CommandError> {
@@ -229,9 +234,8 @@ impl ServerProcess {
         opened: &OpenedStore,
     ) -> Result<ExitOutcome, CommandError> {
         let OpenedStore { model, metrics, store } = opened;
-        let ReloadContext { flags, settings, database, log } = &self.reload;
-        let StartupAuth { auth, login, review } =
-            prepare_auth(database, model, self.key.clone(), settings.is_open, log)?;
+        let ReloadContext { flags, settings, log, .. } = &self.reload;
+        let StartupAuth { auth, login, review } = self.prepare_auth(model)?;
         log_users_report(log, &login, &review);
         let limits = &model.server.limits;
         let options = self.server_options(opened);
@@ -292,6 +296,35 @@ impl ServerProcess {
             let _ = webhooks_thread.join();
         }
         Ok(outcome)
+    }
+
+    /// Prepares authentication. A server that waits for its database tries again when it loses the database meanwhile;
+    /// what was done is found by the next attempt.
+    fn prepare_auth(&self, model: &Arc<Model>) -> Result<StartupAuth, CommandError> {
+        let ReloadContext { settings, database, log, .. } = &self.reload;
+        let can_be_lost = settings.is_patient && !matches!(database, Database::Sqlite(_));
+        let (mut was_reached, mut has_reported_wait) = (false, false);
+        loop {
+            let prepared = prepare_auth(database, model, self.key.clone(), settings.is_open, log);
+            let error = match prepared {
+                Err(error) if can_be_lost => error,
+                prepared => return prepared,
+            };
+            let is_reached = AdminStore::open(database, model).is_ok();
+            // The database may have been lost for a moment. A second failure while it is there has another cause.
+            if is_reached && was_reached {
+                return Err(error);
+            }
+            was_reached = is_reached;
+            if !is_reached && !has_reported_wait {
+                has_reported_wait = true;
+                let message = "waiting for the database";
+                log.event(Level::Warning, message, &[("cause", &error.0.trim_end())]);
+            }
+            if !is_reached {
+                thread::sleep(RECONNECT_INTERVAL);
+            }
+        }
     }
 
     fn server_options(&self, opened: &OpenedStore) -> server::ServerOptions {

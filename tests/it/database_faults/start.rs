@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
-use super::proxy::Proxy;
+use super::proxy::{Fault, FaultKind, MessagePosition, MessageSender, Proxy};
 use super::{model, postgres_address, proxied_url};
 use crate::harness::{FinishedProcess, Folder, Postgres, Process, Setup, Stopwatch, wait_until};
 
@@ -130,4 +130,47 @@ fn start_waiting_for_the_database_serves_when_it_is_up() {
     assert!(!process.stderr().contains("--wait"), "it waits already: {}", process.stderr());
     process.signal("TERM");
     assert_eq!(process.end().code, Some(0));
+}
+
+/// A start that waits loses the database at some of its messages, and goes on when it is back: also where it creates the
+/// first user.
+#[test]
+fn start_waiting_for_the_database_survives_its_loss_at_any_message() {
+    let run = |fault: Option<Fault>| {
+        let proxy = Proxy::start(postgres_address(&Postgres::shared()));
+        let folder = Folder::new();
+        folder.with_database(Postgres::create_database);
+        let address =
+            proxied_url(&proxy, &Postgres::database_name(folder.path()), "sslmode=disable");
+        let setup = Setup::replica(address).model(&model("")).with_authentication();
+        proxy.record_messages();
+        if let Some(fault) = fault {
+            proxy.plant_fault(fault);
+        }
+        let mut command = setup.command(&folder);
+        let process = Process::spawn(command.arg("--wait"));
+        if fault.is_some() {
+            wait_until("the database is lost, and missed", || {
+                let said = process.stderr();
+                assert!(!said.contains("nouns: cannot"), "{said}");
+                said.contains("waiting for the database").then_some(())
+            });
+            proxy.clear_fault();
+        }
+        let line = process.first_line();
+        assert!(line.starts_with("nouns: serving "), "{fault:?}: {line} {}", process.stderr());
+        let messages = proxy.recorded_messages();
+        let password = std::fs::read_to_string(folder.path().join("nouns.admin-password"));
+        assert!(password.is_ok(), "{fault:?}: {:?}", process.stderr());
+        process.signal("TERM");
+        assert_eq!(process.end().code, Some(0));
+        messages.iter().filter(|(side, _)| *side == MessageSender::Server).count()
+    };
+    let count = run(None);
+    let points = if std::env::var_os("NOUNS_SOAK").is_some() { count } else { 8 };
+    for at in 1..points {
+        let number = 1 + at * count / points;
+        let (side, position) = (MessageSender::Server, MessagePosition::After);
+        run(Some(Fault { side, number, position, kind: FaultKind::Outage }));
+    }
 }
