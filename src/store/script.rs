@@ -147,7 +147,7 @@ impl LinkChange {
         let (before, after) = (ids(before), ids(after));
         let list = |ids: BTreeSet<&Id>| {
             let element = |id: &Id| match id {
-                Id::Uuid(_) => format!("\"{}\"", id.text()),
+                Id::Uuid(_) => format!("\"{id}\""),
                 Id::Integer(number) => number.to_string(),
             };
             let elements: Vec<String> = ids.into_iter().map(element).collect();

@@ -42,7 +42,8 @@ pub fn missing_fields(model: &Model, stored: &str) -> Vec<Box<str>> {
 /// storage class, because the database does not record the others.
 pub fn stored_fields(stored: &str) -> Result<Vec<Field>, StatementError> {
     let read = |line: &str| {
-        let [name, class, scale] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+        let [name, class, scale]: [&str; 3] =
+            line.split(' ').collect::<Vec<_>>().try_into().ok()?;
         let kind = types::ALL.iter().find(|kind| format!("{:?}", kind.class) == class)?;
         let rules = FieldRules { scale: scale.parse().ok()?, ..FieldRules::default() };
         Some(Field { rules, ..Field::new(name, kind) })
