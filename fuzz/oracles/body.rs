@@ -50,12 +50,7 @@ fn plan_request(
     let route = Route { verb, target: place };
     let text = intent::body_as_json_lines(model, &route, (body, &[])).ok()?;
     let intent = intent::read(model, route, (None, &intent::AllReadable), &text).ok()?;
-    plan::make(model, intent, &Caller::open(model), || ChangeAuthor {
-        actor: "-".into(),
-        request_id: "-".into(),
-        user: None,
-    })
-    .ok()
+    plan::make(model, intent, &Caller::open(model), || ChangeAuthor::without_user("-", "-")).ok()
 }
 
 /// The items that a POST of this body would create, as far as the body determines them.

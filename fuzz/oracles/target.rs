@@ -59,7 +59,7 @@ fn check_path_round_trip(model: &Model, method: &Method, route: &Route) {
 }
 
 fn check_query(model: &Model, route: Route, query: Option<&str>) {
-    let by = || ChangeAuthor { actor: "-".into(), request_id: "-".into(), user: None };
+    let by = || ChangeAuthor::without_user("-", "-");
     // Errors in the query and the body are problems; everything else is a plan.
     let Ok(intent) = intent::read(model, route, (query, &intent::AllReadable), b"{}") else {
         return;

@@ -269,7 +269,7 @@ impl ServerProcess {
             https_port: https_port(listeners),
             hsts: wire::hsts_header(model.server.hsts),
         });
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = thread::available_parallelism().map_or(1, usize::from);
         let app = |_| {
             let store = store.worker(cores)?;
             Ok(App { shared: Arc::clone(&shared), store, metrics: metrics.thread_metrics() })
@@ -302,7 +302,7 @@ impl ServerProcess {
     /// what was done is found by the next attempt.
     fn prepare_auth(&self, model: &Arc<Model>) -> Result<StartupAuth, CommandError> {
         let ReloadContext { settings, database, log, .. } = &self.reload;
-        let can_be_lost = settings.is_patient && !matches!(database, Database::Sqlite(_));
+        let can_be_lost = settings.is_patient && !matches!(**database, Database::Sqlite(_));
         let (mut was_reached, mut has_reported_wait) = (false, false);
         loop {
             let prepared = prepare_auth(database, model, self.key.clone(), settings.is_open, log);
@@ -484,7 +484,7 @@ fn log_panics(log: &Logger) {
     std::panic::set_hook(Box::new(move |panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let words = panic.payload_as_str().unwrap_or("");
-        let thread = std::thread::current();
+        let thread = thread::current();
         let thread = thread.name().unwrap_or("");
         log.event(
             Level::Error,

@@ -4,6 +4,8 @@ use super::components::{ComponentKind, Components};
 use super::schemas::schema_reference;
 use super::tree::JsonNode;
 use super::viewer::Viewer;
+use crate::fault;
+use crate::intent::QUERY_MEMBERS;
 
 /// The name of the extension in a path item.
 pub const X_QUERY: &str = "x-query";
@@ -37,21 +39,27 @@ fn query_schema(viewer: &Viewer<'_>) -> JsonNode {
             "type": "array", "items": object! { "type": "string" }, "description": about,
         }
     };
+    let member = |name: &str| match name {
+        "filter" => schema_reference("server.filter"),
+        "sort" => names("The fields to sort by; `-` sorts in descending order."),
+        "limit" => object! {
+            "type": "integer", "minimum": 1_i64, "maximum": limits.page_items_max,
+            "default": limits.page_items_default,
+        },
+        "cursor" => object! { "type": JsonNode::texts(["string", "null"]) },
+        "fields" => names("The members to show."),
+        "count" => object! { "type": "string", "enum": JsonNode::texts(["exact"]) },
+        "expand" => names("The related items to show."),
+        _ => fault::bug("each member of the body has a schema"),
+    };
+    let mut properties = JsonNode::empty_object();
+    for name in QUERY_MEMBERS {
+        properties.add(name, member(name));
+    }
     object! {
         "type": "object",
         "description": "The body of QUERY. Its members mean what the parameters of GET mean.",
-        "properties": object! {
-            "filter": schema_reference("server.filter"),
-            "sort": names("The fields to sort by; `-` sorts in descending order."),
-            "limit": object! {
-                "type": "integer", "minimum": 1_i64, "maximum": limits.page_items_max,
-                "default": limits.page_items_default,
-            },
-            "cursor": object! { "type": JsonNode::texts(["string", "null"]) },
-            "fields": names("The members to show."),
-            "count": object! { "type": "string", "enum": JsonNode::texts(["exact"]) },
-            "expand": names("The related items to show."),
-        },
+        "properties": properties,
         "additionalProperties": false,
     }
 }

@@ -53,20 +53,12 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             Problem::new(&problem::REFERENCED)
                 .detail(format!("there are {by} that belong or refer to this {name}"))
         }
-        RequestRefusal::TooManyReferences { references_max } => {
-            Problem::new(&problem::TOO_LARGE).detail(format!(
-                "expected references to at most {references_max} different items (references_max), got more"
-            ))
-        }
-        RequestRefusal::TooManyDependents { dependents_max } => {
-            Problem::new(&problem::TOO_MANY_CHILDREN)
-                .detail(format!("more than {dependents_max} items would go with this {name}"))
-        }
         RequestRefusal::LastAdmin => Problem::new(&problem::LAST_ADMIN),
-        RequestRefusal::TooManyWebhooks { webhooks_max } => {
-            Problem::new(&problem::TOO_MANY_WEBHOOKS)
-                .detail(format!("expected at most {webhooks_max} webhooks (webhooks_max)"))
+        RequestRefusal::TooManyReferences { references_max } => too_many_references(references_max),
+        RequestRefusal::TooManyDependents { dependents_max } => {
+            too_many_dependents(name, dependents_max)
         }
+        RequestRefusal::TooManyWebhooks { webhooks_max } => too_many_webhooks(webhooks_max),
         RequestRefusal::TooManyRelated(limits) => too_many_related(limits),
         RequestRefusal::PositionGone { oldest } => {
             let oldest = oldest.unwrap_or(0);
@@ -105,6 +97,23 @@ fn refusal_problem(model: &Model, about: Option<&Collection>, refusal: RequestRe
             problem.member("allowed", ExtensionValue::Texts(texts))
         }
     }
+}
+
+fn too_many_references(references_max: usize) -> Problem {
+    let detail = format!(
+        "expected references to at most {references_max} different items (references_max), got more"
+    );
+    Problem::new(&problem::TOO_LARGE).detail(detail)
+}
+
+fn too_many_dependents(name: &str, dependents_max: usize) -> Problem {
+    Problem::new(&problem::TOO_MANY_CHILDREN)
+        .detail(format!("more than {dependents_max} items would go with this {name}"))
+}
+
+fn too_many_webhooks(webhooks_max: usize) -> Problem {
+    Problem::new(&problem::TOO_MANY_WEBHOOKS)
+        .detail(format!("expected at most {webhooks_max} webhooks (webhooks_max)"))
 }
 
 fn too_many_related(RelatedLimits { items_max, bytes_max }: RelatedLimits) -> Problem {
