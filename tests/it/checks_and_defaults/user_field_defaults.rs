@@ -85,7 +85,7 @@ on_every_backend! {
         // The row filter protects the field, which may be sent too.
         assert_eq!(tenants.note(&tenants.ann, &json!({"text": "b", "tenant": "acme"})).status, 201);
         let other = tenants.note(&tenants.ann, &json!({"text": "b", "tenant": "other"}));
-        assert_eq!(faults(&other), "403 outside-grant\n/note/tenant | outside | does not satisfy the condition of your role");
+        assert_eq!(faults(&other), "403 outside-grant\n/note/tenant | outside | your roles do not allow items with this value");
         let bulk = json!({"notes": [{"text": "c"}, {"text": "d", "level": 1}]});
         let bulk = tenants.send(Some(&tenants.ann), "POST /notes", &bulk).json();
         assert_eq!((&bulk["notes"][0]["level"], &bulk["notes"][1]["level"]), (&json!(7), &json!(1)));
@@ -133,7 +133,7 @@ on_every_backend! {
         assert_eq!((&made["note"]["tenant"], &made["note"]["level"]), (&json!("root"), &json!(3)), "{made}");
         set(11);
         let refused = tenants.note(&admin, &json!({"text": "a"}));
-        assert_eq!(faults(&refused), "422 invalid-fields\n/note/level | max | expected at most 10, got 11");
+        assert_eq!(faults(&refused), "422 invalid-fields\n/note/level | range | expected at most 10, got 11");
     }
 
     fn default_from_a_user_field_is_described(backend: Backend) {
@@ -166,20 +166,80 @@ fn default_from_a_user_field_is_typed() {
     let users = "[users.fields]\ntenant = { type = \"text\" }\nrate = { type = \"decimal\", scale = 3 }\nmail = { type = \"email\" }";
     assert_eq!(check(users, "type = \"text\", default = { from = \"user.mail\" }"), "");
     let unknown = check("", "type = \"text\", default = { from = \"user.tenant\" }");
-    expect![""].assert_eq(&unknown);
+    expect![[r#"
+        error: users have no field `tenant`
+         --> nouns.toml:4:41
+          |
+        4 | x = { type = "text", default = { from = "user.tenant" } }
+          |                                         ^^^^^^^^^^^^^
+          |
+          = help: declare it: [users.fields]
+    "#]]
+    .assert_eq(&unknown);
     let misspelt = check(users, "type = \"text\", default = { from = \"user.tenent\" }");
-    expect![""].assert_eq(&misspelt);
+    expect![[r#"
+        error: users have no field `tenent`
+         --> nouns.toml:7:41
+          |
+        7 | x = { type = "text", default = { from = "user.tenent" } }
+          |                                         ^^^^^^^^^^^^^
+          |
+          = help: did you mean `user.tenant`?
+    "#]]
+    .assert_eq(&misspelt);
     let other_type = check(users, "type = \"integer\", default = { from = \"user.tenant\" }");
-    expect![""].assert_eq(&other_type);
+    expect![[r#"
+        error: a field of type `integer` cannot have a default of type `text`: user.tenant
+         --> nouns.toml:7:44
+          |
+        7 | x = { type = "integer", default = { from = "user.tenant" } }
+          |                                            ^^^^^^^^^^^^^
+          |
+          = help: give both the same type; a `text` can also be made from an email, url, date or uuid
+    "#]].assert_eq(&other_type);
     let narrower = check(users, "type = \"email\", default = { from = \"user.tenant\" }");
-    expect![""].assert_eq(&narrower);
+    expect![[r#"
+        error: a field of type `email` cannot have a default of type `text`: user.tenant
+         --> nouns.toml:7:42
+          |
+        7 | x = { type = "email", default = { from = "user.tenant" } }
+          |                                          ^^^^^^^^^^^^^
+          |
+          = help: give both the same type; a `text` can also be made from an email, url, date or uuid
+    "#]].assert_eq(&narrower);
     let scale = check(users, "type = \"decimal\", default = { from = \"user.rate\" }");
-    expect![""].assert_eq(&scale);
+    expect![[r#"
+        error: user.rate has a `scale` of 3, and the field one of 2
+         --> nouns.toml:7:44
+          |
+        7 | x = { type = "decimal", default = { from = "user.rate" } }
+          |                                            ^^^^^^^^^^^
+          |
+          = help: give both the same `scale`
+    "#]]
+    .assert_eq(&scale);
     let nested = check(
         users,
         "type = \"object\", fields = { y = { type = \"text\", default = { from = \"user.tenant\" } } }",
     );
-    expect![""].assert_eq(&nested);
+    expect![[r#"
+        error: `from` works on fields of the resource itself
+         --> nouns.toml:7:68
+          |
+        7 | x = { type = "object", fields = { y = { type = "text", default = { from = "user.tenant" } } } }
+          |                                                                    ^^^^
+          |
+          = help: inside lists and objects, a default is a constant
+    "#]].assert_eq(&nested);
     let word = check(users, "type = \"text\", default = { from = \"usr\" }");
-    expect![""].assert_eq(&word);
+    expect![[r#"
+        error: `from` expected "now" or "user" or "uuid", got "usr"
+         --> nouns.toml:7:41
+          |
+        7 | x = { type = "text", default = { from = "usr" } }
+          |                                         ^^^^^
+          |
+          = help: did you mean `user`?
+    "#]]
+    .assert_eq(&word);
 }

@@ -250,7 +250,8 @@ fn help_is_printed() {
 
         Options:
               --from <EXAMPLE>            The example to start from [default: store] [possible values:
-                                          store, library, blog, appointments, inventory, tickets]
+                                          store, library, blog, appointments, inventory, tickets, courses,
+                                          expenses]
               --from-database <DATABASE>  Write a model for the tables of a database: sqlite:PATH or
                                           postgres://USER@HOST/NAME
           -h, --help                      Print help

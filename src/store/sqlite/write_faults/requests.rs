@@ -148,12 +148,11 @@ fn fault_outcomes_of_state_transition_with_reference() {
     check(
         ("PUT /teams/team/tasks/task", body),
         &expect![[r#"
-                                taken time  intr  lock  full  gone  sync  fault panic
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        UPDATE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
-        INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
-    "#]],
+                                    taken time  intr  lock  full  gone  sync  fault panic
+            SELECT                  oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            UPDATE "tasks"          oio   oto   uuo   uuo   uuo   uuo   uuu!  oio   oio
+            INSERT nouns_changes    uuo   uuo   uuo   uuo   uuo   uuo   uuu!  uuo   uuo
+        "#]],
     );
 }
 
