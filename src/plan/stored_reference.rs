@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::validate::Reference;
+use crate::fault::OrBug as _;
 use crate::model::{Field, Resource, types};
 use crate::permit::UnreadableFields;
 use crate::value::{Id, Item, Value};
@@ -19,9 +20,12 @@ pub fn changed_references<'r>(
     let mut known: BTreeMap<usize, BTreeSet<Id>> = BTreeMap::new();
     let is_stored = |reference: &&Reference| {
         let ids = known.entry(reference.field).or_insert_with_key(|at| {
+            if unseen.contains(*at) {
+                return BTreeSet::new();
+            }
             let field = resource.fields.get(*at).zip(stored.values.get(*at));
-            let seen = field.filter(|_| !unseen.contains(*at));
-            seen.map(|(field, value)| reference_ids(field, value)).unwrap_or_default()
+            let (field, value) = field.or_bug("a reference is the value of a field");
+            reference_ids(field, value)
         });
         ids.contains(&reference.id)
     };

@@ -142,7 +142,7 @@ struct LinkChange {
 impl LinkChange {
     fn new(at: usize, field: &Field, before: Option<&Value>, after: Option<&Value>) -> Self {
         let ids = |value: Option<&Value>| {
-            value.map(|value| reference_ids(field, value)).unwrap_or_default()
+            value.map_or_else(BTreeSet::new, |value| reference_ids(field, value))
         };
         let (before, after) = (ids(before), ids(after));
         let list = |ids: BTreeSet<&Id>| {
