@@ -157,8 +157,8 @@ on_every_backend! {
         let refused = server.request("QUERY /guests", &query, r#"{"expand":["ledger"]}"#);
         assert_eq!(detail(&refused), "expand: ledger: no such relation here");
         let document = get("/-/openapi.json").json();
-        let names = &document["components"]["parameters"]["guest.expand"]["schema"]["items"]["enum"];
-        assert!(names.to_string().contains("\"friend\"") && !names.to_string().contains("ledger"), "{names}");
+        let names = &document["components"]["parameters"]["guest.expand"]["schema"]["items"]["pattern"];
+        assert!(names.to_string().contains("friend") && !names.to_string().contains("ledger"), "{names}");
     }
 
     fn expand_of_more_children_goes_on_with_the_second_level(backend: Backend) {
@@ -339,8 +339,8 @@ on_every_backend! {
         add("paid");
         assert_ne!(tag(&get("/customers?expand=orders")), before);
         let document = get("/-/openapi.json").json();
-        let names = &document["components"]["parameters"]["customer.expand"]["schema"]["items"]["enum"];
-        assert_eq!(*names, json!(["orders", "orders.customer", "orders.product"]));
+        let names = &document["components"]["parameters"]["customer.expand"]["schema"]["items"]["pattern"];
+        assert_eq!(*names, json!(r"^(orders(\(.+\))?(\.(customer|product))?)$"));
         assert_eq!(document["components"]["parameters"].get("product.expand"), None);
         assert_eq!(document["components"]["schemas"]["customer.selection"]["properties"].get("secrets"), None);
     }
