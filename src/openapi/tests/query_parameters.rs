@@ -99,43 +99,35 @@ fn listed_names(model: &Model, (caller, route): (&Caller, &Route)) -> Vec<String
     listed.split(", ").map(str::to_owned).collect()
 }
 
+fn add_fields(all: &mut BTreeSet<String>, before: &str, fields: &[model::Field]) {
+    for field in fields {
+        let name = format!("{before}{}", field.name);
+        add_fields(all, &format!("{name}."), &field.rules.fields);
+        all.insert(name);
+    }
+}
+
+/// The names of the fields of related items, alone and with `has`: one of both is described.
+fn related_candidates(model: &Model, resource: model::ResourceIndex) -> Vec<String> {
+    let resource = model.resource(resource);
+    let references = resource
+        .fields
+        .iter()
+        .filter_map(|field| Some((&*field.name, model.resource(field.rules.reference?.resource))));
+    let parent = resource.parent.map(|parent| model.resource(parent));
+    let parent = parent.map(|parent| (&*parent.name, parent));
+    let mut names = BTreeSet::new();
+    for (name, target) in parent.into_iter().chain(references) {
+        add_fields(&mut names, &format!("{name}."), &target.fields);
+    }
+    names.into_iter().flat_map(|name| [format!("{name}:has"), name]).collect()
+}
+
 /// All names that could be parameters, without operators.
 fn candidates(model: &Model) -> BTreeSet<String> {
-    fn add_fields(all: &mut BTreeSet<String>, before: &str, fields: &[model::Field]) {
-        for field in fields {
-            let name = format!("{before}{}", field.name);
-            add_fields(all, &format!("{name}."), &field.rules.fields);
-            all.insert(name);
-        }
-    }
-    let mut names: BTreeSet<String> = [
-        "id",
-        "created_at",
-        "updated_at",
-        "version",
-        "limit",
-        "cursor",
-        "sort",
-        "fields",
-        "count",
-        "any",
-        "not",
-        "since",
-        "snapshot",
-        "q",
-        "expand",
-        "as_of",
-        "wait",
-        "resource",
-        "subject",
-        "kind",
-        "actor",
-        "time",
-        "page",
-        "offset",
-    ]
-    .map(str::to_owned)
-    .into();
+    let names = "id created_at updated_at version limit cursor sort fields count any not since snapshot \
+        q expand as_of wait resource subject kind actor time page offset";
+    let mut names: BTreeSet<String> = names.split_whitespace().map(str::to_owned).collect();
     for resource in &model.resources {
         add_fields(&mut names, "", &resource.fields);
         names.extend(resource.parent_key.iter().map(ToString::to_string));
@@ -150,7 +142,7 @@ fn document_query_parameters_equal_the_parsers() {
         let candidates = candidates(&model);
         for (name, caller) in callers(&model) {
             let document = read_document(&model, &caller);
-            let operators = if caller.is_open() { &OPERATORS[..] } else { &["eq"] };
+            let operators = if caller.is_open() { &OPERATORS[..] } else { &["eq", "has"] };
             let is_tried = |parameter: &String| {
                 let operator = parameter.rsplit_once(':').map(|(_, operator)| operator);
                 operator.is_none_or(|one| one == "exists" || operators.contains(&one))
@@ -178,6 +170,12 @@ fn document_query_parameters_equal_the_parsers() {
                     let context = (&caller, route);
                     let found = accepted_parameters(&model, context, (&candidates, operators));
                     accepted.extend(found.iter().map(|name| plain(name)));
+                    let related = route.resource().map(|one| related_candidates(&model, one));
+                    let values = values(&model, context);
+                    let is_accepted = |name: &String| {
+                        parameter_fit(&model, context, (name, &values)) == ParameterFit::Accepted
+                    };
+                    accepted.extend(related.into_iter().flatten().filter(is_accepted));
                     for listed in listed_names(&model, context) {
                         let is_described = described.iter().any(|known| {
                             *known == listed || known.starts_with(&format!("{listed}:"))

@@ -155,16 +155,19 @@ on_every_backend! {
     }
 }
 
+/// The output of `nouns check` for a model with such a field.
+fn check(users: &str, field: &str) -> String {
+    let folder = Folder::new();
+    let model = format!("title = \"T\"\n{users}\n[resources.a.fields]\nx = {{ {field} }}\n");
+    std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
+    run_nouns(folder.path(), &["check"]).stderr
+}
+
+const USERS: &str = "[users.fields]\ntenant = { type = \"text\" }\nrate = { type = \"decimal\", scale = 3 }\nmail = { type = \"email\" }";
+
 #[test]
 fn default_from_a_user_field_is_typed() {
-    let folder = Folder::new();
-    let check = |users: &str, field: &str| {
-        let model = format!("title = \"T\"\n{users}\n[resources.a.fields]\nx = {{ {field} }}\n");
-        std::fs::write(folder.path().join("nouns.toml"), model).unwrap();
-        run_nouns(folder.path(), &["check"]).stderr
-    };
-    let users = "[users.fields]\ntenant = { type = \"text\" }\nrate = { type = \"decimal\", scale = 3 }\nmail = { type = \"email\" }";
-    assert_eq!(check(users, "type = \"text\", default = { from = \"user.mail\" }"), "");
+    assert_eq!(check(USERS, "type = \"text\", default = { from = \"user.mail\" }"), "");
     let unknown = check("", "type = \"text\", default = { from = \"user.tenant\" }");
     expect![[r#"
         error: users have no field `tenant`
@@ -176,7 +179,7 @@ fn default_from_a_user_field_is_typed() {
           = help: declare it: [users.fields]
     "#]]
     .assert_eq(&unknown);
-    let misspelt = check(users, "type = \"text\", default = { from = \"user.tenent\" }");
+    let misspelt = check(USERS, "type = \"text\", default = { from = \"user.tenent\" }");
     expect![[r#"
         error: users have no field `tenent`
          --> nouns.toml:7:41
@@ -187,7 +190,7 @@ fn default_from_a_user_field_is_typed() {
           = help: did you mean `user.tenant`?
     "#]]
     .assert_eq(&misspelt);
-    let other_type = check(users, "type = \"integer\", default = { from = \"user.tenant\" }");
+    let other_type = check(USERS, "type = \"integer\", default = { from = \"user.tenant\" }");
     expect![[r#"
         error: a field of type `integer` cannot have a default of type `text`: user.tenant
          --> nouns.toml:7:44
@@ -197,7 +200,11 @@ fn default_from_a_user_field_is_typed() {
           |
           = help: give both the same type; a `text` can also be made from an email, url, date or uuid
     "#]].assert_eq(&other_type);
-    let narrower = check(users, "type = \"email\", default = { from = \"user.tenant\" }");
+}
+
+#[test]
+fn default_from_a_user_field_fits_the_rules_of_its_type() {
+    let narrower = check(USERS, "type = \"email\", default = { from = \"user.tenant\" }");
     expect![[r#"
         error: a field of type `email` cannot have a default of type `text`: user.tenant
          --> nouns.toml:7:42
@@ -207,7 +214,7 @@ fn default_from_a_user_field_is_typed() {
           |
           = help: give both the same type; a `text` can also be made from an email, url, date or uuid
     "#]].assert_eq(&narrower);
-    let scale = check(users, "type = \"decimal\", default = { from = \"user.rate\" }");
+    let scale = check(USERS, "type = \"decimal\", default = { from = \"user.rate\" }");
     expect![[r#"
         error: user.rate has a `scale` of 3, and the field one of 2
          --> nouns.toml:7:44
@@ -219,7 +226,7 @@ fn default_from_a_user_field_is_typed() {
     "#]]
     .assert_eq(&scale);
     let nested = check(
-        users,
+        USERS,
         "type = \"object\", fields = { y = { type = \"text\", default = { from = \"user.tenant\" } } }",
     );
     expect![[r#"
@@ -231,7 +238,7 @@ fn default_from_a_user_field_is_typed() {
           |
           = help: inside lists and objects, a default is a constant
     "#]].assert_eq(&nested);
-    let word = check(users, "type = \"text\", default = { from = \"usr\" }");
+    let word = check(USERS, "type = \"text\", default = { from = \"usr\" }");
     expect![[r#"
         error: `from` expected "now" or "user" or "uuid", got "usr"
          --> nouns.toml:7:41
