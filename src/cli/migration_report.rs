@@ -29,7 +29,9 @@ impl PlanSubject<'_> {
             Database::Postgres(_) => POSTGRES_ROWS_PER_SECOND,
         };
         match step.action {
-            StepAction::Rewrite => step.items.div_euclid(rate).saturating_add(1),
+            StepAction::Rewrite | StepAction::Derive => {
+                step.items.div_euclid(rate).saturating_add(1)
+            }
             StepAction::Remove | StepAction::Check => {
                 step.items.div_euclid(rate.saturating_mul(4)).saturating_add(1)
             }
@@ -117,7 +119,7 @@ fn work_words(step: &MigrationStep) -> &'static str {
         StepAction::Rename => "changes names only",
         StepAction::Remove if step.path.contains('.') => "deletes its values",
         StepAction::Remove => "deletes its table",
-        StepAction::Rewrite => "rewrites its table",
+        StepAction::Rewrite | StepAction::Derive => "rewrites its table",
         StepAction::Check => "reads its table",
         StepAction::Add | StepAction::Rebuild | StepAction::Refuse => "changes no items",
     }

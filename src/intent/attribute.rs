@@ -7,8 +7,9 @@
 use super::target::PathForm;
 use crate::fault::{self, OrBug};
 use crate::json;
+use crate::model::derivation::Derivation;
 use crate::model::types::parse_canonical;
-use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, nearest};
+use crate::model::{Field, Resource, SORTED_CHARS_MAX, StorageClass, TextOrder, nearest};
 use crate::value::{Item, Value, truncate_for_message};
 
 /// An attribute of an item.
@@ -71,6 +72,11 @@ impl Attribute {
         self.field(resource).is_none_or(Field::is_sorted_whole)
     }
 
+    /// Whether items are sorted by a text that is derived from its own.
+    pub fn has_sort_key(&self, resource: &Resource) -> bool {
+        self.field(resource).is_some_and(|field| field.order == TextOrder::Unicode)
+    }
+
     /// The value that determines the item's position in a sorted list.
     pub fn sort_value(&self, resource: &Resource, item: &Item) -> Value {
         let value = match self {
@@ -88,6 +94,9 @@ impl Attribute {
             }
         };
         match value {
+            Value::Text(text) if self.has_sort_key(resource) => {
+                Value::text(&Derivation::SortKey.derive(&text))
+            }
             Value::Text(text) if !self.is_sorted_whole(resource) => Value::text(sort_prefix(&text)),
             Value::List(_) | Value::Object(_) | Value::Json(_) | Value::Clear(_) => Value::Null,
             value => value,

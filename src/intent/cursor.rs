@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::attribute::{Attribute, SortKey, sort_prefix};
 use crate::fault::{self, OrBug};
+use crate::model::derivation::is_sort_key;
 use crate::model::{Resource, StorageClass};
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
@@ -180,7 +181,8 @@ fn read_value(bytes: &mut &[u8], resource: &Resource, aspect: &Attribute) -> Opt
             let text = str::from_utf8(text).ok().filter(|text| !text.contains('\0'))?;
             let is_id = field.is_some_and(|field| field.rules.reference.is_some());
             let is_whole = aspect.is_sorted_whole(resource) || sort_prefix(text) == text;
-            let fits = is_whole && (!is_id || IdKind::Uuid.parse(text).is_some());
+            let is_key = !aspect.has_sort_key(resource) || is_sort_key(text);
+            let fits = is_whole && is_key && (!is_id || IdKind::Uuid.parse(text).is_some());
             fits.then(|| Value::text(text))?
         }
         _ => return None,

@@ -11,6 +11,7 @@ use super::filter_value::{
 use super::relations::{ReadableResources, name_relations, relations_to_one};
 use crate::fault::OrBug as _;
 use crate::json::{self, Json};
+use crate::model::derivation::fold;
 use crate::model::expr::{Comparison, RelationStep};
 use crate::model::{Field, Model, Resource, StorageClass, nearest};
 use crate::value::{Value, truncate_for_message};
@@ -95,7 +96,16 @@ pub enum FilterTest {
     /// prefix; without a second, the range has no upper end.
     Prefix(Box<str>, Option<Box<str>>),
     Contains(Box<str>),
+    Match(FoldedText),
     Exists(bool),
+}
+
+/// A text that is contained without regard to case and accents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoldedText {
+    /// As it was sent.
+    pub sent: Box<str>,
+    pub folded: Box<str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,10 +116,15 @@ pub enum FilterOperator {
     Has,
     Prefix,
     Contains,
+    Match,
     Exists,
 }
 
-const OPERATORS: [(&str, FilterOperator); 12] = [
+const MATCH: &str = "match";
+/// Short for `match`, directly after the name of a field: `name~=ann`.
+const MATCH_SIGN: &str = "~";
+
+const OPERATORS: [(&str, FilterOperator); 13] = [
     ("eq", FilterOperator::Compare(Comparison::Equal)),
     ("ne", FilterOperator::Compare(Comparison::NotEqual)),
     ("gt", FilterOperator::Compare(Comparison::Greater)),
@@ -121,6 +136,7 @@ const OPERATORS: [(&str, FilterOperator); 12] = [
     ("has", FilterOperator::Has),
     ("prefix", FilterOperator::Prefix),
     ("contains", FilterOperator::Contains),
+    (MATCH, FilterOperator::Match),
     ("exists", FilterOperator::Exists),
 ];
 
@@ -145,6 +161,7 @@ impl FilterOperator {
             Self::Prefix | Self::Contains => {
                 field.is_some_and(|field| field.kind.is_searchable_text)
             }
+            Self::Match => field.is_some_and(|field| field.is_matched),
         }
     }
 }
@@ -214,6 +231,7 @@ pub fn read(
     values_max: usize,
 ) -> Result<FilterTest, String> {
     let wrong = |detail: String| format!("{}: {detail}", truncate_for_message(parameter));
+    let operator = if operator == MATCH_SIGN { MATCH } else { operator };
     let Some((_, found)) = OPERATORS.iter().find(|(word, _)| *word == operator) else {
         let near = nearest(operator, OPERATORS.iter().map(|(word, _)| *word));
         let near = near.map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
@@ -221,6 +239,11 @@ pub fn read(
         return Err(wrong(format!("no such operator (there are {listed}){near}")));
     };
     let field = aspect.field(known.resource);
+    let is_text = field.is_some_and(|field| field.kind.is_searchable_text);
+    if *found == FilterOperator::Match && is_text && !found.is_applicable(aspect, field) {
+        let detail = "the field is not declared match = true, so it cannot be matched";
+        return Err(wrong(detail.to_owned()));
+    }
     if !found.is_applicable(aspect, field) {
         let fits = |(_, one): &&(_, FilterOperator)| one.is_applicable(aspect, field);
         let fitting = OPERATORS.iter().filter(fits).map(|(word, _)| *word);
@@ -253,6 +276,9 @@ pub fn read(
         FilterOperator::Contains => {
             sent.text().and_then(check_text).map(|text| FilterTest::Contains(text.into()))
         }
+        FilterOperator::Match => sent.text().and_then(check_text).map(|text| {
+            FilterTest::Match(FoldedText { sent: text.into(), folded: fold(text).into() })
+        }),
         FilterOperator::Exists => match sent {
             SentValue::Text("true") | SentValue::Json(Json::Boolean(true)) => {
                 Ok(FilterTest::Exists(true))
@@ -289,6 +315,7 @@ impl FilterTest {
             Self::Has(_) => FilterOperator::Has,
             Self::Prefix(..) => FilterOperator::Prefix,
             Self::Contains(_) => FilterOperator::Contains,
+            Self::Match(_) => FilterOperator::Match,
             Self::Exists(_) => FilterOperator::Exists,
         };
         let word = OPERATORS.iter().find(|(_, one)| *one == operator).map(|(word, _)| *word);
@@ -297,10 +324,19 @@ impl FilterTest {
             Self::Between(from, to) => join_values(&[from, to]),
             Self::In(values) => join_values(&values.iter().collect::<Vec<_>>()),
             Self::Prefix(text, _) | Self::Contains(text) => text.to_string(),
+            Self::Match(text) => text.sent.to_string(),
             Self::Exists(exists) => exists.to_string(),
         };
         (word.or_bug("each operator has a name"), text)
     }
+}
+
+/// A parameter as the name and the operator; without one, it is `eq`.
+pub fn split_operator(parameter: &str) -> (&str, &str) {
+    parameter
+        .rsplit_once(':')
+        .or_else(|| Some((parameter.strip_suffix(MATCH_SIGN)?, MATCH)))
+        .unwrap_or((parameter, "eq"))
 }
 
 /// The smallest text, by code points, that is greater than all texts with this prefix.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use super::attribute::{Attribute, nested_value};
 use super::filter::{AttributeTest, Filter, FilterTest};
 use crate::fault;
+use crate::model::derivation::fold;
 use crate::model::expr::Comparison;
 use crate::model::{Resource, types};
 use crate::value::{Id, Item, Value};
@@ -104,7 +105,14 @@ fn test_holds(test: &FilterTest, value: &Value) -> bool {
             *text >= *from && to.as_ref().is_none_or(|to| *text < *to)
         }
         (FilterTest::Contains(part), Value::Text(text)) => text.contains(&**part),
-        (FilterTest::Has(_) | FilterTest::Prefix(..) | FilterTest::Contains(_), _) => false,
+        (FilterTest::Match(part), Value::Text(text)) => fold(text).contains(&*part.folded),
+        (
+            FilterTest::Has(_)
+            | FilterTest::Prefix(..)
+            | FilterTest::Contains(_)
+            | FilterTest::Match(_),
+            _,
+        ) => false,
     }
 }
 

@@ -4,7 +4,7 @@
 //! `{"any": [{"status": "paid"}, {"status": "open", "total": {"gt": 100}}]}` in JSON.
 
 use super::attribute::{Attribute, UnusableName, VisibleResource, no_such_message};
-use super::filter::{self, AttributeTest, Filter};
+use super::filter::{self, AttributeTest, Filter, split_operator};
 use super::filter_value::SentValue;
 use super::group_text::{escape, split_outside, strip_parentheses, unescape};
 use super::relations::{ReadableResources, name_relations, relations_to_one};
@@ -271,10 +271,6 @@ fn refuse_empty(filters: Vec<Filter>) -> Result<Vec<Filter>, String> {
         true => Err("expected at least one filter, got none".to_owned()),
         false => Ok(filters),
     }
-}
-
-fn split_operator(parameter: &str) -> (&str, &str) {
-    parameter.rsplit_once(':').unwrap_or((parameter, "eq"))
 }
 
 fn make_group(word: &str, filters: Vec<Filter>) -> Filter {

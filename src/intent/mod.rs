@@ -33,7 +33,7 @@ pub use changes::{CHANGES_PARAMETERS, ChangesQuery, LogFilter, LogWatchQuery, WA
 pub use expand::{CHILDREN_MAX, PATHS_MAX};
 pub use filter::{
     AttributeTest, Filter, FilterOperator, FilterParameter, FilterTest, filter_parameters,
-    related_filter_parameters, tests_in,
+    related_filter_parameters, split_operator, tests_in,
 };
 pub use filter_match::matches;
 pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};

@@ -57,7 +57,10 @@ impl<'m> RowConversion<'m> {
     pub fn new(before: &'m Resource, after: &'m Resource, changes: &[&ModelChange]) -> Self {
         let effects = |at: usize| {
             let own = changes.iter().filter(move |change| change.field == Some(at));
-            own.map(|change| change.effect).filter(|effect| *effect != MigrationEffect::Rename)
+            let is_of_values = |effect: &MigrationEffect| {
+                !matches!(effect, MigrationEffect::Rename | MigrationEffect::Derive)
+            };
+            own.map(|change| change.effect).filter(is_of_values)
         };
         let is_rewrite = |effect| {
             use MigrationEffect::{Overwrite, Remove, Rewrite};

@@ -10,7 +10,9 @@ use std::fmt::Display;
 
 use super::field::{Field, ResourceIndex};
 use super::resource::{Model, Resource, UniqueRule, UniqueScope};
-use super::rule_diff::{check_names, has_fewer_choices, tightened_checks, tightened_rules};
+use super::rule_diff::{
+    check_names, derived_change, has_fewer_choices, tightened_checks, tightened_rules,
+};
 use super::type_conversion;
 use crate::value::IdKind;
 
@@ -55,6 +57,8 @@ pub enum MigrationEffect {
     Rewrite,
     /// Values that clients have sent are replaced by computed ones.
     Overwrite,
+    /// The texts that follow from a field are made anew; its values stay.
+    Derive,
     /// Values that are there may violate a rule.
     Check,
     /// Values that are there may violate this unique rule of the new resource.
@@ -337,6 +341,9 @@ impl<'d> ModelComparison<'d> {
     fn compare_fields(&mut self, before: &Field, after: &Field) {
         let (was, is) = (&before.rules, &after.rules);
         self.compare_expressions(before, after);
+        if let Some(reason) = derived_change(before, after) {
+            self.add(MigrationEffect::Derive, reason);
+        }
         let conversion = match type_conversion::can_convert(before, after) {
             true => (MigrationEffect::Rewrite, ""),
             false => (MigrationEffect::Refuse, ", and there is no conversion"),

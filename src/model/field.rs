@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use super::derivation::{DERIVED_VERSION, Derivation, SORTED_CHARS_MAX};
 use super::expr::{Expr, MemberTest};
 pub use super::settings::ResourceIndex;
 use crate::json::Json;
@@ -22,6 +23,11 @@ pub struct Field {
     pub filter: bool,
     /// A row filter looks items up by it, so it has an index across all parents too.
     pub is_row_filter_key: bool,
+    /// Texts can be matched without regard to case and accents.
+    pub is_matched: bool,
+    pub order: TextOrder,
+    /// The version of its derived texts, if it has some.
+    pub derived_version: u64,
     /// Never shown; keeps its value if a PUT leaves it out. Null, where it is nullable, asks the server for a new
     /// value, which the response to that request shows.
     pub secret: bool,
@@ -43,6 +49,15 @@ pub struct Field {
     pub renamed_from: Option<Box<str>>,
     /// The value that a migration gives to existing items without one.
     pub fill: Option<Value>,
+}
+
+/// The order of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextOrder {
+    /// By code points.
+    CodePoints,
+    /// By the Unicode Collation Algorithm, with its root collation.
+    Unicode,
 }
 
 /// The source of a default value that the server makes when an item is created.
@@ -274,10 +289,6 @@ pub struct Deprecated {
     pub use_instead: Option<Box<str>>,
 }
 
-/// Texts are sorted by this many characters. An index contains no more of a text, and a cursor has to fit
-/// into a URL.
-pub const SORTED_CHARS_MAX: usize = 256;
-
 impl Field {
     /// A field without rules that nothing requires.
     pub fn new(name: &str, kind: &'static FieldType) -> Self {
@@ -287,6 +298,9 @@ impl Field {
             required: false,
             nullable: false,
             filter: false,
+            is_matched: false,
+            order: TextOrder::CodePoints,
+            derived_version: DERIVED_VERSION,
             secret: false,
             server_set: false,
             fixed: false,
@@ -306,6 +320,15 @@ impl Field {
     /// Whether the server makes its value on every write, whatever a client sends.
     pub fn is_made_by_server(&self) -> bool {
         self.computed.is_some() || self.audit.is_some()
+    }
+
+    /// The texts that are stored beside its own.
+    pub fn derivations(&self) -> impl Iterator<Item = Derivation> {
+        let (is_matched, order) = (self.is_matched, self.order);
+        Derivation::ALL.into_iter().filter(move |derivation| match derivation {
+            Derivation::Folded => is_matched,
+            Derivation::SortKey => order == TextOrder::Unicode,
+        })
     }
 
     /// Whether its texts are short enough to be sorted as a whole.

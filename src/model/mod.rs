@@ -8,6 +8,7 @@ pub mod builtin;
 pub mod conversion;
 mod cors_origins;
 pub mod database_tables;
+pub mod derivation;
 pub mod diff;
 pub mod expr;
 mod field;
@@ -25,10 +26,11 @@ pub mod settings;
 mod type_conversion;
 pub mod types;
 
+pub use derivation::SORTED_CHARS_MAX;
 pub use expr::Expr;
 pub use field::{
     AuditedUser, DefaultSource, Deprecated, Field, FieldRules, OnDelete, ReferenceTarget,
-    ResourceIndex, SORTED_CHARS_MAX, StateMachine, StorageClass, TransitionLimit,
+    ResourceIndex, StateMachine, StorageClass, TextOrder, TransitionLimit,
 };
 pub use file::retained::read_with_retained;
 pub use file::{read, read_places, read_shape};

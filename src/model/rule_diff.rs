@@ -44,6 +44,16 @@ pub fn has_fewer_choices(before: &FieldRules, after: &FieldRules) -> bool {
             || before.one_of.iter().any(|value| !after.one_of.contains(value)))
 }
 
+/// Why the texts that are stored beside those of a field have to be made anew.
+pub fn derived_change(before: &Field, after: &Field) -> Option<&'static str> {
+    let (was, is) = (Vec::from_iter(before.derivations()), Vec::from_iter(after.derivations()));
+    match was == is {
+        true if is.is_empty() || before.derived_version == after.derived_version => None,
+        true => Some("this version makes other texts for match and order, which are stored"),
+        false => Some("match or order changed, and with it the texts that are stored for it"),
+    }
+}
+
 /// The checks of the new version that stored items may break, by index.
 pub fn tightened_checks(before: &Resource, after: &Resource) -> Vec<usize> {
     let checks = after.checks.iter().enumerate();

@@ -36,6 +36,9 @@ pub fn filter_parameter(
         FilterOperator::Has => format!("`{attribute}` has this element."),
         FilterOperator::Prefix => format!("`{attribute}` begins with this text."),
         FilterOperator::Contains => format!("`{attribute}` contains this text."),
+        FilterOperator::Match => {
+            format!("`{attribute}` contains this text, without regard to case and accents.")
+        }
         FilterOperator::Exists => format!("`{attribute}` has a value (`true`) or none (`false`)."),
     };
     let is_ordered = !matches!(
@@ -47,7 +50,7 @@ pub fn filter_parameter(
         FilterOperator::Exists => {
             query_parameter(&filter.name, &about, object! { "type": "boolean" })
         }
-        FilterOperator::Prefix | FilterOperator::Contains => {
+        FilterOperator::Prefix | FilterOperator::Contains | FilterOperator::Match => {
             query_parameter(&filter.name, &about, text())
         }
         FilterOperator::Compare(_) | FilterOperator::Has => {

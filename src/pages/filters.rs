@@ -8,12 +8,12 @@ use super::related::PageSource;
 use super::source::value_text;
 use crate::intent::{
     CONTROL_PARAMETERS, FilterParameter, GROUP_PARAMETERS, PathForm, VisibleResource,
-    filter_parameters, related_filter_parameters,
+    filter_parameters, related_filter_parameters, split_operator,
 };
 use crate::model::{Resource, StorageClass};
 
 /// The operators in words, by their names in a query.
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 13] = [
     ("eq", "is"),
     ("ne", "is not"),
     ("gt", "more than"),
@@ -25,6 +25,7 @@ const WORDS: [(&str, &str); 12] = [
     ("has", "has"),
     ("prefix", "begins with"),
     ("contains", "contains"),
+    ("match", "is like"),
     ("exists", "has a value"),
 ];
 /// Forms for further attributes are left out; the address takes them.
@@ -48,10 +49,9 @@ impl Chip {
     pub fn new(path: &str, parameters: &[(String, String)], at: usize) -> Self {
         let (name, value) = parameters.get(at).map_or(("", ""), |(name, value)| (name, value));
         let is_group = GROUP_PARAMETERS.contains(&name);
-        let (field, operator) = match name.rsplit_once(':') {
-            Some(parts) => parts,
-            None if is_group => (name, "of"),
-            None => (name, "eq"),
+        let (field, operator) = match is_group {
+            true => (name, "of"),
+            false => split_operator(name),
         };
         let without = QueryLink::new(path, parameters).without_index(at).without("cursor");
         Self {
@@ -156,13 +156,12 @@ impl FilterForm {
             },
             None => Vec::new(),
         };
-        let operators: Vec<&str> = parameters
-            .iter()
-            .map(|one| one.name.rsplit_once(':').map_or("eq", |(_, operator)| operator))
-            .collect();
+        let operators: Vec<&str> =
+            parameters.iter().map(|one| split_operator(&one.name).1).collect();
         let usual = match () {
             () if !choices.is_empty() => "eq",
             () if is_time => "gte",
+            () if operators.contains(&"match") => "match",
             () if operators.contains(&"prefix") => "prefix",
             () if operators.contains(&"has") => "has",
             () => "eq",

@@ -98,6 +98,7 @@ fn unindexable_test(of: (&Model, &Resource), term: &AttributeTest) -> Option<Str
     let name = term.name(of);
     match &term.test {
         FilterTest::Contains(_) => Some(format!("{name}:contains")),
+        FilterTest::Match(_) => Some(format!("{name}:match")),
         FilterTest::Has(_) => Some(format!("{name}:has")),
         FilterTest::Compare(Comparison::NotEqual, _) => Some(format!("{name}:ne")),
         FilterTest::Compare(_, _)

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use crate::fault::OrBug;
 use crate::model::{Field, Model, Resource, StorageClass, UniqueRule, UniqueScope, types};
 use crate::store::error::InternalError;
+use crate::store::sql::derived::{DerivedColumn, changed_derived, derived_columns};
 use crate::store::sql::insert::ENTRY_BINDS;
 use crate::store::statement::{Bind, Columns};
 use crate::value::{Decimal, Id, IdKind, Item, Value};
@@ -24,7 +25,16 @@ pub fn insert_binds<'a>(resource: &Resource, item: &'a Item) -> Vec<Bind<'a>> {
     binds.extend(
         item.values.iter().zip(&resource.fields).map(|(value, field)| bind_field(field, value)),
     );
+    binds.extend(derived_columns(resource).map(|derived| bind_derived(derived, &item.values)));
     binds
+}
+
+/// The text that is derived from a value of an item.
+pub fn bind_derived<'a>(derived: DerivedColumn<'_>, values: &'a [Value]) -> Bind<'a> {
+    match values.get(derived.at) {
+        Some(Value::Text(text)) => Bind::Derived(derived.derivation, text),
+        _ => Bind::Null,
+    }
 }
 
 /// The parameters of an UPDATE, with capacity for a change log entry after them.
@@ -38,6 +48,8 @@ pub fn update_binds<'a>(
     binds.extend([Bind::Id(after.id), Bind::Integer(before.version)]);
     binds.extend([Bind::Moment(after.updated_at), Bind::Integer(after.version)]);
     binds.extend(changed.iter().map(|index| bind_value(resource, after, *index)));
+    let derived = changed_derived(resource, changed);
+    binds.extend(derived.map(|derived| bind_derived(derived, &after.values)));
     binds
 }
 

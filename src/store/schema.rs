@@ -16,6 +16,7 @@ use crate::store::error::{InternalError, MigrationError, StatementError};
 use crate::store::present_parts::read_indexes;
 use crate::store::sql::ddl::link_table;
 use crate::store::sql::ddl::{self, ForeignKey, IndexDefinition};
+use crate::store::sql::derived::derived_from;
 use crate::store::sql::idempotency::IDEMPOTENCY_CLOCK;
 use crate::store::sql::statements;
 use crate::store::{change_log, idempotency, links, system_values, users, webhooks};
@@ -199,7 +200,10 @@ fn undo_unfinished(before: &Model, unfinished: &Model) -> String {
         Difference::AddField(index, at) => {
             let resource = unfinished.resource(*index);
             let field = resource.fields.get(*at).or_bug(ADDED_FIELD);
-            let column = ddl::drop_column(&resource.table, &field.name);
+            let columns = derived_from(*at, field).map(|derived| derived.name());
+            let columns = [field.name.to_string()].into_iter().chain(columns);
+            let columns = columns.map(|column| ddl::drop_column(&resource.table, &column));
+            let column = columns.collect::<Vec<_>>().join("; ");
             Some(match field.many_references() {
                 None => column,
                 Some(_) => format!("{}; {column}", ddl::drop_table(&link_table(resource, field))),
@@ -294,7 +298,9 @@ async fn migrate_tables<D: Driver>(
     for (index, at) in fields.into_iter().filter(|(index, _)| !rebuild.new.contains(index)) {
         let resource = model.resource(index);
         let field = resource.fields.get(at).or_bug(ADDED_FIELD);
-        driver.execute(&ddl::add_column(model, resource, field, dialect), &[]).await?;
+        for column in ddl::add_columns(model, resource, field, dialect) {
+            driver.execute(&column, &[]).await?;
+        }
         let own = ddl::foreign_keys(model, resource, Some(field), dialect);
         keys.extend(own.iter().map(ForeignKey::add_unvalidated));
     }

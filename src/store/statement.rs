@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::fault;
+use crate::model::derivation::Derivation;
 use crate::store::error::InternalError;
 use crate::value::{Decimal, Id, IdKind, Moment, Value};
 
@@ -68,6 +69,8 @@ pub enum Bind<'a> {
     /// As text in its canonical form.
     MomentText(Moment),
     Id(Id),
+    /// The text that is derived from this one.
+    Derived(Derivation, &'a str),
 }
 
 impl<'a> Bind<'a> {

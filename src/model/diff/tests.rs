@@ -275,3 +275,22 @@ fn diff_of_a_parent_named_none_is_refused() {
         );
     }
 }
+
+/// The stored model has the version of the texts that follow from a field; a model file does not.
+#[test]
+fn diff_of_another_version_of_derived_texts_makes_them_anew() {
+    let field = "name = { type = \"text\", filter = true, match = true, order = \"unicode\" }";
+    let text = format!("title = \"T\"\n[resources.note.fields]\n{field}\n");
+    let new = read("m.toml", &text).unwrap();
+    let stored = |version: &str| {
+        let shape = new.shape.replace("derived_version = 1", version);
+        crate::model::read_shape(&shape).unwrap_or_else(|errors| panic!("{errors}"))
+    };
+    assert_eq!(compare(&stored("derived_version = 1"), &new), []);
+    match &compare(&stored("derived_version = 7"), &new)[..] {
+        [Difference::Change(change)] => assert_eq!(change.effect, MigrationEffect::Derive),
+        other => panic!("{other:?}"),
+    }
+    let text = text.replace("match = true", "match = true, derived_version = 1");
+    assert!(read("m.toml", &text).is_err());
+}

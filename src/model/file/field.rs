@@ -10,8 +10,9 @@ use super::resource_names::{LEVELS_MAX, ResourceNames};
 use super::toml_tree::{TomlEntry, TomlTable, type_name};
 use super::{deprecation, renames, rules, states};
 use crate::json::Json;
+use crate::model::derivation::DERIVED_VERSION;
 use crate::model::field::{
-    DefaultSource, Field, FieldRules, FieldType, OnDelete, ReferenceTarget, StorageClass,
+    DefaultSource, Field, FieldRules, FieldType, OnDelete, ReferenceTarget, StorageClass, TextOrder,
 };
 use crate::model::report::join_with_and;
 use crate::model::types::{self, REFERENCES_MAX};
@@ -92,6 +93,7 @@ fn read<'t>(
         table.find("type").unwrap_or(entry).refuse_with_help(message, help);
         return None;
     }
+    let derived_version = table.count(field_keys::DERIVED_VERSION_KEY);
     // The rest sees only the keys that the type allows.
     let table = table.only(|key| field_keys::has_key(kind, key));
     let before = entry.mistake_count();
@@ -101,6 +103,16 @@ fn read<'t>(
     field.required = table.flag("required").unwrap_or(false);
     field.nullable = table.flag("nullable").unwrap_or(false);
     field.filter = table.flag("filter").unwrap_or(false);
+    field.is_matched = table.flag("match").unwrap_or(false);
+    field.derived_version = derived_version.unwrap_or(DERIVED_VERSION);
+    field.order = table.choice("order", keys::ORDERS).unwrap_or(TextOrder::CodePoints);
+    for (key, is_on) in [("match", field.is_matched), ("order", field.order == TextOrder::Unicode)]
+    {
+        if let Some(entry) = table.find(key).filter(|_| is_on && !field.filter) {
+            let help = "add filter = true, or take it out";
+            entry.key.refuse_with_help(format!("`{key}` needs `filter = true`"), help);
+        }
+    }
     read_contents(&mut field, entry, &table, context);
     let is_valid = entry.mistake_count() == before;
     rules::read(&mut field, &table);

@@ -8,6 +8,9 @@ use super::toml_tree::{TomlEntry, TomlTable};
 use crate::model::field::{FieldType, KeyRefusal};
 use crate::model::report::join_with_and;
 
+/// The key of the version of the texts that are derived from a field, in the stored model only.
+pub const DERIVED_VERSION_KEY: &str = "derived_version";
+
 /// The position of a field. Each position allows fewer keys than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldPosition {
@@ -51,6 +54,9 @@ pub fn check(table: &TomlTable<'_>, kind: &FieldType, position: FieldPosition) {
         table.entries.iter().filter(|entry| !entry.key.refuse_reserved_key())
     {
         let word = key.value;
+        if word == DERIVED_VERSION_KEY && key.is_in_shape() {
+            continue;
+        }
         let reason = match has_key(kind, word) {
             true => position_refusal(word, kind, is_computed, position),
             false => (kind.key_refusal)(word),
@@ -85,8 +91,8 @@ fn position_refusal(
     match (position, key) {
         (
             FieldPosition::Element,
-            "required" | "nullable" | "default" | "deprecated" | "unique" | "filter"
-            | "renamed_from" | "fill",
+            "required" | "nullable" | "default" | "deprecated" | "unique" | "filter" | "match"
+            | "order" | "renamed_from" | "fill",
         ) => Some((
             "says nothing about an element of a list",
             "elements are always there and never null; take it out",
@@ -95,7 +101,7 @@ fn position_refusal(
             "works on fields of the resource itself",
             "compute it there, with `sum` where a list is involved",
         )),
-        (FieldPosition::Object { .. }, "unique") => Some((
+        (FieldPosition::Object { .. }, "unique" | "match" | "order") => Some((
             "works on fields of the resource itself",
             "move the field out of the object, or take this out",
         )),

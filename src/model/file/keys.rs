@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::model::field::{DefaultSource, OnDelete};
+use crate::model::field::{DefaultSource, OnDelete, TextOrder};
 use crate::model::resource::{
     Algorithm, AuthScheme, ChallengeForm, ChangeLogDetail, GrantVerb, Qop, UniqueConflict,
 };
@@ -112,6 +112,8 @@ pub static REFERENCES_ON_DELETE: &WordMeanings<OnDelete> =
     &[("restrict", OnDelete::Restrict), ("remove", OnDelete::Clear)];
 pub static DEFAULT_SOURCES: &WordMeanings<DefaultSource> =
     &[("now", DefaultSource::Now), ("user", DefaultSource::User), ("uuid", DefaultSource::Uuid)];
+pub static ORDERS: &WordMeanings<TextOrder> =
+    &[("code-points", TextOrder::CodePoints), ("unicode", TextOrder::Unicode)];
 pub static CONFLICTS: &WordMeanings<UniqueConflict> =
     &[("silent", UniqueConflict::Silent), ("tell", UniqueConflict::Tell)];
 pub static CHANGES: &WordMeanings<ChangeLogDetail> =
@@ -209,6 +211,8 @@ table_keys! {
         "fields" Tables("member"), "what the object is made of";
         "unique" Other(Unique), "occurs once: in the resource (true) or within one parent (\"parent\")";
         "filter" Flag, "may be filtered and sorted by, and has an index";
+        "match" Flag, "may be matched without regard to case and accents (~)";
+        "order" Choice(|| words(ORDERS)), "how it is sorted: by code points, or as people do";
         "deprecated" Table("deprecated"), "marks it as going away";
         "renamed_from" Name, "its former name, by which a migration keeps the stored values";
         "fill" Other(Value), "the value that a migration gives to existing items without one";

@@ -5,12 +5,12 @@
 
 use std::fmt::Write;
 
-use super::field_keys::{self, FieldPosition};
+use super::field_keys::{self, DERIVED_VERSION_KEY, FieldPosition};
 use super::keys;
 use crate::json::{self, Json};
 use crate::model::{
     AuditedUser, ChangeLogDetail, Deprecated, Field, ItemCheck, OnDelete, Resource, ResourceIndex,
-    StateMachine, UniqueRule, UniqueScope,
+    StateMachine, TextOrder, UniqueRule, UniqueScope,
 };
 use crate::value::{IdKind, Value};
 
@@ -165,6 +165,10 @@ fn field_pairs(field: &Field, unique: Option<&UniqueRule>, all: &[Resource]) -> 
         pairs.push_pair("next", transition_pairs(states).to_inline_table());
     }
     pairs.push_flag("filter", field.filter && takes("filter"));
+    pairs.push_flag("match", field.is_matched);
+    pairs.push_text("order", (field.order == TextOrder::Unicode).then_some("unicode"));
+    let has_derived = field.derivations().next().is_some();
+    pairs.push_number(DERIVED_VERSION_KEY, has_derived.then_some(field.derived_version));
     match unique.map(|unique| unique.scope) {
         Some(UniqueScope::Resource) => pairs.push_flag("unique", true),
         Some(UniqueScope::Parent) => pairs.push_text("unique", Some("parent")),

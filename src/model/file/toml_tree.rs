@@ -59,6 +59,11 @@ impl<'t> TomlText<'t> {
         found
     }
 
+    /// Whether it is in the model that a database stores.
+    pub fn is_in_shape(&self) -> bool {
+        self.mistakes.is_shape
+    }
+
     /// Adds a mistake if the key is reserved, and returns whether it is.
     pub fn refuse_reserved_key(&self) -> bool {
         let help = keys::reserved_key_help(self.value);

@@ -13,7 +13,7 @@ pub static EMAIL: FieldType = FieldType {
     is_searchable_text: true,
     chars_max: Some(EMAIL_BYTES_MAX),
     default_sources: &[DefaultSource::User],
-    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
+    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "match", "order"],
     json_format: Some("email"),
     example: Some("ann@example.com"),
     ..FieldType::new("email", "an e-mail address", StorageClass::Text, |_, json, faults| {

@@ -7,7 +7,17 @@ use crate::value::Value;
 pub static TEXT: FieldType = FieldType {
     is_searchable_text: true,
     default_sources: &[DefaultSource::User, DefaultSource::Uuid],
-    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "computed"],
+    keys: &[
+        "min_length",
+        "max_length",
+        "pattern",
+        "one_of",
+        "unique",
+        "filter",
+        "match",
+        "order",
+        "computed",
+    ],
     synonyms: &["string"],
     ..FieldType::new("text", "a text", StorageClass::Text, |_, json, faults| {
         expect_text(json, "a text", faults).map(Value::text)

@@ -10,7 +10,7 @@ use crate::model::ip_network::is_port;
 
 pub static URL: FieldType = FieldType {
     is_searchable_text: true,
-    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter"],
+    keys: &["min_length", "max_length", "pattern", "one_of", "unique", "filter", "match", "order"],
     synonyms: &["uri"],
     json_format: Some("uri"),
     json_pattern: Some("^https?://[^/?#]"),

@@ -15,7 +15,8 @@ use crate::store::migration::log_names;
 use crate::store::migration::pair::{ChangedResource, ModelPair};
 use crate::store::migration::scan::{self, BrokenItems, for_each_batch};
 use crate::store::migration::steps::{duplicates, unique_columns};
-use crate::store::rows::bind_field;
+use crate::store::rows::{bind_derived, bind_field};
+use crate::store::sql::derived::{DerivedColumn, derived_columns};
 use crate::store::sql::links::{linked_fields, select_dangling_links};
 use crate::store::sql::{ddl, migration};
 use crate::store::statement::{Bind, Statement};
@@ -136,14 +137,29 @@ async fn change_columns<D: Driver>(
         let add = migration::add_temporary_column(pair.new, table, field, D::DIALECT);
         driver.execute(&add, &[]).await?;
     }
+    // Derived texts follow from the fields, so they are made anew. Those of a field that is only added come with it.
+    for derived in derived_columns(before) {
+        driver.execute(&ddl::drop_column(table, &derived.name()), &[]).await?;
+    }
+    let is_there = |field: &Field| {
+        field.find_former(&before.fields).is_some()
+            || written.iter().any(|(_, one)| one.name == field.name)
+    };
+    let derived: Vec<DerivedColumn<'_>> =
+        derived_columns(after).filter(|derived| is_there(derived.field)).collect();
+    for one in &derived {
+        driver.execute(&ddl::add_derived_column(table, *one, D::DIALECT), &[]).await?;
+    }
     crate::fault::point("migrate");
-    if !written.is_empty() && changed.items > 0 {
+    if changed.items > 0 && (!written.is_empty() || !derived.is_empty()) {
         let rewrite = TableRewrite {
             model: pair.old,
             table,
             changed,
+            after,
             conversion: &conversion,
             written: &written,
+            derived: &derived,
         };
         rewrite.run(driver, report).await?;
     }
@@ -189,8 +205,10 @@ struct TableRewrite<'a> {
     /// Its new name.
     table: &'a str,
     changed: &'a ChangedResource<'a>,
+    after: &'a Resource,
     conversion: &'a RowConversion<'a>,
     written: &'a [(usize, &'a Field)],
+    derived: &'a [DerivedColumn<'a>],
 }
 
 impl TableRewrite<'_> {
@@ -201,6 +219,7 @@ impl TableRewrite<'_> {
     ) -> Result<(), StatementError> {
         let ChangedResource { before, items, .. } = *self.changed;
         let columns = self.written.iter().map(|(_, field)| migration::temporary_column(field));
+        let columns = columns.chain(self.derived.iter().map(DerivedColumn::name));
         let update =
             migration::update_columns(self.table, &columns.collect::<Vec<_>>(), D::DIALECT);
         let mut done = 0;
@@ -224,6 +243,9 @@ impl TableRewrite<'_> {
 
     /// The plan was checked in this transaction, so every item can be converted.
     fn convert(&self, item: &Item) -> Result<Vec<Value>, StatementError> {
+        if self.written.is_empty() {
+            return Ok(self.former_values(item));
+        }
         self.conversion.convert(&item.values).map_err(|faults| {
             let fault = faults.first().map_or("", |fault| &*fault.detail);
             let name = &self.changed.before.name;
@@ -231,11 +253,21 @@ impl TableRewrite<'_> {
         })
     }
 
+    /// The values as they are stored.
+    fn former_values(&self, item: &Item) -> Vec<Value> {
+        let stored = |field: &Field| {
+            let (at, _) = field.find_former(&self.changed.before.fields)?;
+            item.values.get(at).cloned()
+        };
+        self.after.fields.iter().map(|field| stored(field).unwrap_or(Value::Null)).collect()
+    }
+
     fn binds<'v>(&self, item: &Item, values: &'v [Value]) -> Vec<Bind<'v>> {
-        let values = self.written.iter().map(|(at, field)| {
+        let written = self.written.iter().map(|(at, field)| {
             bind_field(field, values.get(*at).or_bug("an item has a value for each field"))
         });
-        [Bind::Id(item.id)].into_iter().chain(values).collect()
+        let derived = self.derived.iter().map(|derived| bind_derived(*derived, values));
+        [Bind::Id(item.id)].into_iter().chain(written).chain(derived).collect()
     }
 }
 
@@ -304,7 +336,9 @@ async fn add_new_parts<D: Driver>(
                 }
                 let field =
                     resource.fields.get(*at).or_bug("an added field is one of the resource");
-                driver.execute(&ddl::add_column(new, resource, field, dialect), &[]).await?;
+                for column in ddl::add_columns(new, resource, field, dialect) {
+                    driver.execute(&column, &[]).await?;
+                }
                 // Those of a changed resource are all made anew.
                 if !own.is_some_and(ChangedResource::changes_tables) {
                     keys.extend(ddl::foreign_keys(new, resource, Some(field), dialect));

@@ -41,6 +41,8 @@ pub enum StepAction {
     Rename,
     Remove,
     Rewrite,
+    /// Only texts that follow from the values are written.
+    Derive,
     Check,
     /// The table has no items and is made anew.
     Rebuild,
@@ -55,6 +57,7 @@ impl StepAction {
             Self::Rename => "rename",
             Self::Remove => "remove",
             Self::Rewrite => "rewrite",
+            Self::Derive => "derive",
             Self::Check => "check",
             Self::Rebuild => "rebuild",
             Self::Refuse => "refuse",
@@ -71,7 +74,11 @@ impl MigrationStep {
     /// Whether the model of before, with the data of after, is as it was.
     pub fn can_be_undone(&self) -> bool {
         match self.action {
-            StepAction::Add | StepAction::Rename | StepAction::Check | StepAction::Rebuild => true,
+            StepAction::Add
+            | StepAction::Rename
+            | StepAction::Derive
+            | StepAction::Check
+            | StepAction::Rebuild => true,
             StepAction::Remove => self.lost == 0,
             StepAction::Rewrite | StepAction::Refuse => false,
         }
@@ -187,7 +194,7 @@ async fn resource_steps<D: Driver>(
 /// Whether a change writes every row. SQLite does so when it drops a column.
 fn rewrites_table<D: Driver>(changed: &ChangedResource<'_>, change: &ModelChange) -> bool {
     match change.effect {
-        MigrationEffect::Rewrite | MigrationEffect::Overwrite => true,
+        MigrationEffect::Rewrite | MigrationEffect::Overwrite | MigrationEffect::Derive => true,
         MigrationEffect::Remove => {
             changed.after.is_some()
                 && (change.field.is_some() || D::DIALECT.drops_columns_by_rewriting)
@@ -201,6 +208,7 @@ fn action(effect: MigrationEffect, items: i64) -> StepAction {
         MigrationEffect::Rename => StepAction::Rename,
         MigrationEffect::Remove => StepAction::Remove,
         MigrationEffect::Rewrite | MigrationEffect::Overwrite => StepAction::Rewrite,
+        MigrationEffect::Derive => StepAction::Derive,
         MigrationEffect::Check
         | MigrationEffect::CheckUnique(_)
         | MigrationEffect::CheckItem(_) => StepAction::Check,

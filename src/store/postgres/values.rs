@@ -28,6 +28,7 @@ impl ToSql for Bind<'_> {
             Self::Moment(moment) => out.put_i64(moment.micros() - POSTGRES_EPOCH_MICROS),
             Self::MomentText(moment) => out.put_slice(&moment.canonical_text()),
             Self::Id(Id::Uuid(uuid)) => out.put_slice(uuid.as_bytes()),
+            Self::Derived(derivation, text) => out.put_slice(derivation.derive(text).as_bytes()),
         }
         Ok(IsNull::No)
     }

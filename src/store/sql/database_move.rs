@@ -2,6 +2,7 @@
 
 use crate::model::{Field, Model, Resource, StorageClass};
 use crate::store::sql::columns::{placeholders, quote_name};
+use crate::store::sql::derived::derived_columns;
 use crate::store::sql::dialect::Dialect;
 use crate::store::statement::BulkInsert;
 use crate::value::IdKind;
@@ -96,7 +97,11 @@ impl MovedTable {
         ];
         let fields = resource.fields.iter().map(|field| (&*field.name, field_class(field)));
         let columns = [("id", ColumnClass::Id(resource.id))].into_iter().chain(parent).chain(own);
-        Self::new(&resource.plural, &resource.table, columns.chain(fields))
+        let mut table = Self::new(&resource.plural, &resource.table, columns.chain(fields));
+        let derived = derived_columns(resource);
+        let derived = derived.map(|one| MovedColumn { name: one.name(), class: ColumnClass::Text });
+        table.columns.extend(derived);
+        table
     }
 
     fn column_list(&self) -> String {

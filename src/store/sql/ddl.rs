@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use crate::fault::{self, OrBug};
+use crate::model::derivation::Derivation;
 use crate::model::{Field, Model, OnDelete, Resource, StorageClass, types};
 use crate::store::sql::columns::{placeholders, quote_name};
+use crate::store::sql::derived::{DerivedColumn, derived_columns, derived_from};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::operand::index_expression;
 use crate::store::sql::unique::{
@@ -83,6 +85,9 @@ pub fn create_table(model: &Model, resource: &Resource, dialect: &Dialect) -> St
     for field in &resource.fields {
         let _ = write!(text, ",\n  {}", column_definition(model, &field.name, field, dialect));
     }
+    for derived in derived_columns(resource) {
+        let _ = write!(text, ",\n  {}", derived_definition(derived, dialect));
+    }
     text.push_str("\n)");
     text.push_str(table);
     text
@@ -98,7 +103,18 @@ pub fn column_types(model: &Model, resource: &Resource, dialect: &Dialect) -> Ve
         .chain(parent)
         .chain([moment, moment, version])
         .chain(fields)
+        .chain(derived_columns(resource).map(|_| (dialect.column_type)(StorageClass::Text)))
         .collect()
+}
+
+fn derived_definition(derived: DerivedColumn<'_>, dialect: &Dialect) -> String {
+    format!("{} {}", quote_name(&derived.name()), (dialect.column_type)(StorageClass::Text))
+}
+
+/// Adds the column of a derived text, without values.
+pub fn add_derived_column(table: &str, derived: DerivedColumn<'_>, dialect: &Dialect) -> String {
+    let definition = derived_definition(derived, dialect);
+    format!("ALTER TABLE {} ADD COLUMN {definition}", quote_name(table))
 }
 
 /// Our code enforces the rules of a field, not the table: loosening a rule needs no migration. A foreign key
@@ -209,7 +225,27 @@ pub fn id_column_type(kind: IdKind, dialect: &Dialect) -> &'static str {
     }
 }
 
-/// The statement that adds a column. Existing rows get the default.
+/// The statements that add the columns of a field. Existing rows get the default.
+pub fn add_columns(
+    model: &Model,
+    resource: &Resource,
+    field: &Field,
+    dialect: &Dialect,
+) -> Vec<String> {
+    let derived = derived_from(0, field).map(|derived| {
+        let default = match &field.default {
+            Some(Value::Text(text)) => {
+                let text = Value::text(&derived.derivation.derive(text));
+                format!(" DEFAULT {}", literal(&text, dialect))
+            }
+            _ => String::new(),
+        };
+        add_derived_column(&resource.table, derived, dialect) + &default
+    });
+    [add_column(model, resource, field, dialect)].into_iter().chain(derived).collect()
+}
+
+/// The statement that adds the column of a field that has no others. Existing rows get the default.
 pub fn add_column(model: &Model, resource: &Resource, field: &Field, dialect: &Dialect) -> String {
     let default = field.default.clone().map(types::canonicalize);
     let default =
@@ -290,6 +326,18 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
                 vec![&field.name, "id"],
             ));
         }
+    }
+    for derived in derived_columns(resource).filter(|one| one.derivation == Derivation::SortKey) {
+        let name = truncate_name(format!("{prefix}.order.{}", derived.field.name));
+        let parent = parent.as_deref().map(quote_name);
+        let columns =
+            parent.into_iter().chain([derived.name(), "id".to_owned()].map(|n| quote_name(&n)));
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let (quoted_name, table) = (quote_name(&name), quote_name(table));
+        indexes.push(IndexDefinition {
+            create: format!("CREATE INDEX {quoted_name} ON {table} ({columns})"),
+            name,
+        });
     }
     for unique in &resource.unique {
         let name = unique_index_name(resource, unique);

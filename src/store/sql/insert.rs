@@ -12,10 +12,12 @@
 use crate::model::{Model, Resource, StorageClass};
 use crate::store::sql::columns::{columns, placeholders, quote_name, select_list};
 use crate::store::sql::ddl::column_types;
+use crate::store::sql::derived::derived_columns;
 use crate::store::sql::dialect::Dialect;
 
 pub fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
-    let (into, count) = (insert_into(resource), columns(resource).len());
+    let count = columns(resource).len() + derived_columns(resource).count();
+    let into = insert_into(resource);
     let values = placeholders(dialect, 1, count);
     let row = format!("{into} VALUES ({values})");
     match dialect.next_change_function {
@@ -50,7 +52,12 @@ pub fn insert_rows(model: &Model, resource: &Resource, dialect: &Dialect) -> Opt
 }
 
 fn insert_into(resource: &Resource) -> String {
-    format!("INSERT INTO {} ({})", quote_name(&resource.table), select_list(resource, ""))
+    let mut columns = select_list(resource, "");
+    for derived in derived_columns(resource) {
+        columns.push_str(", ");
+        columns.push_str(&quote_name(&derived.name()));
+    }
+    format!("INSERT INTO {} ({columns})", quote_name(&resource.table))
 }
 
 /// The types of the columns of an entry: a time, then texts.

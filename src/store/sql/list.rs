@@ -10,6 +10,7 @@ use related_rows::RelatedRows;
 
 use crate::fault::{self, OrBug};
 use crate::intent::{Attribute, AttributeTest, ListQuery, PathForm, SortKey, tests_in};
+use crate::model::derivation::Derivation;
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
 use crate::plan::Collection;
@@ -18,6 +19,7 @@ use crate::store::sql::columns::{
 };
 use crate::store::sql::condition::row_conditions::{RowConditions, SelectedBy};
 use crate::store::sql::condition::{ConditionParameter, ConditionWriter, TableAlias};
+use crate::store::sql::derived::DerivedColumn;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::expressions::OperandType;
 use crate::store::sql::operand::{ListOperand, field_operand};
@@ -176,7 +178,7 @@ impl<'a> ListStatements<'a> {
         let after = after.as_ref().and_then(|after| after.values.first());
         let is_behind_absent = after.map(Value::is_null);
         let has_absent = first.attribute.can_be_null(self.resource);
-        let operand = self.operand(&first.attribute);
+        let operand = self.sort_operand(&first.attribute);
         let is_pair = sort.len() == 1 && first.is_descending == self.list.is_id_descending;
         let is_split = is_pair && operand.is_expression && !self.dialect.can_index_expression_rows;
         let present: &[ListSection] = match (is_behind_absent, has_absent) {
@@ -310,6 +312,14 @@ impl<'a> ListStatements<'a> {
         }
     }
 
+    /// An attribute of the items, as they are sorted by it.
+    fn sort_operand(&self, attribute: &Attribute) -> ListOperand {
+        match attribute.has_sort_key(self.resource) {
+            true => derived_operand(self.item(), attribute, Derivation::SortKey),
+            false => self.operand(attribute),
+        }
+    }
+
     /// The row of an item.
     fn item(&self) -> TableAlias<'a> {
         TableAlias { resource: self.resource, alias: ITEM_ALIAS, this: None }
@@ -322,7 +332,7 @@ impl<'a> ListStatements<'a> {
         section: ListSection,
     ) -> Vec<String> {
         let ListQuery { after, sort, .. } = self.list;
-        let first = sort.first().map(|key| self.operand(&key.attribute).indexed_text);
+        let first = sort.first().map(|key| self.sort_operand(&key.attribute).indexed_text);
         let mut all = Vec::new();
         match (section, first) {
             (ListSection::KeyPresent, Some(first)) => all.push(format!("{first} IS NOT NULL")),
@@ -339,7 +349,7 @@ impl<'a> ListStatements<'a> {
                 all.push(self.after_cursor(writer, rest, after.id));
             }
             (ListSection::KeyEqual | ListSection::KeyBeyond, [(key, value)]) => {
-                let operand = self.operand(&key.attribute);
+                let operand = self.sort_operand(&key.attribute);
                 let is_same = section == ListSection::KeyEqual;
                 let sign = if is_same { "=" } else { direction_operator(key.is_descending) };
                 all.push(format!(
@@ -352,7 +362,7 @@ impl<'a> ListStatements<'a> {
                 }
             }
             (_, [(key, value)]) if key.is_descending == self.list.is_id_descending => {
-                let operand = self.operand(&key.attribute);
+                let operand = self.sort_operand(&key.attribute);
                 let value = writer.value(&operand, value);
                 let id = writer.bind(Bind::Id(after.id), id_kind(self.resource));
                 let (key, sign) = (operand.indexed_text, direction_operator(key.is_descending));
@@ -361,7 +371,7 @@ impl<'a> ListStatements<'a> {
             (_, keys) => {
                 // A coarse condition that the index can serve, then the exact one.
                 if let Some((key, value)) = keys.first() {
-                    let operand = self.operand(&key.attribute);
+                    let operand = self.sort_operand(&key.attribute);
                     let value = writer.value(&operand, value);
                     all.push(format!(
                         "{} {}= {value}",
@@ -388,7 +398,7 @@ impl<'a> ListStatements<'a> {
                 writer.bind(Bind::Id(id), id_kind(self.resource))
             );
         };
-        let operand = self.operand(&key.attribute);
+        let operand = self.sort_operand(&key.attribute);
         let column = &operand.indexed_text;
         // NULL sorts above every value.
         let (further, same) = match (value.is_null(), key.is_descending) {
@@ -417,7 +427,7 @@ impl<'a> ListStatements<'a> {
         let is_one = matches!(section, ListSection::KeyAbsent | ListSection::KeyEqual);
         let is_needless = is_one && !self.dialect.is_null_sort_key_needed;
         for (number, key) in sort.iter().enumerate().skip(usize::from(is_needless)) {
-            let column = self.operand(&key.attribute).indexed_text;
+            let column = self.sort_operand(&key.attribute).indexed_text;
             // Within a section, the first key is NULL in all rows or in none.
             let is_plain = number == 0
                 && (section != ListSection::Unsplit || !key.attribute.can_be_null(self.resource));
@@ -441,6 +451,21 @@ fn ancestors_filtered_by(list: &ListQuery) -> usize {
         _ => None,
     });
     joined.max().unwrap_or(0)
+}
+
+/// The column of a text that is derived from a field.
+fn derived_operand(
+    TableAlias { resource, alias, .. }: TableAlias<'_>,
+    attribute: &Attribute,
+    derivation: Derivation,
+) -> ListOperand {
+    let column = match attribute {
+        Attribute::Field(at, _) => resource.fields.get(*at),
+        _ => None,
+    };
+    let field = column.or_bug("only fields have derived texts");
+    let derived = DerivedColumn { at: 0, field, derivation };
+    ListOperand::column(alias, &derived.name(), OperandType::Text)
 }
 
 fn id_kind(resource: &Resource) -> OperandType {

@@ -9,6 +9,7 @@ pub mod columns;
 pub mod condition;
 pub mod database_move;
 pub mod ddl;
+pub mod derived;
 pub mod deliveries;
 pub mod dialect;
 pub mod expressions;

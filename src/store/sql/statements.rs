@@ -7,6 +7,7 @@ use crate::model::{Model, OnDelete, Resource, ResourceIndex};
 use crate::permit::AccessScope;
 use crate::store::sql::columns::{AncestorJoin, quote_name, select_list};
 use crate::store::sql::ddl::link_table;
+use crate::store::sql::derived::changed_derived;
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::idempotency::IdempotencyStatements;
 use crate::store::sql::insert::{entry_insert_sql, insert_row, insert_rows};
@@ -125,23 +126,31 @@ impl TableStatements {
     }
 
     /// Sets only the changed fields: the engine then updates only the indexes of these columns.
-    /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields; then the change log entry,
+    /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields, and the texts that are derived from them;
+    /// then the change log entry,
     /// where one statement writes both.
     pub fn update_statement(&self, resource: &Resource, changed: &[usize]) -> String {
         let dialect = self.dialect;
         let p = dialect.placeholder;
         let mut text = String::with_capacity(self.update.len() + 400 + 24 * changed.len());
         text.push_str(&self.update);
-        for (index, number) in changed.iter().zip(5..) {
-            let field = resource.fields.get(*index).or_bug(FIELD_INDEX);
-            let _ = write!(text, ", {} = {p}{number}", quote_name(&field.name));
+        let mut columns = 0;
+        let mut push_column = |name: &str| {
+            let _ = write!(text, ", {} = {p}{}", quote_name(name), 5 + columns);
+            columns += 1;
+        };
+        for index in changed {
+            push_column(&resource.fields.get(*index).or_bug(FIELD_INDEX).name);
+        }
+        for derived in changed_derived(resource, changed) {
+            push_column(&derived.name());
         }
         let _ = write!(text, " WHERE \"id\" = {p}1 AND \"version\" = {p}2");
         match dialect.next_change_function {
             None => text,
             // No entry if the update matched no row.
             Some(_) => {
-                let entry = entry_insert_sql(dialect, 5 + changed.len(), Some("written"));
+                let entry = entry_insert_sql(dialect, 5 + columns, Some("written"));
                 format!("WITH written AS ({text} RETURNING 1) {entry}")
             }
         }

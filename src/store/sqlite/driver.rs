@@ -31,7 +31,7 @@ fn bind_parameters(
 ) -> Result<(), StatementError> {
     for (number, bind) in (1..).zip(binds) {
         let mut uuid_text = Uuid::encode_buffer();
-        let moment_text;
+        let (moment_text, derived_text);
         let value = match bind {
             Bind::Null => ValueRef::Null,
             Bind::Boolean(boolean) => ValueRef::Integer(i64::from(*boolean)),
@@ -41,6 +41,10 @@ fn bind_parameters(
             Bind::Moment(moment) | Bind::MomentText(moment) => {
                 moment_text = moment.canonical_text();
                 ValueRef::Text(&moment_text)
+            }
+            Bind::Derived(derivation, text) => {
+                derived_text = derivation.derive(text);
+                ValueRef::Text(derived_text.as_bytes())
             }
             Bind::Id(Id::Uuid(uuid)) => {
                 ValueRef::Text(uuid.hyphenated().encode_lower(&mut uuid_text).as_bytes())

@@ -5,6 +5,7 @@
 //! walks during writes in place of one. A failure prints the seed, which `NOUNS_SEED` sets for a run.
 
 mod concurrent_writes;
+mod matching;
 mod oracle;
 mod random;
 mod query_method;

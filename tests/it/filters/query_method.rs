@@ -149,7 +149,7 @@ on_every_backend! {
             (json!({"filtr": {}}), "filtr: no such key here; did you mean \"filter\"?"),
             (json!({"filter": []}), "filter: expected an object with fields, any, all or not, got a list"),
             (json!({"filter": {"totl": 1}}), "filter: totl: no such field here; did you mean \"total\"?"),
-            (json!({"filter": {"total": {"gtt": 1}}}), "filter: total.gtt: no such operator (there are eq, ne, gt, gte, lt, lte, between, in, has, prefix, contains, exists); did you mean \"gt\"?"),
+            (json!({"filter": {"total": {"gtt": 1}}}), "filter: total.gtt: no such operator (there are eq, ne, gt, gte, lt, lte, between, in, has, prefix, contains, match, exists); did you mean \"gt\"?"),
             (json!({"filter": {"total": "100"}}), "filter: total: expected an integer, got a string"),
             (json!({"filter": {"status": 1}}), "filter: status: expected a text, got a number"),
             (json!({"filter": {"total": null}}), "filter: total: expected a value, got null; no value is exists = false"),

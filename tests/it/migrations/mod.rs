@@ -3,6 +3,7 @@
 
 mod commands;
 mod computed;
+mod derived_texts;
 mod fields;
 mod references;
 mod regressions;
@@ -112,11 +113,11 @@ fn write_items(server: &Server, path: &str, seen: &mut String) {
         let _ = writeln!(seen, "{path}: {}", answer.status);
         return;
     }
-    let name = path.rsplit('/').next().unwrap();
+    let name = path.rsplit('/').next().unwrap().split('?').next().unwrap();
     for item in answer.json()[name].as_array().unwrap() {
         let mut item = item.as_object().unwrap().clone();
         for name in ["created_at", "updated_at", "version"] {
-            item.remove(name).unwrap();
+            item.remove(name);
         }
         let _ = writeln!(seen, "{}", serde_json::Value::Object(item));
     }

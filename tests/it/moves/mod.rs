@@ -21,7 +21,7 @@ const MODEL: &str = r#"
 title = "Shop"
 
 [resources.customer.fields]
-name = { type = "text", required = true, max_length = 40, filter = true }
+name = { type = "text", required = true, max_length = 40, filter = true, match = true, order = "unicode" }
 email = { type = "email", unique = true }
 site = { type = "url" }
 vip = { type = "boolean", default = false, filter = true }

@@ -18,7 +18,7 @@ const MODEL: &str = r#"
 title = "Shop"
 
 [resources.customer.fields]
-name = { type = "text", required = true, max_length = 40 }
+name = { type = "text", required = true, max_length = 40, filter = true, match = true }
 email = { type = "email", unique = true }
 vip = { type = "boolean", default = false }
 

@@ -7,8 +7,10 @@ use toml::{Table, Value};
 
 use crate::durability::seeded_random::SeededRandom;
 
-const OPERATORS: &[&str] =
-    &["eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "exists", "like", ""];
+const OPERATORS: &[&str] = &[
+    "eq", "ne", "gt", "gte", "lt", "lte", "in", "prefix", "contains", "match", "~", "exists",
+    "like", "",
+];
 
 const TEXTS: &[&str] = &[
     "Ann",

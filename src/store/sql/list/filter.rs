@@ -7,12 +7,15 @@
 use crate::fault::OrBug as _;
 use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, sort_prefix};
 use crate::model::SORTED_CHARS_MAX;
+use crate::model::derivation::Derivation;
 use crate::model::expr::Comparison;
 use crate::store::sql::columns::quote_name;
 use crate::store::sql::condition::TableAlias;
 use crate::store::sql::ddl::link_table;
 use crate::store::sql::expressions::comparison_operator;
-use crate::store::sql::list::{ListStatements, StatementBuilder, id_kind, id_type};
+use crate::store::sql::list::{
+    ListStatements, StatementBuilder, derived_operand, id_kind, id_type,
+};
 use crate::store::sql::operand::{ListOperand, element_operand};
 use crate::store::statement::Bind;
 use crate::value::{Id, IdKind, Value};
@@ -89,6 +92,12 @@ impl ListStatements<'_> {
             FilterTest::Contains(part) => {
                 let part = writer.text(part);
                 format!("{}({whole}, {part}) > 0", self.dialect.expressions.position_function)
+            }
+            FilterTest::Match(part) => {
+                let folded = derived_operand(row, &test.attribute, Derivation::Folded);
+                let part = writer.text(&part.folded);
+                let position = self.dialect.expressions.position_function;
+                format!("{position}({}, {part}) > 0", folded.text)
             }
             FilterTest::Prefix(from, to) if operand.is_prefix && is_long(from) => {
                 let first = writer.text(sort_prefix(from));

@@ -115,5 +115,6 @@ pub fn literal(bind: &Bind<'_>) -> String {
         Bind::Text(text) => format!("'{text}'"),
         Bind::Moment(moment) | Bind::MomentText(moment) => format!("'{moment}'"),
         Bind::Id(id @ Id::Uuid(_)) => format!("'{id}'"),
+        Bind::Derived(derivation, text) => format!("'{}'", derivation.derive(text)),
     }
 }
