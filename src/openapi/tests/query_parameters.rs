@@ -85,8 +85,8 @@ fn accepted_parameters(
 }
 
 /// All operators but `exists`. Which of them fit a field does not depend on the caller.
-const OPERATORS: [&str; 11] =
-    ["eq", "ne", "gt", "gte", "lt", "lte", "between", "in", "has", "prefix", "contains"];
+const OPERATORS: [&str; 12] =
+    ["eq", "ne", "gt", "gte", "lt", "lte", "between", "in", "has", "prefix", "contains", "match"];
 
 /// The names that the message about an unknown parameter lists.
 fn listed_names(model: &Model, (caller, route): (&Caller, &Route)) -> Vec<String> {
