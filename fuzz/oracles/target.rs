@@ -67,7 +67,8 @@ fn check_query(model: &Model, route: Route, query: Option<&str>) {
     if let Intent::List(address, span) = &intent {
         assert!((1..=model.server.limits.page_items_max).contains(&span.limit), "{span:?}");
         if let (Some(after), Some(list)) = (&span.after, address.collection_path(model)) {
-            let sealed = cursor::encode(after, span.list_hash(&list));
+            let resource = model.resource(address.resource);
+            let sealed = cursor::encode(after, span.list_hash(&list, resource));
             assert!(
                 query.is_some_and(|query| query_values(query).any(|text| text == sealed)),
                 "{sealed}"

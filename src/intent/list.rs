@@ -19,6 +19,7 @@ use super::target::ResourcePath;
 use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
 use crate::json;
+use crate::model::derivation::DERIVED_VERSION;
 use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
@@ -107,7 +108,8 @@ impl ListQuery {
 
     /// The cursor of the page after an item, and the URL of that page. `path` is that of the collection.
     pub fn next_page(&self, path: &str, resource: &Resource, last: &Item) -> (String, String) {
-        let cursor = cursor::encode(&self.position_after(resource, last), self.list_hash(path));
+        let cursor =
+            cursor::encode(&self.position_after(resource, last), self.list_hash(path, resource));
         let address = self.link.page_url(path, self.limit, &cursor);
         (cursor, address)
     }
@@ -134,8 +136,13 @@ impl ListQuery {
     }
 
     /// The hash that binds a cursor to this list.
-    pub fn list_hash(&self, path: &str) -> ListHash {
-        cursor::hash_list(path, self.link.canonical_query())
+    pub fn list_hash(&self, path: &str, resource: &Resource) -> ListHash {
+        let mut query = self.link.canonical_query();
+        // A position among sort keys is none among texts, or among the keys of another version.
+        if self.sort.iter().any(|key| key.attribute.has_sort_key(resource)) {
+            query.get_or_insert_default().push_str(&format!("#{DERIVED_VERSION}"));
+        }
+        cursor::hash_list(path, query)
     }
 }
 
@@ -273,9 +280,9 @@ impl ListQuery {
     ) -> Result<(), Problem> {
         let Some(cursor) = cursor else { return Ok(()) };
         let resource = model.resource(address.resource);
-        let opened = address
-            .collection_path(model)
-            .and_then(|path| cursor::decode(cursor, self.list_hash(&path), resource, &self.sort));
+        let opened = address.collection_path(model).and_then(|path| {
+            cursor::decode(cursor, self.list_hash(&path, resource), resource, &self.sort)
+        });
         self.after = Some(opened.ok_or_else(|| Problem::new(&problem::BAD_CURSOR))?);
         Ok(())
     }

@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 use icu_collator::options::CollatorOptions;
 use icu_collator::{Collator, CollatorBorrowed, CollatorPreferences};
 use unicode_normalization::UnicodeNormalization as _;
-use unicode_normalization::char::is_combining_mark;
 
 use crate::fault;
 
@@ -43,14 +42,19 @@ impl Derivation {
     }
 }
 
-/// A text without case and accents: decomposed (NFKD), without marks, in lower case. `ß` is `ss`, because upper case has
+/// A text without case and accents: decomposed (NFKD), without accents, in lower case. `ß` is `ss`, because upper case has
 /// no other form of it.
 pub fn fold(text: &str) -> String {
     let without_case =
         |c: char| c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
-    let folded = text.nfkd().filter(|c| !is_combining_mark(*c)).flat_map(without_case);
-    // The lower case of a letter may have marks of its own, as that of `İ` does.
-    folded.nfkd().filter(|c| !is_combining_mark(*c)).take(FOLDED_CHARS_MAX).collect()
+    let folded = text.nfkd().filter(|c| !is_accent(*c)).flat_map(without_case);
+    // The lower case of a letter may have accents of its own, as that of `İ` does.
+    folded.nfkd().filter(|c| !is_accent(*c)).take(FOLDED_CHARS_MAX).collect()
+}
+
+/// The combining marks of Latin, Greek and Cyrillic letters. In other scripts, marks are vowels and other letters.
+fn is_accent(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
 /// The order of the root collation as a text, each of whose characters is a byte of the sort key. It is made from as

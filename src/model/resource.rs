@@ -45,10 +45,10 @@ impl Model {
         })
     }
 
-    /// The conditions of all grants.
-    pub fn row_filters(&self) -> impl Iterator<Item = &Expr> {
+    /// The conditions of all grants, with their resources.
+    pub fn row_filters(&self) -> impl Iterator<Item = (ResourceIndex, &Expr)> {
         let grants = self.roles.iter().flat_map(|role| &role.grants);
-        grants.filter_map(|grant| grant.condition.as_ref())
+        grants.filter_map(|grant| Some((grant.resource, grant.condition.as_ref()?)))
     }
 
     #[expect(

@@ -90,6 +90,14 @@ fn target(resource: &Resource, path: &Path) -> Option<ResourceIndex> {
     }
 }
 
+/// The field of the members of an `exists` that is compared with the row.
+fn path_like_row(node: &ExprNode) -> Option<&Path> {
+    equal_sides(node).into_iter().find_map(|sides| match sides {
+        (ExprNode::Field(path), ExprNode::This(_)) => Some(path),
+        _ => None,
+    })
+}
+
 /// Both sides of `=`, in both orders.
 fn equal_sides(node: &ExprNode) -> Vec<(&ExprNode, &ExprNode)> {
     match node {
@@ -107,23 +115,26 @@ fn is_constant(node: &ExprNode) -> bool {
 /// which a row filter does not know.
 pub fn mark_keys(model: &mut Model) {
     let mut keys = Vec::new();
-    for condition in model.row_filters() {
+    for (resource, condition) in model.row_filters().filter(|(_, one)| one.reads_related()) {
         condition.root.for_each_condition(&mut |node| match node {
             ExprNode::Exists(test) => {
-                let paths = test.condition.conjuncts().into_iter().filter_map(own_path);
+                let parts = test.condition.conjuncts().into_iter();
+                let paths = parts.flat_map(|part| own_path(part).or_else(|| path_like_row(part)));
                 keys.extend(paths.map(|path| (test.resource, path.clone())));
             }
             node => {
                 let sides = related_sides(node);
                 let to = sides.and_then(|(to, _)| Some((to.steps.last()?.to, to.path.clone())));
                 keys.extend(to);
+                keys.extend(own_path(node).map(|path| (resource, path.clone())));
             }
         });
     }
     for (resource, path) in keys {
         let PathRoot::Field(at) = path.root else { continue };
         let Some(resource) = model.resources.get_mut(resource.0) else { continue };
-        let is_nested = resource.parent.is_some() && !resource.is_builtin;
+        let is_nested =
+            resource.parent.is_some() && !resource.is_builtin && target(resource, &path).is_none();
         if let Some(field) = resource.fields.get_mut(at) {
             field.is_row_filter_key |= is_nested && field.filter && path.inner.is_empty();
         }

@@ -86,7 +86,7 @@ impl<'v, 'a> ResourceOperations<'v, 'a> {
         let filters_max = self.viewer.model.server.limits.filter_terms_max;
         let about = (word == "list").then(|| {
             format!(
-                "At most {filters_max} filters. The same query can be sent as JSON, with the method QUERY (RFC 10008): `x-query`."
+                "At most {filters_max} filters. The same query can be sent as JSON, with the method QUERY (RFC 10008): `x-query-method`."
             )
         });
         let deprecated = self.deprecated();

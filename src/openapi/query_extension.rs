@@ -1,4 +1,4 @@
-//! `x-query`: the method QUERY (RFC 10008) of a collection, for which a path item of OpenAPI 3.1 has no operation.
+//! `x-query-method`: the method QUERY (RFC 10008) of a collection, for which a path item of OpenAPI 3.1 has no operation.
 
 use super::components::{ComponentKind, Components};
 use super::schemas::schema_reference;
@@ -8,7 +8,7 @@ use crate::fault;
 use crate::intent::QUERY_MEMBERS;
 
 /// The name of the extension in a path item.
-pub const X_QUERY: &str = "x-query";
+pub const X_QUERY: &str = "x-query-method";
 
 /// What the extension has: that of an operation, without what is equal to the operation `get`.
 pub fn query_extension(

@@ -346,6 +346,15 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
     indexes
 }
 
+/// The names of all indexes that a resource may have, whatever row filters there were.
+pub fn possible_index_names(resource: &Resource, dialect: &Dialect) -> Vec<String> {
+    let keys = resource.fields.iter().flat_map(|field| {
+        ["key", "key_start"]
+            .map(|word| truncate_name(format!("{}.{word}.{}", index_prefix(resource), field.name)))
+    });
+    indexes(resource, dialect).into_iter().map(|index| index.name).chain(keys).collect()
+}
+
 /// The indexes for filtering and sorting of a field and its nested fields.
 fn push_filter_indexes(
     indexes: &mut Vec<IndexDefinition>,
@@ -374,7 +383,7 @@ fn push_filter_indexes(
     };
     push(word, resource.parent_key.as_deref().map(quote_name));
     if field.is_row_filter_key {
-        push("key", None);
+        push(if is_cut { "key_start" } else { "key" }, None);
     }
 }
 

@@ -220,9 +220,12 @@ impl<'a> ListStatements<'a> {
         let (select, order) = (&self.select, self.order_by(ListSection::Unsplit));
         let from = format!("FROM {}{}", self.from, where_clause(&all));
         let first = format!("{from} ORDER BY {order} LIMIT {limit}");
+        let keys = self.list.sort.iter().filter(|key| key.attribute.has_sort_key(self.resource));
+        let keys = keys.map(|key| format!(", {}", self.sort_operand(&key.attribute).indexed_text));
+        let keys = keys.collect::<String>();
         let text = format!(
             "SELECT {select} FROM (VALUES {parents}) p(id) \
-             CROSS JOIN LATERAL (SELECT {select} {first}) t0 ORDER BY {order}"
+             CROSS JOIN LATERAL (SELECT {select}{keys} {first}) t0 ORDER BY {order}"
         );
         Statement::uncached(text, writer.binds)
     }

@@ -52,6 +52,7 @@ on_every_backend! {
         assert_eq!((patch("mia", json!({"status": "approved"})), patch("ann", json!({"purpose": "other"}))), (200, 404));
         assert_eq!((patch("mia", json!({"status": "paid"})), patch("accounting", json!({"status": "paid"}))), (403, 200));
         assert_eq!(office.get("ann", &path)["report"]["updated_by"], "accounting");
+        assert_eq!(office.status("ann", &format!("POST {path}/receipts"), &receipt), 403, "a paid report stays as it is");
 
         // A manager's own report is for another manager.
         let (own, _) = office.create("mia", "/reports", &report("own"));

@@ -40,6 +40,23 @@ fn find(server: &Server, query: &str) -> Vec<String> {
 }
 
 on_every_backend! {
+    fn expanded_children_are_in_the_order_of_people(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).start();
+        for name in ["Ann", "Bob"] {
+            let path = server.create("/people", json!({"person": {"name": name}}).to_string());
+            for pet in ["zoe", "Ärger", "bello"] {
+                server.create(&format!("{path}/pets"), json!({"pet": {"name": pet}}).to_string());
+            }
+        }
+        for (sort, expected) in [("name", ["Ärger", "bello", "zoe"]), ("-name", ["zoe", "bello", "Ärger"])] {
+            let people = server.get(&format!("/people?expand=pets(sort={sort})")).json();
+            for person in people["people"].as_array().unwrap() {
+                let pets = person["pets"].as_array().unwrap_or_else(|| panic!("{people}")).iter();
+                assert_eq!(pets.map(|pet| pet["name"].as_str().unwrap()).collect::<Vec<_>>(), expected);
+            }
+        }
+    }
+
     fn match_ignores_case_and_accents(backend: Backend) {
         let server = Setup::new(backend).model(MODEL).start();
         let town = server.create("/towns", r#"{"town":{"name":"Łódź"}}"#);

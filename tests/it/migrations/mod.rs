@@ -8,6 +8,7 @@ mod fields;
 mod references;
 mod regressions;
 mod resources;
+mod row_filter_keys;
 mod rules;
 mod several;
 mod text_types;

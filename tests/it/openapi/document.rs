@@ -33,15 +33,15 @@ fn openapi_command_with_roles_prints_what_they_may_use() {
     expect![[r#"
         get /
         get /customers
-        x-query /customers
+        x-query-method /customers
         get /customers/{customer_id}
         put /customers/{customer_id}
         patch /customers/{customer_id}
         get /customers/{customer_id}/orders
-        x-query /customers/{customer_id}/orders
+        x-query-method /customers/{customer_id}/orders
         get /customers/{customer_id}/orders/{order_id}
         get /orders
-        x-query /orders
+        x-query-method /orders
         get /orders/{order_id}
         get /-/openapi.json
         get /-/docs

@@ -2,8 +2,8 @@
 //!
 //! A condition on other items is a lookup for each row (`ConditionWriter`): right for one item, but a list would read
 //! rows until it finds enough. Where indexes lead from the caller's value to the rows, the condition is a set instead:
-//! `project IN (SELECT id FROM projects WHERE tenant = $1)`. Both are true for the same rows. A set is never NULL where
-//! the lookup is, so this is for conditions that nothing negates.
+//! `project IN (SELECT id FROM projects WHERE tenant = $1)`. Both are true for the same rows. A set may
+//! be false where the lookup is NULL, and NULL where it is false, so this is for conditions that nothing negates.
 
 use super::comparison::ConditionOperand;
 use super::{ConditionWriter, TableAlias, ThisRow};
