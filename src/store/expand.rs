@@ -20,6 +20,7 @@ use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::list_page::{PageRead, check_cursor_values, list_statements, located_statements};
+use crate::store::sql::condition::row_conditions::SelectedBy;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item, Page};
 
@@ -192,7 +193,7 @@ impl<D: Driver> RelatedReader<'_, D> {
         let (context, target) = (self.context, expansion.relation.target);
         let collection = self.all_items(target);
         check_parameters(&ids)?;
-        let listing = located_statements(context, &collection, &expansion.list);
+        let listing = located_statements(context, &collection, &expansion.list, SelectedBy::Key);
         let row = |row: &dyn Columns| context.read_located_item(target, row);
         let mut found = FoundRows::default();
         self.rows(&mut found, &listing.with_ids(&ids), ids.len(), row).await?;
@@ -220,7 +221,7 @@ impl<D: Driver> RelatedReader<'_, D> {
         check_parameters(&ids)?;
         // One row more than the limit shows whether there are more.
         let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-        let listing = list_statements(context, &collection, list);
+        let listing = list_statements(context, &collection, list, SelectedBy::Key);
         let row = |row: &dyn Columns| Ok((context.read_item(target, row)?, Vec::new()));
         let mut found = FoundRows::default();
         if context.sql.dialect.has_lateral {

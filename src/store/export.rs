@@ -14,7 +14,8 @@ use crate::store::context::{ScopedStatements, StoreContext};
 use crate::store::driver::Driver;
 use crate::store::error::{InternalError, StoreError};
 use crate::store::existence::require_parents;
-use crate::store::list_page::list_statements;
+use crate::store::list_page::{list_statements, located_statements};
+use crate::store::sql::condition::row_conditions::SelectedBy;
 use crate::store::sql::list::ListStatements;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item};
@@ -112,17 +113,16 @@ impl ExportRequest {
     /// The statements that read the collection.
     pub fn statements<'a>(&'a self, context: &'a StoreContext) -> ExportStatements<'a> {
         let Self { collection, list, .. } = self;
+        let by = SelectedBy::Condition;
         if self.finds_ancestors() {
-            let (model, dialect) = (&context.model, context.sql.dialect);
-            let listing = ListStatements::located(model, dialect, collection, list);
-            return ExportStatements::Filtered(listing);
+            return ExportStatements::Filtered(located_statements(context, collection, list, by));
         }
         if list.is_whole_by_id() {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
             return ExportStatements::ById { reached, after, collection };
         }
-        ExportStatements::Filtered(list_statements(context, collection, list))
+        ExportStatements::Filtered(list_statements(context, collection, list, by))
     }
 }
 

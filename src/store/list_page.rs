@@ -10,6 +10,7 @@ use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::{StatementError, StoreError};
 use crate::store::existence::require_parents;
+use crate::store::sql::condition::row_conditions::SelectedBy;
 use crate::store::sql::list::ListStatements;
 use crate::store::statement::{Columns, Statement};
 use crate::value::{Id, Item, Page, Value};
@@ -122,9 +123,10 @@ impl<'a> PageRead<'a> {
             rows.load(driver, position, Some(page)).await?;
         } else {
             rows.load(driver, position, None).await?;
+            let by = SelectedBy::Condition;
             let listing = match is_located {
-                true => located_statements(context, collection, list),
-                false => list_statements(context, collection, list),
+                true => located_statements(context, collection, list, by),
+                false => list_statements(context, collection, list, by),
             };
             for section in listing.sections() {
                 let found = i64::try_from(rows.items.len()).unwrap_or(i64::MAX);
@@ -179,8 +181,9 @@ pub fn list_statements<'a>(
     context: &'a StoreContext,
     collection: &'a Collection,
     list: &'a ListQuery,
+    by: SelectedBy,
 ) -> ListStatements<'a> {
-    ListStatements::new(&context.model, context.sql.dialect, collection, list)
+    ListStatements::new(&context.model, context.sql.dialect, collection, list, by)
 }
 
 /// As `list_statements`, with the ids of the ancestors of each item of a flat collection.
@@ -188,8 +191,9 @@ pub fn located_statements<'a>(
     context: &'a StoreContext,
     collection: &'a Collection,
     list: &'a ListQuery,
+    by: SelectedBy,
 ) -> ListStatements<'a> {
-    ListStatements::located(&context.model, context.sql.dialect, collection, list)
+    ListStatements::located(&context.model, context.sql.dialect, collection, list, by)
 }
 
 /// The total number of items of a list, over all pages.
@@ -199,7 +203,7 @@ async fn count_items<D: Driver>(
     collection: &Collection,
     list: &ListQuery,
 ) -> Result<i64, StoreError> {
-    let listing = list_statements(context, collection, list);
+    let listing = list_statements(context, collection, list, SelectedBy::Condition);
     let count = driver.query_statement(&listing.count(), |row| row.required_integer(0)).await?;
     count.first().copied().ok_or_else(|| StoreError::internal("a count without a row"))
 }

@@ -3,13 +3,14 @@
 //! For a restricted scope they have conditions: those of the request's verb for the rows themselves, and those of
 //! GET for the rows of their ancestors.
 
+use crate::fault;
 use crate::model::{Model, Resource, UniqueRule};
 use crate::permit::AccessScope;
 use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
 use crate::store::sql::condition::ConditionParameter;
-use crate::store::sql::condition::row_conditions::{RowConditions, SelectedBy};
+use crate::store::sql::condition::row_conditions::{SelectedBy, row_conditions};
 use crate::store::sql::dialect::Dialect;
 use crate::store::sql::unique::{equals_parameter, unique_columns};
 use crate::store::statement::Bind;
@@ -62,8 +63,7 @@ impl FlatStatements {
         resource.parent?;
         let p = dialect.placeholder;
         let where_all = |own: Option<String>, first: usize, by| {
-            let (conditions, _) = RowConditions::new(model, dialect, resource, scope, first);
-            let conditions = conditions.texts(by).iter().cloned();
+            let (conditions, _) = row_conditions(model, dialect, resource, scope, (first, by));
             where_clause(&own.into_iter().chain(conditions).collect::<Vec<_>>())
         };
         let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2, SelectedBy::Key);
@@ -94,30 +94,30 @@ impl ReadStatements {
     ) -> Self {
         let p = dialect.placeholder;
         let chain = ancestor_join(model, resource, scope);
-        let conditions = |first| RowConditions::new(model, dialect, resource, scope, first);
+        let conditions = |first, by| row_conditions(model, dialect, resource, scope, (first, by));
         let where_all = |own: Option<String>, first: usize, by| {
-            let (conditions, _) = conditions(first + chain.columns.len());
+            let (conditions, _) = conditions(first + chain.columns.len(), by);
             let terms = own.into_iter().chain(chain.terms(p, first));
-            let terms: Vec<_> = terms.chain(conditions.texts(by).iter().cloned()).collect();
-            where_clause(&terms)
+            where_clause(&terms.chain(conditions).collect::<Vec<_>>())
         };
         let by_id = where_all(Some(format!("t0.\"id\" = {p}1")), 2, SelectedBy::Key);
         let whole = where_all(None, 2, SelectedBy::Condition);
         let after = where_all(Some(format!("t0.\"id\" > {p}2")), 3, SelectedBy::Condition);
-        let (scope_conditions, condition_parameters) = conditions(2);
-        let tested = scope_conditions.texts(SelectedBy::Key);
+        let (tested, condition_parameters) = conditions(2, SelectedBy::Key);
+        if condition_parameters != conditions(2, SelectedBy::Condition).1 {
+            fault::bug("a condition has the same parameters in both forms");
+        }
         // Without conditions the ancestors need not be joined.
         let table = AncestorJoin::table(resource);
         let searched = if tested.is_empty() { &table } else { &chain.from };
-        let anywhere = [&[format!("t0.\"id\" = {p}1")], tested].concat();
+        let anywhere = [&[format!("t0.\"id\" = {p}1")], tested.as_slice()].concat();
         let unique_conflict = |unique: &UniqueRule| {
             let columns = unique_columns(resource, unique);
             let same = columns.iter().zip(2..);
             let same =
                 same.map(|(column, at)| equals_parameter(resource, ("t0.", column), at, dialect));
             let terms = [format!("t0.\"id\" <> {p}1")].into_iter().chain(same);
-            let (conditions, _) = conditions(2 + columns.len());
-            let conditions = conditions.texts(SelectedBy::Key).iter().cloned();
+            let (conditions, _) = conditions(2 + columns.len(), SelectedBy::Key);
             let terms: Vec<_> = terms.chain(conditions).collect();
             format!("SELECT 1 FROM {searched}{} LIMIT 1", where_clause(&terms))
         };

@@ -2,7 +2,6 @@
 
 use super::search::write_search;
 use super::{ConditionParameter, ConditionWriter, TableAlias, ThisRow};
-use crate::fault;
 use crate::model::expr::{Candidates, PathRoot, RelationStep};
 use crate::model::{Expr, Model, OnDelete, Resource};
 use crate::permit::{AccessScope, MemberQuestion};
@@ -44,51 +43,22 @@ pub enum SelectedBy {
     Condition,
 }
 
-/// The conditions of a scope: of the rows themselves, and of their ancestors. Both forms have the same parameters.
-#[derive(Debug)]
-pub struct RowConditions {
-    tested: Vec<String>,
-    searched: Vec<String>,
+/// The conditions of a scope, of the rows themselves and of their ancestors, and their parameters, which are the same
+/// for both forms. Placeholders are numbered from `first`.
+pub fn row_conditions(
+    model: &Model,
+    dialect: &'static Dialect,
+    resource: &Resource,
+    scope: &AccessScope,
+    (first, by): (usize, SelectedBy),
+) -> (Vec<String>, Vec<ConditionParameter>) {
+    let mut terms = ConditionWriter::new(model, dialect, first);
+    let conditions = write_row_conditions(&mut terms, resource, scope, by);
+    (conditions, terms.parameters)
 }
 
-impl RowConditions {
-    /// The conditions, and their parameters. Placeholders are numbered from `first`.
-    pub fn new(
-        model: &Model,
-        dialect: &'static Dialect,
-        resource: &Resource,
-        scope: &AccessScope,
-        first: usize,
-    ) -> (Self, Vec<ConditionParameter>) {
-        let mut terms = ConditionWriter::new(model, dialect, first);
-        let conditions = Self::write(&mut terms, resource, scope);
-        (conditions, terms.parameters)
-    }
-
-    /// The same, as the first conditions of a statement.
-    pub fn write(
-        terms: &mut ConditionWriter<'_>,
-        resource: &Resource,
-        scope: &AccessScope,
-    ) -> Self {
-        let mut again = ConditionWriter::new(terms.model, terms.dialect, terms.next);
-        let tested = write_conditions(terms, resource, scope, SelectedBy::Key);
-        let searched = write_conditions(&mut again, resource, scope, SelectedBy::Condition);
-        if terms.parameters != again.parameters {
-            fault::bug("a condition has the same parameters in both forms");
-        }
-        Self { tested, searched }
-    }
-
-    pub fn texts(&self, by: SelectedBy) -> &[String] {
-        match by {
-            SelectedBy::Key => &self.tested,
-            SelectedBy::Condition => &self.searched,
-        }
-    }
-}
-
-fn write_conditions(
+/// The same, as the first conditions of a statement.
+pub fn write_row_conditions(
     terms: &mut ConditionWriter<'_>,
     resource: &Resource,
     scope: &AccessScope,

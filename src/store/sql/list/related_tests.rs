@@ -37,7 +37,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
         };
         for query in ["", "sort=-id", "sort=-size", "sort=name", "size=5"] {
             let list = flat_list(model, ROOMS, query);
-            let listing = ListStatements::new(model, dialect, &collection, &list);
+            let listing = ListStatements::new(model, dialect, &collection, &list, SelectedBy::Key);
             let parents = [Id::Integer(1), Id::Integer(2)];
             push(
                 query,
@@ -48,7 +48,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
             );
         }
         let list = flat_list(model, ROOMS, "");
-        let listing = ListStatements::located(model, dialect, &collection, &list);
+        let listing = ListStatements::located(model, dialect, &collection, &list, SelectedBy::Key);
         let id = IdKind::Uuid.parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
         push("by id", listing.with_ids(&[id, id]));
     }

@@ -52,7 +52,7 @@ fn texts(
 ) -> Vec<String> {
     let ancestors = if resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
     let collection = Collection::nested(resource, ancestors, AccessScope::default());
-    let listing = ListStatements::new(model, dialect, &collection, list);
+    let listing = ListStatements::new(model, dialect, &collection, list, SelectedBy::Condition);
     let sections = listing.sections();
     sections.iter().map(|section| listing.page(*section, 51).sql.into_owned()).collect()
 }
@@ -200,7 +200,8 @@ fn list_on_postgres_sorts_by_an_index() {
     for (resource, query, list) in &sorted_lists(&model) {
         let ancestors = if *resource == BOOKS { vec![Id::Integer(1)] } else { Vec::new() };
         let collection = Collection::nested(*resource, ancestors, AccessScope::default());
-        let listing = ListStatements::new(&model, &POSTGRES, &collection, list);
+        let listing =
+            ListStatements::new(&model, &POSTGRES, &collection, list, SelectedBy::Condition);
         let pages = listing.sections().into_iter().map(|section| {
             NamedStatement::new(format!("{query} {section:?}"), listing.page(section, 51))
         });
