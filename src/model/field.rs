@@ -21,8 +21,6 @@ pub struct Field {
     pub required: bool,
     pub nullable: bool,
     pub filter: bool,
-    /// A row filter looks items up by it, so it has an index across all parents too.
-    pub is_row_filter_key: bool,
     /// Texts can be matched without regard to case and accents.
     pub is_matched: bool,
     pub order: TextOrder,
@@ -304,7 +302,6 @@ impl Field {
             secret: false,
             server_set: false,
             fixed: false,
-            is_row_filter_key: false,
             is_retained: false,
             default: None,
             default_from: None,

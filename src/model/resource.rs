@@ -45,12 +45,6 @@ impl Model {
         })
     }
 
-    /// The conditions of all grants, with their resources.
-    pub fn row_filters(&self) -> impl Iterator<Item = (ResourceIndex, &Expr)> {
-        let grants = self.roles.iter().flat_map(|role| &role.grants);
-        grants.filter_map(|grant| Some((grant.resource, grant.condition.as_ref()?)))
-    }
-
     #[expect(
         clippy::indexing_slicing,
         reason = "a ResourceIndex is made by model::file alone, for this model"

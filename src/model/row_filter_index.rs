@@ -1,5 +1,5 @@
-//! Whether indexes lead from a value of the caller to the rows that a row filter allows: for `nouns check`, which names
-//! the missing ones, and for the statements of lists, which use them.
+//! Whether indexes can find the rows that a row filter allows, beginning with a value of the caller. `nouns check` names
+//! the missing indexes, and the statements of lists use the others.
 
 use crate::model::expr::{
     Comparison, ExprNode, MemberTest, Path, PathRoot, RelatedPath, RelationStep,
@@ -59,10 +59,7 @@ pub fn member_link<'e>(model: &Model, test: &'e MemberTest) -> Option<MemberLink
             part.any(&|node| matches!(node, ExprNode::This(_) | ExprNode::Exists(_)))
         });
     let [link] = of_row.as_slice() else { return None };
-    let (column, at) = equal_sides(link).into_iter().find_map(|sides| match sides {
-        (ExprNode::Field(path), ExprNode::This(at)) => Some((path, *at)),
-        _ => None,
-    })?;
+    let (column, at) = link_sides(link)?;
     let (members, this) = (model.resource(test.resource), test.this.get(at)?);
     let mut paths = rest.iter().filter_map(|part| own_path(part));
     let is_found = paths.any(|path| has_index(members, path));
@@ -90,55 +87,25 @@ fn target(resource: &Resource, path: &Path) -> Option<ResourceIndex> {
     }
 }
 
-/// The field of the members of an `exists` that is compared with the row.
-fn path_like_row(node: &ExprNode) -> Option<&Path> {
+/// The field of the members of an `exists` that is compared with the row, and the position of the row's value.
+fn link_sides(node: &ExprNode) -> Option<(&Path, usize)> {
     equal_sides(node).into_iter().find_map(|sides| match sides {
-        (ExprNode::Field(path), ExprNode::This(_)) => Some(path),
+        (ExprNode::Field(path), ExprNode::This(at)) => Some((path, *at)),
         _ => None,
     })
 }
 
 /// Both sides of `=`, in both orders.
-fn equal_sides(node: &ExprNode) -> Vec<(&ExprNode, &ExprNode)> {
+pub fn equal_sides(node: &ExprNode) -> Vec<(&ExprNode, &ExprNode)> {
     match node {
         ExprNode::Compare(Comparison::Equal, one, other) => vec![(one, other), (other, one)],
         _ => Vec::new(),
     }
 }
 
-/// Whether it has one value for all rows.
+/// Whether the value is the same for all rows.
 fn is_constant(node: &ExprNode) -> bool {
     matches!(node, ExprNode::Literal(_) | ExprNode::User | ExprNode::UserField(_))
-}
-
-/// Marks the fields of nested resources that row filters look items up by. The index of `filter` begins with the parent,
-/// which a row filter does not know.
-pub fn mark_keys(model: &mut Model) {
-    let mut keys = Vec::new();
-    for (resource, condition) in model.row_filters().filter(|(_, one)| one.reads_related()) {
-        condition.root.for_each_condition(&mut |node| match node {
-            ExprNode::Exists(test) => {
-                let parts = test.condition.conjuncts().into_iter();
-                let paths = parts.flat_map(|part| own_path(part).or_else(|| path_like_row(part)));
-                keys.extend(paths.map(|path| (test.resource, path.clone())));
-            }
-            node => {
-                let sides = related_sides(node);
-                let to = sides.and_then(|(to, _)| Some((to.steps.last()?.to, to.path.clone())));
-                keys.extend(to);
-                keys.extend(own_path(node).map(|path| (resource, path.clone())));
-            }
-        });
-    }
-    for (resource, path) in keys {
-        let PathRoot::Field(at) = path.root else { continue };
-        let Some(resource) = model.resources.get_mut(resource.0) else { continue };
-        let is_nested =
-            resource.parent.is_some() && !resource.is_builtin && target(resource, &path).is_none();
-        if let Some(field) = resource.fields.get_mut(at) {
-            field.is_row_filter_key |= is_nested && field.filter && path.inner.is_empty();
-        }
-    }
 }
 
 /// Whether an index finds the items with a value.
@@ -152,5 +119,9 @@ pub fn has_index(resource: &Resource, path: &Path) -> bool {
     };
     let is_unique = field.storage_class() != StorageClass::Text
         && resource.unique.iter().any(|rule| rule.fields.first() == Some(&at));
-    field.is_row_filter_key || (resource.parent.is_none() && (field.filter || is_unique))
+    // The other indexes of a nested resource begin with its parent, which a row filter does not know.
+    match resource.parent {
+        None => field.filter || is_unique,
+        Some(_) => field.filter && resource.flat.is_some(),
+    }
 }

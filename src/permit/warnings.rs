@@ -1,11 +1,11 @@
 //! Warnings about grants that the author may not have meant, printed by `nouns check`.
 
 use super::rights::{Access, Rights};
-use crate::model::expr::{Comparison, ExprNode, MemberTest, Path, PathRoot};
+use crate::model::expr::{ExprNode, MemberTest, Path, PathRoot};
 use crate::model::row_filter_index::{
-    has_index, member_link, own_path, related_comparison, related_sides,
+    equal_sides, has_index, member_link, own_path, related_comparison, related_sides,
 };
-use crate::model::{Expr, GrantVerb, Model, Resource, ResourceIndex};
+use crate::model::{GrantVerb, Model, Resource};
 
 /// The write verbs, whose responses show the item.
 const WRITE_VERBS: [(&str, GrantVerb); 3] =
@@ -56,7 +56,7 @@ fn unindexed_filters(model: &Model) -> Vec<String> {
             if let (true, true, Some(advice)) = (
                 is_listed,
                 warnings.is_empty(),
-                missing_list_index(model, grant.resource, condition),
+                missing_search(model, model.resource(grant.resource), &condition.root),
             ) {
                 warnings.push(format!(
                     "a list of `{listed}` reads all items of `{listed}` until it is full: {advice}"
@@ -78,30 +78,21 @@ fn missing_test_index(model: &Model, test: &MemberTest) -> Option<String> {
     let resource = model.resource(test.resource);
     let mut candidate = None;
     for part in test.condition.conjuncts() {
-        let ExprNode::Compare(Comparison::Equal, one, other) = part else { continue };
-        for (side, other) in [(one, other), (other, one)] {
-            let ExprNode::Field(path) = &**side else { continue };
-            if matches!(**other, ExprNode::Field(_) | ExprNode::Related(_)) {
+        for (side, other) in equal_sides(part) {
+            let ExprNode::Field(path) = side else { continue };
+            if matches!(other, ExprNode::Field(_) | ExprNode::Related(_)) {
                 continue;
             }
             if has_index(resource, path) {
                 return None;
             }
-            candidate = candidate.or(field_name(resource, path));
+            candidate = candidate.or_else(|| index_advice(resource, path));
         }
     }
-    let name = &resource.name;
-    Some(match candidate {
-        Some(field) => format!("give `{name}.{field}` filter = true"),
-        None => format!("compare a field of `{name}` with `=`"),
-    })
+    Some(candidate.unwrap_or_else(|| format!("compare a field of `{}` with `=`", resource.name)))
 }
 
 /// What to do about a condition by which no index finds the rows of a list. One part of `and` is enough.
-fn missing_list_index(model: &Model, resource: ResourceIndex, condition: &Expr) -> Option<String> {
-    missing_search(model, model.resource(resource), &condition.root)
-}
-
 fn missing_search(model: &Model, resource: &Resource, node: &ExprNode) -> Option<String> {
     match node {
         ExprNode::And(one, other) => {
@@ -119,22 +110,19 @@ fn missing_search(model: &Model, resource: &Resource, node: &ExprNode) -> Option
             }
             let members = model.resource(test.resource);
             let mut compared = test.condition.conjuncts().into_iter().filter_map(own_path);
-            let field = compared.find_map(|path| field_name(members, path));
-            let name = &members.name;
-            Some(match field {
-                Some(field) => format!("give `{name}.{field}` filter = true"),
-                None => format!("compare a field of `{name}` with `$user` or a constant by `=`"),
-            })
+            let advice = compared.find_map(|path| index_advice(members, path));
+            Some(advice.unwrap_or_else(|| {
+                let name = &members.name;
+                format!("compare a field of `{name}` with `$user` or a constant by `=`")
+            }))
         }
         node => {
             let own = own_path(node).filter(|path| has_index(resource, path));
             if own.is_some() || related_comparison(model, node).is_some() {
                 return None;
             }
-            let related = related_sides(node).and_then(|(to, _)| {
-                let end = model.resource(to.steps.last()?.to);
-                Some(format!("give `{}.{}` filter = true", end.name, field_name(end, &to.path)?))
-            });
+            let related = related_sides(node)
+                .and_then(|(to, _)| index_advice(model.resource(to.steps.last()?.to), &to.path));
             Some(related.unwrap_or_else(|| NO_INDEX.to_owned()))
         }
     }
@@ -142,11 +130,15 @@ fn missing_search(model: &Model, resource: &Resource, node: &ExprNode) -> Option
 
 const NO_INDEX: &str = "add a comparison with `=` of a field that has filter = true";
 
-/// The name of a field that an index could have.
-fn field_name<'a>(resource: &'a Resource, path: &Path) -> Option<&'a str> {
+/// How a field gets an index that serves row filters; `None` if it cannot have one.
+fn index_advice(resource: &Resource, path: &Path) -> Option<String> {
     let PathRoot::Field(at) = path.root else { return None };
     let field = resource.fields.get(at).filter(|_| path.inner.is_empty())?;
-    Some(&field.name)
+    let name = &resource.name;
+    Some(match field.filter {
+        true => format!("take `flat = false` out of `{name}`"),
+        false => format!("give `{name}.{}` filter = true", field.name),
+    })
 }
 
 /// Whether GET is granted for every row that a verb is granted for. Two filters are only compared for

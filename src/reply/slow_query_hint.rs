@@ -3,7 +3,7 @@
 //! Pure. The client gets a hint about its own query only. The fields that row-level permissions filter by
 //! concern only the operator, so these go to the log.
 
-use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, ListQuery, PathForm, tests_in};
+use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, ListQuery, tests_in};
 use crate::model::expr::{Comparison, Path, PathRoot};
 use crate::model::{Model, Resource};
 use crate::plan::Collection;
@@ -17,11 +17,7 @@ pub fn add_hint(
     problem: Problem,
 ) -> Problem {
     let resource = model.resource(collection.resource);
-    let hint = match collection.form {
-        PathForm::Nested => client_hint((model, resource), list),
-        PathForm::Flat => flat_hint((model, resource), list),
-    };
-    let problem = match hint {
+    let problem = match client_hint((model, resource), list) {
         Some(words) => problem.detail(words),
         None => problem,
     };
@@ -33,18 +29,6 @@ pub fn add_hint(
         "a role's `where` looks at fields that are not declared filter = true: {}",
         unindexed.join(", ")
     ))
-}
-
-/// The indexes of a nested resource begin with the parent.
-fn flat_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Option<String> {
-    let parent = resource.parent_key.as_deref()?;
-    let is_parent = |test: &AttributeTest| test.attribute == Attribute::Ancestor(0);
-    let is_filtered =
-        list.filters.iter().any(|term| matches!(term, Filter::Test(test) if is_parent(test)));
-    if is_filtered || list.is_whole_by_id() && !list.is_counted {
-        return client_hint((model, resource), list);
-    }
-    Some(format!("no index has the items of all parents in this way; add {parent}="))
 }
 
 fn client_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Option<String> {

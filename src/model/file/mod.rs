@@ -34,7 +34,6 @@ use super::builtin::webhook::webhooks_resource;
 use super::builtin::{indices, users_resource};
 use super::report::{Mistakes, ModelErrors};
 use super::resource::Model;
-use super::row_filter_index;
 use super::settings::StoragePlaces;
 use resource_names::ResourceNames;
 use toml_tree::TomlTable;
@@ -99,10 +98,7 @@ fn build_model(root: &TomlTable<'_>, mistakes: &Mistakes) -> Model {
         webhooks_resource(webhooks, deliveries, server.realm),
         deliveries_resource(deliveries, webhooks, server.realm),
     ]);
-    let mut model =
-        Model { title, realms, resources, users, webhooks, deliveries, roles, server, shape };
-    row_filter_index::mark_keys(&mut model);
-    model
+    Model { title, realms, resources, users, webhooks, deliveries, roles, server, shape }
 }
 
 fn read_title(root: &TomlTable<'_>, mistakes: &Mistakes) -> Box<str> {

@@ -286,86 +286,104 @@ pub struct IndexDefinition {
 
 /// All indexes of a resource: for its parent, filters, references and unique rules.
 pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
-    let (table, prefix) = (&resource.table, index_prefix(resource));
-    let parent = &resource.parent_key;
-    let index = |unique: &str, name: String, columns: Vec<&str>| {
-        let name = truncate_name(name);
-        // Only unique rules index text here.
-        let column = |column| match is_text_column(resource, column) {
-            true => (dialect.unique_expression)(&quote_name(column)),
-            false => quote_name(column),
-        };
-        let columns: Vec<String> = columns.into_iter().map(column).collect();
-        let (quoted_name, columns) = (quote_name(&name), columns.join(", "));
-        IndexDefinition {
-            create: format!(
-                "CREATE {unique}INDEX {quoted_name} ON {} ({columns})",
-                quote_name(table)
-            ),
-            name,
-        }
-    };
     let mut indexes = Vec::new();
-    if let Some(parent) = &parent {
-        indexes.push(index("", format!("{prefix}.parent"), vec![parent, "id"]));
+    push_list_indexes(&mut indexes, resource, IndexScope::Nested, dialect);
+    if resource.flat.is_some() {
+        push_list_indexes(&mut indexes, resource, IndexScope::Flat, dialect);
     }
-    // A UUIDv7 sorts by creation time, so it needs no such index.
-    if !resource.is_builtin && resource.id == IdKind::Integer {
-        let columns = parent.as_deref().into_iter().chain(["created_at", "id"]).collect();
-        indexes.push(index("", format!("{prefix}.created"), columns));
-    }
-    for field in &resource.fields {
-        // The unique index on the name serves lookups of users, and there are few webhooks.
-        if !resource.is_builtin || resource.parent.is_some() {
-            push_filter_indexes(&mut indexes, resource, (field, &mut Vec::new()), dialect);
-        }
-        if field.rules.reference.is_some() {
-            indexes.push(index(
-                "",
-                format!("{prefix}.ref.{}", field.name),
-                vec![&field.name, "id"],
-            ));
-        }
-    }
-    for derived in derived_columns(resource).filter(|one| one.derivation == Derivation::SortKey) {
-        let name = truncate_name(format!("{prefix}.order.{}", derived.field.name));
-        let parent = parent.as_deref().map(quote_name);
-        let columns =
-            parent.into_iter().chain([derived.name(), "id".to_owned()].map(|n| quote_name(&n)));
-        let columns = columns.collect::<Vec<_>>().join(", ");
-        let (quoted_name, table) = (quote_name(&name), quote_name(table));
-        indexes.push(IndexDefinition {
-            create: format!("CREATE INDEX {quoted_name} ON {table} ({columns})"),
-            name,
-        });
+    let references = resource.fields.iter().filter(|field| field.rules.reference.is_some());
+    for field in references {
+        let columns = [&*field.name, "id"].map(quote_name);
+        let name = format!("{}.ref.{}", index_prefix(resource), field.name);
+        indexes.push(index(resource, ("", name), &columns));
     }
     for unique in &resource.unique {
         let name = unique_index_name(resource, unique);
-        indexes.push(index("UNIQUE ", name, unique_columns(resource, unique)));
+        let column = |column: &str| match is_text_column(resource, column) {
+            true => (dialect.unique_expression)(&quote_name(column)),
+            false => quote_name(column),
+        };
+        let columns: Vec<String> =
+            unique_columns(resource, unique).into_iter().map(column).collect();
+        indexes.push(index(resource, ("UNIQUE ", name), &columns));
     }
     indexes
 }
 
-/// The names of all indexes that a resource may have, whatever row filters there were.
+/// The names of all indexes that a resource may have, whether its collection was flat or not.
 pub fn possible_index_names(resource: &Resource, dialect: &Dialect) -> Vec<String> {
-    let keys = resource.fields.iter().flat_map(|field| {
-        ["key", "key_start"]
-            .map(|word| truncate_name(format!("{}.{word}.{}", index_prefix(resource), field.name)))
-    });
-    indexes(resource, dialect).into_iter().map(|index| index.name).chain(keys).collect()
+    let mut all = indexes(resource, dialect);
+    push_list_indexes(&mut all, resource, IndexScope::Flat, dialect);
+    all.into_iter().map(|index| index.name).collect()
 }
 
-/// The indexes for filtering and sorting of a field and its nested fields.
-fn push_filter_indexes(
+/// Whose lists an index serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IndexScope {
+    /// The collection below a parent, or that of a resource without one.
+    Nested,
+    /// The items of all parents.
+    Flat,
+}
+
+/// Columns are quoted.
+fn index(
+    resource: &Resource,
+    (unique, name): (&str, String),
+    columns: &[String],
+) -> IndexDefinition {
+    let (name, columns) = (truncate_name(name), columns.join(", "));
+    let (quoted_name, table) = (quote_name(&name), quote_name(&resource.table));
+    IndexDefinition {
+        create: format!("CREATE {unique}INDEX {quoted_name} ON {table} ({columns})"),
+        name,
+    }
+}
+
+/// The indexes for filtering and sorting.
+fn push_list_indexes(
     indexes: &mut Vec<IndexDefinition>,
     resource: &Resource,
+    scope: IndexScope,
+    dialect: &Dialect,
+) {
+    let parent = resource.parent_key.as_deref().filter(|_| scope == IndexScope::Nested);
+    let parent = parent.map(quote_name);
+    let flat = if scope == IndexScope::Flat { "flat_" } else { "" };
+    let (prefix, id) = (index_prefix(resource), quote_name("id"));
+    let mut push = |rest: &str, column: Option<String>| {
+        let columns = parent.iter().cloned().chain(column).chain([id.clone()]);
+        let columns: Vec<String> = columns.collect();
+        indexes.push(index(resource, ("", format!("{prefix}.{flat}{rest}")), &columns));
+    };
+    if parent.is_some() {
+        push("parent", None);
+    }
+    // A UUIDv7 sorts by creation time, so it needs no such index.
+    if !resource.is_builtin && resource.id == IdKind::Integer {
+        push("created", Some(quote_name("created_at")));
+    }
+    // The unique index on the name serves lookups of users, and there are few webhooks.
+    if !resource.is_builtin || resource.parent.is_some() {
+        for field in &resource.fields {
+            push_filter_indexes(&mut push, (field, &mut Vec::new()), dialect);
+        }
+    }
+    for derived in derived_columns(resource).filter(|one| one.derivation == Derivation::SortKey) {
+        push(&format!("order.{}", derived.field.name), Some(quote_name(&derived.name())));
+    }
+}
+
+/// The indexes of a field and its nested fields.
+fn push_filter_indexes(
+    push: &mut impl FnMut(&str, Option<String>),
     (column, inner): (&Field, &mut Vec<Box<str>>),
     dialect: &Dialect,
 ) {
     let field = column.inner(inner).or_bug("the path was made from the fields");
     for next in &field.rules.fields {
         inner.push(next.name.clone());
-        push_filter_indexes(indexes, resource, (column, &mut *inner), dialect);
+        push_filter_indexes(push, (column, &mut *inner), dialect);
         inner.pop();
     }
     let found = index_expression(dialect, column, inner).filter(|_| field.filter);
@@ -373,18 +391,7 @@ fn push_filter_indexes(
     let word = if is_cut { dialect.sort_prefix_word } else { "filter" };
     let names = [&column.name].into_iter().chain(inner.iter());
     let names = names.map(|name| &**name).collect::<Vec<_>>().join(".");
-    let (table, prefix) = (quote_name(&resource.table), index_prefix(resource));
-    let mut push = |word: &str, first: Option<String>| {
-        let name = truncate_name(format!("{prefix}.{word}.{names}"));
-        let columns = first.into_iter().chain([found.clone(), quote_name("id")]);
-        let columns = columns.collect::<Vec<_>>().join(", ");
-        let create = format!("CREATE INDEX {} ON {table} ({columns})", quote_name(&name));
-        indexes.push(IndexDefinition { create, name });
-    };
-    push(word, resource.parent_key.as_deref().map(quote_name));
-    if field.is_row_filter_key {
-        push(if is_cut { "key_start" } else { "key" }, None);
-    }
+    push(&format!("{word}.{names}"), Some(found));
 }
 
 /// The name of the link table of a field of type `refs`. No resource has a name with a dot.

@@ -57,17 +57,16 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
                 let name = format!("{who} {} {what}", declared.name);
                 all.push(NamedStatement { name, sql: sql.clone(), values });
             }
-            for query in [
-                if resource == ROOMS { "house_id=1" } else { "house_id=1&sort=-id" },
-                if resource == ROOMS {
-                    "house_id:in=1,2"
-                } else {
-                    "room_id=01890a5d-ac96-774b-bcce-b302099a8057"
-                },
-            ] {
+            let of_room = format!("room_id={ID}");
+            let queries = match resource {
+                ROOMS => ["house_id=1", "house_id:in=1,2", "name=r7", "sort=name"],
+                _ => ["house_id=1&sort=-id", &of_room, "watts=7", "watts:gt=7&sort=-watts"],
+            };
+            for query in queries {
                 let (list, collection) =
                     (flat_list(model, resource, query), flat(resource, scope.clone()));
-                let listing = ListStatements::new(model, dialect, &collection, &list);
+                let listing =
+                    ListStatements::new(model, dialect, &collection, &list, SelectedBy::Condition);
                 for section in listing.sections() {
                     let name = format!("{who} {} {query}", declared.name);
                     all.push(NamedStatement::new(name, listing.page(section, 51)));
@@ -79,7 +78,7 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
 }
 
 #[test]
-fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
+fn flat_list_on_sqlite_uses_the_primary_key_or_an_index() {
     let model = model();
     let all = sqlite_plans(&model, &statements(&model, &SQLITE));
     expect![[r#"
@@ -88,31 +87,43 @@ fn flat_list_on_sqlite_uses_the_primary_key_or_the_index_of_the_parent() {
         all room page after: SEARCH t0 USING PRIMARY KEY (id>?)
         all room house_id=1: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
         all room house_id:in=1,2: SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        all room name=r7: SEARCH t0 USING INDEX nouns.rooms.flat_start.name (<expr>=?)
+        all room sort=name: SCAN t0 USING INDEX nouns.rooms.flat_start.name
+        all room sort=name: SEARCH t0 USING INDEX nouns.rooms.flat_start.name (<expr>=?)
         all lamp item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING PRIMARY KEY (id=?)
         all lamp page: SCAN t0
         all lamp page after: SEARCH t0 USING PRIMARY KEY (id>?)
         all lamp house_id=1&sort=-id: SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
         all lamp room_id=01890a5d-ac96-774b-bcce-b302099a8057: SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?)
+        all lamp watts=7: SEARCH t0 USING INDEX nouns.lamps.flat_filter.watts (watts=?)
+        all lamp watts:gt=7&sort=-watts: SEARCH t0 USING INDEX nouns.lamps.flat_filter.watts (watts=?)
+        all lamp watts:gt=7&sort=-watts: SEARCH t0 USING INDEX nouns.lamps.flat_filter.watts (watts>?)
         tenant room item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?)
         tenant room page: SEARCH t1 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
         tenant room page after: SEARCH t1 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=? AND id>?); USE TEMP B-TREE FOR ORDER BY
         tenant room house_id=1: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?)
         tenant room house_id:in=1,2: SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant room name=r7: SEARCH t0 USING INDEX nouns.rooms.flat_start.name (<expr>=?); SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?)
+        tenant room sort=name: SEARCH t1 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t0 USING INDEX nouns.rooms.parent (house_id=?); USE TEMP B-TREE FOR ORDER BY
+        tenant room sort=name: SEARCH t0 USING INDEX nouns.rooms.flat_start.name (<expr>=?); SEARCH t1 USING INTEGER PRIMARY KEY (rowid=?)
         tenant lamp item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?)
         tenant lamp page: SEARCH t2 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
         tenant lamp page after: SEARCH t2 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=? AND id>?); USE TEMP B-TREE FOR ORDER BY
         tenant lamp house_id=1&sort=-id: SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?); USE TEMP B-TREE FOR ORDER BY
         tenant lamp room_id=01890a5d-ac96-774b-bcce-b302099a8057: SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?); SEARCH t0 USING INDEX nouns.lamps.parent (room_id=?)
+        tenant lamp watts=7: SEARCH t0 USING INDEX nouns.lamps.flat_filter.watts (watts=?); SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?)
+        tenant lamp watts:gt=7&sort=-watts: SEARCH t0 USING INDEX nouns.lamps.flat_filter.watts (watts=?); SEARCH t1 USING PRIMARY KEY (id=?); SEARCH t2 USING INTEGER PRIMARY KEY (rowid=?)
+        tenant lamp watts:gt=7&sort=-watts: SEARCH t2 USING INDEX nouns.houses.start.street (<expr>=?); SEARCH t1 USING COVERING INDEX nouns.rooms.start.name (house_id=?); SEARCH t0 USING INDEX nouns.lamps.filter.watts (room_id=? AND watts>?); USE TEMP B-TREE FOR ORDER BY
     "#]].assert_eq(&all);
 }
 
 /// The same on PostgreSQL, with enough rows that a sequential scan would be slower.
 #[test]
-fn flat_list_on_postgres_uses_the_primary_key_or_the_index_of_the_parent() {
+fn flat_list_on_postgres_uses_the_primary_key_or_an_index() {
     let model = model();
     let rows = "INSERT INTO houses SELECT n, now(), now(), 1, 's' || n FROM generate_series(1, 2000) n;
-         INSERT INTO rooms SELECT gen_random_uuid(), 1 + n % 2000, now(), now(), 1, 'r' FROM generate_series(1, 10000) n;
-         INSERT INTO lamps SELECT gen_random_uuid(), id, now(), now(), 1, 5 FROM rooms, generate_series(1, 3);
+         INSERT INTO rooms SELECT gen_random_uuid(), 1 + n % 2000, now(), now(), 1, 'r' || n FROM generate_series(1, 10000) n;
+         INSERT INTO lamps SELECT gen_random_uuid(), id, now(), now(), 1, (random() * 1000)::int FROM rooms, generate_series(1, 3);
          ANALYZE;\n";
     let plans = postgres_plans("flat_list_plans", &model, rows, &statements(&model, &POSTGRES));
     assert!(!plans.contains("Seq Scan"), "{plans}");
@@ -122,6 +133,9 @@ fn flat_list_on_postgres_uses_the_primary_key_or_the_index_of_the_parent() {
         "Index Cond: (house_id = '1'::bigint)",
         "Index Cond: (room_id = '01890a5d-ac96-774b-bcce-b302099a8057'::uuid)",
         "Index Cond: (room_id = t1.id)",
+        "Bitmap Index Scan on \"nouns.lamps.flat_filter.watts\"",
+        "Index Scan Backward using \"nouns.lamps.flat_filter.watts\" on lamps t0",
+        "Index Scan using \"nouns.rooms.flat_filter.name\" on rooms t0",
     ] {
         assert!(plans.contains(expected), "{expected}: {plans}");
     }

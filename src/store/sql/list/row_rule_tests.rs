@@ -64,7 +64,8 @@ fn statements(model: &Model, dialect: &'static Dialect) -> Vec<NamedStatement> {
                 continue;
             }
             let list = flat_list(model, resource, query);
-            let listing = ListStatements::new(model, dialect, &collection, &list);
+            let listing =
+                ListStatements::new(model, dialect, &collection, &list, SelectedBy::Condition);
             for section in listing.sections() {
                 let name = format!("{role} {name} {query} {section:?}");
                 all.push(NamedStatement::new(name, listing.page(section, 51)));
@@ -99,23 +100,23 @@ fn row_rules_on_sqlite_are_served_by_indexes() {
         path comment count: SEARCH t0 USING COVERING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 1; SEARCH r2 USING COVERING INDEX nouns.projects.filter.tenant (tenant=?); SEARCH r1 USING COVERING INDEX nouns.tickets.ref.project (project=?)
         path comment sort=-id All: SEARCH t0 USING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 1; SEARCH r2 USING COVERING INDEX nouns.projects.filter.tenant (tenant=?); SEARCH r1 USING COVERING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
         path comment item: SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED SCALAR SUBQUERY 1; SEARCH r1 USING PRIMARY KEY (id=?); SEARCH r2 USING PRIMARY KEY (id=?)
-        member ticket  All: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); USE TEMP B-TREE FOR ORDER BY
-        member ticket count: SEARCH t0 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?)
-        member ticket sort=-id All: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); USE TEMP B-TREE FOR ORDER BY
-        member ticket title=x All: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); CREATE BLOOM FILTER
-        member ticket sort=title KeyPresent: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); USE TEMP B-TREE FOR ORDER BY
-        member ticket sort=title KeyAbsent: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); CREATE BLOOM FILTER
+        member ticket  All: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); USE TEMP B-TREE FOR ORDER BY
+        member ticket count: SEARCH t0 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?)
+        member ticket sort=-id All: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); USE TEMP B-TREE FOR ORDER BY
+        member ticket title=x All: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); CREATE BLOOM FILTER
+        member ticket sort=title KeyPresent: SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); USE TEMP B-TREE FOR ORDER BY
+        member ticket sort=title KeyAbsent: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); CREATE BLOOM FILTER
         member ticket item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH r1 EXISTS USING INDEX nouns.members.filter.user (project_id=? AND user=?)
-        member comment  All: SEARCH t0 USING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); USE TEMP B-TREE FOR ORDER BY
-        member comment count: SEARCH t0 USING COVERING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?)
-        member comment sort=-id All: SEARCH t0 USING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); USE TEMP B-TREE FOR ORDER BY
+        member comment  All: SEARCH t0 USING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); USE TEMP B-TREE FOR ORDER BY
+        member comment count: SEARCH t0 USING COVERING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?)
+        member comment sort=-id All: SEARCH t0 USING INDEX nouns.comments.ref.ticket (ticket=?); LIST SUBQUERY 2; SEARCH r2 USING COVERING INDEX nouns.tickets.ref.project (project=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); USE TEMP B-TREE FOR ORDER BY
         member comment item: SEARCH t0 USING PRIMARY KEY (id=?); SEARCH r1 EXISTS USING COVERING INDEX nouns.members.filter.user (project_id=? AND user=?); CORRELATED SCALAR SUBQUERY 1; SEARCH r2 USING PRIMARY KEY (id=?)
-        either ticket  All: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
-        either ticket count: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?)
-        either ticket sort=-id All: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
-        either ticket title=x All: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); CREATE BLOOM FILTER
-        either ticket sort=title KeyPresent: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
-        either ticket sort=title KeyAbsent: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.key.user (user=?); CREATE BLOOM FILTER
+        either ticket  All: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
+        either ticket count: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?)
+        either ticket sort=-id All: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
+        either ticket title=x All: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); CREATE BLOOM FILTER
+        either ticket sort=title KeyPresent: MULTI-INDEX OR; INDEX 1; SEARCH t0 USING INDEX nouns.tickets.filter.owner (owner=?); INDEX 2; LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); SEARCH t0 USING INDEX nouns.tickets.ref.project (project=?); USE TEMP B-TREE FOR ORDER BY
+        either ticket sort=title KeyAbsent: SEARCH t0 USING INDEX nouns.tickets.filter.title (title=?); LIST SUBQUERY 1; SEARCH r1 USING INDEX nouns.members.flat_filter.user (user=?); CREATE BLOOM FILTER
         either ticket item: SEARCH t0 USING PRIMARY KEY (id=?); CORRELATED SCALAR SUBQUERY 1; SEARCH r1 USING COVERING INDEX nouns.members.filter.user (project_id=? AND user=?)
     "#]].assert_eq(&all);
 }
