@@ -134,10 +134,16 @@ impl ReadPlan {
     }
 }
 
-/// Whether a page may be found by reading all rows: the indexes of a nested resource begin with the parent.
+/// Whether a page may be found by reading all rows.
 fn is_page_scan(collection: &Collection, list: &ListQuery) -> bool {
-    let is_filtered_flat = collection.is_flat() && !collection.scope.is_unrestricted();
-    is_filtered_flat || !list.is_whole_by_id() || list.is_counted
+    let scope = &collection.scope;
+    let has_row_filters = match collection.is_flat() {
+        true => !scope.is_unrestricted(),
+        false => {
+            !list.is_whole_by_id() && !scope.access(collection.resource).row_filters.is_empty()
+        }
+    };
+    has_row_filters || !list.is_index_range() || list.is_counted
 }
 
 /// An item or a page with related items, all of one snapshot.

@@ -20,7 +20,7 @@ pub struct Statement<'a> {
 /// Whether a connection keeps a statement prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementReuse {
-    /// One of the texts that the model makes.
+    /// One of the texts that follow from the model alone.
     Always,
     /// Made for the query of a list. Clients repeat few of these texts, but can send any number of them.
     OfLists,

@@ -17,7 +17,7 @@ use crate::plan::Collection;
 use crate::store::sql::columns::{
     AncestorJoin, ancestor_join, flat_join, select_list, where_clause,
 };
-use crate::store::sql::condition::row_conditions::{RowConditions, SelectedBy};
+use crate::store::sql::condition::row_conditions::{SelectedBy, write_row_conditions};
 use crate::store::sql::condition::{ConditionParameter, ConditionWriter, TableAlias};
 use crate::store::sql::derived::DerivedColumn;
 use crate::store::sql::dialect::Dialect;
@@ -51,7 +51,7 @@ pub struct ListStatements<'a> {
     from: String,
     /// The columns with the ids of the ancestors, from the nearest, as far as they are joined.
     ancestor_columns: Vec<String>,
-    scope_conditions: RowConditions,
+    scope_conditions: Vec<String>,
     /// Of the conditions of the scope, then of those of related rows.
     parameters: Vec<ConditionParameter>,
     /// The conditions of the path; their parameters follow.
@@ -102,8 +102,9 @@ impl<'a> ListStatements<'a> {
         dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
+        by: SelectedBy,
     ) -> Self {
-        Self::build(model, dialect, collection, list, 0)
+        Self::build(model, dialect, collection, list, (by, 0))
     }
 
     /// The same for a flat collection, with the ids of the ancestors above the parent after the columns of an item.
@@ -112,9 +113,10 @@ impl<'a> ListStatements<'a> {
         dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
+        by: SelectedBy,
     ) -> Self {
         let above = model.resource(collection.resource).depth.saturating_sub(1);
-        let mut listing = Self::build(model, dialect, collection, list, above);
+        let mut listing = Self::build(model, dialect, collection, list, (by, above));
         for column in listing.ancestor_columns.iter().skip(1).take(above) {
             listing.select.push_str(", ");
             listing.select.push_str(column);
@@ -128,12 +130,12 @@ impl<'a> ListStatements<'a> {
         dialect: &'static Dialect,
         collection: &'a Collection,
         list: &'a ListQuery,
-        joined: usize,
+        (by, joined): (SelectedBy, usize),
     ) -> Self {
         let Collection { resource, form, ancestors, scope } = collection;
         let resource = model.resource(*resource);
         let mut terms = ConditionWriter::new(model, dialect, 1);
-        let scope_conditions = RowConditions::write(&mut terms, resource, scope);
+        let scope_conditions = write_row_conditions(&mut terms, resource, scope, by);
         let item = TableAlias { resource, alias: ITEM_ALIAS, this: None };
         let mut related: Vec<RelatedRows<'a>> = Vec::new();
         for AttributeTest { relations, .. } in tests_in(&list.filters) {
@@ -198,20 +200,23 @@ impl<'a> ListStatements<'a> {
 
     pub fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.conditions(&mut writer, SelectedBy::Condition);
+        let mut all = self.conditions(&mut writer);
         all.extend(self.cursor_conditions(&mut writer, section));
         let (select, from, order) = (&self.select, &self.from, self.order_by(section));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        Statement::of_list(text, writer.binds)
+        match self.list.is_index_range() && self.scope_conditions.is_empty() {
+            true => Statement::new(text, writer.binds),
+            false => Statement::of_list(text, writer.binds),
+        }
     }
 
     /// The first items of each of these parents, of a flat collection, where the engine has lateral joins. It reads as
     /// many rows of a parent as it returns, if an index has their order.
     pub fn of_parents(&self, parents: &[Id], limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.conditions(&mut writer, SelectedBy::Key);
+        let mut all = self.conditions(&mut writer);
         let (column, kind) = self.parent_column();
         all.push(format!("{column} = p.id"));
         let parents = parents.iter().map(|id| writer.bind(Bind::Id(*id), kind));
@@ -233,7 +238,7 @@ impl<'a> ListStatements<'a> {
     /// The first items of one parent, of a flat collection.
     pub fn of_parent(&self, parent: Id, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.conditions(&mut writer, SelectedBy::Key);
+        let mut all = self.conditions(&mut writer);
         let (column, kind) = self.parent_column();
         all.push(format!("{column} = {}", writer.bind(Bind::Id(parent), kind)));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
@@ -252,7 +257,7 @@ impl<'a> ListStatements<'a> {
     /// The items with these ids.
     pub fn with_ids(&self, ids: &[Id]) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.conditions(&mut writer, SelectedBy::Key);
+        let mut all = self.conditions(&mut writer);
         let ids = ids.iter().map(|id| writer.bind(Bind::Id(*id), id_kind(self.resource)));
         all.push(format!("t0.\"id\" IN ({})", ids.collect::<Vec<_>>().join(", ")));
         let text = format!("SELECT {} FROM {}{}", self.select, self.from, where_clause(&all));
@@ -262,7 +267,7 @@ impl<'a> ListStatements<'a> {
     /// Counts the items of all pages.
     pub fn count(&self) -> Statement<'_> {
         let mut writer = self.builder();
-        let all = self.conditions(&mut writer, SelectedBy::Condition);
+        let all = self.conditions(&mut writer);
         Statement::of_list(
             format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
             writer.binds,
@@ -276,8 +281,8 @@ impl<'a> ListStatements<'a> {
     }
 
     /// All conditions but those of the cursor.
-    fn conditions<'s>(&'s self, writer: &mut StatementBuilder<'s>, by: SelectedBy) -> Vec<String> {
-        let fixed = self.scope_conditions.texts(by).iter().chain(&self.path_conditions);
+    fn conditions<'s>(&'s self, writer: &mut StatementBuilder<'s>) -> Vec<String> {
+        let fixed = self.scope_conditions.iter().chain(&self.path_conditions);
         let filters = self.list.filters.iter().map(|term| self.filter(writer, term));
         fixed.cloned().chain(filters).collect()
     }
