@@ -88,18 +88,39 @@ pub async fn find_creation<D: Driver>(
     bounds: LogBounds,
 ) -> Result<Option<Change>, StatementError> {
     if let Some(created_at) = path.id.created_at() {
-        let range = numbers_near(driver, bounds, created_at).await?;
-        let found = find_creation_between(driver, context, path, range).await?;
+        let found = find_creation_near(driver, context, path, (bounds, created_at)).await?;
         if found.is_some() {
             return Ok(found);
         }
     }
-    let range = match find_creation_time(driver, context, path).await? {
-        CreationTime::Known(created_at) => numbers_near(driver, bounds, created_at).await?,
-        CreationTime::Before(number) => (number - CREATION_SEARCH_MAX, number),
-        CreationTime::Unknown => return Ok(None),
-    };
-    find_creation_between(driver, context, path, range).await
+    match find_creation_time(driver, context, path).await? {
+        CreationTime::Known(created_at) => {
+            find_creation_near(driver, context, path, (bounds, created_at)).await
+        }
+        CreationTime::Before(number) => {
+            let range = (number - CREATION_SEARCH_MAX, number);
+            find_creation_between(driver, context, path, range).await
+        }
+        CreationTime::Unknown => Ok(None),
+    }
+}
+
+/// The same at about this time: first from that time on, where it nearly always is, and then before it.
+async fn find_creation_near<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    path: &ItemPath,
+    (bounds, time): (LogBounds, Moment),
+) -> Result<Option<Change>, StatementError> {
+    let middle = bisect(driver, bounds, time).await?;
+    let (first, last) = bisect_range(driver, bounds, (Some(time), Some(time))).await?;
+    let half = CREATION_SEARCH_MAX / 2;
+    let (first, last) = (first.max(middle - half), last.min(middle + half));
+    let found = find_creation_between(driver, context, path, (middle, last)).await?;
+    match found {
+        None => find_creation_between(driver, context, path, (first, middle - 1)).await,
+        found => Ok(found),
+    }
 }
 
 async fn find_creation_between<D: Driver>(
@@ -117,18 +138,6 @@ async fn find_creation_between<D: Driver>(
     ];
     let statement = Statement::new(creation_entry(D::DIALECT), binds);
     Ok(driver.query_statement(&statement, read_change).await?.pop())
-}
-
-/// The numbers of entries at about this time, of limited count.
-async fn numbers_near<D: Driver>(
-    driver: &mut D,
-    bounds: LogBounds,
-    time: Moment,
-) -> Result<(i64, i64), StatementError> {
-    let middle = bisect(driver, bounds, time).await?;
-    let (first, last) = bisect_range(driver, bounds, (Some(time), Some(time))).await?;
-    let half = CREATION_SEARCH_MAX / 2;
-    Ok((first.max(middle - half), last.min(middle + half)))
 }
 
 /// When an item was created, as its first version says: an imported one keeps its id, and was created here later than
