@@ -16,7 +16,7 @@ use crate::store::migration::pair::{ChangedResource, ModelPair};
 use crate::store::migration::scan::{self, BrokenItems, for_each_batch};
 use crate::store::migration::steps::{duplicates, unique_columns};
 use crate::store::rows::{bind_derived, bind_field};
-use crate::store::sql::derived::{DerivedColumn, derived_columns};
+use crate::store::sql::derived::{DerivedColumn, derived_columns, derived_from};
 use crate::store::sql::links::{linked_fields, select_dangling_links};
 use crate::store::sql::{ddl, migration};
 use crate::store::statement::{Bind, Statement};
@@ -137,16 +137,8 @@ async fn change_columns<D: Driver>(
         let add = migration::add_temporary_column(pair.new, table, field, D::DIALECT);
         driver.execute(&add, &[]).await?;
     }
-    // Derived texts follow from the fields, so they are made anew. Those of a field that is only added come with it.
-    for derived in derived_columns(before) {
-        driver.execute(&ddl::drop_column(table, &derived.name()), &[]).await?;
-    }
-    let is_there = |field: &Field| {
-        field.find_former(&before.fields).is_some()
-            || written.iter().any(|(_, one)| one.name == field.name)
-    };
-    let derived: Vec<DerivedColumn<'_>> =
-        derived_columns(after).filter(|derived| is_there(derived.field)).collect();
+    let is_written = |field: &Field| written.iter().any(|(_, one)| one.name == field.name);
+    let derived = change_derived_columns(driver, (changed, after), &is_written).await?;
     for one in &derived {
         driver.execute(&ddl::add_derived_column(table, *one, D::DIALECT), &[]).await?;
     }
@@ -163,7 +155,6 @@ async fn change_columns<D: Driver>(
         };
         rewrite.run(driver, report).await?;
     }
-    let is_written = |field: &Field| written.iter().any(|(_, one)| one.name == field.name);
     for field in &before.fields {
         let successor = after.fields.iter().find(|one| {
             one.find_former(&before.fields).is_some_and(|(_, former)| former.name == field.name)
@@ -184,6 +175,37 @@ async fn change_columns<D: Driver>(
         rename_column(driver, table, (Some(&temporary), Some(&field.name))).await?;
     }
     Ok(())
+}
+
+/// Renames the columns of derived texts that stay as they are, and drops the others; returns those to add, except those of
+/// added fields.
+async fn change_derived_columns<'r, D: Driver>(
+    driver: &mut D,
+    (changed, after): (&ChangedResource<'_>, &'r Resource),
+    is_written: &dyn Fn(&Field) -> bool,
+) -> Result<Vec<DerivedColumn<'r>>, StatementError> {
+    let (table, mut renamed, mut added) = (&*after.table, Vec::new(), Vec::new());
+    for derived in derived_columns(after) {
+        let former = derived.field.find_former(&changed.before.fields);
+        let kept = former.filter(|_| !is_written(derived.field) && !changed.derives(derived.at));
+        let kept = kept.and_then(|(at, field)| {
+            derived_from(at, field).find(|one| one.derivation == derived.derivation)
+        });
+        match kept {
+            Some(kept) => renamed.push((kept.name(), derived.name())),
+            None if former.is_some() || is_written(derived.field) => added.push(derived),
+            None => {}
+        }
+    }
+    for name in derived_columns(changed.before).map(|derived| derived.name()) {
+        if !renamed.iter().any(|(from, _)| *from == name) {
+            driver.execute(&ddl::drop_column(table, &name), &[]).await?;
+        }
+    }
+    for (from, to) in &renamed {
+        rename_column(driver, table, (Some(from), Some(to))).await?;
+    }
+    Ok(added)
 }
 
 async fn rename_column<D: Driver>(

@@ -91,6 +91,13 @@ impl ChangedResource<'_> {
             || self.conversion().is_some_and(|conversion| conversion.written().next().is_some())
     }
 
+    /// Whether the texts that are derived from a field of the new model are computed again.
+    pub fn derives(&self, field: usize) -> bool {
+        let mut changes = self.changes.iter();
+        changes
+            .any(|change| change.effect == MigrationEffect::Derive && change.field == Some(field))
+    }
+
     /// Whether its table has no items and is made anew.
     pub fn is_rebuilt(&self) -> bool {
         self.has_effect(|effect| effect == MigrationEffect::Refuse)

@@ -1,9 +1,11 @@
 //! Texts that follow from a field, for `match` and `order`: made, made anew and removed.
 
+use std::fs;
+
 use expect_test::expect;
 
-use super::{FieldsChange, ModelChange, check, check_fields};
-use crate::harness::Backend;
+use super::{FieldsChange, ModelChange, Run, check, check_fields};
+use crate::harness::{Backend, EXECUTABLE, Setup, run_sql};
 
 on_every_backend! {
     fn migration_of_match_and_order_makes_their_texts(backend: Backend) {
@@ -98,5 +100,26 @@ on_every_backend! {
                 {"id":2,"name":"Ohne","more":"Mehr Ä"}
             "#]],
         );
+    }
+
+    /// Its texts are stored under another name, and are not computed again: a changed one stays.
+    fn migration_that_renames_a_matched_field_keeps_its_texts(backend: Backend) {
+        let model = |field: &str| {
+            let rules = "type = \"text\", filter = true, match = true, order = \"unicode\"";
+            format!("title = \"T\"\n[resources.note.fields]\n{field}{rules} }}\n")
+        };
+        let server = Setup::new(backend).model(&model("title = { ")).start();
+        server.create("/notes", r#"{"note":{"title":"Äpfel"}}"#);
+        let database = server.database();
+        let folder = server.stop();
+        run_sql(backend, folder.path(), "UPDATE notes SET \"nouns.folded.title\" = 'marked'");
+        let after = model("name = { renamed_from = \"title\", ");
+        fs::write(folder.path().join("model.toml"), &after).unwrap();
+        let run = Run { backend, folder: folder.path(), database: &database };
+        let ended = run.nouns(EXECUTABLE, &["migrate", "--no-backup"], "");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let server = Setup::new(backend).model(&after).start_in(folder);
+        let found = |query: &str| server.get(&format!("/notes?{query}")).json()["notes"].as_array().unwrap().len();
+        assert_eq!((found("name~=marked"), found("name~=apfel"), found("sort=name")), (1, 0, 1));
     }
 }
