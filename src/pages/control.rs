@@ -185,13 +185,13 @@ fn select<'a>(field: &Field, kind: &str, chosen: &str) -> Option<ControlForm<'a>
     })
 }
 
-/// For a reference. The script requests items by the prefix of their label, so the label must be a field that lists
-/// can be filtered by, and fast: no index has the items of all parents.
+/// For a reference. The script requests items by the prefix of their label, so the label must be a field that lists can
+/// be filtered by.
 fn combobox<'a>(page: &PageSource<'a>, field: &Field, id: &str) -> Option<ControlForm<'a>> {
-    let (target, from) =
-        reachable_target(page.viewer, field).filter(|(target, _)| target.parent.is_none())?;
+    let (target, from) = reachable_target(page.viewer, field)?;
     let label = label_field(page.viewer, target)?;
-    let (hidden, form) = (page.viewer.hidden(target.index), PathForm::Nested);
+    let form = if target.parent.is_some() { PathForm::Flat } else { PathForm::Nested };
+    let hidden = page.viewer.hidden(target.index);
     let known = VisibleResource { resource: target, hidden, form };
     if known.find(&label.name).is_err() || !label.kind.is_searchable_text {
         return None;
