@@ -258,13 +258,15 @@ fn create_world(client: &mut Client, admin: &str, chance: &mut SeededRandom) -> 
         let items = world.items.get(noun).map_or(&[][..], Vec::as_slice);
         chance.one_of(items).map(|item| item["id"].clone())
     };
-    for _ in 0..4 {
-        let item = draft(chance, &["t", "i", "owner"]);
+    // The clerk sees half of the regions, and every region has carriers.
+    for owner in ["ann", "bea", "ann", "bea"] {
+        let mut item = draft(chance, &["t", "i"]);
+        item.insert("owner".to_owned(), json!(owner));
         create(&mut world, "/regions", "region", item);
     }
-    for _ in 0..6 {
+    for number in 0..8 {
         let item = draft(chance, &["t", "b", "tags", "owner"]);
-        let region = text_of(&pick(chance, &world, "region").unwrap());
+        let region = text_of(&world.items["region"][number % 4]["id"]);
         create(&mut world, &format!("/regions/{region}/carriers"), "carrier", item);
     }
     for _ in 0..5 {
@@ -339,6 +341,6 @@ on_every_backend! {
             }
         }
         println!("relation filters: {found} items found, {left_out} left out, {unknown} unknown");
-        assert!(found > 1000 && left_out > 1000 && unknown > 10, "{found} {left_out} {unknown}");
+        assert!(found > 1000 && left_out > 1000 && unknown > 100, "{found} {left_out} {unknown}");
     }
 }

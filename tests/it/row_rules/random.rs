@@ -1,9 +1,10 @@
-//! Random models, rules and items: each list, count, item, change and event that a user gets is compared with an
-//! evaluation in memory, which shares no code with the server.
+//! Random models, rules and items: each list, count, item, related item, change and event that a user gets, and the
+//! result of each PATCH, is compared with an evaluation in memory, which shares no code with the server.
 //!
 //! `NOUNS_SOAK=1` has 500 models in place of two. A failure prints the seed, which `NOUNS_SEED` sets for a run.
 
 mod evaluation;
+mod related;
 mod rule;
 
 use std::collections::HashMap;
@@ -14,12 +15,15 @@ use super::{RowRules, id, reference, text};
 use crate::durability::seeded_random::{SeededRandom, print_seed};
 use crate::harness::{Backend, EventSource};
 use evaluation::{Logged, Moment, judge};
+use related::compare_related;
 use rule::{NAMES, Noun, Row, User, World};
 
 const USERS: [&str; 3] = ["u0", "u1", "u2"];
 const TENANTS: [&str; 2] = ["t0", "t1"];
 const ITEMS: usize = 6;
 const CHANGES: usize = 8;
+const PATCHES: usize = 24;
+const FIELDS: [&str; 4] = ["owner", "n", "flag", "tags"];
 
 struct Run {
     rules: RowRules,
@@ -88,7 +92,7 @@ impl Run {
         }
         let mut users = Vec::new();
         for name in USERS {
-            let mut rules = Vec::new();
+            let (mut rules, mut patch_rules) = (Vec::new(), Vec::new());
             model += &format!("[roles.{name}]\n\"/-/changes\" = [\"get\"]\n");
             for (index, noun) in NAMES.into_iter().enumerate().take(world.nouns.len()) {
                 let is_parent = world.nouns.iter().any(|noun| noun.parent == Some(index));
@@ -98,18 +102,19 @@ impl Run {
                     3..=5 if is_parent => Some(None),
                     _ => Some(Some(world.random_rule(chance, index, 3))),
                 };
-                match &rule {
-                    None => {}
-                    Some(None) => model += &format!("{noun} = [\"get\"]\n"),
-                    Some(Some(rule)) => {
-                        let rule = world.show((index, index), rule);
-                        model += &format!(
-                            "{} = {{ verbs = [\"get\"], where = \"{rule}\" }}\n",
-                            NAMES[index]
-                        );
-                    }
+                let patch_rule = match chance.below(4) {
+                    0 => Some(Some(world.random_rule(chance, index, 3))),
+                    _ => rule.clone(),
+                };
+                let grants = [("get", &rule), ("patch", &patch_rule)]
+                    .into_iter()
+                    .filter_map(|(verb, grant)| world.show_grant(index, verb, grant))
+                    .collect::<Vec<_>>();
+                if !grants.is_empty() {
+                    model += &format!("{noun} = [{}]\n", grants.join(", "));
                 }
                 rules.push(rule);
+                patch_rules.push(patch_rule);
             }
             let mut fields = HashMap::new();
             if chance.below(4) > 0 {
@@ -118,7 +123,7 @@ impl Run {
             if chance.below(4) > 0 {
                 fields.insert("level", json!(chance.below(5)));
             }
-            users.push(User { name, fields, rules });
+            users.push(User { name, fields, rules, patch_rules });
         }
         println!("{model}");
         let logins: Vec<(&str, &str)> = USERS.iter().map(|name| (*name, *name)).collect();
@@ -199,18 +204,57 @@ impl Run {
         }
     }
 
-    /// Compares all that a user gets; returns how many items are shown and hidden.
-    fn compare(&mut self, user: usize) -> (usize, usize) {
-        let (mut shown, mut hidden) = (0, 0);
+    /// Changes values of an item as a user, if its rule allows it; returns whether it did.
+    fn patch(&mut self, chance: &mut SeededRandom) -> bool {
+        let noun = chance.below(self.world.nouns.len());
+        let user = chance.below(self.users.len());
+        let (Some(number), user) = (self.some(chance, noun), &self.users[user]) else {
+            return false;
+        };
+        let before = self.world.now[&number].clone();
+        let after = Row { values: random_values(chance), ..before.clone() };
+        let grant = &user.patch_rules[noun];
+        let moment =
+            Moment { world: &self.world, items: &self.world.now, user, is_requested: false };
+        let is_found = moment.allows(grant, &before) && moment.sees_ancestors(&before);
+        let requested = Moment { is_requested: true, ..moment };
+        let expected: &[u16] = match (is_found, requested.allows(grant, &after)) {
+            (false, _) if grant.is_none() => &[403, 404],
+            (false, _) => &[404],
+            (true, false) => &[403],
+            (true, true) => &[200, 204],
+        };
+        let value = |name| after.values.get(name).cloned().unwrap_or(Value::Null);
+        let values: serde_json::Map<String, Value> =
+            FIELDS.iter().map(|name| ((*name).to_owned(), value(name))).collect();
+        let line = format!("PATCH {}", self.paths[number]);
+        let answer = self.rules.request(user.name, &line, &json!({NAMES[noun]: values}));
+        let name = user.name;
+        assert!(
+            expected.contains(&answer.status),
+            "{line} as {name}: {expected:?} {before:?} {after:?} {answer:?}"
+        );
+        let is_done = matches!(answer.status, 200 | 204);
+        if is_done && after.values != before.values {
+            self.world.now.insert(number, after.clone());
+            self.add_to_log(number, Some(before), Some(after));
+        }
+        is_done
+    }
+
+    /// Compares all that a user gets; returns how many items are shown and hidden, and how many related ones are shown.
+    fn compare(&mut self, user: usize) -> [usize; 3] {
+        let (mut shown, mut hidden, mut related) = (0, 0, 0);
         let user = &self.users[user];
-        let moment = Moment { world: &self.world, items: &self.world.now, user };
+        let moment =
+            Moment { world: &self.world, items: &self.world.now, user, is_requested: false };
         for (noun, name) in NAMES.into_iter().enumerate().take(self.world.nouns.len()) {
             if user.rules[noun].is_none() {
                 continue;
             }
             let mut expected: Vec<String> = Vec::new();
             for row in self.world.now.values().filter(|row| row.noun == noun) {
-                let is_seen = moment.is_granted(row) && moment.sees_ancestors(row);
+                let is_seen = moment.is_seen(row);
                 let path = &self.paths[row.number];
                 let status =
                     self.rules.request(user.name, &format!("GET {path}"), &Value::Null).status;
@@ -234,9 +278,10 @@ impl Run {
             found.sort();
             assert_eq!(found, expected, "{name} as {}", user.name);
             assert_eq!(page["page"]["total"], expected.len(), "{name} as {}", user.name);
+            related += compare_related(&mut self.rules, &self.paths, &moment, noun);
             self.compare_events(user, noun);
         }
-        (shown, hidden)
+        [shown, hidden, related]
     }
 
     fn compare_events(&self, user: &User, noun: usize) {
@@ -274,7 +319,7 @@ on_every_backend! {
     fn row_rules_of_random_models_agree_with_an_evaluation_in_memory(backend: Backend) {
         let seed = print_seed("row rules");
         let models = if std::env::var_os("NOUNS_SOAK").is_some() { 500 } else { 2 };
-        let (mut shown, mut hidden) = (0, 0);
+        let (mut counts, mut patched, mut refused) = ([0; 3], 0, 0);
         for number in 0..models {
             let mut chance = SeededRandom::new(seed.wrapping_add(number));
             let mut run = Run::start(backend, &mut chance);
@@ -286,13 +331,22 @@ on_every_backend! {
             for _ in 0..CHANGES {
                 run.change(&mut chance);
             }
+            for _ in 0..PATCHES {
+                match run.patch(&mut chance) {
+                    true => patched += 1,
+                    false => refused += 1,
+                }
+            }
             for user in 0..USERS.len() {
-                let (more_shown, more_hidden) = run.compare(user);
-                shown += more_shown;
-                hidden += more_hidden;
+                let more = run.compare(user);
+                counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
             }
         }
-        println!("{models} models: {shown} items shown, {hidden} hidden");
-        assert!(shown > 0 && hidden > 0, "{shown} shown, {hidden} hidden");
+        let [shown, hidden, related] = counts;
+        println!(
+            "{models} models: {shown} items shown, {hidden} hidden, {related} related ones, {patched} patched, {refused} not"
+        );
+        let counts = [shown, hidden, related, patched, refused];
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     }
 }

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use super::rule::{Row, Rule, Term, User, Way, World};
+use super::rule::{Grant, Row, Rule, Term, User, Way, World};
 
 /// The items at some time, and the present ones.
 pub struct Moment<'a> {
     pub world: &'a World,
     pub items: &'a HashMap<usize, Row>,
     pub user: &'a User,
+    /// Whether the row is one that a request sends, and not one that is or was stored.
+    pub is_requested: bool,
 }
 
 impl Moment<'_> {
@@ -101,17 +103,19 @@ impl Moment<'_> {
         }
     }
 
-    /// Members are looked for now, with the values of the row at that time; the row itself counts as it is.
+    /// Members are looked for now, with the values of the row at that time; the row itself counts as it is, unless it
+    /// is requested.
     pub fn exists(&self, row: &Row, member: usize, inner: &Rule) -> bool {
-        if row.noun == member && self.holds((row, row), inner, &[]) == Some(true) {
+        let counts = row.noun == member && !self.is_requested;
+        if counts && self.holds((row, row), inner, &[]) == Some(true) {
             return true;
         }
         let mut this = Vec::new();
         self.collect_this(row, inner, &mut this);
-        let now = Moment { items: &self.world.now, ..*self };
+        let now = Moment { items: &self.world.now, is_requested: false, ..*self };
         self.world.now.values().any(|other| {
             other.noun == member
-                && other.number != row.number
+                && (self.is_requested || other.number != row.number)
                 && now.holds((other, other), inner, &this) == Some(true)
         })
     }
@@ -136,11 +140,19 @@ impl Moment<'_> {
 
     /// Whether the user's rule shows a row, without its ancestors.
     pub fn is_granted(&self, row: &Row) -> bool {
-        match &self.user.rules[row.noun] {
+        self.allows(&self.user.rules[row.noun], row)
+    }
+
+    pub fn allows(&self, grant: &Grant, row: &Row) -> bool {
+        match grant {
             None => false,
             Some(None) => true,
             Some(Some(rule)) => self.holds((row, row), rule, &[]) == Some(true),
         }
+    }
+
+    pub fn is_seen(&self, row: &Row) -> bool {
+        self.is_granted(row) && self.sees_ancestors(row)
     }
 
     pub fn sees_ancestors(&self, row: &Row) -> bool {
@@ -167,7 +179,7 @@ pub struct Logged {
 
 /// The kind of event that a user sees.
 pub fn judge(world: &World, user: &User, change: &Logged) -> Option<&'static str> {
-    let moment = Moment { world, items: &change.items, user };
+    let moment = Moment { world, items: &change.items, user, is_requested: false };
     let is_shown = |row: &Option<Row>| row.as_ref().is_some_and(|row| moment.is_granted(row));
     let row = change.after.as_ref().or(change.before.as_ref()).unwrap();
     let kind =

@@ -56,9 +56,14 @@ pub struct Row {
 pub struct User {
     pub name: &'static str,
     pub fields: HashMap<&'static str, Value>,
-    /// By noun; the inner `None` is a grant without a rule.
-    pub rules: Vec<Option<Option<Rule>>>,
+    /// Of GET, by noun.
+    pub rules: Vec<Grant>,
+    /// Of PATCH, by noun.
+    pub patch_rules: Vec<Grant>,
 }
+
+/// `None`: the verb is not granted; the inner `None` is a grant without a rule.
+pub type Grant = Option<Option<Rule>>;
 
 pub struct World {
     pub nouns: Vec<Noun>,
@@ -202,6 +207,14 @@ impl World {
             Term::User => "$user".to_owned(),
             Term::UserField(name) => format!("$user.{name}"),
         }
+    }
+
+    /// A grant as the model file writes it; nothing if there is none.
+    pub fn show_grant(&self, noun: usize, verb: &str, grant: &Grant) -> Option<String> {
+        let condition = grant.as_ref()?.as_ref().map_or_else(String::new, |rule| {
+            format!(", where = \"{}\"", self.show((noun, noun), rule))
+        });
+        Some(format!("{{ verbs = [\"{verb}\"]{condition} }}"))
     }
 
     pub fn show(&self, at: (usize, usize), rule: &Rule) -> String {
