@@ -10,7 +10,7 @@ use crate::cases::{ROWS, RUN, list_request};
 use crate::load_generator::{Client, NUMBER_PLACEHOLDER, RequestTemplate, RequestTemplates};
 use crate::postgres::PostgresServer;
 use crate::process::{self, Server};
-use crate::report::{self, BenchmarkCase};
+use crate::report::{self, BenchmarkCase, Target};
 use crate::store::{self, FilledDatabase};
 
 pub fn run() -> Result<()> {
@@ -52,9 +52,51 @@ fn measure(nouns: &Path, folder: &Path, filled: &FilledDatabase) -> Result<()> {
         case("durable create", &server, store::create_requests()),
         case("durable create with a key", &server, store::idempotent_create_requests()),
     ];
-    report::print(&report::measure(&reads, RUN)?);
+    let reads = report::measure(&reads, RUN)?;
+    report::print(&reads);
     report::print(&report::measure(&writes, RUN)?);
+    let orders = create_orders(&server)?;
+    let related = [
+        case("list of 50", &server, [RequestTemplate::get(LIST_WITH_ORDERS)].into()),
+        case("orders of a customer", &server, orders),
+        case("list of 50 with orders", &server, [RequestTemplate::get(EXPANDED_LIST)].into()),
+    ];
+    let related = report::measure(&related, RUN)?;
+    report::print(&related);
+    let ([bare, .., filtered], [list, orders, expanded]) = (&*reads, &*related) else {
+        return Ok(());
+    };
+    let parts = list.cpu_us() + 50.0 * orders.cpu_us();
+    report::judge(&[
+        (
+            "list with a filter and an order, CPU to bare hyper",
+            filtered.cpu_ratio(bare),
+            Target::AtMost(7.0),
+        ),
+        (
+            "list with orders, CPU to that of its parts",
+            expanded.cpu_us() / parts,
+            Target::AtMost(1.0),
+        ),
+    ]);
     Ok(())
+}
+
+const LIST_WITH_ORDERS: &str = "/customers?sort=name&limit=50";
+const EXPANDED_LIST: &str = "/customers?sort=name&limit=50&expand=orders";
+
+/// Ten orders for each customer of the list; returns the requests of their lists.
+fn create_orders(server: &Server) -> Result<RequestTemplates> {
+    let mut client = Client::connect(server.address)?;
+    let list = client.send(&RequestTemplate::get(LIST_WITH_ORDERS))?.to_owned();
+    let ids = list.split("\"id\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let paths: Vec<String> = ids.map(|id| format!("/customers/{id}/orders")).collect();
+    let order = "{\"items\":[{\"product\":\"A-1\",\"quantity\":2,\"unit_price\":350}]}";
+    let body = format!("{{\"orders\":[{}]}}", [order; 10].join(","));
+    for path in &paths {
+        client.send(&RequestTemplate::send("POST", path, &body))?;
+    }
+    Ok(paths.iter().map(|path| RequestTemplate::get(path)).collect())
 }
 
 /// Conditional requests (`If-None-Match`) that the server answers with 304.
