@@ -298,8 +298,8 @@ impl ServerProcess {
         Ok(outcome)
     }
 
-    /// Prepares authentication. A server that waits for its database tries again when it loses the database meanwhile;
-    /// what was done is found by the next attempt.
+    /// Prepares authentication. With `--wait`, it is tried again if the connection to the database is lost. An attempt
+    /// skips what an earlier one has stored.
     fn prepare_auth(&self, model: &Arc<Model>) -> Result<StartupAuth, CommandError> {
         let ReloadContext { settings, database, log, .. } = &self.reload;
         let can_be_lost = settings.is_patient && !matches!(**database, Database::Sqlite(_));

@@ -206,7 +206,7 @@ impl<'a> FilterReader<'a> {
         }
     }
 
-    /// The attribute that a name stands for: before each dot may be a relation.
+    /// The attribute with this name, such as `status` or `customer.email`.
     fn find(&self, name: &str) -> Result<FoundAttribute<'a>, UnusableName> {
         let (relations, known, last) = self.follow(name);
         if relations.len() > RELATIONS_MAX {

@@ -1,7 +1,8 @@
-//! Derived texts: what the server makes from the text of a field and stores beside it, in a column that nobody sees.
+//! Derived texts: folded texts for `~`, and sort keys for `order = "unicode"`. They are computed from the text of a field
+//! and stored beside it, in a column that no response contains.
 //!
-//! Engines fold case and sort by language in different ways, and by the version of their libraries. So our code makes
-//! these texts, and both engines compare them by their bytes.
+//! Each engine folds case and sorts by language in its own way, which may change with its version. Therefore derived
+//! texts are computed here, and both engines compare them by their bytes.
 
 use std::sync::LazyLock;
 
@@ -11,8 +12,8 @@ use unicode_normalization::UnicodeNormalization as _;
 
 use crate::fault;
 
-/// The version of all derived texts, which is part of the stored model: another one is a migration that makes them
-/// anew. A test fails if the libraries make other texts than they did.
+/// The version of all derived texts, which is part of the stored model: another one is a migration that computes them
+/// again. A test fails if the libraries make other texts than they did.
 pub const DERIVED_VERSION: u64 = 1;
 
 /// Texts are sorted by this many characters. An index contains no more of a text, and a cursor has to fit
@@ -48,7 +49,7 @@ pub fn fold(text: &str) -> String {
     let without_case =
         |c: char| c.to_lowercase().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
     let folded = text.nfkd().filter(|c| !is_accent(*c)).flat_map(without_case);
-    // The lower case of a letter may have accents of its own, as that of `İ` does.
+    // A letter in lower case may decompose into a letter and an accent again: `İ` becomes `i` and U+0307.
     folded.nfkd().filter(|c| !is_accent(*c)).take(FOLDED_CHARS_MAX).collect()
 }
 

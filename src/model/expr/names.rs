@@ -1,5 +1,5 @@
-//! Resolution of names in expressions: fields of the row, fields inside objects, and in a `where` values of the
-//! items that parents and refs lead to.
+//! Resolution of names in expressions: fields of the row, fields inside objects, and in a `where` values of
+//! related items, by their parents and refs.
 
 use std::cell::RefCell;
 use std::ops::Range;
