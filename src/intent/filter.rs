@@ -38,22 +38,6 @@ pub struct AttributeTest {
 }
 
 impl AttributeTest {
-    /// Whether the items that pass are one range of the index of a field.
-    pub fn is_index_range(&self) -> bool {
-        let is_own_field = self.relations.is_empty()
-            && matches!(&self.attribute, Attribute::Field(_, inner) if inner.is_empty());
-        is_own_field
-            && match self.test {
-                FilterTest::Compare(comparison, _) => comparison != Comparison::NotEqual,
-                FilterTest::Between(..) | FilterTest::Prefix(..) => true,
-                FilterTest::In(_)
-                | FilterTest::Has(_)
-                | FilterTest::Contains(_)
-                | FilterTest::Match(_)
-                | FilterTest::Exists(_) => false,
-            }
-    }
-
     /// The name of what it tests, in a query of items of this resource.
     pub fn name(&self, (model, resource): (&Model, &Resource)) -> String {
         let (mut name, resource) = name_relations(model, resource, &self.relations);

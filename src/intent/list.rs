@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::attribute::{Attribute, SortKey, UnusableName, VisibleResource, no_such_message};
 use super::cursor::{self, CursorPosition, ListHash};
-use super::filter::{Filter, FilterTest};
+use super::filter::Filter;
 use super::filter_tree::{self, FilterReader, FilterScope, FilterUse};
 use super::preconditions::Preconditions;
 use super::query::{QueryParameter, bad_query};
@@ -20,7 +20,6 @@ use crate::fault::{self, OrBug};
 use crate::formats::ItemMember;
 use crate::json;
 use crate::model::derivation::DERIVED_VERSION;
-use crate::model::expr::Comparison;
 use crate::model::settings::ServerLimits;
 use crate::model::{Model, Resource};
 use crate::problem::{self, Problem};
@@ -88,30 +87,6 @@ impl ListQuery {
     /// Whether it is the whole collection, sorted by id.
     pub fn is_whole_by_id(&self) -> bool {
         self.filters.is_empty() && self.sort.is_empty() && !self.is_id_descending
-    }
-
-    /// Whether each page is one range of an index, read in its order: sorted by one field and filtered by the same one, or
-    /// sorted by id and filtered by one value. There are few such queries, and their cost is that of their pages.
-    pub fn is_index_range(&self) -> bool {
-        let tests = self.filters.iter().map(|filter| match filter {
-            Filter::Test(test) if test.is_index_range() => Some(test),
-            _ => None,
-        });
-        let Some(tests) = tests.collect::<Option<Vec<_>>>() else { return false };
-        match (&*self.sort, &*tests) {
-            ([], []) => true,
-            ([], [test]) => matches!(test.test, FilterTest::Compare(Comparison::Equal, _)),
-            ([key], tests) => {
-                let has_index =
-                    matches!(&key.attribute, Attribute::Field(_, inner) if inner.is_empty());
-                let is_range = tests.iter().all(|test| test.attribute == key.attribute);
-                has_index
-                    && is_range
-                    && tests.len() <= 2
-                    && key.is_descending == self.is_id_descending
-            }
-            _ => false,
-        }
     }
 
     /// Whether other items decide which ones the list has.

@@ -14,6 +14,7 @@ mod filter_match;
 mod filter_tree;
 mod filter_value;
 mod group_text;
+mod index_range;
 mod item_query;
 mod list;
 mod list_body;

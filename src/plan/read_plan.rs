@@ -109,10 +109,10 @@ impl ReadPlan {
     }
 
     /// Whether it may scan a whole table, so that its duration has no useful bound.
-    pub fn is_full_scan(&self) -> bool {
+    pub fn is_full_scan(&self, model: &Model) -> bool {
         match self {
-            Self::Page(collection, list) => is_page_scan(collection, list),
-            Self::Expanded(read) => read.is_full_scan(),
+            Self::Page(collection, list) => is_page_scan(model, collection, list),
+            Self::Expanded(read) => read.is_full_scan(model),
             // Bounded, but not short.
             Self::Changes(_) | Self::PastItem(_) => true,
             _ => false,
@@ -135,7 +135,7 @@ impl ReadPlan {
 }
 
 /// Whether a page may be found by reading all rows.
-fn is_page_scan(collection: &Collection, list: &ListQuery) -> bool {
+fn is_page_scan(model: &Model, collection: &Collection, list: &ListQuery) -> bool {
     let scope = &collection.scope;
     let has_row_filters = match collection.is_flat() {
         true => !scope.is_unrestricted(),
@@ -143,7 +143,8 @@ fn is_page_scan(collection: &Collection, list: &ListQuery) -> bool {
             !list.is_whole_by_id() && !scope.access(collection.resource).row_filters.is_empty()
         }
     };
-    has_row_filters || !list.is_index_range() || list.is_counted
+    let resource = model.resource(collection.resource);
+    has_row_filters || !list.is_index_range(resource) || list.is_counted
 }
 
 /// An item or a page with related items, all of one snapshot.
@@ -164,8 +165,8 @@ impl ExpandedRead {
         all
     }
 
-    fn is_full_scan(&self) -> bool {
-        let is_page_scan = self.item.is_none() && is_page_scan(&self.collection, &self.list);
+    fn is_full_scan(&self, model: &Model) -> bool {
+        let is_page_scan = self.item.is_none() && is_page_scan(model, &self.collection, &self.list);
         is_page_scan || !self.collection.scope.is_unrestricted() || reads_all(&self.list.expand)
     }
 }

@@ -24,7 +24,7 @@ use crate::store::postgres::export;
 use crate::store::postgres::insert_batch::{BatchResult, InsertBatches};
 use crate::store::postgres::maintenance::MaintenanceThread;
 use crate::store::postgres::pipelined::{PipelinedReads, ReadConnection};
-use crate::store::postgres::pool::{ConnectionPool, LeasePurpose};
+use crate::store::postgres::pool::{ConnectionLease, ConnectionPool, LeasePurpose};
 use crate::store::postgres::primary::PrimaryState;
 use crate::store::postgres::replay_protection::NonceClaims;
 use crate::store::postgres::replay_protection::claim_queue::ClaimQueue;
@@ -136,7 +136,7 @@ impl PostgresWorker {
         let way = match &read {
             read if read.is_point_lookup() => self.reads.lease_for_read(until).await?,
             read => {
-                let lease = self.state.pool.lease(lease_purpose(read), until).await?;
+                let lease = lease(&self.state, read, until).await?;
                 ReadConnection::Exclusive(lease)
             }
         };
@@ -229,7 +229,7 @@ async fn run_read(
             }
         }
         // The old connection is released first: its slot may be the only one.
-        way = ReadConnection::Exclusive(state.pool.lease(lease_purpose(read), until).await?);
+        way = ReadConnection::Exclusive(lease(state, read, until).await?);
     }
 }
 
@@ -258,6 +258,12 @@ async fn run_write(
     }
 }
 
-fn lease_purpose(read: &ReadPlan) -> LeasePurpose {
-    if read.is_full_scan() { LeasePurpose::List } else { LeasePurpose::Read }
+async fn lease(
+    state: &PostgresWorkerState,
+    read: &ReadPlan,
+    until: Instant,
+) -> Result<ConnectionLease, StoreError> {
+    let is_scan = read.is_full_scan(&state.context.model);
+    let purpose = if is_scan { LeasePurpose::List } else { LeasePurpose::Read };
+    state.pool.lease(purpose, until).await
 }

@@ -5,8 +5,10 @@
 
 mod filter;
 mod related_rows;
+mod statement_builder;
 
 use related_rows::RelatedRows;
+use statement_builder::StatementBuilder;
 
 use crate::fault::{self, OrBug};
 use crate::intent::{Attribute, AttributeTest, ListQuery, PathForm, SortKey, tests_in};
@@ -63,38 +65,6 @@ pub struct ListStatements<'a> {
 
 /// The alias of the list's own table.
 const ITEM_ALIAS: &str = "t0";
-
-/// Builds a statement and collects its parameters.
-pub struct StatementBuilder<'s> {
-    dialect: &'static Dialect,
-    binds: Vec<Bind<'s>>,
-}
-
-impl<'s> StatementBuilder<'s> {
-    fn bind(&mut self, bind: Bind<'s>, kind: OperandType) -> String {
-        self.binds.push(bind);
-        let (p, cast) = (self.dialect.placeholder, (self.dialect.expressions.cast)(kind));
-        format!("{p}{}{cast}", self.binds.len())
-    }
-
-    fn value(&mut self, operand: &ListOperand, value: &'s Value) -> String {
-        self.bind(bind(operand, value), operand.kind)
-    }
-
-    fn text(&mut self, text: &'s str) -> String {
-        self.bind(Bind::Text(text), OperandType::Text)
-    }
-}
-
-fn bind<'v>(operand: &ListOperand, value: &'v Value) -> Bind<'v> {
-    match value {
-        Value::Text(text) if operand.kind == OperandType::Uuid => {
-            IdKind::Uuid.parse(text).map_or(Bind::Null, Bind::Id)
-        }
-        Value::Moment(moment) if operand.is_canonical_text => Bind::MomentText(*moment),
-        value => Bind::value(value),
-    }
-}
 
 impl<'a> ListStatements<'a> {
     pub fn new(
@@ -206,9 +176,9 @@ impl<'a> ListStatements<'a> {
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        match self.list.is_index_range() && self.scope_conditions.is_empty() {
-            true => Statement::new(text, writer.binds),
-            false => Statement::of_list(text, writer.binds),
+        match self.list.is_index_range(self.resource) && self.scope_conditions.is_empty() {
+            true => Statement::new(text, writer.into_binds()),
+            false => Statement::of_list(text, writer.into_binds()),
         }
     }
 
@@ -232,7 +202,7 @@ impl<'a> ListStatements<'a> {
             "SELECT {select} FROM (VALUES {parents}) p(id) \
              CROSS JOIN LATERAL (SELECT {select}{keys} {first}) t0 ORDER BY {order}"
         );
-        Statement::uncached(text, writer.binds)
+        Statement::uncached(text, writer.into_binds())
     }
 
     /// The first items of one parent, of a flat collection.
@@ -245,7 +215,7 @@ impl<'a> ListStatements<'a> {
         let (select, from, order) = (&self.select, &self.from, self.order_by(ListSection::Unsplit));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        Statement::of_list(text, writer.binds)
+        Statement::of_list(text, writer.into_binds())
     }
 
     fn parent_column(&self) -> (&str, OperandType) {
@@ -261,7 +231,7 @@ impl<'a> ListStatements<'a> {
         let ids = ids.iter().map(|id| writer.bind(Bind::Id(*id), id_kind(self.resource)));
         all.push(format!("t0.\"id\" IN ({})", ids.collect::<Vec<_>>().join(", ")));
         let text = format!("SELECT {} FROM {}{}", self.select, self.from, where_clause(&all));
-        Statement::uncached(text, writer.binds)
+        Statement::uncached(text, writer.into_binds())
     }
 
     /// Counts the items of all pages.
@@ -270,14 +240,14 @@ impl<'a> ListStatements<'a> {
         let all = self.conditions(&mut writer);
         Statement::of_list(
             format!("SELECT count(*) FROM {}{}", self.from, where_clause(&all)),
-            writer.binds,
+            writer.into_binds(),
         )
     }
 
     fn builder(&self) -> StatementBuilder<'_> {
         let terms = self.parameters.iter().map(|term| term.bind(self.scope.user()));
         let binds = terms.chain(self.ancestor_ids.iter().map(|id| Bind::Id(*id))).collect();
-        StatementBuilder { dialect: self.dialect, binds }
+        StatementBuilder::new(self.dialect, binds)
     }
 
     /// All conditions but those of the cursor.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
+use crate::model::Model;
 use crate::plan::{DeliveryTask, Outcome, ReadPlan, WritePlan};
 use crate::store::context::StoreContext;
 use crate::store::error::{OpenError, StoreError, writer_stopped_error};
@@ -127,7 +128,8 @@ impl SqliteWorker {
         if matches!(read, ReadPlan::Ready) && self.shared.is_stopped.load(Ordering::Relaxed) {
             return Err(writer_stopped_error());
         }
-        let (now, is_short) = (clock::now(), is_short(&read));
+        let model = &self.shared.context.model;
+        let (now, is_short) = (clock::now(), is_short(model, &read));
         let reader = self.inline_reader.as_ref();
         if let Some(reader) = reader.filter(|_| is_short && self.fast_reads_left.get() == 0) {
             let outcome = reader.borrow_mut().read(&read, now + FAST_READ_MAX);
@@ -140,7 +142,7 @@ impl SqliteWorker {
         let until = now + self.shared.statement_max;
         let pool = match reader {
             None => &self.shared.feed_pool,
-            Some(_) if read.is_full_scan() => &self.shared.scan_pool,
+            Some(_) if read.is_full_scan(model) => &self.shared.scan_pool,
             Some(_) => &self.shared.pool,
         };
         let answer = pool.read(read, until, place)?;
@@ -249,7 +251,7 @@ impl SqliteWorker {
 }
 
 /// Whether a read returns few rows.
-fn is_short(read: &ReadPlan) -> bool {
+fn is_short(model: &Model, read: &ReadPlan) -> bool {
     match read {
         ReadPlan::Ready
         | ReadPlan::ChangeLogBounds
@@ -262,6 +264,6 @@ fn is_short(read: &ReadPlan) -> bool {
         ReadPlan::ChangeBatch { .. } | ReadPlan::RelatedFacts { .. } => false,
         ReadPlan::WebhookQueues | ReadPlan::WebhookStart(_) | ReadPlan::IsModelInForce => false,
         ReadPlan::WebhookProgress(_) => true,
-        ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(),
+        ReadPlan::Page(_, list) => list.limit <= 100 && !read.is_full_scan(model),
     }
 }

@@ -1,6 +1,7 @@
 //! Pages: HTML from the same replies as JSON. Which clients get them, what they show to whom, and that nothing
 //! which is stored or sent becomes markup. `browsers::pages` uses them as a person does.
 
+mod forms;
 mod markup;
 mod reference;
 
@@ -371,20 +372,6 @@ extra = { type = "json" }
         let page = read_page(&get(&server, &path));
         assert!(page.text.contains("Crate") && !page.text.contains("Part 3"), "{}", page.text);
         assert!(page.addresses.contains(&format!("{path}/parts")), "{:?}", page.addresses);
-    }
-
-    fn page_form_offers_the_items_of_a_reference(backend: Backend) {
-        let model = "title = \"T\"\n[resources.team.fields]\nname = { type = \"text\", required = true, filter = true }\n\
-            [resources.member]\nparent = \"team\"\n[resources.member.fields]\nname = { type = \"text\", required = true, filter = true }\n\
-            [resources.room]\nparent = \"team\"\nflat = false\n[resources.room.fields]\nname = { type = \"text\", required = true, filter = true }\n\
-            [resources.task.fields]\nteam = { type = \"ref\", to = \"team\" }\nmember = { type = \"ref\", to = \"member\" }\n\
-            room = { type = \"ref\", to = \"room\" }\n";
-        let server = Setup::new(backend).model(model).start();
-        let answer = get(&server, "/tasks");
-        let page = answer.text();
-        // Those of a nested resource come from its flat collection.
-        let offered = ["/teams", "/members", "/rooms"].map(|from| page.contains(&format!("data-from=\"{from}\"")));
-        assert_eq!((offered, page.contains("name=\"/room\"")), ([true, true, false], true), "{page}");
     }
 
     fn page_escapes_whatever_is_stored_or_sent(backend: Backend) {

@@ -1,0 +1,131 @@
+//! Lists whose pages are ranges of an index.
+
+use super::attribute::Attribute;
+use super::filter::{AttributeTest, Filter, FilterTest};
+use super::list::ListQuery;
+use crate::model::Resource;
+use crate::model::expr::Comparison;
+
+/// More tests of one field are rare, and would make as many different statements.
+const TESTS_MAX: usize = 2;
+
+impl ListQuery {
+    /// Whether each page is one range of an index, read in its order: sorted by one field and filtered by the same one,
+    /// or sorted by id and filtered by one value. A page costs what it shows, however many items there are.
+    pub fn is_index_range(&self, resource: &Resource) -> bool {
+        let tests = self.filters.iter().map(|filter| match filter {
+            Filter::Test(test) if is_range(test) => Some(test),
+            _ => None,
+        });
+        let Some(tests) = tests.collect::<Option<Vec<_>>>() else { return false };
+        match (&*self.sort, &*tests) {
+            ([], []) => true,
+            ([], [test]) => matches!(test.test, FilterTest::Compare(Comparison::Equal, _)),
+            ([key], tests) => {
+                let is_same = tests.iter().all(|test| test.attribute == key.attribute);
+                // Sort keys have an index of their own, and filters compare code points.
+                let is_one_index = tests.is_empty() || !key.attribute.has_sort_key(resource);
+                is_own_field(&key.attribute)
+                    && is_same
+                    && is_one_index
+                    && tests.len() <= TESTS_MAX
+                    && key.is_descending == self.is_id_descending
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A field inside an object is found by an expression, which costs more for each row.
+fn is_own_field(attribute: &Attribute) -> bool {
+    matches!(attribute, Attribute::Field(_, inner) if inner.is_empty())
+}
+
+/// Whether the items that pass are one range of the index of the field.
+fn is_range(test: &AttributeTest) -> bool {
+    let is_range = match test.test {
+        FilterTest::Compare(comparison, _) => comparison != Comparison::NotEqual,
+        FilterTest::Between(..) | FilterTest::Prefix(..) => true,
+        FilterTest::In(_)
+        | FilterTest::Has(_)
+        | FilterTest::Contains(_)
+        | FilterTest::Match(_)
+        | FilterTest::Exists(_) => false,
+    };
+    is_range && test.relations.is_empty() && is_own_field(&test.attribute)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::expand::read_list;
+    use super::super::relations::AllReadable;
+    use super::super::target::{PathIds, ResourcePath};
+    use crate::model::{self, ResourceIndex};
+
+    const MODEL: &str = r#"
+title = "Ranges"
+[resources.note.fields]
+title = { type = "text", filter = true }
+size = { type = "integer", filter = true }
+name = { type = "text", filter = true, match = true, order = "unicode" }
+tags = { type = "list", of = { type = "text" }, filter = true }
+maker = { type = "object", fields = { city = { type = "text", filter = true } } }
+other = { type = "ref", to = "note", filter = true }
+"#;
+
+    fn is_range(query: &str) -> bool {
+        let model = model::read("ranges.toml", MODEL).unwrap_or_else(|errors| panic!("{errors}"));
+        let path = ResourcePath::nested(ResourceIndex(0), PathIds::default());
+        let list = read_list(&model, &path, (Some(query), &AllReadable)).unwrap();
+        list.is_index_range(model.resource(ResourceIndex(0)))
+    }
+
+    #[test]
+    fn list_is_an_index_range_with_one_field() {
+        for query in [
+            "",
+            "sort=-id",
+            "size=5",
+            "size=5&sort=-id",
+            "sort=size",
+            "sort=-title",
+            "size:gt=5&sort=size",
+            "size:gte=5&size:lt=9&sort=-size",
+            "size:between=5,9&sort=size",
+            "title:prefix=a&sort=title",
+            "sort=name",
+            "name=x",
+            "limit=5&fields=title",
+        ] {
+            assert!(is_range(query), "{query}");
+        }
+    }
+
+    #[test]
+    fn list_is_no_index_range_with_other_tests() {
+        for query in [
+            "size:gt=5",
+            "size:ne=5",
+            "size:in=5,6",
+            "size:exists=false",
+            "size=5&title=x",
+            "size=5&sort=title",
+            "sort=size,title",
+            "sort=size,-id",
+            "size:gt=1&size:gt=2&size:gt=3&sort=size",
+            "name:gt=x&sort=name",
+            "name~=x",
+            "title:contains=x",
+            "tags:has=x",
+            "maker.city=x",
+            "sort=maker.city",
+            "other.size=5",
+            "any=(size=5;size=6)",
+            "not=(size=5)",
+            "sort=created_at",
+            "sort=updated_at",
+        ] {
+            assert!(!is_range(query), "{query}");
+        }
+    }
+}
