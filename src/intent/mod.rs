@@ -38,6 +38,7 @@ pub use filter::{
 };
 pub use filter_match::matches;
 pub use filter_tree::{CONTROL_PARAMETERS, GROUP_PARAMETERS};
+pub use index_range::{excludes_null, is_index_range};
 pub use item_query::{ITEM_PARAMETERS, PastState};
 pub use list::encode_pair;
 pub use list::{Expansion, ListQuery};

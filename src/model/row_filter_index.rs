@@ -119,9 +119,6 @@ pub fn has_index(resource: &Resource, path: &Path) -> bool {
     };
     let is_unique = field.storage_class() != StorageClass::Text
         && resource.unique.iter().any(|rule| rule.fields.first() == Some(&at));
-    // The other indexes of a nested resource begin with its parent, which a row filter does not know.
-    match resource.parent {
-        None => field.filter || is_unique,
-        Some(_) => field.filter && resource.flat.is_some(),
-    }
+    // The unique indexes of a nested resource may begin with its parent, which a row filter does not know.
+    field.filter || (is_unique && resource.parent.is_none())
 }

@@ -130,15 +130,11 @@ fn missing_search(model: &Model, resource: &Resource, node: &ExprNode) -> Option
 
 const NO_INDEX: &str = "add a comparison with `=` of a field that has filter = true";
 
-/// How a field gets an index that serves row filters; `None` if it cannot have one.
+/// How a field gets an index; `None` if it has one, or cannot have one.
 fn index_advice(resource: &Resource, path: &Path) -> Option<String> {
     let PathRoot::Field(at) = path.root else { return None };
-    let field = resource.fields.get(at).filter(|_| path.inner.is_empty())?;
-    let name = &resource.name;
-    Some(match field.filter {
-        true => format!("take `flat = false` out of `{name}`"),
-        false => format!("give `{name}.{}` filter = true", field.name),
-    })
+    let field = resource.fields.get(at).filter(|field| path.inner.is_empty() && !field.filter)?;
+    Some(format!("give `{}.{}` filter = true", resource.name, field.name))
 }
 
 /// Whether GET is granted for every row that a verb is granted for. Two filters are only compared for

@@ -6,7 +6,7 @@ use super::collection::Collection;
 use super::idempotency::IdempotentRequest;
 use super::validate::Reference;
 use crate::intent::preconditions::Preconditions;
-use crate::intent::{ChangesQuery, Expansion, ListQuery, PastState, tests_in};
+use crate::intent::{ChangesQuery, Expansion, ListQuery, PastState, is_index_range, tests_in};
 use crate::model::{Model, ResourceIndex};
 use crate::permit::RelatedFact;
 use crate::permit::change_visibility::ChangeScope;
@@ -144,7 +144,7 @@ fn is_page_scan(model: &Model, collection: &Collection, list: &ListQuery) -> boo
         }
     };
     let resource = model.resource(collection.resource);
-    has_row_filters || !list.is_index_range(resource) || list.is_counted
+    has_row_filters || !is_index_range(list, resource) || list.is_counted
 }
 
 /// An item or a page with related items, all of one snapshot.

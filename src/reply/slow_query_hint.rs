@@ -51,7 +51,7 @@ fn client_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Opti
             "no index has the items sorted by {}; sort by one field alone that is declared filter = true, or add a filter that few items pass",
             keys.join(", ")
         )
-    } else if let (Some(key), false) = (keys.first(), list.filters.is_empty()) {
+    } else if let (Some(key), true) = (keys.first(), filters_by_another(list)) {
         format!(
             "one index sorts by {key} and another one filters; leave out one of them, or filter so that few items pass"
         )
@@ -61,6 +61,12 @@ fn client_hint((model, resource): (&Model, &Resource), list: &ListQuery) -> Opti
     } else {
         "too many items pass the filters; add one that few items pass".to_owned()
     })
+}
+
+/// Whether a filter tests another attribute than the list is sorted by.
+fn filters_by_another(list: &ListQuery) -> bool {
+    let sorted = list.sort.first().map(|key| &key.attribute);
+    tests_in(&list.filters).iter().any(|test| Some(&test.attribute) != sorted)
 }
 
 /// A filter that has to scan every item.

@@ -20,8 +20,10 @@ pub struct Statement<'a> {
 /// Whether a connection keeps a statement prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementReuse {
-    /// One of the texts that follow from the model alone.
+    /// One of the texts that the model makes.
     Always,
+    /// Reads a range of one index: the best plan does not depend on its values.
+    OfRanges,
     /// Made for the query of a list. Clients repeat few of these texts, but can send any number of them.
     OfLists,
     Never,
@@ -35,6 +37,11 @@ impl<'a> Statement<'a> {
     /// A statement that is made for the query of a list.
     pub fn of_list(sql: String, binds: Vec<Bind<'a>>) -> Self {
         Self { sql: sql.into(), binds, reuse: StatementReuse::OfLists, changes_one_row: true }
+    }
+
+    /// A statement that reads a range of one index.
+    pub fn of_range(sql: String, binds: Vec<Bind<'a>>) -> Self {
+        Self { reuse: StatementReuse::OfRanges, ..Self::of_list(sql, binds) }
     }
 
     /// The same statement, which may change any number of rows.

@@ -45,12 +45,12 @@ pub async fn apply<D: Driver>(
     links::drop_affected(driver, pair.old, |_| true).await?;
     let relinked = relinked_resources(pair, &changed);
     drop_foreign_keys::<D>(driver, &relinked).await?;
-    for name in changed
+    for index in changed
         .iter()
         .filter(|one| one.changes_tables())
-        .flat_map(|one| ddl::possible_index_names(one.before, D::DIALECT))
+        .flat_map(|one| ddl::indexes(one.before, D::DIALECT))
     {
-        driver.execute(&migration::drop_index_if_exists(&name), &[]).await?;
+        driver.execute(&migration::drop_index_if_exists(&index.name), &[]).await?;
     }
     crate::fault::point("migrate");
     // Before any column is added: it may refer to a table by its new name.

@@ -143,11 +143,12 @@ impl<'a> PostgresDriver<'a> {
         binds: &'b [Bind<'b>],
         reuse: StatementReuse,
     ) -> Result<OutgoingStatement<'b>, StatementError> {
-        // The best plan for the query of a list depends on its values.
-        if reuse != StatementReuse::Always || self.connection.pooling == Pooling::Transaction {
+        // The best plan for the query of a list depends on its values, unless it is a range of one index.
+        let is_planned_each_time = matches!(reuse, StatementReuse::OfLists | StatementReuse::Never);
+        if is_planned_each_time || self.connection.pooling == Pooling::Transaction {
             return Ok(OutgoingStatement::Unprepared(sql, binds));
         }
-        match self.connection.prepare_cached(sql).await {
+        match self.connection.prepare_cached(sql, reuse).await {
             Ok(statement) => Ok(OutgoingStatement::Prepared(statement, binds)),
             Err(error) => Err(self.record_error(&error)),
         }
@@ -202,7 +203,7 @@ impl<'a> PostgresDriver<'a> {
         sql: &str,
         columns: &[Vec<Bind<'_>>],
     ) -> Result<(), StatementError> {
-        let statement = self.connection.prepare_cached(sql).await;
+        let statement = self.connection.prepare_cached(sql, StatementReuse::Always).await;
         let statement = statement.map_err(|error| self.record_error(&error))?;
         crate::fault::point("commit");
         self.stage = TransactionStage::CommitSent;

@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quick_cache::unsync::Cache;
@@ -24,10 +24,13 @@ use crate::store::postgres::connect::{ConnectionDriver, OpenConnection, SessionS
 use crate::store::postgres::connection_url::address::PostgresUrl;
 use crate::store::postgres::error_class::{is_host_gone, is_sync_replication_warning};
 use crate::store::postgres::primary::{PrimarySession, PrimaryState};
+use crate::store::statement::StatementReuse;
 
 /// Prepared statements cached per connection: more than a usual model has, but an update has one statement
 /// for each set of changed fields.
 const STATEMENTS_MAX: usize = 256;
+/// Of lists, whose statements evict only each other: clients can send any number of them.
+const LIST_STATEMENTS_MAX: usize = 64;
 /// How long a request waits for a connection, whether for one in use or for a new one.
 pub const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -39,6 +42,7 @@ pub struct DatabaseConnection {
     pub pooling: Pooling,
     /// The statement cache.
     statements: Mutex<Cache<Box<str>, Statement>>,
+    list_statements: Mutex<Cache<Box<str>, Statement>>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection to the same
     /// incarnation of the database may raise it.
     pub low_watermark: Arc<AtomicI64>,
@@ -98,14 +102,23 @@ impl Drop for WaiterGuard<'_> {
 
 impl DatabaseConnection {
     /// The prepared statement for this text, from the cache if possible.
-    pub async fn prepare_cached(&self, sql: &str) -> Result<Statement, Error> {
-        let cached = self.statements().get(sql).cloned();
+    pub async fn prepare_cached(
+        &self,
+        sql: &str,
+        reuse: StatementReuse,
+    ) -> Result<Statement, Error> {
+        let cache = match reuse {
+            StatementReuse::OfRanges => &self.list_statements,
+            _ => &self.statements,
+        };
+        let cache = || cache.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = cache().get(sql).cloned();
         if let Some(statement) = cached {
             return Ok(statement);
         }
         let statement = Box::pin(self.client.prepare(sql)).await?;
         // The client closes a prepared statement when its last handle is dropped.
-        self.statements().insert(sql.into(), statement.clone());
+        cache().insert(sql.into(), statement.clone());
         Ok(statement)
     }
 
@@ -117,10 +130,6 @@ impl DatabaseConnection {
     /// Whether another request may use it.
     pub fn is_usable(&self) -> bool {
         !self.client.is_closed() && self.generation == self.primary.generation()
-    }
-
-    fn statements(&self) -> MutexGuard<'_, Cache<Box<str>, Statement>> {
-        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -370,11 +379,13 @@ impl ConnectionPool {
         let open = GaugeGuard::new(&self.metrics, |counted| &counted.open);
         let cancel = Arc::new(client.cancel_token());
         let statements = Mutex::new(Cache::new(STATEMENTS_MAX));
+        let list_statements = Mutex::new(Cache::new(LIST_STATEMENTS_MAX));
         Ok(Box::new(DatabaseConnection {
             client,
             cancel,
             pooling: self.session.pooling,
             statements,
+            list_statements,
             low_watermark,
             primary: Arc::clone(&self.primary),
             generation,

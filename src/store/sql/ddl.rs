@@ -288,7 +288,8 @@ pub struct IndexDefinition {
 pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
     let mut indexes = Vec::new();
     push_list_indexes(&mut indexes, resource, IndexScope::Nested, dialect);
-    if resource.flat.is_some() {
+    // Also with `flat = false`: row filters and filters by related items search across parents too.
+    if resource.parent.is_some() && !resource.is_builtin {
         push_list_indexes(&mut indexes, resource, IndexScope::Flat, dialect);
     }
     let references = resource.fields.iter().filter(|field| field.rules.reference.is_some());
@@ -308,13 +309,6 @@ pub fn indexes(resource: &Resource, dialect: &Dialect) -> Vec<IndexDefinition> {
         indexes.push(index(resource, ("UNIQUE ", name), &columns));
     }
     indexes
-}
-
-/// The names of all indexes that a resource may have, whether its collection was flat or not.
-pub fn possible_index_names(resource: &Resource, dialect: &Dialect) -> Vec<String> {
-    let mut all = indexes(resource, dialect);
-    push_list_indexes(&mut all, resource, IndexScope::Flat, dialect);
-    all.into_iter().map(|index| index.name).collect()
 }
 
 /// Whose lists an index serves.

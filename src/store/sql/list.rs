@@ -11,7 +11,9 @@ use related_rows::RelatedRows;
 use statement_builder::StatementBuilder;
 
 use crate::fault::{self, OrBug};
-use crate::intent::{Attribute, AttributeTest, ListQuery, PathForm, SortKey, tests_in};
+use crate::intent::{
+    Attribute, AttributeTest, ListQuery, PathForm, SortKey, excludes_null, is_index_range, tests_in,
+};
 use crate::model::derivation::Derivation;
 use crate::model::{Model, Resource};
 use crate::permit::AccessScope;
@@ -149,7 +151,8 @@ impl<'a> ListStatements<'a> {
         let Some(first) = sort.first() else { return vec![ListSection::All] };
         let after = after.as_ref().and_then(|after| after.values.first());
         let is_behind_absent = after.map(Value::is_null);
-        let has_absent = first.attribute.can_be_null(self.resource);
+        let has_absent = first.attribute.can_be_null(self.resource)
+            && !excludes_null(self.list, &first.attribute);
         let operand = self.sort_operand(&first.attribute);
         let is_pair = sort.len() == 1 && first.is_descending == self.list.is_id_descending;
         let is_split = is_pair && operand.is_expression && !self.dialect.can_index_expression_rows;
@@ -170,14 +173,15 @@ impl<'a> ListStatements<'a> {
 
     pub fn page(&self, section: ListSection, limit: i64) -> Statement<'_> {
         let mut writer = self.builder();
-        let mut all = self.conditions(&mut writer);
-        all.extend(self.cursor_conditions(&mut writer, section));
+        // SQLite searches by the first bound of a column in the text, so that the cursor goes before the filters.
+        let cursor = self.cursor_conditions(&mut writer, section);
+        let all = [self.fixed_conditions(), cursor, self.filter_conditions(&mut writer)].concat();
         let (select, from, order) = (&self.select, &self.from, self.order_by(section));
         let limit = writer.bind(Bind::Integer(limit), OperandType::Units(0));
         let condition = where_clause(&all);
         let text = format!("SELECT {select} FROM {from}{condition} ORDER BY {order} LIMIT {limit}");
-        match self.list.is_index_range(self.resource) && self.scope_conditions.is_empty() {
-            true => Statement::new(text, writer.into_binds()),
+        match is_index_range(self.list, self.resource) && self.scope_conditions.is_empty() {
+            true => Statement::of_range(text, writer.into_binds()),
             false => Statement::of_list(text, writer.into_binds()),
         }
     }
@@ -252,9 +256,16 @@ impl<'a> ListStatements<'a> {
 
     /// All conditions but those of the cursor.
     fn conditions<'s>(&'s self, writer: &mut StatementBuilder<'s>) -> Vec<String> {
-        let fixed = self.scope_conditions.iter().chain(&self.path_conditions);
-        let filters = self.list.filters.iter().map(|term| self.filter(writer, term));
-        fixed.cloned().chain(filters).collect()
+        [self.fixed_conditions(), self.filter_conditions(writer)].concat()
+    }
+
+    /// Those of the scope and of the path.
+    fn fixed_conditions(&self) -> Vec<String> {
+        self.scope_conditions.iter().chain(&self.path_conditions).cloned().collect()
+    }
+
+    fn filter_conditions<'s>(&'s self, writer: &mut StatementBuilder<'s>) -> Vec<String> {
+        self.list.filters.iter().map(|term| self.filter(writer, term)).collect()
     }
 
     /// An attribute of the items.

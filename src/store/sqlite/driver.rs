@@ -70,8 +70,10 @@ impl Driver for SqliteDriver<'_> {
             let (mut cached, mut uncached);
             let is_cached = match reuse {
                 StatementReuse::Always => true,
-                // They have connections of their own, so that they evict only each other.
-                StatementReuse::OfLists => sql.len() <= LIST_TEXT_BYTES_CACHED,
+                // Most of them have connections of their own, so that they evict only each other.
+                StatementReuse::OfRanges | StatementReuse::OfLists => {
+                    sql.len() <= LIST_TEXT_BYTES_CACHED
+                }
                 StatementReuse::Never => false,
             };
             let statement: &mut rusqlite::Statement<'_> = if is_cached {

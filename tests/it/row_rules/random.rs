@@ -204,12 +204,12 @@ impl Run {
         }
     }
 
-    /// Changes values of an item as a user, if its rule allows it; returns whether it did.
-    fn patch(&mut self, chance: &mut SeededRandom) -> bool {
+    /// Changes values of an item as a user, if its rule allows it; returns whether it did, if there was an item.
+    fn patch(&mut self, chance: &mut SeededRandom) -> Option<bool> {
         let noun = chance.below(self.world.nouns.len());
         let user = chance.below(self.users.len());
         let (Some(number), user) = (self.some(chance, noun), &self.users[user]) else {
-            return false;
+            return None;
         };
         let before = self.world.now[&number].clone();
         let after = Row { values: random_values(chance), ..before.clone() };
@@ -235,11 +235,17 @@ impl Run {
             "{line} as {name}: {expected:?} {before:?} {after:?} {answer:?}"
         );
         let is_done = matches!(answer.status, 200 | 204);
-        if is_done && after.values != before.values {
+        if is_done {
             self.world.now.insert(number, after.clone());
-            self.add_to_log(number, Some(before), Some(after));
+            let moment =
+                Moment { world: &self.world, items: &self.world.now, user, is_requested: false };
+            // The response shows the item only to those who may read it.
+            assert_eq!(answer.status == 200, moment.is_seen(&after), "{line} as {name}: {after:?}");
+            if after.values != before.values {
+                self.add_to_log(number, Some(before), Some(after));
+            }
         }
-        is_done
+        Some(is_done)
     }
 
     /// Compares all that a user gets; returns how many items are shown and hidden, and how many related ones are shown.
@@ -256,11 +262,15 @@ impl Run {
             for row in self.world.now.values().filter(|row| row.noun == noun) {
                 let is_seen = moment.is_seen(row);
                 let path = &self.paths[row.number];
-                let status =
-                    self.rules.request(user.name, &format!("GET {path}"), &Value::Null).status;
+                let answer = self.rules.request(user.name, &format!("GET {path}"), &Value::Null);
+                let status = answer.status;
                 assert_eq!(status == 200, is_seen, "{path} as {}: {status} {row:?}", user.name);
                 if is_seen {
                     expected.push(id(path).to_owned());
+                    let item = &answer.json()[name];
+                    for field in FIELDS {
+                        assert_eq!(item.get(field), row.values.get(field), "{path}: {item}");
+                    }
                 }
                 (shown, hidden) = (shown + usize::from(is_seen), hidden + usize::from(!is_seen));
             }
@@ -278,7 +288,7 @@ impl Run {
             found.sort();
             assert_eq!(found, expected, "{name} as {}", user.name);
             assert_eq!(page["page"]["total"], expected.len(), "{name} as {}", user.name);
-            related += compare_related(&mut self.rules, &self.paths, &moment, noun);
+            related += compare_related(&mut self.rules, &self.paths, &moment, (noun, &expected));
             self.compare_events(user, noun);
         }
         [shown, hidden, related]
@@ -331,8 +341,8 @@ on_every_backend! {
             for _ in 0..CHANGES {
                 run.change(&mut chance);
             }
-            for _ in 0..PATCHES {
-                match run.patch(&mut chance) {
+            for is_done in (0..PATCHES).filter_map(|_| run.patch(&mut chance)) {
+                match is_done {
                     true => patched += 1,
                     false => refused += 1,
                 }
@@ -346,7 +356,8 @@ on_every_backend! {
         println!(
             "{models} models: {shown} items shown, {hidden} hidden, {related} related ones, {patched} patched, {refused} not"
         );
-        let counts = [shown, hidden, related, patched, refused];
-        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+        assert!(shown > 0 && hidden > 0, "{shown} shown, {hidden} hidden");
+        let others = [related, patched, refused];
+        assert!(models < 10 || others.iter().all(|count| *count > 0), "{others:?}");
     }
 }

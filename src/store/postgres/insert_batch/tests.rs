@@ -11,6 +11,7 @@ use crate::store::postgres::attempt::RollbackCause;
 use crate::store::postgres::connect::tests::cluster::TestCluster;
 use crate::store::postgres::pool::LeasePurpose;
 use crate::store::postgres::worker::PostgresWorker;
+use crate::store::statement::StatementReuse;
 use crate::store::write::WriteOptions;
 use crate::value::Value;
 
@@ -68,7 +69,7 @@ impl BatchScenario {
         for lease in join_all((0..WRITES_MAX).map(|_| lease())).await {
             let lease = lease.unwrap();
             for sql in [&table.insert].into_iter().chain(&table.insert_batch) {
-                lease.prepare_cached(sql).await.unwrap();
+                lease.prepare_cached(sql, StatementReuse::Always).await.unwrap();
             }
             lease.return_to_pool();
         }

@@ -51,13 +51,13 @@ impl Relation {
     }
 }
 
-/// Compares the list of a noun with all relations, and with one relation of each of them; returns how many related items
+/// Compares the list of a noun, which has items with these ids, with all relations, and with one relation of each of them; returns how many related items
 /// are shown.
 pub fn compare_related(
     rules: &mut RowRules,
     paths: &[String],
     moment: &Moment<'_>,
-    noun: usize,
+    (noun, ids): (usize, &[String]),
 ) -> usize {
     let relations: Vec<(Relation, Option<Relation>)> = Relation::all(moment, noun)
         .into_iter()
@@ -81,7 +81,11 @@ pub fn compare_related(
     assert_eq!(answer.status, 200, "{line} as {user}: {answer:?}");
     let page = answer.json();
     let mut count = 0;
-    for item in page[format!("{name}s")].as_array().unwrap() {
+    let items = page[format!("{name}s")].as_array().unwrap();
+    let mut found: Vec<String> = items.iter().map(|item| text(&item["id"])).collect();
+    found.sort();
+    assert_eq!(found, ids, "{line} as {user}");
+    for item in items {
         let is_it = |row: &&Row| row.noun == noun && id(&paths[row.number]) == text(&item["id"]);
         let row = moment.items.values().find(is_it).unwrap();
         for (first, second) in &relations {
