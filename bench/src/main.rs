@@ -13,6 +13,7 @@
 
 mod auth;
 mod hyper_baseline;
+mod backup;
 mod bulk;
 mod cgroup;
 mod cases;
@@ -36,8 +37,9 @@ use std::path::PathBuf;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const USAGE: &str =
-    "usage: bench [--quick] [--bulk | --export | --feed | --http | --pages | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
+    "usage: bench [--quick] [--backup | --bulk | --export | --feed | --http | --pages | --postgres | --peers | --cold | --attacks [NAME] | --attacks-in-turn | --auth [NAME] | --tls [NAME]]
   (nothing)  every kind of request, with 1,000,000 rows
+  --backup   creates beside `nouns backup`
   --bulk     only single creates beside bulk creates
   --export   a whole collection as NDJSON and CSV, beside its pages
   --feed     event streams: memory, delay, creates beside them
@@ -72,6 +74,7 @@ fn main() -> Result<()> {
     report::print_machine()?;
     match args.as_slice() {
         [] => cases::run(if is_quick { 20_000 } else { 1_000_000 }),
+        ["--backup"] => backup::run(is_quick),
         ["--bulk"] => bulk::run(),
         ["--http"] => http::run(),
         ["--export"] => export::run(is_quick),

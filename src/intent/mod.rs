@@ -121,7 +121,7 @@ pub fn read<'a>(
         (_, place @ (RouteTarget::Server | RouteTarget::Logout(_))) => {
             return Ok(Intent::Options(place));
         }
-        (_, RouteTarget::Home) => Intent::Home,
+        (_, RouteTarget::Home) => return read_home(query),
         (_, RouteTarget::Metrics) => Intent::Metrics,
         (_, RouteTarget::OpenApi) => Intent::OpenApi,
         (_, RouteTarget::Schema(resource)) => Intent::Schema(resource),
@@ -177,6 +177,17 @@ pub fn read<'a>(
     };
     refuse_parameters(query)?;
     Ok(intent)
+}
+
+/// The query of `/?login`, which asks a visitor without credentials for them, also where the role `anyone` may read. It is
+/// at `/` because a browser sends them to all paths at and below the one that asked (RFC 7617, section 2.2).
+pub const LOGIN_QUERY: &str = "login";
+
+fn read_home<'a>(query: Option<&str>) -> Result<Intent<'a>, Problem> {
+    if query != Some(LOGIN_QUERY) {
+        refuse_parameters(query)?;
+    }
+    Ok(Intent::Home)
 }
 
 fn refuse_parameters(query: Option<&str>) -> Result<(), Problem> {

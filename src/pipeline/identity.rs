@@ -11,7 +11,7 @@ use super::rate_limit;
 use super::streaming::StreamRights;
 use crate::admission::MemoryReservation;
 use crate::auth::{self, CallerStatus, Identification};
-use crate::intent::{RequestVerb, Route, RouteError, RouteTarget};
+use crate::intent::{LOGIN_QUERY, RequestVerb, Route, RouteError, RouteTarget};
 use crate::model::{GrantVerb, RealmIndex};
 use crate::permit::{self, AccessDenied, Caller};
 use crate::problem::{self, Problem};
@@ -85,20 +85,29 @@ pub(super) async fn permit(
         rate_limit::count_request(request, &caller, facts)?;
     }
     match permit::check(&caller, route) {
+        Ok(()) if is_login(request, route) && !caller.is_authenticated() && !caller.is_open() => {
+            Err(challenge(request, route).await)
+        }
         Ok(()) => {
             if !caller.is_authenticated() && !permit::is_public(route) {
                 rate_limit::count_request(request, &caller, facts)?;
             }
             Ok(())
         }
-        Err(AccessDenied::Unauthenticated) => {
-            let credentials = request.auth_request(realm(request, route));
-            let auth = &request.app.shared.auth;
-            let stop = auth.unauthorized(&credentials, &problem::CREDENTIALS_NEEDED);
-            Err(request.auth_problem(Box::pin(stop).await))
-        }
+        Err(AccessDenied::Unauthenticated) => Err(challenge(request, route).await),
         Err(denied @ AccessDenied::NotGranted) => Err(denied.problem().into()),
     }
+}
+
+/// Whether a visitor asked to log in.
+fn is_login(request: &RequestContext<'_>, route: &Route) -> bool {
+    matches!(route.target, RouteTarget::Home) && request.parts.uri.query() == Some(LOGIN_QUERY)
+}
+
+async fn challenge(request: &RequestContext<'_>, route: &Route) -> RouteError {
+    let credentials = request.auth_request(realm(request, route));
+    let stop = request.app.shared.auth.unauthorized(&credentials, &problem::CREDENTIALS_NEEDED);
+    request.auth_problem(Box::pin(stop).await)
 }
 
 /// The realm that a route is in.

@@ -23,6 +23,26 @@ on_every_backend! {
             }
         }
     }
+
+    /// The browser sends the credentials to all pages then, also to those that would not ask for them.
+    fn browser_visitor_logs_in_where_anyone_may_read(backend: Backend) {
+        let chromium = Chromium::start();
+        for (scheme, realm) in REALMS {
+            let server = start_store(backend, realm, "[roles.anyone]\ncustomer = [\"get\"]");
+            create_ann(&server);
+            let (tab, admin) = (chromium.tab(), server.admin());
+            let list = format!("http://{}/customers", server.address);
+            // The menu is not open, so that its text is not visible.
+            let who = || tab.run_script("document.querySelector('.who').textContent").to_string();
+            assert_eq!(tab.navigate(&list, &[]), 0, "{scheme}");
+            assert!(who().contains("not logged in"), "{scheme}: {}", who());
+            let link = format!("http://{}/?login", server.address);
+            assert_eq!(tab.navigate(&link, &[&admin]), 1, "{scheme}");
+            assert!(tab.text().contains("You are admin"), "{scheme}: {}", tab.text());
+            assert_eq!(tab.navigate(&list, &[]), 0, "{scheme}");
+            assert!(tab.text().contains("Ann") && who().contains("Log out"), "{scheme}: {}", who());
+        }
+    }
 }
 
 fn log_in_and_out(
