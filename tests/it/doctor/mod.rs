@@ -194,7 +194,7 @@ on_every_backend! {
             warning  indexes      indexes are missing or not complete (nouns.orders.parent); the next start of nouns serve creates them
             fault    stored model tables or columns were dropped (orders.total), and their values with them; restore a backup"#]]);
         check("DROP TABLE orders", &expect![[r#"
-            warning  indexes      indexes are missing or not complete (nouns.orders.parent, nouns.orders.filter.status); the next start of nouns serve creates them
+            warning  indexes      indexes are missing or not complete (nouns.orders.parent, nouns.orders.filter.status, nouns.orders.flat_filter.status); the next start of nouns serve creates them
             fault    stored model tables or columns were dropped (orders), and their values with them; restore a backup"#]]);
     }
 
