@@ -1,4 +1,4 @@
-//! Fields that row filters look items up by: their indexes do not stand in the way of a migration.
+//! Migration of a field that the `exists` of a row filter compares: its indexes are dropped before its column changes.
 
 use expect_test::expect;
 

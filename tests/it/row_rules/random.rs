@@ -239,7 +239,7 @@ impl Run {
             self.world.now.insert(number, after.clone());
             let moment =
                 Moment { world: &self.world, items: &self.world.now, user, is_requested: false };
-            // The response shows the item only to those who may read it.
+            // 200 with the item if the user may GET it after the write, otherwise 204.
             assert_eq!(answer.status == 200, moment.is_seen(&after), "{line} as {name}: {after:?}");
             if after.values != before.values {
                 self.add_to_log(number, Some(before), Some(after));
