@@ -124,6 +124,11 @@ pub fn sort_prefix(text: &str) -> &str {
     }
 }
 
+/// Whether a text is so long that an index may have the same prefix of it and of another text.
+pub fn is_longer_than_index(text: &str) -> bool {
+    text.chars().nth(SORTED_CHARS_MAX - 1).is_some()
+}
+
 /// A resource with the fields that the caller can see.
 #[derive(Debug, Clone, Copy)]
 pub struct VisibleResource<'a> {

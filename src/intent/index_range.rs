@@ -1,10 +1,10 @@
 //! Lists whose pages are ranges of an index.
 
-use super::attribute::Attribute;
+use super::attribute::{Attribute, is_longer_than_index};
 use super::filter::{AttributeTest, Filter, FilterTest};
 use super::list::ListQuery;
+use crate::model::Resource;
 use crate::model::expr::Comparison;
-use crate::model::{Resource, SORTED_CHARS_MAX};
 use crate::value::Value;
 
 /// Whether each page is one range of an index, read in its order: sorted by one field and filtered by the same one, or
@@ -69,13 +69,13 @@ fn is_own_field(attribute: &Attribute) -> bool {
 
 /// Whether the items that pass are one range of the index of the field, which may have the beginnings of texts only.
 fn is_range(test: &AttributeTest) -> bool {
-    let is_short = |text: &str| text.chars().count() < SORTED_CHARS_MAX;
-    let is_indexed = |value: &Value| !matches!(value, Value::Text(text) if !is_short(text));
+    let is_indexed =
+        |value: &Value| !matches!(value, Value::Text(text) if is_longer_than_index(text));
     let is_range = match &test.test {
         FilterTest::Compare(Comparison::NotEqual, _) => false,
         FilterTest::Compare(_, value) => is_indexed(value),
         FilterTest::Between(from, to) => is_indexed(from) && is_indexed(to),
-        FilterTest::Prefix(from, _) => is_short(from),
+        FilterTest::Prefix(from, _) => !is_longer_than_index(from),
         FilterTest::In(_)
         | FilterTest::Has(_)
         | FilterTest::Contains(_)

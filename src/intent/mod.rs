@@ -26,7 +26,7 @@ mod target;
 mod watch;
 mod webhook_events;
 
-pub use attribute::{Attribute, SortKey, VisibleResource, sort_prefix};
+pub use attribute::{Attribute, SortKey, VisibleResource, is_longer_than_index, sort_prefix};
 pub use body::{
     CreateBody, ItemBody, JsonMember, JsonMembers, Patch, body_as_json_lines, parse_item,
 };

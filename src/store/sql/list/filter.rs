@@ -5,8 +5,9 @@
 //! text.
 
 use crate::fault::OrBug as _;
-use crate::intent::{Attribute, AttributeTest, Filter, FilterTest, sort_prefix};
-use crate::model::SORTED_CHARS_MAX;
+use crate::intent::{
+    Attribute, AttributeTest, Filter, FilterTest, is_longer_than_index, sort_prefix,
+};
 use crate::model::derivation::Derivation;
 use crate::model::expr::Comparison;
 use crate::store::sql::columns::quote_name;
@@ -99,7 +100,7 @@ impl ListStatements<'_> {
                 let position = self.dialect.expressions.position_function;
                 format!("{position}({}, {part}) > 0", folded.text)
             }
-            FilterTest::Prefix(from, to) if operand.is_prefix && is_long(from) => {
+            FilterTest::Prefix(from, to) if operand.is_prefix && is_longer_than_index(from) => {
                 let first = writer.text(sort_prefix(from));
                 let range = prefix_range(writer, whole, (from, to.as_deref()));
                 format!("({begin} = {first} AND {range})")
@@ -115,7 +116,7 @@ impl ListStatements<'_> {
             ),
             FilterTest::Has(value) => self.has_element(writer, row, (&test.attribute, value)),
             FilterTest::In(values) => {
-                let is_long = |value: &Value| matches!(value, Value::Text(text) if is_long(text));
+                let is_long = |value: &Value| matches!(value, Value::Text(text) if is_longer_than_index(text));
                 let all = in_list(writer, operand, values, |text| text);
                 match operand.is_prefix && values.iter().any(is_long) {
                     true => {
@@ -182,11 +183,6 @@ fn created_at_id_range(
     }
 }
 
-/// Whether the indexed prefix of a text may be the same as that of another text.
-fn is_long(text: &str) -> bool {
-    text.chars().nth(SORTED_CHARS_MAX - 1).is_some()
-}
-
 fn compare<'s>(
     writer: &mut StatementBuilder<'s>,
     operand: &ListOperand,
@@ -211,7 +207,7 @@ fn compare<'s>(
 /// The text, if the index holds only a prefix of it.
 fn truncated_text<'v>(operand: &ListOperand, value: &'v Value) -> Option<&'v str> {
     match value {
-        Value::Text(text) if operand.is_prefix && is_long(text) => Some(text),
+        Value::Text(text) if operand.is_prefix && is_longer_than_index(text) => Some(text),
         _ => None,
     }
 }
