@@ -147,6 +147,12 @@ impl AccessScope {
         self.access(resource).reads_related() || self.read_access(resource).reads_related()
     }
 
+    /// Whether other items than the item and its ancestors themselves decide whether GET shows it.
+    pub fn is_reading_related(&self, model: &Model, resource: ResourceIndex) -> bool {
+        let reads_related = |level: &Resource| self.read_access(level.index).reads_related();
+        !self.is_unrestricted() && model.lineage(resource).into_iter().any(reads_related)
+    }
+
     /// The fields of an item that GET does not show.
     pub fn unreadable(
         &self,

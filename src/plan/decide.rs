@@ -58,21 +58,6 @@ pub enum ScriptResult {
     Removed,
 }
 
-impl Script {
-    /// The items that the caller gets in the response.
-    pub fn items(&self) -> impl Iterator<Item = &Item> {
-        let unchanged = match &self.result {
-            ScriptResult::Unchanged(item) => Some(item),
-            ScriptResult::Created(_) | ScriptResult::Updated | ScriptResult::Removed => None,
-        };
-        let written = self.steps.iter().filter_map(|step| match step {
-            ScriptStep::Insert { item, .. } | ScriptStep::Update { after: item, .. } => Some(item),
-            ScriptStep::ClearReferences(_) | ScriptStep::Delete(_) => None,
-        });
-        unchanged.into_iter().chain(written)
-    }
-}
-
 impl ScriptResult {
     /// `items` are the ones that the steps wrote, in order.
     pub fn into_outcome(self, mut items: Vec<Item>) -> Option<Outcome> {

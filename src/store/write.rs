@@ -13,9 +13,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock;
 use crate::model::Resource;
-use crate::model::expr::RowVersion;
-use crate::permit::{FactReader, StoredRow};
-use crate::plan::decide::{Script, ScriptResult, check_item_preconditions};
+use crate::permit::FactReader;
+use crate::plan::decide::{Script, check_item_preconditions};
 use crate::plan::{
     Collection, Dependent, IdempotentRequest, IdempotentResponse, ItemDraft, Outcome,
     RequestRefusal, StoredState, WriteAction, WritePlan, WriteRequest, apply_patch,
@@ -76,19 +75,25 @@ async fn execute_write<D: Driver>(
     let log = ChangeLogContext { collection, by, now };
     let request = WriteRequest { action, conditions: preconditions, user: by.user_values() };
     let script = decide_with_facts(driver, context, collection, request, found).await??;
-    let is_readable = Box::pin(is_readable(driver, context, collection, &script)).await?;
     if let Some(user) = user {
         Box::pin(users::require_remaining_admin(driver, context, &user, &script.steps)).await?;
     }
     if is_builtin {
         Box::pin(webhooks::prepare_write(driver, context, (write, &script.steps), now)).await?;
     }
-    let items = script::run(driver, context, &log, script.steps, then).await?;
+    let is_read_back = is_read_back(context, collection);
+    let until_read = if is_read_back { Then::Continue } else { then };
+    let items = script::run(driver, context, &log, script.steps, until_read).await?;
     let outcome = match (script.result.into_outcome(items), action) {
         (Some(Outcome::Updated(item)), WriteAction::Patch { .. }) => Outcome::Patched(item),
         (Some(outcome), _) => outcome,
         (None, _) => return Err(StoreError::internal("an update returned no row").into()),
     };
+    if !is_read_back {
+        return Ok(outcome);
+    }
+    let is_readable = Box::pin(are_readable(driver, context, collection, outcome.items())).await?;
+    driver.execute_all(&[], then).await?;
     Ok(if is_readable { outcome } else { Outcome::Unreadable(Box::new(outcome)) })
 }
 
@@ -109,32 +114,27 @@ async fn decide_with_facts<D: Driver>(
     Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await
 }
 
-/// Whether the caller may read what a script writes, as far as other items decide it. The response is made outside of
-/// the transaction, where they are not known.
-async fn is_readable<D: Driver>(
-    driver: &mut D,
+/// Whether a write ends with the question what of it the caller may read. Where only the item itself decides, the
+/// response does without.
+pub fn is_read_back(
     context: &StoreContext,
     Collection { resource, scope, .. }: &Collection,
-    script: &Script,
+) -> bool {
+    scope.is_reading_related(&context.model, *resource)
+}
+
+/// Whether GET shows the items to the caller, in the state that the write leaves: the items that decide it may lead back
+/// to the written ones.
+async fn are_readable<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    Collection { resource, ancestors, scope, .. }: &Collection,
+    items: &[Item],
 ) -> Result<bool, StatementError> {
-    if !scope.read_access(*resource).reads_related() {
-        return Ok(true);
-    }
-    let (resource, access) = (context.model.resource(*resource), scope.read_access(*resource));
-    let version = match script.result {
-        ScriptResult::Created(_) => RowVersion::Added,
-        ScriptResult::Updated | ScriptResult::Unchanged(_) | ScriptResult::Removed => {
-            RowVersion::Stored
-        }
-    };
-    let is_readable = |facts: &FactReader<'_>| {
-        // One after the other, each would need its own round of lookups.
-        script.items().fold(true, |are_readable, item| {
-            let row = StoredRow { version, ..StoredRow::of(item) };
-            access.allows_row(resource, row, scope.user(), facts) && are_readable
-        })
-    };
-    evaluate_with_facts(driver, context, FactMoment::Now, is_readable).await
+    let scope = scope.for_reading();
+    let reached = context.scoped_statements(*resource, &scope);
+    let statements: Vec<_> = items.iter().map(|item| reached.exists(item.id, ancestors)).collect();
+    Ok(driver.have_rows(&statements).await?.into_iter().all(|is_found| is_found))
 }
 
 /// Whether the rights that permitted the write are due for a recheck.

@@ -208,7 +208,7 @@ impl ConditionFrame<'_> {
         }
         let candidates = match version {
             RowVersion::Stored => Candidates::AllBut(row.id),
-            RowVersion::Added | RowVersion::Requested => Candidates::All,
+            RowVersion::Requested => Candidates::All,
         };
         self.related.exists(test, self.this_values(test)?, candidates)
     }

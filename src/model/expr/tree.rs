@@ -245,10 +245,8 @@ pub struct MemberTest {
 /// Which version of a row is judged. It decides how the row counts for an `exists` over its own resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowVersion {
-    /// One that is or was stored, or that an allowed write stores. It counts instead of the stored one.
+    /// One that is or was stored. It counts instead of the stored one.
     Stored,
-    /// One that an allowed write adds. It counts, and there is no stored one.
-    Added,
     /// The one that a request sends. It does not count, and the stored one does, so that nobody can give themselves
     /// rights by the item that they send.
     Requested,
