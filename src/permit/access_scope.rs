@@ -144,7 +144,10 @@ impl AccessScope {
 
     /// Whether other items than the item itself decide whether the caller may read or write it.
     pub fn reads_related(&self, resource: ResourceIndex) -> bool {
-        self.access(resource).reads_related() || self.read_access(resource).reads_related()
+        let access = self.access(resource);
+        access.reads_related()
+            || access.has_related_readonly()
+            || self.read_access(resource).reads_related()
     }
 
     /// Whether other items than the item and its ancestors themselves decide whether GET shows it.

@@ -1,8 +1,9 @@
 //! The rights of a set of roles: the union of their grants.
 //!
 //! Computed once for each set, from the model alone. A row is accessible if one role grants it. A field is
-//! shown if, for every accessible row, a role that grants the row shows the field; likewise for changes. So a
-//! role's rights to some rows never extend to the rows of another role. Every caller also has the rights of
+//! shown if, for every accessible row, a role that grants the row shows the field. It can be changed in the rows that
+//! are granted by a role which lets it be changed. So a role's rights to some rows never extend to the rows of another
+//! role. Every caller also has the rights of
 //! `anyone`. Sending credentials never reduces the rights.
 
 use sha2::{Digest as _, Sha256};
@@ -39,12 +40,21 @@ pub struct Access {
     pub row_filters: Vec<Expr>,
     /// Field indices, in order: hidden from the caller.
     pub hidden: Vec<usize>,
-    /// Field indices, in order: readable, but not writable.
+    /// Field indices, in order: readable, but writable in no row.
     pub readonly: Vec<usize>,
+    /// Fields that are writable in some of the rows only.
+    pub writable_in_some: Vec<WritableField>,
     /// A hash of the hidden fields; zero when nothing is hidden.
     pub hidden_hash: u32,
     /// Transitions of the state that the caller's roles do not allow: from, to.
     pub barred_transitions: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A field that is writable in the rows for which one of these row filters holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WritableField {
+    pub field: usize,
+    row_filters: Vec<Expr>,
 }
 
 impl Access {
@@ -52,6 +62,7 @@ impl Access {
         row_filters: Vec::new(),
         hidden: Vec::new(),
         readonly: Vec::new(),
+        writable_in_some: Vec::new(),
         hidden_hash: 0,
         barred_transitions: Vec::new(),
     };
@@ -88,8 +99,7 @@ impl Access {
         Self { row_filters: vec![Expr::always_false()], ..Self::UNRESTRICTED }
     }
 
-    /// Whether the row filters allow a row with these stored values. A filter that reads a value which cannot be
-    /// parsed does not hold.
+    /// Whether the row filters allow a row with these stored values.
     pub fn allows_row(
         &self,
         resource: &Resource,
@@ -97,26 +107,42 @@ impl Access {
         user: UserValues<'_>,
         facts: &FactReader<'_>,
     ) -> bool {
-        if self.row_filters.is_empty() {
-            return true;
-        }
-        let mut damaged = Vec::new();
-        let fields = resource.fields.iter().zip(row.values).enumerate();
-        let values = fields.map(|(at, (field, value))| {
-            types::try_parse_canonical(field, value.clone()).unwrap_or_else(|_| {
-                damaged.push(at);
-                Value::Null
-            })
-        });
-        let values: Vec<Value> = values.collect();
-        let (row, related) = (row.with_values(resource.index, &values), facts.for_user(user));
-        let is_readable = |only: &Expr| !damaged.iter().any(|at| only.reads_field(*at));
-        self.row_filters.iter().any(|only| is_readable(only) && holds(only, row, user, &related))
+        self.row_filters.is_empty() || any_holds(&self.row_filters, resource, row, (user, facts))
+    }
+
+    /// The fields that the caller may not change in a row with these stored values, in order.
+    pub fn readonly_in(
+        &self,
+        resource: &Resource,
+        row: StoredRow<'_>,
+        user: UserValues<'_>,
+        facts: &FactReader<'_>,
+    ) -> Vec<usize> {
+        let is_refused =
+            |one: &&WritableField| !any_holds(&one.row_filters, resource, row, (user, facts));
+        let refused = self.writable_in_some.iter().filter(is_refused).map(|one| one.field);
+        let mut all: Vec<usize> = self.readonly.iter().copied().chain(refused).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The fields that the caller may not change in every row, in order.
+    pub fn readonly_somewhere(&self) -> Vec<usize> {
+        let in_some = self.writable_in_some.iter().map(|one| one.field);
+        let mut all: Vec<usize> = self.readonly.iter().copied().chain(in_some).collect();
+        all.sort_unstable();
+        all
     }
 
     /// Whether the row filters depend on other items than the row.
     pub fn reads_related(&self) -> bool {
         self.row_filters.iter().any(Expr::reads_related)
+    }
+
+    /// Whether other items than the row decide which of its fields the caller may change.
+    pub fn has_related_readonly(&self) -> bool {
+        let filters = self.writable_in_some.iter().flat_map(|one| &one.row_filters);
+        filters.into_iter().any(Expr::reads_related)
     }
 
     /// `roles`: the names of all roles of the caller.
@@ -156,11 +182,50 @@ impl Access {
         let fields = 0..resource.fields.len();
         let (shown, hidden): (Vec<usize>, Vec<usize>) =
             fields.partition(|index| is_everywhere(&shows(*index)));
-        let readonly = shown.into_iter().filter(|index| !is_everywhere(&changes(*index))).collect();
+        let (mut readonly, mut writable_in_some) = (Vec::new(), Vec::new());
+        for field in shown.into_iter().filter(|index| !is_everywhere(&changes(*index))) {
+            let is_writable = changes(field);
+            let granting = grants.iter().filter(|grant| is_writable(grant));
+            let row_filters: Vec<Expr> =
+                granting.filter_map(|grant| grant.condition.clone()).collect();
+            match row_filters.is_empty() {
+                true => readonly.push(field),
+                false => writable_in_some.push(WritableField { field, row_filters }),
+            }
+        }
         let mark = hash_hidden_fields(resource, &hidden);
         let barred_transitions = barred_transitions(resource, roles);
-        Some(Self { row_filters: only, hidden, readonly, hidden_hash: mark, barred_transitions })
+        Some(Self {
+            row_filters: only,
+            hidden,
+            readonly,
+            writable_in_some,
+            hidden_hash: mark,
+            barred_transitions,
+        })
     }
+}
+
+/// Whether one of the row filters holds for a row with these stored values. A filter that reads a value which cannot be
+/// parsed does not hold.
+fn any_holds(
+    row_filters: &[Expr],
+    resource: &Resource,
+    row: StoredRow<'_>,
+    (user, facts): (UserValues<'_>, &FactReader<'_>),
+) -> bool {
+    let mut damaged = Vec::new();
+    let fields = resource.fields.iter().zip(row.values).enumerate();
+    let values = fields.map(|(at, (field, value))| {
+        types::try_parse_canonical(field, value.clone()).unwrap_or_else(|_| {
+            damaged.push(at);
+            Value::Null
+        })
+    });
+    let values: Vec<Value> = values.collect();
+    let (row, related) = (row.with_values(resource.index, &values), facts.for_user(user));
+    let is_readable = |only: &Expr| !damaged.iter().any(|at| only.reads_field(*at));
+    row_filters.iter().any(|only| is_readable(only) && holds(only, row, user, &related))
 }
 
 /// The transitions for which a role is needed that is not among these.

@@ -240,7 +240,7 @@ fn insert(
     };
     let parent = collection.ancestors.last().copied();
     let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
-    limits.check(resource, root, row, is_changed)?;
+    limits.check(resource, root, (None, row), is_changed)?;
     // A new item starts in the initial state.
     if let Some((index, states)) = resource.state_field()
         && let Some(Value::Text(to)) = values.get(index)
@@ -290,7 +290,7 @@ fn replace(
     };
     let row =
         StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
-    limits.check(resource, root, row, is_changed)?;
+    limits.check(resource, root, (Some(StoredRow::of(&stored)), row), is_changed)?;
     check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;

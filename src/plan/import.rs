@@ -216,7 +216,8 @@ impl ImportRules<'_> {
 
     fn validate_new(&self, root: &str, members: JsonMembers<'_>) -> (ItemDraft, Vec<FieldFault>) {
         let sent = SentItem { root: root.to_owned(), parent: None, members };
-        let rights = FieldRights { access: &Access::to_declared(self.resource), unseen: &[] };
+        let hidden = &Access::to_declared(self.resource).hidden;
+        let rights = FieldRights { hidden, readonly: &[], unseen: &[] };
         validate::validate_body(self.resource, sent, BodyPurpose::Create, rights)
     }
 
@@ -234,7 +235,8 @@ impl ImportRules<'_> {
         let kept = fields.filter(|(_, field)| !is_given(&field.name)).map(|(at, _)| at);
         let kept: Vec<usize> = kept.collect();
         let sent = SentItem { root: root.to_owned(), parent: None, members };
-        let rights = FieldRights { access: &Access::to_declared(self.resource), unseen: &kept };
+        let hidden = &Access::to_declared(self.resource).hidden;
+        let rights = FieldRights { hidden, readonly: &[], unseen: &kept };
         // The id is known when the item is found; `read_row` has taken it out of the members.
         let purpose = BodyPurpose::Patch(Id::Integer(0));
         validate::validate_body(self.resource, sent, purpose, rights)

@@ -1,5 +1,7 @@
 //! The caller's rights to the item that a write stores: read-only fields and row filters.
 
+use std::collections::BTreeSet;
+
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
 use crate::model::expr::{ExprNode, PathRoot, UserValues, holds_part};
@@ -22,7 +24,8 @@ impl<'a> ItemRights<'a> {
     pub(super) fn new(collection: &'a Collection, facts: &'a FactReader<'a>) -> Self {
         let reach = &collection.scope;
         let unseen = UnreadableFields::Fields(&[]);
-        Self { access: reach.access(collection.resource), user: reach.user(), unseen, facts }
+        let access = reach.access(collection.resource);
+        Self { access, user: reach.user(), unseen, facts }
     }
 
     pub(super) fn for_stored(
@@ -35,16 +38,19 @@ impl<'a> ItemRights<'a> {
         Self { unseen, ..Self::new(collection, facts) }
     }
 
-    /// Whether the caller may store the row. `is_changed` tells whether the request sets a
-    /// read-only field.
+    /// Whether the caller may store a row, in place of the one before, if there is one. `is_changed` tells whether the
+    /// request sets a read-only field: one that the caller may not change in both rows.
     pub(super) fn check(
         self,
         resource: &Resource,
         root: &str,
-        row: StoredRow<'_>,
+        (before, row): (Option<StoredRow<'_>>, StoredRow<'_>),
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), RequestRefusal> {
-        let fields = self.access.readonly.iter().filter_map(|at| {
+        let readonly_in = |row| self.access.readonly_in(resource, row, self.user, self.facts);
+        let readonly: BTreeSet<usize> =
+            before.into_iter().chain([row]).flat_map(readonly_in).collect();
+        let fields = readonly.iter().filter_map(|at| {
             let field = resource.fields.get(*at).filter(|field| !field.is_made_by_server())?;
             is_changed(*at, field).then_some(field)
         });

@@ -307,13 +307,14 @@ fn plan_create(
     by: ChangeAuthor,
 ) -> Plan {
     let access = collection.scope.access(collection.resource);
+    let readonly = access.readonly_somewhere();
     let admit = |root: String, members: JsonMembers<'_>| {
         let parent = collection.ancestors.last().copied();
         validate::validate_body(
             model.resource(collection.resource),
             SentItem { root, parent, members },
             BodyPurpose::Create,
-            FieldRights { access, unseen: &[] },
+            FieldRights { hidden: &access.hidden, readonly: &readonly, unseen: &[] },
         )
     };
     let (count, admitted) = match bodies {
@@ -356,8 +357,10 @@ fn plan_replace(
 ) -> Plan {
     let parent = collection.ancestors.last().copied();
     let sent = SentItem { root: format!("/{}", body.wrapper), parent, members: body.members };
+    let access = collection.scope.access(collection.resource);
     let rights = FieldRights {
-        access: collection.scope.access(collection.resource),
+        hidden: &access.hidden,
+        readonly: &access.readonly_somewhere(),
         unseen: &collection.scope.read_access(collection.resource).hidden,
     };
     let resource = model.resource(collection.resource);

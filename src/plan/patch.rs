@@ -15,7 +15,7 @@ use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};
 use crate::json::{self, Json};
 use crate::model::{Field, Resource};
-use crate::permit::{Access, FactReader, UnreadableFields};
+use crate::permit::{FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
 
@@ -71,9 +71,10 @@ pub fn apply_patch(
         true => removed.contains(&at),
         false => stored.values.get(at).is_some_and(|value| !value.is_null()),
     };
-    refuse_readonly_removal(resource, access, is_there, (&root, &members))?;
+    let readonly = access.readonly_in(resource, StoredRow::of(stored), reach.user(), facts);
+    refuse_readonly_removal(resource, (hidden, &readonly), is_there, (&root, &members))?;
     let sent = SentItem { root, parent: stored.parent, members };
-    let rights = FieldRights { access, unseen: &stays };
+    let rights = FieldRights { hidden, readonly: &readonly, unseen: &stays };
     let (draft, faults) =
         validate::validate_body(resource, sent, BodyPurpose::Patch(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
@@ -198,15 +199,15 @@ fn whole_item_fault(code: FaultCode, detail: String) -> RequestRefusal {
 /// Refuses a patch that removes a field that the caller may only read.
 fn refuse_readonly_removal(
     resource: &Resource,
-    access: &Access,
+    (hidden, readonly): (&[usize], &[usize]),
     is_there: impl Fn(usize) -> bool,
     (root, members): (&str, &[crate::intent::JsonMember<'_>]),
 ) -> Result<(), RequestRefusal> {
     let is_taken = |at: &usize, field: &Field| {
-        let is_shown = !access.hidden.contains(at) && !field.is_made_by_server() && !field.secret;
+        let is_shown = !hidden.contains(at) && !field.is_made_by_server() && !field.secret;
         is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)
     };
-    let fields = access.readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
+    let fields = readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
     let fault = |field: &Field| FieldFault {
         pointer: format!("{root}/{}", field.name),
         code: FaultCode::ReadOnly,

@@ -10,7 +10,6 @@ use crate::intent::{JsonMember, JsonMembers};
 use crate::json::{self, Json};
 use crate::model::expr::{ComputedFault, evaluate, fails};
 use crate::model::{Field, ItemCheck, Resource, ResourceIndex, types};
-use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{ClearText, Id, IdKind, Moment, Value};
 
@@ -104,7 +103,10 @@ pub(super) enum BodyPurpose {
 /// The caller's rights to the fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FieldRights<'a> {
-    pub(super) access: &'a Access,
+    pub(super) hidden: &'a [usize],
+    /// Fields that keep their stored value, or get their default, if the body leaves them out: the caller may not change
+    /// them, at least not in every item.
+    pub(super) readonly: &'a [usize],
     /// Fields that GET does not show to the caller. If the body leaves out such a field, it keeps its stored
     /// value, so that a client can PUT what it got from GET.
     pub(super) unseen: &'a [usize],
@@ -114,9 +116,8 @@ pub(super) fn validate_body(
     resource: &Resource,
     sent: SentItem<'_>,
     aim: BodyPurpose,
-    FieldRights { access, unseen }: FieldRights<'_>,
+    FieldRights { hidden, readonly, unseen }: FieldRights<'_>,
 ) -> (ItemDraft, Vec<FieldFault>) {
-    let (hidden, readonly) = (&*access.hidden, &*access.readonly);
     let SentItem { root, parent, members } = sent;
     // Capacity for one field name, which is appended and truncated for each member.
     let mut at = String::with_capacity(root.len() + 32);

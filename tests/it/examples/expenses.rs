@@ -58,6 +58,9 @@ on_every_backend! {
         let (own, _) = office.create("mia", "/reports", &report("own"));
         let headers = [("Content-Type", "application/merge-patch+json"), ("If-Match", "*")];
         let set = |status: &str| office.send("mia", &format!("PATCH {own}"), &headers, &json!({"report": {"status": status}})).status;
+        let lines = json!({"report": {"lines": [{"day": "2026-11-02", "text": "bus", "amount": "9.00"}]}});
+        let changed = office.send("mia", &format!("PATCH {own}"), &headers, &lines);
+        assert_eq!(changed.status, 200, "as employee: {changed:?}");
         assert_eq!((set("submitted"), set("approved")), (200, 403));
         let totals = office.get("accounting", "/reports?status=paid&total:gte=200");
         assert_eq!(values(&totals, "reports", "total"), ["219.50"]);

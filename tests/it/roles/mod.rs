@@ -7,6 +7,7 @@
 mod write_responses;
 mod hidden_fields;
 mod server_paths;
+mod several_roles;
 
 use std::fmt::Write as _;
 

@@ -1,0 +1,101 @@
+//! Callers with several roles: which fields they may change.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Backend, Person, Setup};
+
+const MODEL: &str = r#"
+title = "Reports"
+
+[users.fields]
+team = { type = "text" }
+
+[resources.report.fields]
+owner  = { type = "text" }
+team   = { type = "text" }
+status = { type = "text" }
+note   = { type = "text" }
+
+[resources.grade]
+parent = "report"
+[resources.grade.fields]
+teacher = { type = "text" }
+points  = { type = "integer" }
+text    = { type = "text", required = true }
+
+[roles.author]
+report = [
+  { verbs = ["get"] },
+  { verbs = ["put", "patch", "post"], where = "owner = $user and status = 'draft'", readonly = ["team"] },
+]
+grade = [{ verbs = ["get"] }, { verbs = ["patch"], where = "report.owner = $user", readonly = ["points"] }]
+
+[roles.lead]
+report = [
+  { verbs = ["get"] },
+  { verbs = ["put", "patch"], where = "team = $user.team", readonly = ["owner", "team", "note"] },
+]
+grade = [{ verbs = ["get"] }, { verbs = ["patch"], where = "report.team = $user.team", readonly = ["text"] }]
+"#;
+
+on_every_backend! {
+    fn field_is_changed_where_one_of_several_roles_allows_it(backend: Backend) {
+        let server = Setup::new(backend).model(MODEL).with_authentication().start();
+        let lea = Person::new("lea", "a word for each");
+        let path = server.add_user(&lea, &["author", "lead"]);
+        let admin = server.admin().basic();
+        let send = |login: &str, line: &str, body: &Value| {
+            server.request(line, &[("Authorization", login)], body.to_string())
+        };
+        let team = json!({"user": {"team": "red"}});
+        assert_eq!(send(&admin, &format!("PATCH {path}"), &team).status, 200);
+        let create = |path: &str, body: Value| {
+            let made = send(&admin, &format!("POST {path}"), &body);
+            assert_eq!(made.status, 201, "{made:?}");
+            made.header("Location").unwrap().to_owned()
+        };
+        let report = |owner: &str, team: &str| {
+            json!({"report": {"owner": owner, "team": team, "status": "draft", "note": "old"}})
+        };
+        let lea = lea.basic();
+        let [own, of_team, both] = [("lea", "blue"), ("ann", "red"), ("lea", "red")]
+            .map(|(owner, team)| create("/reports", report(owner, team)));
+        let patch = |path: &str, fields: Value| {
+            let answer = send(&lea, &format!("PATCH {path}"), &fields);
+            let pointers = answer.json()["errors"].as_array().cloned().unwrap_or_default();
+            let pointers = pointers.iter().map(|error| error["pointer"].as_str().unwrap_or("").to_owned());
+            (answer.status, pointers.collect::<Vec<_>>())
+        };
+        let done = (200, Vec::new());
+        let refused = |pointers: &[&str]| (403, pointers.iter().map(|one| (*one).to_owned()).collect());
+        let note = |note: Value| json!({"report": {"note": note}});
+        assert_eq!(patch(&own, note(json!("new"))), done);
+        assert_eq!(patch(&own, note(Value::Null)), done, "it can be removed as well");
+        assert_eq!(patch(&of_team, note(json!("new"))), refused(&["/report/note"]));
+        assert_eq!(patch(&of_team, note(Value::Null)), refused(&["/report/note"]));
+        assert_eq!(patch(&of_team, note(json!("old"))), done, "the stored value may be sent");
+        assert_eq!(patch(&of_team, json!({"report": {"status": "read"}})), done);
+        assert_eq!(patch(&both, json!({"report": {"team": "blue"}})), refused(&["/report/team"]), "no role allows it");
+        // As author before it, and not after it.
+        let both_fields = json!({"report": {"status": "sent", "note": "late"}});
+        assert_eq!(patch(&both, both_fields), refused(&["/report/note"]));
+        assert_eq!(patch(&both, json!({"report": {"status": "sent"}})), done);
+
+        // A field that is left out of a PUT keeps its value, as it may be read-only.
+        let put = send(&lea, &format!("PUT {of_team}"), &json!({"report": {"status": "done"}}));
+        assert_eq!((put.status, &put.json()["report"]["note"]), (200, &json!("old")), "{put:?}");
+        let put = send(&lea, &format!("PUT {own}"), &report("lea", "blue"));
+        assert_eq!((put.status, &put.json()["report"]["note"]), (200, &json!("old")), "{put:?}");
+
+        // The item above decides.
+        let grade = json!({"grade": {"points": 1, "text": "good"}});
+        let [of_own, of_team] =
+            [&own, &of_team].map(|report| create(&format!("{report}/grades"), grade.clone()));
+        let (points, text) = (json!({"grade": {"points": 2}}), json!({"grade": {"text": "fair"}}));
+        assert_eq!(patch(&of_own, text.clone()), done);
+        assert_eq!(patch(&of_own, points.clone()), refused(&["/grade/points"]));
+        assert_eq!(patch(&of_team, text), refused(&["/grade/text"]));
+        assert_eq!(patch(&of_team, points), done);
+        assert_eq!(patch(&of_team, json!({"grade": {"text": null}})), refused(&["/grade/text"]));
+    }
+}
