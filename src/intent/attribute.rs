@@ -104,7 +104,6 @@ impl Attribute {
     }
 }
 
-/// An id as a value.
 /// The value of a field inside an object, which is parsed.
 pub fn nested_value(value: Value, names: &[Box<str>]) -> Value {
     names.iter().fold(value, |value, name| match value {

@@ -112,6 +112,7 @@ pub fn written_item(resource: &Resource, writable: &WritableFields<'_>) -> Optio
     let is_sent = |at: usize, field: &Field| {
         let is_left_out = field.rules.states.is_some()
             || field.rules.reference.is_some()
+            || writable.is_limited(at)
             || resource.checks.iter().any(|check| check.that.reads_field(at));
         !is_left_out || field.required
     };
@@ -178,6 +179,7 @@ pub fn patched_field<'r>(
     writable.fields(resource).find_map(|(at, field)| {
         let is_plain = field.rules.states.is_none()
             && field.rules.reference.is_none()
+            && !writable.is_limited(at)
             && !field.fixed
             && !field.secret
             && !resource.unique.iter().any(|rule| rule.fields.contains(&at))

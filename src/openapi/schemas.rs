@@ -203,7 +203,10 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
             });
             let schema = schemas
                 .field(at, field)
-                .with_some("default", default.filter(|_| !is_fixed))
+                .with_some(
+                    "default",
+                    default.filter(|_| !is_fixed && (is_create || !writable.is_limited(at))),
+                )
                 .with_some("readOnly", is_fixed.then_some(true))
                 .with_some("writeOnly", field.secret.then_some(true));
             properties.add(field.name.to_string(), schema);
@@ -225,7 +228,8 @@ impl<'v, 'a> ResourceSchemas<'v, 'a> {
             SchemaPurpose::Create => field.required && field.default_from.is_none(),
             SchemaPurpose::Replace => {
                 let may_stay = field.secret || field.default_from.is_some();
-                field.required && !may_stay && !writable.unseen.contains(&at)
+                let may_stay = may_stay || writable.is_limited(at) || writable.unseen.contains(&at);
+                field.required && !may_stay
             }
         };
         let fields = writable.fields(self.resource);

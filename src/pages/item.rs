@@ -184,8 +184,16 @@ fn history<'a>(
     let address = history_address(page.viewer, path)?;
     let reply = page.related.reply(&address)?;
     let current = source.text("version");
-    let names = source.editable.iter().filter(|field| !field.secret).map(|field| &*field.name);
-    let names: Vec<&str> = names.collect();
+    let access = page.viewer.access(source.resource.index, GrantVerb::Patch);
+    // One field that is read-only in this item would refuse the whole request.
+    let is_restored = |field: &&&Field| {
+        let at = source.resource.field(&field.name).map(|(at, _)| at);
+        let is_writable =
+            access.zip(at).is_some_and(|(access, at)| access.is_writable_in_every_row(at));
+        !field.secret && is_writable
+    };
+    let names: Vec<&str> =
+        source.editable.iter().filter(is_restored).map(|field| &*field.name).collect();
     let may_restore = source.is_current && !names.is_empty();
     let entry = |change: &'a Json<'a>| {
         let text = |name: &str| text_of(member(change, name)).unwrap_or_default();

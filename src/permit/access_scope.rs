@@ -142,16 +142,17 @@ impl AccessScope {
         access.allows_row(resource, StoredRow::of(item), self.user(), facts)
     }
 
-    /// Whether other items than the item itself decide whether the caller may read or write it.
+    /// Whether other items than the item itself decide whether the caller may read or write it, or which of its fields the
+    /// caller may change.
     pub fn reads_related(&self, resource: ResourceIndex) -> bool {
         let access = self.access(resource);
         access.reads_related()
-            || access.has_related_readonly()
+            || access.writable_fields_read_related()
             || self.read_access(resource).reads_related()
     }
 
-    /// Whether other items than the item and its ancestors themselves decide whether GET shows it.
-    pub fn is_reading_related(&self, model: &Model, resource: ResourceIndex) -> bool {
+    /// Whether other items than the item and its ancestors decide whether GET shows the item.
+    pub fn get_depends_on_related(&self, model: &Model, resource: ResourceIndex) -> bool {
         let reads_related = |level: &Resource| self.read_access(level.index).reads_related();
         !self.is_unrestricted() && model.lineage(resource).into_iter().any(reads_related)
     }

@@ -1,8 +1,8 @@
 //! The rights of a set of roles: the union of their grants.
 //!
 //! Computed once for each set, from the model alone. A row is accessible if one role grants it. A field is
-//! shown if, for every accessible row, a role that grants the row shows the field. It can be changed in the rows that
-//! are granted by a role which lets it be changed. So a role's rights to some rows never extend to the rows of another
+//! shown if, for every accessible row, a role that grants the row shows the field. A shown field can be changed in
+//! the rows of the roles that let it be changed. So a role's rights to some rows never extend to the rows of another
 //! role. Every caller also has the rights of
 //! `anyone`. Sending credentials never reduces the rights.
 
@@ -57,6 +57,18 @@ pub struct WritableField {
     row_filters: Vec<Expr>,
 }
 
+impl WritableField {
+    pub fn is_writable_in(
+        &self,
+        resource: &Resource,
+        row: StoredRow<'_>,
+        user: UserValues<'_>,
+        facts: &FactReader<'_>,
+    ) -> bool {
+        any_holds(&self.row_filters, resource, row, user, facts)
+    }
+}
+
 impl Access {
     const UNRESTRICTED: Self = Self {
         row_filters: Vec::new(),
@@ -107,31 +119,21 @@ impl Access {
         user: UserValues<'_>,
         facts: &FactReader<'_>,
     ) -> bool {
-        self.row_filters.is_empty() || any_holds(&self.row_filters, resource, row, (user, facts))
+        self.row_filters.is_empty() || any_holds(&self.row_filters, resource, row, user, facts)
     }
 
-    /// The fields that the caller may not change in a row with these stored values, in order.
-    pub fn readonly_in(
-        &self,
-        resource: &Resource,
-        row: StoredRow<'_>,
-        user: UserValues<'_>,
-        facts: &FactReader<'_>,
-    ) -> Vec<usize> {
-        let is_refused =
-            |one: &&WritableField| !any_holds(&one.row_filters, resource, row, (user, facts));
-        let refused = self.writable_in_some.iter().filter(is_refused).map(|one| one.field);
-        let mut all: Vec<usize> = self.readonly.iter().copied().chain(refused).collect();
-        all.sort_unstable();
-        all
-    }
-
-    /// The fields that the caller may not change in every row, in order.
-    pub fn readonly_somewhere(&self) -> Vec<usize> {
+    /// The fields that the caller may not change in at least one row, in order.
+    pub fn readonly_in_some_row(&self) -> Vec<usize> {
         let in_some = self.writable_in_some.iter().map(|one| one.field);
         let mut all: Vec<usize> = self.readonly.iter().copied().chain(in_some).collect();
         all.sort_unstable();
         all
+    }
+
+    /// Whether the caller may change a shown field in every row.
+    pub fn is_writable_in_every_row(&self, field: usize) -> bool {
+        !self.readonly.contains(&field)
+            && !self.writable_in_some.iter().any(|one| one.field == field)
     }
 
     /// Whether the row filters depend on other items than the row.
@@ -140,7 +142,7 @@ impl Access {
     }
 
     /// Whether other items than the row decide which of its fields the caller may change.
-    pub fn has_related_readonly(&self) -> bool {
+    pub fn writable_fields_read_related(&self) -> bool {
         let filters = self.writable_in_some.iter().flat_map(|one| &one.row_filters);
         filters.into_iter().any(Expr::reads_related)
     }
@@ -186,8 +188,12 @@ impl Access {
         for field in shown.into_iter().filter(|index| !is_everywhere(&changes(*index))) {
             let is_writable = changes(field);
             let granting = grants.iter().filter(|grant| is_writable(grant));
-            let row_filters: Vec<Expr> =
-                granting.filter_map(|grant| grant.condition.clone()).collect();
+            let mut row_filters: Vec<Expr> = Vec::new();
+            for condition in granting.filter_map(|grant| grant.condition.as_ref()) {
+                if !row_filters.contains(condition) {
+                    row_filters.push(condition.clone());
+                }
+            }
             match row_filters.is_empty() {
                 true => readonly.push(field),
                 false => writable_in_some.push(WritableField { field, row_filters }),
@@ -212,7 +218,8 @@ fn any_holds(
     row_filters: &[Expr],
     resource: &Resource,
     row: StoredRow<'_>,
-    (user, facts): (UserValues<'_>, &FactReader<'_>),
+    user: UserValues<'_>,
+    facts: &FactReader<'_>,
 ) -> bool {
     let mut damaged = Vec::new();
     let fields = resource.fields.iter().zip(row.values).enumerate();

@@ -7,7 +7,7 @@
 use super::builtin_rules::{self, BuiltinWrite};
 use super::collection::Collection;
 use super::defaults::{DefaultInputs, complete_new_values, user_value, uuids_per_item};
-use super::item_rights::ItemRights;
+use super::item_rights::{ItemRights, RowChange};
 use super::outcome::{Outcome, RequestRefusal};
 use super::reference_rules::reference_faults;
 use super::stored_faults::refuse_dangling;
@@ -240,7 +240,7 @@ fn insert(
     };
     let parent = collection.ancestors.last().copied();
     let row = StoredRow { id, parent, values: &values, version: RowVersion::Requested };
-    limits.check(resource, root, (None, row), is_changed)?;
+    limits.check(resource, root, RowChange { before: None, after: row }, is_changed)?;
     // A new item starts in the initial state.
     if let Some((index, states)) = resource.state_field()
         && let Some(Value::Text(to)) = values.get(index)
@@ -290,7 +290,8 @@ fn replace(
     };
     let row =
         StoredRow { values: &values, version: RowVersion::Requested, ..StoredRow::of(&stored) };
-    limits.check(resource, root, (Some(StoredRow::of(&stored)), row), is_changed)?;
+    let change = RowChange { before: Some(StoredRow::of(&stored)), after: row };
+    limits.check(resource, root, change, is_changed)?;
     check_transition(resource, limits, &stored.values, &values)?;
     let write = BuiltinWrite { stored: Some(&stored), root, now };
     builtin_rules::apply(model, resource, write, &mut values)?;

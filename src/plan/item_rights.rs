@@ -1,7 +1,5 @@
 //! The caller's rights to the item that a write stores: read-only fields and row filters.
 
-use std::collections::BTreeSet;
-
 use super::collection::Collection;
 use super::outcome::RequestRefusal;
 use crate::model::expr::{ExprNode, PathRoot, UserValues, holds_part};
@@ -18,6 +16,14 @@ pub(super) struct ItemRights<'a> {
     /// The stored values that no response may reveal.
     pub(super) unseen: UnreadableFields<'a>,
     pub(super) facts: &'a FactReader<'a>,
+}
+
+/// The row that a write stores, and the one that it replaces.
+#[derive(Clone, Copy)]
+pub(super) struct RowChange<'a> {
+    /// `None` for a new item.
+    pub(super) before: Option<StoredRow<'a>>,
+    pub(super) after: StoredRow<'a>,
 }
 
 impl<'a> ItemRights<'a> {
@@ -38,21 +44,36 @@ impl<'a> ItemRights<'a> {
         Self { unseen, ..Self::new(collection, facts) }
     }
 
-    /// Whether the caller may store a row, in place of the one before, if there is one. `is_changed` tells whether the
-    /// request sets a read-only field: one that the caller may not change in both rows.
+    /// Whether the caller may change a field of a row.
+    pub(super) fn is_writable(self, resource: &Resource, field: usize, row: StoredRow<'_>) -> bool {
+        let limited = self.access.writable_in_some.iter().find(|one| one.field == field);
+        match limited {
+            Some(one) => one.is_writable_in(resource, row, self.user, self.facts),
+            None => !self.access.readonly.contains(&field),
+        }
+    }
+
+    /// Whether the caller may store the row after a write. `is_changed` tells whether the request sets a field that is
+    /// read-only: in the row before, or in the row after.
     pub(super) fn check(
         self,
         resource: &Resource,
         root: &str,
-        (before, row): (Option<StoredRow<'_>>, StoredRow<'_>),
+        RowChange { before, after }: RowChange<'_>,
         is_changed: impl Fn(usize, &Field) -> bool + Copy,
     ) -> Result<(), RequestRefusal> {
-        let readonly_in = |row| self.access.readonly_in(resource, row, self.user, self.facts);
-        let readonly: BTreeSet<usize> =
-            before.into_iter().chain([row]).flat_map(readonly_in).collect();
-        let fields = readonly.iter().filter_map(|at| {
-            let field = resource.fields.get(*at).filter(|field| !field.is_made_by_server())?;
-            is_changed(*at, field).then_some(field)
+        let is_allowed = self.access.allows_row(resource, after, self.user, self.facts);
+        let is_writable = |at: usize| {
+            // No role decides about the fields of a row that no role allows.
+            let is_writable_after = match is_allowed {
+                true => self.is_writable(resource, at, after),
+                false => !self.access.readonly.contains(&at),
+            };
+            is_writable_after && before.is_none_or(|row| self.is_writable(resource, at, row))
+        };
+        let fields = self.access.readonly_in_some_row().into_iter().filter_map(|at| {
+            let field = resource.fields.get(at).filter(|field| !field.is_made_by_server())?;
+            (is_changed(at, field) && !is_writable(at)).then_some(field)
         });
         let fault = |field: &Field| FieldFault {
             pointer: format!("{root}/{}", field.name),
@@ -63,11 +84,11 @@ impl<'a> ItemRights<'a> {
         if !faults.is_empty() {
             return Err(RequestRefusal::ReadOnly(faults));
         }
-        if self.access.allows_row(resource, row, self.user, self.facts) {
+        if is_allowed {
             return Ok(());
         }
         Err(RequestRefusal::OutsideRowFilter(
-            self.row_filter_faults(resource, root, row, is_changed),
+            self.row_filter_faults(resource, root, after, is_changed),
         ))
     }
 

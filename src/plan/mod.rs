@@ -307,7 +307,7 @@ fn plan_create(
     by: ChangeAuthor,
 ) -> Plan {
     let access = collection.scope.access(collection.resource);
-    let readonly = access.readonly_somewhere();
+    let readonly = access.readonly_in_some_row();
     let admit = |root: String, members: JsonMembers<'_>| {
         let parent = collection.ancestors.last().copied();
         validate::validate_body(
@@ -360,7 +360,7 @@ fn plan_replace(
     let access = collection.scope.access(collection.resource);
     let rights = FieldRights {
         hidden: &access.hidden,
-        readonly: &access.readonly_somewhere(),
+        readonly: &access.readonly_in_some_row(),
         unseen: &collection.scope.read_access(collection.resource).hidden,
     };
     let resource = model.resource(collection.resource);

@@ -7,6 +7,7 @@
 //! not name keeps its value.
 
 use super::collection::Collection;
+use super::item_rights::ItemRights;
 use super::outcome::RequestRefusal;
 use super::validate::{self, BodyPurpose, FieldRights, ItemDraft, SentItem};
 use crate::fault::{self, OrBug};
@@ -15,7 +16,7 @@ use crate::intent::Patch;
 use crate::json::patch::{self, PatchError, PatchFailure};
 use crate::json::{self, Json};
 use crate::model::{Field, Resource};
-use crate::permit::{FactReader, StoredRow, UnreadableFields};
+use crate::permit::{Access, FactReader, StoredRow, UnreadableFields};
 use crate::problem::{FaultCode, FieldFault};
 use crate::value::{Item, Value};
 
@@ -71,10 +72,12 @@ pub fn apply_patch(
         true => removed.contains(&at),
         false => stored.values.get(at).is_some_and(|value| !value.is_null()),
     };
-    let readonly = access.readonly_in(resource, StoredRow::of(stored), reach.user(), facts);
-    refuse_readonly_removal(resource, (hidden, &readonly), is_there, (&root, &members))?;
+    let limits = ItemRights::for_stored(resource, collection, stored, facts);
+    let is_taken =
+        |at: usize| is_there(at) && !limits.is_writable(resource, at, StoredRow::of(stored));
+    refuse_readonly_removal(resource, access, is_taken, (&root, &members))?;
     let sent = SentItem { root, parent: stored.parent, members };
-    let rights = FieldRights { hidden, readonly: &readonly, unseen: &stays };
+    let rights = FieldRights { hidden, readonly: &access.readonly, unseen: &stays };
     let (draft, faults) =
         validate::validate_body(resource, sent, BodyPurpose::Patch(stored.id), rights);
     if faults.is_empty() { Ok(draft) } else { Err(RequestRefusal::Invalid(faults)) }
@@ -199,15 +202,16 @@ fn whole_item_fault(code: FaultCode, detail: String) -> RequestRefusal {
 /// Refuses a patch that removes a field that the caller may only read.
 fn refuse_readonly_removal(
     resource: &Resource,
-    (hidden, readonly): (&[usize], &[usize]),
-    is_there: impl Fn(usize) -> bool,
+    access: &Access,
+    is_refused: impl Fn(usize) -> bool,
     (root, members): (&str, &[crate::intent::JsonMember<'_>]),
 ) -> Result<(), RequestRefusal> {
     let is_taken = |at: &usize, field: &Field| {
-        let is_shown = !hidden.contains(at) && !field.is_made_by_server() && !field.secret;
-        is_shown && is_there(*at) && !members.iter().any(|(name, _)| **name == *field.name)
+        let is_shown = !access.hidden.contains(at) && !field.is_made_by_server() && !field.secret;
+        is_shown && !members.iter().any(|(name, _)| **name == *field.name) && is_refused(*at)
     };
-    let fields = readonly.iter().filter_map(|at| resource.fields.get(*at).zip(Some(at)));
+    let fields = access.readonly_in_some_row().into_iter();
+    let fields = fields.filter_map(|at| resource.fields.get(at).zip(Some(at)));
     let fault = |field: &Field| FieldFault {
         pointer: format!("{root}/{}", field.name),
         code: FaultCode::ReadOnly,

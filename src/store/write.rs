@@ -81,15 +81,15 @@ async fn execute_write<D: Driver>(
     if is_builtin {
         Box::pin(webhooks::prepare_write(driver, context, (write, &script.steps), now)).await?;
     }
-    let is_read_back = is_read_back(context, collection);
-    let until_read = if is_read_back { Then::Continue } else { then };
+    let has_read_check = has_read_check(context, write);
+    let until_read = if has_read_check { Then::Continue } else { then };
     let items = script::run(driver, context, &log, script.steps, until_read).await?;
     let outcome = match (script.result.into_outcome(items), action) {
         (Some(Outcome::Updated(item)), WriteAction::Patch { .. }) => Outcome::Patched(item),
         (Some(outcome), _) => outcome,
         (None, _) => return Err(StoreError::internal("an update returned no row").into()),
     };
-    if !is_read_back {
+    if !has_read_check {
         return Ok(outcome);
     }
     let is_readable = Box::pin(are_readable(driver, context, collection, outcome.items())).await?;
@@ -114,13 +114,12 @@ async fn decide_with_facts<D: Driver>(
     Box::pin(evaluate_with_facts(driver, context, FactMoment::Now, decide)).await
 }
 
-/// Whether a write ends with the question what of it the caller may read. Where only the item itself decides, the
-/// response does without.
-pub fn is_read_back(
-    context: &StoreContext,
-    Collection { resource, scope, .. }: &Collection,
-) -> bool {
-    scope.is_reading_related(&context.model, *resource)
+/// Whether the store checks after the write that GET shows the items to the caller. It does so where other items
+/// decide that; otherwise the response is made from the items alone.
+pub fn has_read_check(context: &StoreContext, write: &WritePlan) -> bool {
+    let Collection { resource, scope, .. } = &write.collection;
+    let is_removal = matches!(write.action, WriteAction::Remove { .. });
+    !is_removal && scope.get_depends_on_related(&context.model, *resource)
 }
 
 /// Whether GET shows the items to the caller, in the state that the write leaves: the items that decide it may lead back

@@ -49,10 +49,8 @@ impl PostgresWorkerState {
         let stage = match &write.action {
             // The response stored for the idempotency key is written in the same transaction.
             _ if write.idempotency.is_some() => TransactionStage::BeginPending,
-            // It ends with a read.
-            _ if write::is_read_back(&self.context, &write.collection) => {
-                TransactionStage::BeginPending
-            }
+            // The check of what the caller may read runs in the same transaction.
+            _ if write::has_read_check(&self.context, write) => TransactionStage::BeginPending,
             // They are counted under a lock.
             _ if write.collection.resource == self.context.model.webhooks => {
                 TransactionStage::BeginPending

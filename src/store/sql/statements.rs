@@ -126,9 +126,8 @@ impl TableStatements {
     }
 
     /// Sets only the changed fields: the engine then updates only the indexes of these columns.
-    /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields, and the texts that are derived from them;
-    /// then the change log entry,
-    /// where one statement writes both.
+    /// 1: id, 2: the former version, 3: updated_at, 4: version, then the fields and the texts that are derived from
+    /// them; then the change log entry, where one statement writes both.
     pub fn update_statement(&self, resource: &Resource, changed: &[usize]) -> String {
         let dialect = self.dialect;
         let p = dialect.placeholder;

@@ -64,25 +64,27 @@ pub struct SqliteWriter {
 enum RollbackScope {
     /// The request writes one row, and only the statement that writes it can be refused, as a whole.
     Statement,
-    /// The request may be refused after some rows are written. A savepoint copies every page it changes.
+    /// The request may be refused, or fail, after some rows are written. A savepoint copies every page it changes.
     Savepoint,
     /// The request has a separate commit.
     Transaction,
 }
 
 impl RollbackScope {
-    fn for_work(work: &QueuedWork, mode: CommitMode) -> Self {
+    fn for_work(context: &StoreContext, work: &QueuedWork, mode: CommitMode) -> Self {
         match work {
-            QueuedWork::Write(write) => Self::for_write(write, mode),
+            QueuedWork::Write(write) => Self::for_write(context, write, mode),
             QueuedWork::Delivery(_) => Self::Savepoint,
         }
     }
 
-    fn for_write(write: &WritePlan, mode: CommitMode) -> Self {
+    fn for_write(context: &StoreContext, write: &WritePlan, mode: CommitMode) -> Self {
         match &write.action {
             // The stored response of a refusal outlives the rolled-back writes.
             _ if write.idempotency.is_some() => Self::Savepoint,
             _ if mode == CommitMode::Exclusive => Self::Transaction,
+            // It reads after it has written.
+            _ if write::has_read_check(context, write) => Self::Savepoint,
             WriteAction::Create { drafts, .. } if drafts.len() <= 1 => Self::Statement,
             WriteAction::Replace { .. } | WriteAction::Patch { .. } => Self::Statement,
             WriteAction::Create { .. } | WriteAction::Remove { .. } => Self::Savepoint,
@@ -239,7 +241,7 @@ impl SqliteWriter {
         if !is_mine || job.reply_handle.is_closed() {
             return QueuedWriteOutcome::Skipped;
         }
-        let undoing = RollbackScope::for_work(&job.work, mode);
+        let undoing = RollbackScope::for_work(&self.context, &job.work, mode);
         if let Err(error) = self.begin_request(undoing) {
             return QueuedWriteOutcome::Failed(error.to_string());
         }

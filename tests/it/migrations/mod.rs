@@ -3,12 +3,12 @@
 
 mod commands;
 mod computed;
+mod condition_fields;
 mod derived_texts;
 mod fields;
 mod references;
 mod regressions;
 mod resources;
-mod row_filter_keys;
 mod rules;
 mod several;
 mod text_types;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Backend, Person, Setup};
+use crate::harness::{Answer, Backend, Person, Setup};
 
 const MODEL: &str = r#"
 title = "Reports"
@@ -23,7 +23,12 @@ teacher = { type = "text" }
 points  = { type = "integer" }
 text    = { type = "text", required = true }
 
+[resources.paper.fields]
+title = { type = "text" }
+mark  = { type = "integer" }
+
 [roles.author]
+paper  = { verbs = ["get", "post", "patch"], readonly = ["mark"] }
 report = [
   { verbs = ["get"] },
   { verbs = ["put", "patch", "post"], where = "owner = $user and status = 'draft'", readonly = ["team"] },
@@ -33,8 +38,9 @@ grade = [{ verbs = ["get"] }, { verbs = ["patch"], where = "report.owner = $user
 [roles.lead]
 report = [
   { verbs = ["get"] },
-  { verbs = ["put", "patch"], where = "team = $user.team", readonly = ["owner", "team", "note"] },
+  { verbs = ["put", "patch", "post"], where = "team = $user.team", readonly = ["owner", "team", "note"] },
 ]
+paper = { verbs = ["post", "patch"], where = "exists(grade where teacher = $user and text = this.title)" }
 grade = [{ verbs = ["get"] }, { verbs = ["patch"], where = "report.team = $user.team", readonly = ["text"] }]
 "#;
 
@@ -60,11 +66,14 @@ on_every_backend! {
         let lea = lea.basic();
         let [own, of_team, both] = [("lea", "blue"), ("ann", "red"), ("lea", "red")]
             .map(|(owner, team)| create("/reports", report(owner, team)));
+        let pointers = |answer: &Answer| {
+            let errors = answer.json()["errors"].as_array().cloned().unwrap_or_default();
+            let pointer = |error: &Value| error["pointer"].as_str().unwrap_or("").to_owned();
+            errors.iter().map(pointer).collect::<Vec<_>>()
+        };
         let patch = |path: &str, fields: Value| {
             let answer = send(&lea, &format!("PATCH {path}"), &fields);
-            let pointers = answer.json()["errors"].as_array().cloned().unwrap_or_default();
-            let pointers = pointers.iter().map(|error| error["pointer"].as_str().unwrap_or("").to_owned());
-            (answer.status, pointers.collect::<Vec<_>>())
+            (answer.status, pointers(&answer))
         };
         let done = (200, Vec::new());
         let refused = |pointers: &[&str]| (403, pointers.iter().map(|one| (*one).to_owned()).collect());
@@ -80,6 +89,17 @@ on_every_backend! {
         let both_fields = json!({"report": {"status": "sent", "note": "late"}});
         assert_eq!(patch(&both, both_fields), refused(&["/report/note"]));
         assert_eq!(patch(&both, json!({"report": {"status": "sent"}})), done);
+
+        let given = send(&lea, &format!("PATCH {own}"), &json!({"report": {"owner": "bob"}}));
+        assert_eq!((given.status, given.problem().as_str()), (403, "outside-grant"), "{given:?}");
+        let post = |fields: Value| {
+            let answer = send(&lea, "POST /reports", &json!({"report": fields}));
+            (answer.status, pointers(&answer))
+        };
+        let new = json!({"owner": "lea", "status": "draft", "note": "new"});
+        assert_eq!(post(new), (201, Vec::new()));
+        let with_team = json!({"team": "red", "status": "draft", "note": "new"});
+        assert_eq!(post(with_team), refused(&["/report/team", "/report/note"]));
 
         // A field that is left out of a PUT keeps its value, as it may be read-only.
         let put = send(&lea, &format!("PUT {of_team}"), &json!({"report": {"status": "done"}}));
@@ -97,5 +117,18 @@ on_every_backend! {
         assert_eq!(patch(&of_team, text), refused(&["/grade/text"]));
         assert_eq!(patch(&of_team, points), done);
         assert_eq!(patch(&of_team, json!({"grade": {"text": null}})), refused(&["/grade/text"]));
+
+        // One role grants all papers, and another one, by a condition over other items, a field of some.
+        let teacher = json!({"grade": {"teacher": "lea", "text": "poem"}});
+        create(&format!("{own}/grades"), teacher);
+        for (title, expected) in [("poem", (201, vec![])), ("novel", refused(&["/paper/mark"]))] {
+            let answer = send(&lea, "POST /papers", &json!({"paper": {"title": title, "mark": 1}}));
+            assert_eq!((answer.status, pointers(&answer)), expected, "{title}: {answer:?}");
+        }
+        let [poem, novel] = ["poem", "novel"].map(|title| create("/papers", json!({"paper": {"title": title}})));
+        let mark = json!({"paper": {"mark": 2}});
+        assert_eq!(patch(&poem, mark.clone()), done);
+        assert_eq!(patch(&novel, mark), refused(&["/paper/mark"]));
+        assert_eq!(patch(&novel, json!({"paper": {"title": "poem"}})), done);
     }
 }

@@ -15,7 +15,7 @@ const AFTER: &str = "[resources.team]\nid = \"integer\"\n[resources.team.fields]
     [roles.member]\nteam = { verbs = [\"get\"], where = \"exists(member where team = this.id and user = $user)\" }\n";
 
 on_every_backend! {
-    fn migration_of_a_row_filter_key_rewrites_it(backend: Backend) {
+    fn migration_of_a_field_in_a_row_filter_rewrites_it(backend: Backend) {
         check(
             backend,
             &ModelChange {
