@@ -116,7 +116,7 @@ impl StoreContext {
         let resource = self.model.resource(resource);
         let mut ancestors = Vec::from_iter(item.parent);
         let above = resource.ancestor_keys.iter().skip(1);
-        for (at, key) in (columns(resource).len()..).zip(above) {
+        for (at, key) in (columns(resource).count()..).zip(above) {
             let id = row.id(at, key.id)?;
             ancestors.push(id.ok_or_else(|| InternalError("an ancestor without an id".into()))?);
         }

@@ -35,11 +35,11 @@ impl PageRows<'_> {
         &mut self,
         driver: &mut D,
         position: Option<Statement<'_>>,
-        page: Option<Statement<'_>>,
+        page: Statement<'_>,
     ) -> Result<(), StatementError> {
         let Self { context, resource, items, bytes, position: found, ancestors } = self;
         let has_position = position.is_some();
-        let statements: Vec<_> = position.into_iter().chain(page).collect();
+        let statements: Vec<_> = position.into_iter().chain([page]).collect();
         // The items go to their list at once, because copying them costs a list 1 % of its time.
         let (items, found) = (RefCell::new(items), RefCell::new(found));
         let ancestors = RefCell::new(ancestors);
@@ -111,7 +111,7 @@ impl<'a> PageRead<'a> {
         let Self { context, collection, list, key } = self;
         // One row more than the limit shows whether there is a next page.
         let limit = i64::try_from(list.limit).unwrap_or(i64::MAX).saturating_add(1);
-        let position = key.as_ref().map(|key| key.statement_for(driver));
+        let mut position = key.as_ref().map(|key| key.statement_for(driver));
         let resource = collection.resource;
         let is_located = ancestors.is_some();
         let mut rows =
@@ -120,9 +120,8 @@ impl<'a> PageRead<'a> {
             let reached = context.scoped_statements(collection.resource, &collection.scope);
             let after = list.after.as_ref().map(|after| after.id);
             let page = reached.page(limit, after, collection);
-            rows.load(driver, position, Some(page)).await?;
+            rows.load(driver, position, page).await?;
         } else {
-            rows.load(driver, position, None).await?;
             let by = SelectedBy::Condition;
             let listing = match is_located {
                 true => located_statements(context, collection, list, by),
@@ -131,7 +130,7 @@ impl<'a> PageRead<'a> {
             for section in listing.sections() {
                 let found = i64::try_from(rows.items.len()).unwrap_or(i64::MAX);
                 let page = listing.page(section, limit.saturating_sub(found));
-                rows.load(driver, None, Some(page)).await?;
+                rows.load(driver, position.take(), page).await?;
                 if rows.is_full(list.limit) {
                     break;
                 }

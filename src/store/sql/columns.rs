@@ -12,22 +12,23 @@ pub fn quote_name(name: &str) -> String {
 }
 
 /// The columns of a table in their canonical order: id, parent, times, version, fields.
-pub fn columns(resource: &Resource) -> Vec<String> {
-    let own = ["created_at", "updated_at", "version"].map(str::to_owned);
-    let fields = resource.fields.iter().map(|field| field.name.to_string());
-    ["id".to_owned()]
-        .into_iter()
-        .chain(resource.parent_key.as_deref().map(str::to_owned))
-        .chain(own)
-        .chain(fields)
-        .collect()
+pub fn columns(resource: &Resource) -> impl Iterator<Item = &str> {
+    let fields = resource.fields.iter().map(|field| &*field.name);
+    let own = ["created_at", "updated_at", "version"];
+    ["id"].into_iter().chain(resource.parent_key.as_deref()).chain(own).chain(fields)
 }
 
-/// The select list of all columns, each with a prefix.
+/// The select list of all columns, each with a prefix. Every list makes it, so it is one string from the beginning.
 pub fn select_list(resource: &Resource, before: &str) -> String {
-    let columns = columns(resource);
-    let columns = columns.iter().map(|column| format!("{before}{}", quote_name(column)));
-    columns.collect::<Vec<_>>().join(", ")
+    let mut list = String::with_capacity(24 * (resource.fields.len() + 5));
+    for column in columns(resource) {
+        list.push_str(if list.is_empty() { "" } else { ", " });
+        list.push_str(before);
+        list.push('"');
+        list.push_str(column);
+        list.push('"');
+    }
+    list
 }
 
 pub fn placeholders(dialect: &Dialect, from: usize, count: usize) -> String {

@@ -16,7 +16,7 @@ use crate::store::sql::derived::derived_columns;
 use crate::store::sql::dialect::Dialect;
 
 pub fn insert_row(resource: &Resource, dialect: &Dialect) -> String {
-    let count = columns(resource).len() + derived_columns(resource).count();
+    let count = columns(resource).count() + derived_columns(resource).count();
     let into = insert_into(resource);
     let values = placeholders(dialect, 1, count);
     let row = format!("{into} VALUES ({values})");

@@ -63,6 +63,14 @@ pub struct ListStatements<'a> {
     ancestor_ids: Vec<Id>,
     /// The related rows that filters test.
     related: Vec<RelatedRows<'a>>,
+    sort: Vec<SortColumn<'a>>,
+}
+
+/// A sort key with its column.
+#[derive(Debug)]
+struct SortColumn<'a> {
+    key: &'a SortKey,
+    operand: ListOperand,
 }
 
 /// The alias of the list's own table.
@@ -129,7 +137,7 @@ impl<'a> ListStatements<'a> {
         };
         let AncestorJoin { from, columns } = chain;
         let ancestor_ids = ancestors.iter().rev().copied().collect();
-        Self {
+        let mut listing = Self {
             dialect,
             resource,
             list,
@@ -142,18 +150,23 @@ impl<'a> ListStatements<'a> {
             path_conditions,
             ancestor_ids,
             related,
-        }
+            sort: Vec::new(),
+        };
+        let column = |key| SortColumn { key, operand: listing.sort_operand(key) };
+        listing.sort = list.sort.iter().map(column).collect();
+        listing
     }
 
     /// The sections of a page in order. The next one is read when the ones before have too few items.
     pub fn sections(&self) -> Vec<ListSection> {
         let ListQuery { after, sort, .. } = self.list;
-        let Some(first) = sort.first() else { return vec![ListSection::All] };
+        let Some(SortColumn { key: first, operand }) = self.sort.first() else {
+            return vec![ListSection::All];
+        };
         let after = after.as_ref().and_then(|after| after.values.first());
         let is_behind_absent = after.map(Value::is_null);
         let has_absent = first.attribute.can_be_null(self.resource)
             && !excludes_null(self.list, &first.attribute);
-        let operand = self.sort_operand(&first.attribute);
         let is_pair = sort.len() == 1 && first.is_descending == self.list.is_id_descending;
         let is_split = is_pair && operand.is_expression && !self.dialect.can_index_expression_rows;
         let present: &[ListSection] = match (is_behind_absent, has_absent) {
@@ -199,9 +212,8 @@ impl<'a> ListStatements<'a> {
         let (select, order) = (&self.select, self.order_by(ListSection::Unsplit));
         let from = format!("FROM {}{}", self.from, where_clause(&all));
         let first = format!("{from} ORDER BY {order} LIMIT {limit}");
-        let keys = self.list.sort.iter().filter(|key| key.attribute.has_sort_key(self.resource));
-        let keys = keys.map(|key| format!(", {}", self.sort_operand(&key.attribute).indexed_text));
-        let keys = keys.collect::<String>();
+        let keys = self.sort.iter().filter(|sort| sort.key.attribute.has_sort_key(self.resource));
+        let keys = keys.map(|sort| format!(", {}", sort.operand.indexed_text)).collect::<String>();
         let text = format!(
             "SELECT {select} FROM (VALUES {parents}) p(id) \
              CROSS JOIN LATERAL (SELECT {select}{keys} {first}) t0 ORDER BY {order}"
@@ -302,7 +314,7 @@ impl<'a> ListStatements<'a> {
     }
 
     /// An attribute of the items, as they are sorted by it.
-    fn sort_operand(&self, attribute: &Attribute) -> ListOperand {
+    fn sort_operand(&self, SortKey { attribute, .. }: &SortKey) -> ListOperand {
         match attribute.has_sort_key(self.resource) {
             true => derived_operand(self.item(), attribute, Derivation::SortKey),
             false => self.operand(attribute),
@@ -320,8 +332,8 @@ impl<'a> ListStatements<'a> {
         writer: &mut StatementBuilder<'s>,
         section: ListSection,
     ) -> Vec<String> {
-        let ListQuery { after, sort, .. } = self.list;
-        let first = sort.first().map(|key| self.sort_operand(&key.attribute).indexed_text);
+        let after = &self.list.after;
+        let first = self.sort.first().map(|sort| &sort.operand.indexed_text);
         let mut all = Vec::new();
         match (section, first) {
             (ListSection::KeyPresent, Some(first)) => all.push(format!("{first} IS NOT NULL")),
@@ -329,7 +341,7 @@ impl<'a> ListStatements<'a> {
             (_, _) => {}
         }
         let Some(after) = after else { return all };
-        let keys: Vec<(&SortKey, &Value)> = sort.iter().zip(&after.values).collect();
+        let keys: Vec<(&SortColumn<'_>, &Value)> = self.sort.iter().zip(&after.values).collect();
         match (section, keys.as_slice()) {
             // Items without the key come after all items with it.
             (ListSection::KeyAbsent, [(_, value), ..]) if !value.is_null() => {}
@@ -337,31 +349,33 @@ impl<'a> ListStatements<'a> {
             (ListSection::KeyAbsent, [_, rest @ ..]) => {
                 all.push(self.after_cursor(writer, rest, after.id));
             }
-            (ListSection::KeyEqual | ListSection::KeyBeyond, [(key, value)]) => {
-                let operand = self.sort_operand(&key.attribute);
+            (
+                ListSection::KeyEqual | ListSection::KeyBeyond,
+                [(SortColumn { key, operand }, value)],
+            ) => {
                 let is_same = section == ListSection::KeyEqual;
                 let sign = if is_same { "=" } else { direction_operator(key.is_descending) };
                 all.push(format!(
                     "{} {sign} {}",
                     operand.indexed_text,
-                    writer.value(&operand, value)
+                    writer.value(operand, value)
                 ));
                 if is_same {
                     all.push(self.after_cursor(writer, &[], after.id));
                 }
             }
-            (_, [(key, value)]) if key.is_descending == self.list.is_id_descending => {
-                let operand = self.sort_operand(&key.attribute);
-                let value = writer.value(&operand, value);
+            (_, [(SortColumn { key, operand }, value)])
+                if key.is_descending == self.list.is_id_descending =>
+            {
+                let value = writer.value(operand, value);
                 let id = writer.bind(Bind::Id(after.id), id_kind(self.resource));
-                let (key, sign) = (operand.indexed_text, direction_operator(key.is_descending));
+                let (key, sign) = (&operand.indexed_text, direction_operator(key.is_descending));
                 all.push(format!("({key}, t0.\"id\") {sign} ({value}, {id})"));
             }
             (_, keys) => {
                 // A coarse condition that the index can serve, then the exact one.
-                if let Some((key, value)) = keys.first() {
-                    let operand = self.sort_operand(&key.attribute);
-                    let value = writer.value(&operand, value);
+                if let Some((SortColumn { key, operand }, value)) = keys.first() {
+                    let value = writer.value(operand, value);
                     all.push(format!(
                         "{} {}= {value}",
                         operand.indexed_text,
@@ -377,26 +391,25 @@ impl<'a> ListStatements<'a> {
     fn after_cursor<'s>(
         &'s self,
         writer: &mut StatementBuilder<'s>,
-        keys: &[(&'s SortKey, &'s Value)],
+        keys: &[(&SortColumn<'_>, &'s Value)],
         id: Id,
     ) -> String {
-        let Some(((key, value), rest)) = keys.split_first() else {
+        let Some(((SortColumn { key, operand }, value), rest)) = keys.split_first() else {
             let sign = direction_operator(self.list.is_id_descending);
             return format!(
                 "t0.\"id\" {sign} {}",
                 writer.bind(Bind::Id(id), id_kind(self.resource))
             );
         };
-        let operand = self.sort_operand(&key.attribute);
         let column = &operand.indexed_text;
         // NULL sorts above every value.
         let (further, same) = match (value.is_null(), key.is_descending) {
             (true, true) => (Some(format!("{column} IS NOT NULL")), format!("{column} IS NULL")),
             (true, false) => (None, format!("{column} IS NULL")),
             (false, is_descending) => {
-                let further = writer.value(&operand, value);
+                let further = writer.value(operand, value);
                 let further = format!("{column} {} {further}", direction_operator(is_descending));
-                let same = format!("{column} = {}", writer.value(&operand, value));
+                let same = format!("{column} = {}", writer.value(operand, value));
                 match !is_descending && key.attribute.can_be_null(self.resource) {
                     true => (Some(format!("{further} OR {column} IS NULL")), same),
                     false => (Some(further), same),
@@ -411,12 +424,12 @@ impl<'a> ListStatements<'a> {
     }
 
     fn order_by(&self, section: ListSection) -> String {
-        let ListQuery { sort, is_id_descending, .. } = self.list;
-        let mut keys: Vec<String> = Vec::with_capacity(sort.len() + 1);
+        let mut keys: Vec<String> = Vec::with_capacity(self.sort.len() + 1);
         let is_one = matches!(section, ListSection::KeyAbsent | ListSection::KeyEqual);
         let is_needless = is_one && !self.dialect.is_null_sort_key_needed;
-        for (number, key) in sort.iter().enumerate().skip(usize::from(is_needless)) {
-            let column = self.sort_operand(&key.attribute).indexed_text;
+        let sort = self.sort.iter().enumerate().skip(usize::from(is_needless));
+        for (number, SortColumn { key, operand }) in sort {
+            let column = &operand.indexed_text;
             // Within a section, the first key is NULL in all rows or in none.
             let is_plain = number == 0
                 && (section != ListSection::Unsplit || !key.attribute.can_be_null(self.resource));
@@ -428,7 +441,7 @@ impl<'a> ListStatements<'a> {
             };
             keys.push(format!("{column}{absent}"));
         }
-        keys.push(format!("t0.\"id\"{}", if *is_id_descending { " DESC" } else { "" }));
+        keys.push(format!("t0.\"id\"{}", if self.list.is_id_descending { " DESC" } else { "" }));
         keys.join(", ")
     }
 }
