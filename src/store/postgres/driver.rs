@@ -12,10 +12,12 @@ use std::time::Instant;
 
 use futures_util::TryStreamExt;
 use futures_util::future::join;
+use tokio::sync::Semaphore;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Error, RowStream};
 
+use crate::fault::OrBug;
 use crate::model::settings::Pooling;
 use crate::store::driver::{Driver, Then};
 use crate::store::error::{
@@ -30,6 +32,8 @@ use crate::store::sql::dialect::{Dialect, POSTGRES};
 use crate::store::statement::{Bind, BulkInsert, Columns, Statement, StatementReuse};
 use crate::value::Moment;
 
+/// A result of more bytes needs one of the permits for large reads.
+const LARGE_READ_BYTES: usize = 512 << 10;
 /// Begins a transaction whose statements all see the same state.
 const BEGIN_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
@@ -239,10 +243,11 @@ impl Driver for PostgresDriver<'_> {
             return Ok(Vec::new());
         }
         let begin = self.take_begin();
-        let client = &self.connection.client;
+        let DatabaseConnection { client, large_reads, .. } = self.connection;
         let (read, is_enough) = (&read, &RefCell::new(is_enough));
         let run = move |(at, message)| async move {
-            collect_rows(query(client, message).await?, |row| read(at, row), is_enough).await
+            let rows = query(client, message).await?;
+            collect_rows(rows, |row| read(at, row), (is_enough, large_reads)).await
         };
         let results = match (begin, messages.pop()) {
             // A plain read needs no box.
@@ -427,15 +432,23 @@ impl From<Error> for RowError {
     }
 }
 
-/// Reads rows until `is_enough`.
+/// Reads rows until `is_enough`. A large result waits for its permit in the middle, while what it has read is still
+/// small, and before the rows of a later statement of the same connection arrive: so no permit is held by a read that
+/// waits for another one.
 async fn collect_rows<T>(
     rows: RowStream,
     read: impl Fn(&dyn Columns) -> Result<T, InternalError>,
-    is_enough: &RefCell<impl FnMut(&T) -> bool>,
+    (is_enough, large_reads): (&RefCell<impl FnMut(&T) -> bool>, &Semaphore),
 ) -> Result<Vec<T>, RowError> {
     let mut rows = pin!(rows);
     let mut all = Vec::new();
+    let (mut bytes, mut permit) = (0, None);
     while let Some(row) = rows.as_mut().try_next().await? {
+        bytes += row.raw_size_bytes();
+        if bytes > LARGE_READ_BYTES && permit.is_none() {
+            let granted = Box::pin(large_reads.acquire()).await.ok();
+            permit = Some(granted.or_bug("the semaphore of large reads is never closed"));
+        }
         let row = read(&row).map_err(RowError::Internal)?;
         let is_last = is_enough.borrow_mut()(&row);
         all.push(row);

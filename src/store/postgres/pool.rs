@@ -31,6 +31,8 @@ use crate::store::statement::StatementReuse;
 const STATEMENTS_MAX: usize = 256;
 /// Of lists, whose statements evict only each other: clients can send any number of them.
 const LIST_STATEMENTS_MAX: usize = 64;
+/// How many reads of one worker thread may hold large results at the same moment.
+const LARGE_READS_MAX: usize = 2;
 /// How long a request waits for a connection, whether for one in use or for a new one.
 pub const LEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,9 @@ pub struct DatabaseConnection {
     /// The statement cache.
     statements: Mutex<Cache<Box<str>, Statement>>,
     list_statements: Mutex<Cache<Box<str>, Statement>>,
+    /// Permits for results that take much memory, of all connections of the pool together. A read that waits for one
+    /// leaves the rest of its rows in the database's socket (backpressure).
+    pub large_reads: Arc<Semaphore>,
     /// Low-water mark of the change log: all entries up to this number are visible. Any connection to the same
     /// incarnation of the database may raise it.
     pub low_watermark: Arc<AtomicI64>,
@@ -154,6 +159,7 @@ pub struct ConnectionPool {
     pub slots: Arc<Semaphore>,
     write_slots: Arc<Semaphore>,
     list_slots: Arc<Semaphore>,
+    large_reads: Arc<Semaphore>,
     /// Slots for connections that were abandoned before the database had answered. Up to this many, the pool
     /// slot of such a connection is free immediately; beyond that it is free when the connection closes. A
     /// commit that waits for a standby keeps its backend for as long as the standby is away, so without this
@@ -190,6 +196,7 @@ impl ConnectionPool {
             slots: Arc::new(Semaphore::new(connections_max)),
             write_slots: Arc::new(Semaphore::new(writing_max)),
             list_slots: Arc::new(Semaphore::new(connections_max.div_ceil(2))),
+            large_reads: Arc::new(Semaphore::new(LARGE_READS_MAX)),
             abandoned_slots: Arc::new(Semaphore::new(connections_max)),
             connections_max,
             waiters: AtomicUsize::new(0),
@@ -386,6 +393,7 @@ impl ConnectionPool {
             pooling: self.session.pooling,
             statements,
             list_statements,
+            large_reads: Arc::clone(&self.large_reads),
             low_watermark,
             primary: Arc::clone(&self.primary),
             generation,

@@ -5,9 +5,11 @@
 //! measured instead. `NOUNS_SOAK=1` runs every attack with the force of the benchmark.
 
 use std::fs;
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bench::attack::{self, ALL, AttackStrength};
@@ -19,6 +21,10 @@ const CONTAINER_BYTES: u64 = 512 << 20;
 /// Of the server itself, of which a debug build had up to 382; the rest of the container is for cached
 /// pages of its files and for sockets.
 const MEGABYTES_MAX: u64 = 470;
+/// With 40 clients that read the largest page.
+const LARGEST_PAGES_MEGABYTES_MAX: u64 = 300;
+const LARGEST_PAGE: &[u8] =
+    b"GET /customers?limit=500 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// The attacks that use most memory, with fewer connections than in the benchmark.
 const ATTACKS: &[(&str, usize, u32)] = &[
@@ -102,6 +108,15 @@ impl Container {
     }
 }
 
+/// Under memory pressure some are refused, or cut off.
+fn read_largest_pages(address: SocketAddr) {
+    for _ in 0..4 {
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(LARGEST_PAGE).unwrap();
+        let _ = io::copy(&mut client, &mut io::sink());
+    }
+}
+
 fn series() -> Vec<(&'static str, AttackStrength)> {
     if std::env::var_os("NOUNS_SOAK").is_some() {
         return ALL.iter().map(|attack| (attack.name, attack.force)).collect();
@@ -123,6 +138,21 @@ on_every_backend! {
             assert!(peak < MEGABYTES_MAX, "{peaks:?}");
         }
         println!("{peaks:?}, at the end {} MB", memory_megabytes(&container.server));
+        assert_eq!(container.server.get("/-/health").status, 200);
+    }
+
+    // Regression: with PostgreSQL each of twenty database connections held a page of 8 MB.
+    fn largest_pages_read_concurrently_fit_into_a_small_container(container: Container) {
+        fill_first_page(&container.server, 7_750_000);
+        let (before, address) = (memory_megabytes(&container.server), container.server.address);
+        let mut peak = before;
+        let readers: Vec<_> = (0..40).map(|_| thread::spawn(move || read_largest_pages(address))).collect();
+        while !readers.iter().all(JoinHandle::is_finished) {
+            peak = peak.max(memory_megabytes(&container.server));
+            thread::sleep(Duration::from_millis(5));
+        }
+        println!("{before} MB before, {peak} MB at the peak");
+        assert!(peak < LARGEST_PAGES_MEGABYTES_MAX, "{before} MB, then {peak} MB");
         assert_eq!(container.server.get("/-/health").status, 200);
     }
 
