@@ -5,6 +5,7 @@ mod import;
 mod interrupted;
 mod round_trip;
 mod upsert;
+mod wal;
 
 use std::fs;
 use std::process::Command;
