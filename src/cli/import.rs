@@ -97,7 +97,7 @@ fn find_key(resource: &Resource, name: Option<&str>) -> Result<Option<UpsertKey>
     let key = UpsertKey::find(resource, name);
     key.map(Some).ok_or_else(|| {
         command_error(format!(
-            "--upsert: expected id or a field of {} that is unique on its own, got {name}",
+            "--upsert: expected id or a field of {} that is unique on its own and not computed, got {name}",
             resource.name
         ))
     })

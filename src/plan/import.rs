@@ -33,12 +33,12 @@ pub enum UpsertKey {
 }
 
 impl UpsertKey {
-    /// The key of this name: `id`, or a field that is declared unique on its own.
+    /// The key of this name: `id`, or a field that is declared unique on its own. An import ignores computed fields.
     pub fn find(resource: &Resource, name: &str) -> Option<Self> {
         if name == "id" {
             return Some(Self::Id);
         }
-        let (field, _) = resource.field(name)?;
+        let (field, _) = resource.field(name).filter(|(_, field)| field.computed.is_none())?;
         let is_own = |rule: &UniqueRule| rule.fields == [field];
         // A rule for the whole resource finds at most one item; one within a parent needs the parent.
         let rule = resource.unique.iter().position(is_own)?;
