@@ -78,7 +78,7 @@ pub use error::{InternalError, OpenError, StoreError};
 pub use export::{ExportEncoder, ExportRequest, SnapshotStart};
 pub use export_stream::{ExportBody, ExportControl, ExportStream};
 pub use import::{ImportEnd, ImportJob, ImportSource, ImportedBatch, PositionStep};
-pub use migration::apply::MigrationProgress;
+pub use migration::apply::{MIGRATION_STAMP, MigrationProgress};
 pub use migration::steps::{MigrationPlan, MigrationStep, StepAction};
 pub use migration::{Migrated, MigrationRequest};
 pub use missing_parts::MissingParts;

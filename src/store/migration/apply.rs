@@ -20,8 +20,12 @@ use crate::store::sql::derived::{DerivedColumn, derived_columns, derived_from};
 use crate::store::sql::links::{linked_fields, select_dangling_links};
 use crate::store::sql::{ddl, migration};
 use crate::store::statement::{Bind, Statement};
-use crate::store::{links, schema, system_values};
+use crate::store::{links, schema, system_values, uuid_v7};
 use crate::value::{IdKind, Item, Value};
+
+/// The key of a random number of the last migration, which may have changed items that keep their version: it is part of
+/// entity tags.
+pub const MIGRATION_STAMP: &str = "migration_stamp";
 
 /// The progress of one resource.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +80,9 @@ pub async fn apply<D: Driver>(
     schema::reconcile_indexes(driver, (pair.new, &all), &[]).await?;
     log_names::rename(driver, &changed).await?;
     system_values::write(driver, "model", &pair.new.shape).await?;
+    for stamp in uuid_v7::random_uuids(1)? {
+        system_values::write(driver, MIGRATION_STAMP, &stamp.to_string()).await?;
+    }
     crate::fault::point("migrate");
     Ok(())
 }
