@@ -18,6 +18,9 @@ use crate::permit::Access;
 use crate::problem::{FaultCode, FaultCollector, FieldFault};
 use crate::value::{Id, IdKind, Item, Moment, Value};
 
+/// The largest integer id that a row may have. Later items get larger ones, up to `INTEGER_MAX`: 7 · 10¹² are left.
+const INTEGER_ID_MAX: i64 = 9_000_000_000_000_000;
+
 /// How far the time in an id may be ahead of the clock.
 const AHEAD_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 
@@ -61,6 +64,7 @@ pub struct ImportRules<'a> {
 /// A valid row.
 #[derive(Debug)]
 pub struct ImportRow {
+    pub line: usize,
     /// The JSON pointer of the row in faults: its line number.
     pub root: String,
     pub id: Option<Id>,
@@ -200,7 +204,7 @@ impl ImportRules<'_> {
         }
         let Some((change, change_faults)) = change else {
             faults.extend(new_faults);
-            let row = || ImportRow { root, id, parent, new: Ok(new), change: None };
+            let row = || ImportRow { line, root, id, parent, new: Ok(new), change: None };
             return if faults.is_empty() { Ok(row()) } else { Err(faults) };
         };
         faults.extend(change_faults);
@@ -211,7 +215,7 @@ impl ImportRules<'_> {
             return Err(faults);
         }
         let new = if new_faults.is_empty() { Ok(new) } else { Err(new_faults) };
-        Ok(ImportRow { root, id, parent, new, change: Some(change) })
+        Ok(ImportRow { line, root, id, parent, new, change: Some(change) })
     }
 
     fn validate_new(&self, root: &str, members: JsonMembers<'_>) -> (ItemDraft, Vec<FieldFault>) {
@@ -284,7 +288,17 @@ impl ImportRules<'_> {
             faults.add(FaultCode::Type, format!("expected {expected}, got {}", shown(json)));
             return None;
         };
-        let Id::Uuid(uuid) = id else { return Some(id) };
+        let uuid = match id {
+            Id::Uuid(uuid) => uuid,
+            Id::Integer(number) if number > INTEGER_ID_MAX => {
+                let detail = format!(
+                    "expected at most {INTEGER_ID_MAX}, so that new items can have larger ids, got {number}"
+                );
+                faults.add(FaultCode::Range, detail);
+                return None;
+            }
+            Id::Integer(_) => return Some(id),
+        };
         if uuid.get_version_num() != 7 || uuid.get_variant() != uuid::Variant::RFC4122 {
             let detail = "expected a UUIDv7, which begins with the time of creation; \
                  without the column id, items get new ids";

@@ -25,6 +25,7 @@ mod export_stream;
 mod fault_injection;
 mod idempotency;
 mod import;
+mod integer_ids;
 mod list_page;
 mod migration;
 mod missing_parts;

@@ -53,4 +53,20 @@ on_every_backend! {
         check(&server, 200);
         assert!(server.get(&item).json()["other"].get("day").is_none());
     }
+
+    /// Regression: the ids of a resource that was removed and declared again began at 1.
+    fn migrate_resource_removed_and_declared_again_keeps_its_ids_used(backend: Backend) {
+        let server = Setup::new(backend).model(FULL).start();
+        let created = [1, 2, 3].map(|_| server.create("/notes", r#"{"note":{"text":"tea"}}"#));
+        assert_eq!(created, ["/notes/1", "/notes/2", "/notes/3"]);
+        assert_eq!(server.delete("/notes/3").status, 204);
+        let database = server.database();
+        let folder = server.stop();
+        let lines = "[resources.note]\nid = \"integer\"\n[resources.note.fields]\ntext = { type = \"text\" }\n";
+        migrate_without(backend, (&folder, &database), ("note", lines));
+        let server = Setup::new(backend).model(FULL).start_in(folder);
+        assert_eq!(server.create("/notes", r#"{"note":{"text":"new"}}"#), "/notes/4");
+        let history = server.get("/-/changes?subject=/notes/3").json();
+        assert_eq!(history["changes"].as_array().unwrap().len(), 2, "{history}");
+    }
 }

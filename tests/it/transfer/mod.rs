@@ -2,6 +2,7 @@
 
 mod export;
 mod import;
+mod integer_ids;
 mod interrupted;
 mod round_trip;
 mod upsert;
