@@ -358,6 +358,7 @@ pub fn partial_values(draft: &ItemDraft) -> Vec<Value> {
 #[derive(Debug, Clone, Copy)]
 pub struct NewItemOrigin<'a> {
     pub id: Id,
+    pub version: i64,
     /// Whether the row has the id.
     pub is_id_kept: bool,
     pub parent: Option<Id>,
@@ -372,13 +373,13 @@ pub fn new_item(
     draft: &ItemDraft,
     origin: NewItemOrigin<'_>,
 ) -> Result<Item, Vec<FieldFault>> {
-    let NewItemOrigin { id, is_id_kept, parent, now, uuids } = origin;
+    let NewItemOrigin { id, version, is_id_kept, parent, now, uuids } = origin;
     let created_at = id.created_at().unwrap_or(now);
     let updated_at = if is_id_kept { now.max(created_at) } else { created_at };
     // The operator who runs `nouns import` has no user name.
     let inputs = DefaultInputs { now: created_at, user: UserValues::default(), uuids };
     let values = complete_new_values(resource, (&draft.root, &[]), &draft.values, inputs)?;
-    Ok(Item { id, parent, created_at, updated_at, version: 1, values })
+    Ok(Item { id, parent, created_at, updated_at, version, values })
 }
 
 /// The faults of a row that the stored data does not allow.

@@ -297,8 +297,11 @@ impl<'a> RowPlan<'a, '_> {
             None if !dangling.is_empty() => return Err(dangling_faults(&dangling)),
             None => {
                 let id = id.or_bug("each new item has an id");
+                let deleted = stored.deleted_versions.get(&id);
                 let origin = NewItemOrigin {
                     id,
+                    // No client may take it for the deleted item.
+                    version: deleted.map_or(1, |version| version + 1),
                     is_id_kept: row.id.is_some(),
                     parent,
                     now: *now,

@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::OrBug as _;
+use crate::intent::LoggedChange;
 use crate::model::ResourceIndex;
 use crate::permit::AccessScope;
 use crate::plan::{ImportRow, ItemDraft, UpsertKey, partial_values};
+use crate::store::change_log::read_change;
 use crate::store::context::StoreContext;
 use crate::store::driver::Driver;
 use crate::store::error::StoreError;
 use crate::store::rows::unique_binds;
+use crate::store::sql::changes::earlier_item_entry;
 use crate::store::sql::transfer::{ancestor_ids, locked_item, locked_item_by_rule};
 use crate::store::statement::{Bind, Columns, Statement};
 use crate::value::{Id, Item, Moment};
@@ -23,6 +26,8 @@ pub struct StoredRows {
     pub ancestors: BTreeMap<Id, Option<Vec<Id>>>,
     /// The items that rows refer to and that do not exist.
     dangling: BTreeSet<(usize, Id)>,
+    /// The last versions of deleted items whose ids new rows have.
+    pub deleted_versions: BTreeMap<Id, i64>,
 }
 
 impl StoredRows {
@@ -51,7 +56,10 @@ impl StoredRows {
         let found = driver.have_rows(&looks.collect::<Vec<_>>()).await?;
         let dangling = references.into_keys().zip(found).filter(|(_, is_found)| !is_found);
         let dangling = dangling.map(|(key, _)| key).collect();
-        Ok(Self { items, ancestors, dangling })
+        let new = rows.iter().zip(&items).filter(|(_, item)| item.is_none());
+        let ids = new.filter_map(|(row, _)| row.id).collect();
+        let deleted_versions = load_deleted_versions(driver, context, resource, ids).await?;
+        Ok(Self { items, ancestors, dangling, deleted_versions })
     }
 
     pub fn dangling_pointers(&self, draft: &ItemDraft) -> Vec<String> {
@@ -139,4 +147,29 @@ async fn load_ancestors<D: Driver>(
     let found = driver.query_all(&statements, read, |_| false).await?;
     let found = found.into_iter().map(|mut chains| chains.pop());
     Ok(parents.iter().copied().zip(found).collect())
+}
+
+/// The last versions of deleted items, as far as the change log has entries of them. Where an entry has no values, its
+/// number stands for the version: no item has more versions than the log had entries.
+async fn load_deleted_versions<D: Driver>(
+    driver: &mut D,
+    context: &StoreContext,
+    resource: ResourceIndex,
+    ids: Vec<Id>,
+) -> Result<BTreeMap<Id, i64>, StoreError> {
+    let (model, sql) = (&context.model, earlier_item_entry(D::DIALECT));
+    let label = &model.resource(resource).label;
+    let texts: Vec<String> = ids.iter().map(|id| id.text()).collect();
+    let statements = texts.iter().map(|id| {
+        let last = [Bind::Integer(i64::MAX), Bind::Integer(0)];
+        Statement::new(&*sql, [Bind::Text(label), Bind::Text(id)].into_iter().chain(last).collect())
+    });
+    let statements: Vec<_> = statements.collect();
+    let found = driver.query_all(&statements, |_, row| read_change(row), |_| false).await?;
+    let versions = ids.into_iter().zip(found).filter_map(|(id, mut entries)| {
+        let entry = LoggedChange::new(model, entries.pop()?);
+        let values = entry.after(model).or(entry.before(model));
+        Some((id, values.map_or(entry.change.sequence, |item| item.version)))
+    });
+    Ok(versions.collect())
 }

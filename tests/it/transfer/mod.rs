@@ -4,6 +4,7 @@ mod export;
 mod import;
 mod integer_ids;
 mod interrupted;
+mod repeated_ids;
 mod round_trip;
 mod upsert;
 mod wal;
